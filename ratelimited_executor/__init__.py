@@ -18,13 +18,14 @@ module            names
 ``exceptions``    all errors
 ``abc``           protocols that a program may implement
 ``typing``        types for annotations
-``slots``         pools of slots: how many at once, whoever they are
+``slots``         pools of slots: limits on how many holders work at once
 ``blocking``      permits and slots for threads without an event loop
-``durable``       tasks that outlast the process
-``metrics``       figures for monitoring, by OpenTelemetry
+``durable``       tasks that survive the process
+``metrics``       metrics for monitoring, through OpenTelemetry
 ================  ==========================================================
 
-All their names but those of ``typing``, ``slots``, ``blocking``, ``durable`` and ``metrics`` can be imported from here as well, and are the same objects.
+All names except those of ``typing``, ``slots``, ``blocking``, ``durable`` and ``metrics`` can also be imported from
+this package, as the same objects.
 """
 
 from __future__ import annotations

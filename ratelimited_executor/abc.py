@@ -28,7 +28,7 @@ __all__ = ["Clock", "Fleet", "Observer", "Peers", "Progress", "TaskStore"]
 
 @runtime_checkable
 class Clock(Protocol):
-    """Where an :class:`~ratelimited_executor.ExecutorManager` reads the time.
+    """The source of time of an :class:`~ratelimited_executor.ExecutorManager`.
 
     The two scales are never subtracted from each other, except once, when the manager's timeline is anchored.
     """
@@ -63,14 +63,14 @@ class Peers(Protocol):
 
 @runtime_checkable
 class Fleet(Protocol):
-    """Peers that are granted their permits by an authority, while they run."""
+    """Peers to which an authority grants permits at run time."""
 
     def start(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
-        """Begin, on the manager's event loop and by its clock."""
+        """Start, on the manager's event loop and by its clock."""
         ...
 
     def join(self, owner: Any) -> Any:
-        """Take part in the rate of an executor, and return its part."""
+        """Join the group of an executor's rate, and return this process's part in it."""
         ...
 
     async def aclose(self) -> None:
@@ -80,53 +80,53 @@ class Fleet(Protocol):
 
 @runtime_checkable
 class Observer(Protocol):
-    """Is told of the tasks of an executor, in the turn in which it happens; see :func:`~ratelimited_executor.observe`.
+    """Is notified of the tasks of an executor as it happens; see :func:`~ratelimited_executor.observe`.
 
-    What a method raises goes to the loop's exception handler, and harms no task. ``statistics()`` may be asked in each.
+    An exception of a method goes to the loop's exception handler, and affects no task. Each may call ``statistics()``.
     """
 
     def accepted(self, count: int) -> None:
-        """Note that so many tasks have been accepted, by one call."""
+        """Called when one call has accepted this many tasks."""
         ...
 
     def started(self, lateness: float) -> None:
-        """Note that a task is about to start, so many seconds after it was due; each attempt is a start."""
+        """Called when a task is about to start, this many seconds after its due time; each attempt is a start."""
         ...
 
     def retried(self, duration: float) -> None:
-        """Note that an attempt has failed after so many seconds, and that its task waits for another."""
+        """Called when an attempt has failed after this many seconds, and its task waits for another."""
         ...
 
     def ended(self, state: TaskState, duration: float | None, count: int) -> None:
-        """Note that tasks have ended.
+        """Called when tasks have ended.
 
         Args:
-            state: in which final state.
+            state: their final state.
             duration: seconds since the last start; None if there was none.
-            count: how many; more than one only where they were cancelled together before their start.
+            count: the number of tasks; more than one only if they were cancelled together before their start.
         """
         ...
 
 
 @runtime_checkable
 class Progress(Protocol):
-    """Where it is kept how far cycles have come, so that a restart repeats and skips nothing, and that nodes share the work.
+    """A store for the progress of cycles: a restart repeats and skips nothing, and nodes share the work.
 
-    A *turn* is a slot's time in one cycle, an integer that grows by one with every slot. Of each turn a store knows whose it
-    is and until when, whether it is complete and, while it is not, which keys are through. Times are epoch seconds.
+    A *turn* is a slot's time in one cycle, an integer that grows by one with every slot. For each turn a store records its
+    owner and until when, if it is complete and, while it is not, which keys are finished. Times are epoch seconds.
 
-    Every method may be called by several nodes at once, and may be repeated where its answer was lost. An exception ends the
-    cycle; one of ``done_keys`` does not: the turn is loaded again after a pause.
+    Every method may be called by several nodes at once, and may be repeated if its answer was lost. An exception ends the
+    cycle, except in ``done_keys``: the turn is then loaded again after a pause.
 
-    A store may name this class as its base: then it has these docstrings, and cannot be made while a method is missing.
+    A store may inherit from this class: then it has these docstrings, and cannot be created while a method is missing.
     """
 
     @abstractmethod
     async def begin(self, name: str, shape: str, turn: int) -> int:
-        """Take up a cycle; return the first turn that concerns it: ``turn``, if it is new.
+        """Open a cycle; return its first turn: ``turn``, if the cycle is new.
 
         Raises:
-            ValueError: if there is a cycle of that name and another shape.
+            ValueError: if there is a cycle of that name with another shape.
         """
         ...
 
@@ -139,85 +139,85 @@ class Progress(Protocol):
     async def claim(self, name: str, turn: int, *, owner: str, now: float, until: float) -> bool:
         """Claim a turn until a time, or renew the claim; return False if another owner has it or it is complete.
 
-        With ``until`` equal to ``now`` the turn is given up: another may claim it at once. A store may go by a clock of its
-        own: then the claim lasts for ``until - now`` seconds.
+        With ``until`` equal to ``now`` the turn is released: another owner may claim it at once. A store may use its own
+        clock: then the claim lasts for ``until - now`` seconds.
         """
         ...
 
     @abstractmethod
     async def done_keys(self, name: str, turn: int) -> set[bytes]:
-        """Return the keys of a turn that are through."""
+        """Return the finished keys of a turn."""
         ...
 
     @abstractmethod
     async def note(self, name: str, turn: int, keys: list[bytes]) -> None:
-        """Note that keys of a turn are through, perhaps again; when this returns, the end of the process does not undo it."""
+        """Record finished keys of a turn, perhaps again; once it returns, the end of the process does not undo it."""
         ...
 
     @abstractmethod
     async def complete(self, name: str, turn: int, *, keep_from: int) -> None:
-        """Note that all keys of a turn are through; what is known of turns before ``keep_from`` may be forgotten."""
+        """Record that all keys of a turn are finished; records of turns before ``keep_from`` may be deleted."""
         ...
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
         ...
 
 
 @runtime_checkable
 class TaskStore(Protocol):
-    """Where durable tasks are kept, by the rules of ``_core/durable/table.py``.
+    """A store for durable tasks, by the rules of ``_core/durable/table.py``.
 
-    Every method but ``open``, ``wait`` and ``aclose`` is one transaction: it happens whole or not at all, and after an
-    exception it may be called again with the same arguments. Texts hold no NUL and no lone surrogates. Several processes may
-    use one store at once, if it says so.
+    Every method except ``open``, ``wait`` and ``aclose`` is one transaction: it happens as a whole or not at all, and after
+    an exception it may be called again with the same arguments. Strings contain no NUL and no lone surrogates. Several
+    processes may use one store at once, if it says so.
 
-    A store may name this class as its base: then it has these docstrings, and cannot be made while a method is missing.
+    A store may inherit from this class: then it has these docstrings, and cannot be created while a method is missing.
     """
 
     @property
     @abstractmethod
     def durability(self) -> Durability:
-        """What a ``put`` that has returned outlasts."""
+        """What a completed ``put`` survives."""
         ...
 
     @abstractmethod
     async def open(self, clock: Clock) -> None:
-        """Connect, and make what is missing; each call is undone by one of :meth:`aclose`.
+        """Connect, and create what is missing; each call is undone by one of :meth:`aclose`.
 
         Args:
-            clock: of the process; a store with a server goes by the server's clock.
+            clock: the clock of the process; a store with a server uses the server's clock.
         """
         ...
 
     @abstractmethod
     async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
-        """Add tasks; return for each True if it is new, and False if there is one with its id, or was of late.
+        """Add tasks; return for each True if it is new, False if its id exists, or existed until recently.
 
         Args:
-            tasks: to add.
-            connection: of the user, in whose open transaction they are added; it is not committed here.
+            tasks: the tasks to add.
+            connection: the user's connection, in whose open transaction they are added; it is not committed here.
 
         Raises:
-            TypeError: if the store takes no such connection.
+            TypeError: if the store does not accept such a connection.
         """
         ...
 
     @abstractmethod
     async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
-        """Let a process claim tasks under a lease, in place of another owner that it was before, if there was one.
+        """Let a process claim tasks under a lease, instead of its former owner, if there was one.
 
-        Called again it renews the lease, if that has not ended, and changes nothing more.
+        A repeated call renews the lease, if it has not ended, and changes nothing else.
 
         Args:
-            owner: as which it claims from now on.
-            lease_us: how long the lease lasts without a beat, by vouched time, from the last beat of anybody.
-            former: the other owner, whose lease ends.
-            held: claims of the former owner that pass to this one; what else that has claimed is given back.
+            owner: the name under which it claims from now on.
+            lease_us: how long the lease lasts without a beat, by vouched time, from the last beat of any process.
+            former: the former owner, whose lease ends.
+            held: claims of the former owner that pass to this one; all its other claims are released.
 
         Returns:
-            False, with nothing changed, if there was a former owner, and neither of them has a lease: then nothing is held.
+            False, with nothing changed, if there was a former owner and neither of them has a lease: then nothing is held.
         """
         ...
 
@@ -232,12 +232,12 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def leave(self, owner: str) -> None:
-        """Give back all that an owner has claimed, and end its lease."""
+        """Release all claims of an owner, and end its lease."""
         ...
 
     @abstractmethod
     async def claim(self, claim: Claim) -> Claims | None:
-        """Claim tasks that are due: the largest priority first, then the earliest due, then the first put.
+        """Claim due tasks: the largest priority first, then the earliest due, then the first put.
 
         Returns:
             None if the owner's lease has ended.
@@ -251,7 +251,7 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
-        """Delete tasks; return the state in which each was, None if there is none.
+        """Delete tasks; return the state of each before that, None if it did not exist.
 
         A claimed task stays: its owner learns of it with its next beat, and unless it is done by then, it is not run again.
         """
@@ -259,7 +259,7 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
-        """Put dead letters back, as if never tried; return the state in which each task was, None if there is none.
+        """Put dead letters back, as if never tried; return the state of each task before, None if it did not exist.
 
         Tasks in other states stay as they are.
         """
@@ -267,17 +267,17 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
-        """Make READY what was put aside in a queue because nobody knew its function; return how many.
+        """Make tasks READY that were put aside because their function was unknown; return their number.
 
         Args:
-            queue: of the tasks.
-            functions: that are known now, as (name, version).
+            queue: the queue of the tasks.
+            functions: the functions that are known now, as (name, version).
         """
         ...
 
     @abstractmethod
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
-        """Return the tasks with some ids; None for each that is not there."""
+        """Return tasks by their ids; None for each that does not exist."""
         ...
 
     @abstractmethod
@@ -292,15 +292,15 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
-        """Return the lanes in which most tasks wait for others, the most first, then by name."""
+        """Return the lanes with the most waiting tasks, the most first, then by name."""
         ...
 
     @abstractmethod
     async def wait(self, timeout: float) -> None:
-        """Return once something may have become claimable, at the latest after ``timeout`` seconds."""
+        """Return once a task may have become claimable, at the latest after ``timeout`` seconds."""
         ...
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
         ...

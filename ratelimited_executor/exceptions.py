@@ -1,4 +1,4 @@
-"""Every error that the library raises on its own account.
+"""All errors that the library raises itself.
 
 ::
 
@@ -6,14 +6,14 @@
     ├── ExecutorNotStartedError      used before ``async with`` or ``start()``         (also RuntimeError)
     ├── ExecutorStoppedError         used after it was closed, or started a second time (also RuntimeError)
     ├── WrongLoopError               used from another thread or event loop             (also RuntimeError)
-    ├── BacklogFullError             ``max_pending`` tasks wait already
-    ├── TaskDroppedError             a task was given up for lack of room
-    ├── RetryLater                   raised by a task that wants to be tried again
+    ├── BacklogFullError             ``max_pending`` tasks are already waiting
+    ├── TaskDroppedError             a task was dropped before its start
+    ├── RetryLater                   raised by a task that asks to be retried
     ├── TaskExpiredError             a task waited past its deadline                    (also TimeoutError)
-    ├── RunTimeoutError              a task ran into its ``run_timeout`` or ``deadline`` (also TimeoutError)
-    ├── SlotLostError                the slot that a body held may be somebody else's by now
-    ├── StoreUnavailableError        a store of durable tasks could not do what it was asked for
-    └── IllegalTransitionError       a task or a peer went to a state that may not follow: a bug of this library
+    ├── RunTimeoutError              a task exceeded its ``run_timeout`` or ``deadline`` (also TimeoutError)
+    ├── SlotLostError                a body has lost its slot, which another holder may have now
+    ├── StoreUnavailableError        a store of durable tasks could not carry out a request
+    └── IllegalTransitionError       an impossible change of state of a task or peer: a bug of this library
 
 Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.
 Errors carry their data as attributes and build the message from it.
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class RateLimitedExecutorError(Exception):
-    """The root of the library's own errors."""
+    """The base class of the library's own errors."""
 
 
 class ExecutorNotStartedError(RateLimitedExecutorError, RuntimeError):
@@ -67,7 +67,7 @@ class ExecutorStoppedError(RateLimitedExecutorError, RuntimeError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"{self.name} is closed and accepts nothing more: make a new one"
+        return f"{self.name} is closed and accepts nothing more: create a new one"
 
 
 class WrongLoopError(RateLimitedExecutorError, RuntimeError):
@@ -85,7 +85,7 @@ class WrongLoopError(RateLimitedExecutorError, RuntimeError):
 
 
 class BacklogFullError(RateLimitedExecutorError):
-    """The executor holds ``max_pending`` waiting tasks, or ``key_max_pending`` of a key, so that this call was refused."""
+    """The call was refused: ``max_pending`` tasks, or ``key_max_pending`` of a key, wait already."""
 
     def __init__(self, name: str, *, waiting: int, asked: int, max_pending: int, key: object = None) -> None:
         super().__init__(name, waiting, asked, max_pending, key)
@@ -98,13 +98,13 @@ class BacklogFullError(RateLimitedExecutorError):
     def __str__(self) -> str:
         whose, limit = ("", "max_pending") if self.key is None else (f" of the key {self.key!r}", "key_max_pending")
         return (
-            f"{self.name} refused {self.asked} task(s){whose}: {self.waiting} wait already and "
+            f"{self.name} refused {self.asked} task(s){whose}: {self.waiting} are already waiting and "
             f"{limit} is {self.max_pending}"
         )
 
 
 class TaskDroppedError(RateLimitedExecutorError):
-    """The task was given up before its start, for lack of room, as ``when_full`` says."""
+    """The task was dropped before its start: the backlog was full, or its cost is never available."""
 
     def __init__(self, name: str, *, reason: str) -> None:
         super().__init__(name, reason)
@@ -116,15 +116,15 @@ class TaskDroppedError(RateLimitedExecutorError):
 
 
 class RetryLater(RateLimitedExecutorError):  # noqa: N818  # an instruction, as StopIteration is, and not a mishap
-    """Raise it in a task to have it tried again later, through the limiter, as the executor's ``retry`` policy allows.
+    """Raise it in a task to retry the task later, through the limiter, under the ``retry`` policy.
 
-    Once the attempts are used up, it is what the task has failed with.
+    After the last attempt, the task fails with this exception.
 
     Args:
-        after: seconds to wait at least, >= 0, such as a server's Retry-After; back-off and jitter come on top.
+        after: the least number of seconds to wait, >= 0, such as a server's Retry-After; back-off and jitter are added.
 
     Raises:
-        TypeError: if it is no number.
+        TypeError: if it is not a number.
         ValueError: if it is negative, NaN or infinite.
     """
 
@@ -150,7 +150,7 @@ class TaskExpiredError(RateLimitedExecutorError, TimeoutError):
 
 
 class RunTimeoutError(RateLimitedExecutorError, TimeoutError):
-    """The task was started, and did not finish within its ``run_timeout``, or by its ``deadline``."""
+    """The task did not finish within its ``run_timeout``, or by its ``deadline``."""
 
     def __init__(self, name: str, *, run_timeout: float, deadline: float | None = None) -> None:
         super().__init__(name, run_timeout, deadline)
@@ -165,7 +165,7 @@ class RunTimeoutError(RateLimitedExecutorError, TimeoutError):
 
 
 class SlotLostError(RateLimitedExecutorError):
-    """The slot that a body held was not renewed in time, or released by an operator; the body was cancelled."""
+    """A slot was not renewed in time, or was released by an operator; the body that held it was cancelled."""
 
     def __init__(self, pool: str, fence: int) -> None:
         super().__init__(pool, fence)
@@ -174,13 +174,16 @@ class SlotLostError(RateLimitedExecutorError):
 
     def __str__(self) -> str:
         return (
-            f"the slot of {self.pool!r} with fence {self.fence} is lost: its lease was not renewed in time, since the "
-            "server was away or this process stood still, or an operator has released it; OnLost.FINISH lets a body go on"
+            f"the slot of {self.pool!r} with fence {self.fence} is lost: its lease was not renewed in time, because the "
+            "server was away or this process was blocked, or an operator has released it; with OnLost.FINISH a body continues"
         )
 
 
 class StoreUnavailableError(RateLimitedExecutorError):
-    """A store of durable tasks could not do what it was asked for; nothing was changed. ``__cause__`` is the driver's error."""
+    """A store of durable tasks could not carry out a request; ``__cause__`` is the driver's error.
+
+    Nothing was changed, unless the answer to a commit was lost: then the outcome is unknown.
+    """
 
     def __init__(self, store: str, reason: str) -> None:
         super().__init__(store, reason)
@@ -192,4 +195,4 @@ class StoreUnavailableError(RateLimitedExecutorError):
 
 
 class IllegalTransitionError(RateLimitedExecutorError):
-    """A task or a peer was moved to a state that may not follow its own: a bug of this library, please report it."""
+    """A task or a peer made an impossible change of state: a bug of this library, please report it."""

@@ -1,4 +1,4 @@
-"""Slots: how many may do something at the same time, whoever they are."""
+"""Slots: limits on how many holders do something at the same time."""
 
 from __future__ import annotations
 

@@ -1,44 +1,45 @@
-"""A rate that finds its own height: up by a little while all goes well, down by a part when the other side is overloaded.
+"""A rate that adjusts itself: up in small steps while all goes well, down by a factor after an overload.
 
-Additive increase, multiplicative decrease: of the simple rules the one under which several that share a bottleneck come
-to equal parts. Theory: D. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for congestion avoidance",
-1989; the rule that one overload counts once, and that a rate that is not used is not raised, are those of TCP (RFC 5681,
-RFC 7661).
+Additive increase, multiplicative decrease: of the simple rules, the one under which several users of a bottleneck
+converge to equal shares. Theory: D. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for congestion
+avoidance", 1989. The rules that one overload counts once, and that an unused rate is not raised, are those of TCP (RFC
+5681, RFC 7661).
 
-A step is taken at most once in ``period``. So outcomes are counted, not looked at one by one.
+At most one step is taken in ``period``. So outcomes are counted, not examined one by one.
 
-Of a group, by fixed parts
-==========================
+A group with fixed parts
+========================
 
-Nothing tells one process how the others fare. So each of n processes steps a rate of its own, r, and has the part r / n of
-it; the rate of the group is the sum of these parts, the mean of the r. Laws:
+A process does not know how the others fare. So each of n processes adjusts a rate of its own, r, and has the part r / n
+of it; the rate of the group is the sum of these parts, the mean of the r. Laws:
 
-- The group never exceeds ``ceiling``, and rises by ``increase`` in a period at most: each part by ``increase / n``.
-- If all see an overload, the group falls as one process alone would; if one sees it, its part alone falls.
-- A part rises by its own use. The slack of one permit, which a process alone has once in a period, is as large beside a
-  small part as the part itself. So a part is looked at only once as many of its permits have come up as the whole rate has
-  in a period, or ``_JUDGED_COUNT``.
+- The group never exceeds ``ceiling``, and rises by at most ``increase`` in a period: each part by ``increase / n``.
+- If all see an overload, the group falls as a single process would; if one sees it, only its part falls.
+- A part rises by its own use. The slack of one permit, which a single process has once in a period, is as large as a
+  small part itself. So a part is judged only once as many of its permits have come up as the whole rate has in a period,
+  or ``_JUDGED_COUNT``.
 
-Of a group with one rate in force
-=================================
+A group with one rate in force
+==============================
 
-Each process may put a rate in force for all, and sees in each reply what is in force; the latest wins. Nothing is added up:
-what is put in force is a value. Laws:
+Each process may put a rate in force for all, and learns from each reply which one is in force; the latest wins. Rates are
+values, not differences, so nothing accumulates. Laws:
 
-- **A step of one is a step of each.** Who sees another rate in force takes it for its own, and a period begins: after a
-  fall one that does not rise. So a rate r + ``increase`` is put in force only by who has known r for a period, and n
-  processes rise no faster than one. Two that step from r at once put the same value in force, for falls as for rises: so
-  an overload that all of them see counts once.
-- **A fall wins over a rise of the same time.** The riser may not know of the fall yet, and come later. For a period after
-  a fall, whoever knows of it puts the fallen rate in force again where it sees one above it that such a riser would set:
-  ``increase`` above the rate before at most. Any higher one has been set by a person, and holds.
-- **A period is not shorter than the news takes to all** (:attr:`AdaptiveControl.period_least`), so that both hold.
-- Who does not know what is in force, since it was idle or cut off, asks first: a fall from a rate of long ago might be a
-  rise. What it learns then is no answer to what it sees now.
-- Who joins goes by the rate in force, and puts its own in force only where nobody else takes part.
+- **A step of one is a step of each.** A process that sees another rate in force adopts it, and begins a period: after a
+  decrease, one without an increase. So a rate r + ``increase`` is put in force only by a process that has known r for a
+  period, and n processes rise no faster than one. Two that step from r at once put the same value in force, for decreases
+  and increases: so an overload that all of them see counts once.
+- **A decrease wins over a simultaneous increase.** The process that increases may not know of the decrease yet, and come
+  later. For a period after a decrease, each process that knows of it restores the lower rate if it sees a rate above it
+  that such a process would set: at most ``increase`` above the previous rate. Any higher one was set by a person, and holds.
+- **A period is not shorter than the time in which news reaches all** (:attr:`AdaptiveControl.period_least`), so that both
+  hold.
+- A process that does not know the rate in force, because it was idle or cut off, asks first: a decrease from an outdated
+  rate might be an increase. What it learns then is no answer to what it observes now.
+- A process that joins uses the rate in force, and puts its own in force only if no other takes part.
 
-The group is taken to use its rate where one process does: by what it has used, and what it has asked for and others have
-got. A rate of which many processes use a little each, and which holds none of them back, does not rise.
+The group counts as using its rate if one process does: by the permits that it has used, and those that it requested and
+others got. A rate of which many processes each use a little, and which holds none of them back, does not rise.
 """
 
 from __future__ import annotations
@@ -66,20 +67,20 @@ _DIGIT_COUNT: Final = 12
 
 
 class Adaptive:
-    """How a rate adapts to what the other side can take.
+    """How a rate adapts to what the remote service accepts.
 
-    An outcome that means overload (a ``RetryLater``, or a call of ``penalize()``) multiplies the rate by ``decrease``, once in ``period``; a period without any adds ``increase``, if most
-    of the rate was used. The rate stays between ``floor`` and ``ceiling``.
+    An overload (a ``RetryLater``, or a call of ``penalize()``) multiplies the rate by ``decrease``, once in ``period``; a
+    period without one adds ``increase``, if most of the rate was used. The rate stays between ``floor`` and ``ceiling``.
 
     Args:
         floor: permits a second, > 0.
         ceiling: permits a second, >= floor.
-        increase: permits a second that are added at a time; a hundredth of the ceiling by default.
-        decrease: what the rate is multiplied by, > 0 and < 1.
-        period: seconds from one step to the next, > 0: not less than it takes until an effect is seen.
+        increase: permits a second that are added per step; a hundredth of the ceiling by default.
+        decrease: the factor after an overload, > 0 and < 1.
+        period: seconds from one step to the next, > 0: at least the time until an effect is visible.
 
     Raises:
-        TypeError: if an argument is no number.
+        TypeError: if an argument is not a number.
         ValueError: if it is out of range.
     """
 
@@ -129,8 +130,8 @@ class AdaptiveControl:
         now: loop time.
 
     Attributes:
-        overload_count: outcomes so far that meant overload.
-        period_least: seconds from one step to the next at least, however short the period of the rules is.
+        overload_count: the number of overloads so far.
+        period_least: the least number of seconds between two steps, however short the period of the rules is.
     """
 
     __slots__ = (
@@ -163,7 +164,7 @@ class AdaptiveControl:
         return min(max(rounded, _exact(rules.floor)), _exact(rules.ceiling))
 
     def overloaded(self, rate: Fraction, now: float) -> Fraction:
-        """Note an overload; return the rate to go by: lower, unless this period has lowered it already."""
+        """Record an overload; return the new rate: lower, unless it was already lowered in this period."""
         self.overload_count += 1
         if self.is_held(now):
             return rate
@@ -173,14 +174,14 @@ class AdaptiveControl:
         return self.bounded(rate * _exact(self._adaptive.decrease))
 
     def step(self, rate: Fraction, now: float, *, used_count: int, done_count: int, peers: int = 1) -> Fraction:
-        """Return the rate to go by: higher, if a period has passed, without overload, in which most of it was used.
+        """Return the new rate: higher, after a period without overload in which most of it was used.
 
         Args:
             rate: in force, permits a second.
             now: loop time.
-            used_count: permits that are known to be used so far.
+            used_count: permits known to be used so far.
             done_count: tasks that have returned so far.
-            peers: among how many that rate is divided, whose use is not known.
+            peers: the number of peers that share that rate, whose use is unknown.
         """
         elapsed = now - self._begin
         if elapsed < self.period:
@@ -198,11 +199,11 @@ class AdaptiveControl:
     # A rate that others step as well.
 
     def is_overruled(self, rate: Fraction, told: Fraction, now: float) -> bool:
-        """Tell whether a rate that others have put in force comes of a rise that did not know of the latest fall.
+        """Return True if others raised the rate without knowing of the latest decrease.
 
         Args:
-            rate: ours.
-            told: in force.
+            rate: the rate of this process.
+            told: the rate in force.
             now: loop time.
         """
         return (
@@ -214,14 +215,14 @@ class AdaptiveControl:
     def follow(
         self, rate: Fraction, told: Fraction, now: float, *, is_news: bool, used_count: int, done_count: int
     ) -> None:
-        """Note that others have taken a step: it counts as one of ours.
+        """Adopt a step of others: it counts as one of this process.
 
         Args:
-            rate: ours until now.
-            told: in force.
+            rate: the rate of this process until now.
+            told: the rate in force.
             now: loop time.
-            is_news: whether the step has been taken of late; a fall of long ago is no answer to what we see now.
-            used_count: permits that are known to be used so far.
+            is_news: True if the step was taken recently; an old decrease is no answer to what is observed now.
+            used_count: permits known to be used so far.
             done_count: tasks that have returned so far.
         """
         if _is_same(rate, told):

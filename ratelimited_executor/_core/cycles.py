@@ -6,12 +6,12 @@ __all__ = ["check_shape"]
 
 
 def check_shape(name: str, known: str, shape: str) -> None:
-    """Refuse to go on with the progress of a cycle that was cut in another way.
+    """Refuse to continue with the progress of a cycle that was cut in another way.
 
     Raises:
         ValueError: if it was.
     """
     if known != shape:
         raise ValueError(
-            f"name must be another one, or the progress of {name!r} must be deleted: it was kept for {known}, not {shape}"
+            f"name must differ, or the progress of {name!r} must be deleted: it was recorded for {known}, not {shape}"
         )

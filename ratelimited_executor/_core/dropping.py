@@ -23,8 +23,8 @@ class DropIndex:
     """The waiting tasks of an executor in the order in which they are dropped, all of them and key by key.
 
     Args:
-        is_lowest_first: whether the least important goes first, of several the one due last; else the first to be due.
-        is_by_key: whether keys have a limit of their own.
+        is_lowest_first: True if the least important goes first, of several the one due last; else the first to be due.
+        is_by_key: True if keys have a limit of their own.
     """
 
     __slots__ = ("_all", "_by_key", "_is_lowest_first", "_numbers")
@@ -37,11 +37,11 @@ class DropIndex:
 
     @property
     def live_count(self) -> int:
-        """How many tasks there are that can be dropped."""
+        """The number of tasks that can be dropped."""
         return self._all.live_count
 
     def add(self, record: Record) -> None:
-        """Take in a task that waits; it has options."""
+        """Add a task that waits; it has options."""
         options: Any = record._options
         if options.entry is not None:  # a task that follows the wall clock comes here again when that is read
             return
@@ -90,7 +90,7 @@ class DropIndex:
         return [entry[3] for entry in heap.least(count)]
 
     def spares(self, record: Record, priority: float) -> bool:
-        """Whether a task is too important to be dropped for one of a priority."""
+        """True if a task is too important to be dropped for one of a priority."""
         return self._is_lowest_first and record.priority > priority
 
     def key_count(self, key: Hashable) -> int:
@@ -100,5 +100,5 @@ class DropIndex:
 
 
 def _is_empty(entry: list[Any]) -> bool:
-    """Whether the task of an entry has gone."""
+    """True if the task of an entry has gone."""
     return entry[3] is None

@@ -48,7 +48,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds that a text means; a bare number is seconds.
 
     Raises:
-        ValueError: if the text is no duration, or is zero or infinite.
+        ValueError: if the text is not a duration, or is zero or infinite.
 
     >>> [parse_duration(text) for text in ("90", "10m", "1h30m", "250ms")]
     [90.0, 600.0, 5400.0, 0.25]
@@ -75,8 +75,8 @@ def duration_of(name: str, value: Any) -> float:
     """Return a span of time in finite seconds, which may be negative unless it is text.
 
     Raises:
-        TypeError: if it is no number, timedelta or text.
-        ValueError: if it is text that is no duration, or is NaN or infinite.
+        TypeError: if it is not a number, timedelta or text.
+        ValueError: if it is text that is not a duration, or is NaN or infinite.
     """
     if type(value) is int or type(value) is float:  # nearly always
         return _finite(name, value)
@@ -88,7 +88,7 @@ def duration_of(name: str, value: Any) -> float:
     if hasattr(type(value), "total_seconds"):  # a timedelta: the core does not import what reads the time
         return _finite(name, value.total_seconds())
     if not _is_number(value):
-        raise TypeError(f"{name} must be a number of seconds, a timedelta or a text such as '8h', got {value!r}")
+        raise TypeError(f"{name} must be a number of seconds, a timedelta or a str such as '8h', got {value!r}")
     return _finite(name, value)
 
 
@@ -138,7 +138,7 @@ def _finite(name: str, value: Any) -> float:
 
 
 def _read(text: str) -> float | None:
-    """Return the seconds that a text means, infinity if they are too many for a float; None if it is no duration."""
+    """Return the seconds that a text means, infinity if they are too many for a float; None if it is not a duration."""
     stripped = text.strip().lower()
     try:
         if _BARE.fullmatch(stripped):

@@ -115,13 +115,13 @@ class ExactGrid(PermitGrid):
         """Take some of the permits that :meth:`usable` counted, for starts that are decided at ``now_ns``."""
         if not self._pieces or not count:
             return
-        if self._void_to is not None:  # the newest permit, late: the pace goes on from here
+        if self._void_to is not None:  # the newest permit, late: the pace continues from here
             self._slip(self._first, self._looked_ns)
         self._next = self._first = self._first + count
         self.open_ticket = self._log.take(count, now_ns or self._looked_ns)
 
     def take_effect(self, now_ns: int) -> None:
-        """Note that the starts that were decided last have taken effect by ``now_ns``."""
+        """Record that the starts that were decided last have taken effect by ``now_ns``."""
         ticket = self.open_ticket
         if ticket is not None:
             self.open_ticket = None
@@ -133,14 +133,14 @@ class ExactGrid(PermitGrid):
                 self._log.take_effect(ticket, now_ns)
 
     def defer(self, effects: list[list[int]]) -> None:
-        """Let the start that was decided last take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
         ticket = self.open_ticket
         if ticket is not None:
             self.open_ticket = None
             self._log.defer(ticket, effects)
 
     def charge(self, cost: int) -> list[Any]:
-        """Let the start that took a permit last cost so many in all: they count in its window as well."""
+        """Set the total cost of the last start, which counts in its window."""
         ticket: list[Any] = super().charge(cost)
         entry = self.open_ticket
         if entry is not None:
@@ -159,11 +159,11 @@ class ExactGrid(PermitGrid):
         """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
         if not self._pieces or not self._is_late(now_ns):
             return super().count_until(now_ns, end_ns)
-        _, _, step, unit = self._pieces[-1]  # the grid goes on from here, once the newest is taken
+        _, _, step, unit = self._pieces[-1]  # the grid continues from here, once the newest is taken
         return 1 + max(0, end_ns - 1 - now_ns) * step // unit
 
     def time_after(self, now_ns: int, count: int) -> int | None:
-        """Tell when the ``count``-th permit from now can be taken; None if never at this rate."""
+        """Return when the ``count``-th permit from now can be taken; None if never at this rate."""
         when = super().time_after(now_ns, count)
         if when is None or not self._pieces:
             return when

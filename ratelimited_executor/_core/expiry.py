@@ -28,7 +28,7 @@ class ExpiryIndex:
     """Records by the interval in which their deadline lies, and batches by the next deadline among their tasks.
 
     Attributes:
-        is_used: whether there was ever a deadline: most executors see none, and need not ask.
+        is_used: True if there was ever a deadline: most executors see none, and need not ask.
     """
 
     __slots__ = ("_arrivals", "_batches", "_intervals", "_numbers", "_purge_count", "_timeline", "is_used")
@@ -44,7 +44,7 @@ class ExpiryIndex:
         self._purge_count = _PURGE_COUNT  # at so many batches, those that have ended are forgotten
 
     def add(self, record: Record) -> None:
-        """Take in a record that has a deadline."""
+        """Add a record that has a deadline."""
         options = record._options
         assert options is not None
         assert options.deadline is not None
@@ -58,7 +58,7 @@ class ExpiryIndex:
         records.append(record)
 
     def add_batch(self, source: BatchSource) -> None:
-        """Take in a batch whose tasks have deadlines."""
+        """Add a batch whose tasks have deadlines."""
         self.is_used = True
         if len(self._batches) >= self._purge_count:
             self._batches.compact()

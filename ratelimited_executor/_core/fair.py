@@ -1,33 +1,33 @@
-"""Weighted fair queueing between keys, inside a priority.
+"""Weighted fair queueing between keys, within a priority.
 
-Theory: start-time fair queueing. A task of key k with cost c gets, when it comes to the head of its key's queue, a *start
+Theory: start-time fair queueing. When a task of key k with cost c reaches the head of its key's queue, it gets a *start
 tag* S; F_k, the *finish tag* of its key, becomes S + c / w_k once it has started. The smallest start tag starts first.
-While a key has tasks that wait, S = F_k. The first task of a key that had none gets
+While a key has waiting tasks, S = F_k. The first task of a key that had none gets
 
     S = max(F_k, min(v, s + c / w_k))
 
-with s the smallest start tag of all that wait, and v the *virtual time*, which advances by c / W with each start, W the
-weights of all keys that have tasks, and never stays behind the start tag of what has started.
+with s the smallest start tag of all waiting tasks, and v the *virtual time*, which advances by c / W with each start, W the
+weights of all keys that have tasks, and is never less than the start tag of a started task.
 
-Law: over any stretch in which keys f and g both have tasks that wait,
+Law: over any stretch in which keys f and g both have waiting tasks,
 
     | cost(f) / w_f  -  cost(g) / w_g |  <=  c_f / w_f  +  c_g / w_g
 
-with c the largest cost of a task of each: the shares are right within one task of each. A key that a limit of its own has
-held back competes as if it had waited, but for what it has lost beyond four of its tasks: one whose rate is less than its
-share gets its rate, one whose rate is more gets its share, and a long penalty saves nothing up. A key that has been away
-comes back at v: it has saved up nothing, and owes nothing but what it was given ahead. So the first task of a key waits for one
-task of every other key at most (by weight), and not for their queues. And a key that has a queue is not starved by a
-stream of keys that are new: v passes its start tag after as many starts as there are keys.
+with c the largest cost of a task of each: the shares are right to within one task of each. A key that was held back by
+its own limit competes as if it had waited, except for what it has lost beyond four of its tasks: a key whose rate is below
+its share gets its rate, a key whose rate is above it gets its share, and a long penalty saves nothing. A key that returns
+comes back at v: it has saved nothing, and owes only what it was given in advance. So the first task of a key waits for at
+most one task of every other key (by weight), and not for their queues. And a key with a queue is not starved by a stream
+of new keys: v passes its start tag after as many starts as there are keys.
 
-Each priority has a virtual time of its own, in which the two calendars of an executor (those that start on time, those
-that are spread) share. Keys without tasks are forgotten as soon as v has passed their finish tag. Keys that come back at v
-do so in order of their tags, mostly, and then wait in a plain queue and not in a heap.
+Each priority has its own virtual time, shared by the two calendars of an executor (tasks that start on time, and tasks
+that are spread). Keys without tasks are forgotten as soon as v has passed their finish tag. Keys that come back at v
+mostly do so in order of their tags, and then wait in a plain queue and not in a heap.
 Cost: O(log keys) a task, nothing per waiting task beyond its place in its key's queue.
 
 Rejected: deficit round robin (O(1), but a heavy key waits for whole rounds), stochastic fairness (keys that share a hash
-share a fate), tags of the finish (a light key's next task waits for a heavy task that has not started), v as the start tag
-in service alone (it stands still while one new key after the other is served, and all others starve).
+share a fate), finish tags as the order (a light key's next task waits for a heavy task that has not started), v as the
+start tag in service alone (it stands still while one new key after the other is served, and all others starve).
 Sources: P. Goyal, H. Vin, H. Cheng, "Start-time fair queueing", IEEE/ACM Transactions on Networking 5(5), 1997; for v:
 J. Bennett, H. Zhang, "Hierarchical packet fair queueing algorithms", the same, 1997.
 """
@@ -56,13 +56,13 @@ _PURGE_STEP_COUNT: Final = 1024  # the same as a chore, when nothing waits any m
 
 
 class Fair:
-    """An order: priority first, and among tasks of equal priority each key its share, by weight.
+    """An order: priority first; among tasks of equal priority, each key gets its share, by weight.
 
-    Inside a key tasks start in the order in which they become due. Tasks without a key share one.
+    Within a key, tasks start in the order in which they become due. Tasks without a key share one.
 
     Args:
-        by: what tells a task's key from its :class:`TaskView`; the ``key=`` that it was scheduled with by default.
-        weights: of the keys, from 1e-6 to 1e6, as a mapping or a function of the key; 1 where it has nothing to say.
+        by: a function that returns the key of a :class:`TaskView`; the task's ``key=`` by default.
+        weights: the weights of keys, from 1e-6 to 1e6, as a mapping or a function of the key; 1 for a key that a mapping omits.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -90,19 +90,19 @@ class Fair:
 
     @property
     def by(self) -> Callable[[TaskView], Hashable] | None:
-        """What tells a task's key; None for the key it was scheduled with."""
+        """The function that returns a task's key; None for the key it was scheduled with."""
         return self._by
 
     @property
     def is_even(self) -> bool:
-        """Whether all keys have the same weight."""
+        """True if all keys have the same weight."""
         return self._weights is None
 
     def weight(self, key: Hashable) -> float:
         """Return the weight of a key.
 
         Raises:
-            ValueError: if the function of the key returns no number from 1e-6 to 1e6.
+            ValueError: if the function of the key returns a value that is not a number from 1e-6 to 1e6.
         """
         weights = self._weights
         if weights is None:
@@ -112,7 +112,7 @@ class Fair:
         return _weight_of(key, weights(key))
 
     def wrapped(self, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> Fair:
-        """Return the same with each function in a wrapper."""
+        """Return the same order with each function in a wrapper."""
         weights = self._weights
         fair = Fair(None if self._by is None else wrap(self._by))
         fair._weights = wrap(weights) if callable(weights) else weights
@@ -128,11 +128,11 @@ class Flow:
     """The tasks of one key and priority, of weight 1.
 
     Attributes:
-        key: whose they are.
-        weight: its part of the rate.
-        finish: the finish tag of the last one that started, or the start tag of the next if that is larger.
-        first: what waits in the first calendar: None, an item, or a deque of items.
-        second: the same of the second.
+        key: the key.
+        weight: its weight.
+        finish: the finish tag of its last started task, or the start tag of the next if that is larger.
+        first: its entries in the first calendar: None, an item, or a deque of items.
+        second: its entries in the second calendar.
     """
 
     __slots__ = ("finish", "first", "key", "second")
@@ -147,7 +147,7 @@ class Flow:
 
 
 class _WeightedFlow(Flow):
-    """The same, of any weight."""
+    """A flow of any weight."""
 
     __slots__ = ("weight",)
 
@@ -163,12 +163,12 @@ class Level:
         now: the virtual time.
         latest: the largest finish tag.
         flows: by key.
-        heaps: of each calendar, the flows of which tasks wait, as (start tag, number, flow).
-        fresh: the same of flows that have come in order of their start tags, which are their finish tags.
-        moved: flows whose finish tag has changed while they may lie among the fresh ones.
-        is_active: whether a calendar looks here.
+        heaps: for each calendar, the flows with waiting tasks, as (start tag, number, flow).
+        fresh: for each calendar, flows that came in order of their start tags, which are their finish tags.
+        moved: flows whose finish tag has changed while they may be among the fresh ones.
+        is_active: True if a calendar uses it.
         ghosts: a heap of (finish tag, number, flow): idle, not forgotten.
-        waiting_count: how many entries there are, the one being taken from included.
+        waiting_count: the number of entries, including the one being taken.
         weight_sum: the weights of their flows.
     """
 
@@ -189,14 +189,14 @@ class Level:
         self.weight_sum = 0.0
 
     def settle_fresh(self, index: int, numbers: Iterator[int]) -> None:
-        """Take out of the fresh flows what is not in its place any more, as far as that stands before others."""
+        """Remove from the fresh flows those that are out of place, as far as they stand before others."""
         fresh = self.fresh[index]
         while fresh and fresh[0] in self.moved:
             flow = fresh.popleft()
             heapq.heappush(self.heaps[index], (flow.finish, next(numbers), flow))
 
     def least_tag(self, numbers: Iterator[int]) -> float:
-        """Return the smallest start tag of all that wait, as far as is known; infinity if nothing does."""
+        """Return the smallest start tag of all waiting tasks, as far as known; infinity if there are none."""
         if self.moved:
             for index in (0, 1):
                 self.settle_fresh(index, numbers)
@@ -216,9 +216,9 @@ class FairClock:
     Args:
         fair: the order.
         gate: the limits of keys; None if there are none.
-        chores: where work that may wait is put, as iterators whose steps take about a millisecond.
-        report: is told of keys and weights that raise.
-        to_epoch: turns a due time into epoch seconds.
+        chores: receives deferred work, as iterators whose steps take about a millisecond.
+        report: is called with errors of the functions for keys and weights.
+        to_epoch: converts a due time to epoch seconds.
     """
 
     __slots__ = (
@@ -272,7 +272,7 @@ class FairClock:
         return level, flow
 
     def _weight(self, key: Hashable) -> float:
-        """Return the weight of a key; 1 if it cannot be told."""
+        """Return the weight of a key; 1 if its function raises."""
         if self.is_even:
             return 1.0
         try:
@@ -282,7 +282,7 @@ class FairClock:
             return 1.0
 
     def serve(self, level: Level, flow: Flow, tag: float, cost: int) -> None:
-        """Note that a task has started."""
+        """Record the start of a task."""
         self.last = level, flow
         if self.refunds:
             cost = self._less_refund(flow, cost)
@@ -295,9 +295,9 @@ class FairClock:
             self._purge(level, _PURGE_COUNT)
 
     def settle(self, share: tuple[Level, Flow], change: int) -> None:
-        """Charge a flow, one of whose tasks has started, for so many permits more, or fewer.
+        """Charge a flow, one of whose tasks has started, for additional permits, or for fewer.
 
-        What waits keeps its place: fewer make the next start of the flow cheaper.
+        Waiting tasks keep their places: fewer permits make the next start of the flow cheaper.
         """
         level, flow = share
         found = level.flows.get(flow.key)
@@ -323,7 +323,7 @@ class FairClock:
         return max(0, cost - refund)
 
     def rest(self, minus_priority: float, level: Level, flow: Flow) -> None:
-        """Note that nothing of a flow waits in a calendar; forget it, or remember its finish tag as long as that matters."""
+        """Record that a flow has no waiting task in a calendar; forget it, or keep its finish tag while that matters."""
         level.waiting_count -= 1
         level.weight_sum -= flow.weight
         if flow.first is not None or flow.second is not None:
@@ -336,7 +336,7 @@ class FairClock:
                 del level.flows[flow.key]
         else:
             heapq.heappush(level.ghosts, (flow.finish, next(self.numbers), flow))
-        if level.waiting_count == 0:  # nobody competes: all tags are as good as past
+        if level.waiting_count == 0:  # no competitor: all tags are treated as past
             level.now = max(level.now, level.latest)
             level.weight_sum = 0.0
             self.chores.append(self._purge_steps(minus_priority, level))

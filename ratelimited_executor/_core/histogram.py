@@ -75,7 +75,7 @@ class DurationHistogram:
             self._counts[0] += small
             self._longest[0] = max(seconds[small - 1], self._longest.get(0, 0.0))
             seconds = seconds[small:]
-        # Rounded down and one more in place of up, which only differs on a bound.
+        # Rounded down and one more instead of up, which only differs on a bound.
         scaled = map(mul, map(math.log, seconds), repeat(self._per_log))
         buckets = list(map(int, map((1 - _SMALLEST_LOG * self._per_log).__add__, scaled)))
         self._counts.update(buckets)

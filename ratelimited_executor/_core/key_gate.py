@@ -61,10 +61,10 @@ class KeyGate:
 
     Attributes:
         met_count: how many keys have been met so far: if it changes, functions of the user were called.
-        is_put_off: whether the key that was asked about last is to be asked about again once it is known of those before it
+        is_put_off: True if the key that was asked about last is to be asked about again once it is known of those before it
             whether they have to wait.
-        asks_for_slots: whether there are lanes, or keys of which a group counts the tasks.
-        is_looking: whether it is only asked when something may start: then no slots are asked for.
+        asks_for_slots: True if there are lanes, or keys of which a group counts the tasks.
+        is_looking: True if it is only asked when something may start: then no slots are asked for.
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class KeyGate:
         return len(self._keys)
 
     def knows(self, key: Hashable) -> bool:
-        """Whether the limits of a key are known, so that :meth:`admits` calls no function of the user."""
+        """True if the limits of a key are known, so that :meth:`admits` calls no function of the user."""
         if isinstance(key, SlotLane):
             return key.held_key is None or key.held_key in self._keys
         return key in self._keys
@@ -162,14 +162,14 @@ class KeyGate:
         return None if state is None else state.limit
 
     def is_parked(self, key: Hashable) -> bool:
-        """Whether something of a key has left the order."""
+        """True if something of a key has left the order."""
         if isinstance(key, SlotLane):
             return bool(key.parked) or (key.held_key is not None and self.is_parked(key.held_key))
         state = self._keys.get(key)
         return state is not None and bool(state.parked)
 
     def admits(self, key: Hashable, cost: int, now_ns: int) -> bool:
-        """Whether a task of a key may start now; slots that it needs are asked for, unless it is too early for that."""
+        """True if a task of a key may start now; slots that it needs are asked for, unless it is too early for that."""
         self.is_put_off = False
         if isinstance(key, SlotLane):
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
@@ -196,7 +196,7 @@ class KeyGate:
         return self._has_slot(key, state.slots, state, now_ns)
 
     def _has_slot(self, key: Hashable, slots: SlotAsker, state: KeyState, now_ns: int) -> bool:
-        """Whether a slot of the group is there for the next task of a key; it is asked for if that may be."""
+        """True if a slot of the group is there for the next task of a key; it is asked for if that may be."""
         if slots.request is None:
             if self._ahead and len(self._ahead) >= self._ahead_count():
                 self.is_put_off = True
@@ -210,7 +210,7 @@ class KeyGate:
         return is_there
 
     def hold(self, key: Hashable, cost: int, now_ns: int) -> KeyHold | None:
-        """Tell what keeps a key from starting a task; None if nothing does."""
+        """Return what keeps a key from starting a task; None if nothing does."""
         if isinstance(key, SlotLane):
             held = None if key.held_key is None else self.hold(key.held_key, cost, now_ns)
             return "slots" if held is None and key.parked else held
@@ -300,7 +300,7 @@ class KeyGate:
 
     @property
     def is_asking(self) -> bool:
-        """Whether it will soon be known of some key whether it has to wait for a slot."""
+        """True if it will soon be known of some key whether it has to wait for a slot."""
         return any(state.is_asking for state in self._ahead.values())
 
     def put_off(
@@ -310,7 +310,7 @@ class KeyGate:
 
         Args:
             key: as of :meth:`park`, and so on.
-            head: the importance of the first of its tasks: those with the smallest go on first.
+            head: the importance of the first of its tasks: those with the smallest continue first.
             cost: of that.
             resume: what to call.
             waiting: counts its tasks, as far as a number.
@@ -333,7 +333,7 @@ class KeyGate:
                 self._resume(key, self._keys[key])
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
-        """Note that a task of a key starts; return limit and ticket, if its cost may be settled later."""
+        """Record that a task of a key starts; return limit and ticket, if its cost may be settled later."""
         if isinstance(key, SlotLane):
             self._newest = None
             return None if key.held_key is None else self.start(key.held_key, cost, now_ns)
@@ -347,19 +347,19 @@ class KeyGate:
         return ticket
 
     def take_effect(self, now_ns: int) -> None:
-        """Note that the start that was noted last has taken effect by ``now_ns``."""
+        """Record that the start that was noted last has taken effect by ``now_ns``."""
         if self._newest is not None:
             (limit, ticket), self._newest = self._newest, None
             limit.take_effect(ticket, now_ns)
 
     def defer(self, effects: list[list[int]]) -> None:
-        """Let the start that was noted last take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
         if self._newest is not None:
             (limit, ticket), self._newest = self._newest, None
             limit.defer(ticket, effects)
 
     def end(self, key: Hashable) -> bool:
-        """Note that a task of a key has ended; return whether that lets another start."""
+        """Record that a task of a key has ended; return whether that lets another start."""
         if isinstance(key, SlotLane):
             return key.held_key is not None and self.end(key.held_key)
         state = self._keys.get(key)
@@ -400,7 +400,7 @@ class KeyGate:
             self._resume(key, state)
 
     def open_all(self) -> None:
-        """Resume every key, whether it may start or not: its limits are to be asked anew."""
+        """Resume every key, even if it may not start yet: its limits are read again."""
         for key, state in list(self._keys.items()):
             self._resume(key, state)
         for lane in list(self._lanes):
@@ -412,7 +412,7 @@ class KeyGate:
 
     @property
     def has_slots(self) -> bool:
-        """Whether there are slots that no task has started with, or lanes that wait for some."""
+        """True if there are slots that no task has started with, or lanes that wait for some."""
         return bool(self._lanes or self._ahead)
 
     def ask_ahead(self, lane: SlotLane, now_ns: int) -> None:
@@ -422,7 +422,7 @@ class KeyGate:
             lane.slots.has_slots(now_ns)
 
     def _comes_soon(self, key: Hashable, cost: int, now_ns: int) -> bool:
-        """Whether a group may admit a task of a key shortly, so that slots that are there are kept for it."""
+        """True if a group may admit a task of a key shortly, so that slots that are there are kept for it."""
         state = self._keys.get(key)
         if state is None or state.limit is None or state.limit.is_foreseeable or state.is_full:
             return False
@@ -434,9 +434,9 @@ class KeyGate:
 
         Args:
             now_ns: the time.
-            may_start: whether a place to run in is free.
+            may_start: True if a place to run in is free.
             permit_ns: when the next permit comes up, as far as that is known.
-            may_be_told: whether a group may tell of one at any time, so that lanes keep their slots for a moment.
+            may_be_told: True if a group may tell of one at any time, so that lanes keep their slots for a moment.
         """
         again = None
         for lane in list(self._lanes):
@@ -477,7 +477,7 @@ class KeyGate:
 
     @property
     def may_get_slots(self) -> bool:
-        """Whether some lane waits for slots of pools that are not halted: others may give some back."""
+        """True if some lane waits for slots of pools that are not halted: others may give some back."""
         return any(
             lane.slots.request is not None and all(pool.limit for pool in lane.statistics())
             for lane in list(self._lanes)
@@ -490,7 +490,7 @@ class KeyGate:
         lane.resume()
 
     def _take_slot(self, key: Hashable, state: KeyState, slots: SlotAsker) -> None:
-        """Let a task of a key that has started have the slot that is there, or wait for one while it runs."""
+        """Give the available slot to a task of a key that has started, or wait for one while it runs."""
         if slots.is_there:
             self._ahead.pop(key, None)
             self._go_on()
@@ -507,7 +507,7 @@ class KeyGate:
         self._go_on()
 
     def told(self, key: Hashable) -> None:
-        """Take in that a slot of a key is there, or has to be waited for."""
+        """Record that a slot of a key is there, or has to be waited for."""
         state = self._keys.get(key)
         if state is None or state.slots is None or state.slots.request is None:
             return
@@ -533,7 +533,7 @@ class KeyGate:
         self.open_all()
 
     def _count_by(self, key: Hashable, state: KeyState, concurrency: int | None) -> None:
-        """Let so many tasks of a key run at once: as the group counts them, or as are counted here."""
+        """Let a number of tasks of a key run at once, as counted by the group, or here."""
         fresh = self._slots_of(key, concurrency) if concurrency else None
         parts = None if fresh is None else self._parts()
         is_here = concurrency is not None and (fresh is None or parts is not None)
@@ -546,13 +546,13 @@ class KeyGate:
         state.ask_for_running(lambda: self._note_lost(key))
 
     def next_time(self) -> int | None:
-        """Tell when the next parked key may start again; None if no time is known."""
+        """Return when the next parked key may start again; None if no time is known."""
         first = self._timers.first()
         return None if first is None else first[0]
 
     @property
     def is_remembering(self) -> bool:
-        """Whether there are keys of which nothing runs or waits, that may be forgotten with time."""
+        """True if there are keys of which nothing runs or waits, that may be forgotten with time."""
         return bool(self._sweeping)
 
     def sweep_steps(self, now_ns: int) -> Iterator[None]:

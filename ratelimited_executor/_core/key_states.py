@@ -40,7 +40,7 @@ class KeyState:
         penalty_ns: before it nothing of it starts.
         parked: what to call when it may start again, with the cost of its first task, and what counts its tasks.
         timer: when that is, as far as its rate and penalty are concerned; None if no time is known.
-        is_listed: whether it is to be looked at, whether it can be forgotten.
+        is_listed: True if it is to be looked at, whether it can be forgotten.
     """
 
     __slots__ = ("concurrency", "held", "is_listed", "limit", "parked", "penalty_ns", "running_count", "slots", "timer")
@@ -65,17 +65,17 @@ class KeyState:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many tasks run as may."""
+        """True if as many tasks run as may."""
         return self.running_count >= self.concurrency
 
     def is_open(self, cost: int, now_ns: int) -> bool:
-        """Whether a task may start now, as far as nobody else is asked for a slot."""
+        """True if a task may start now, as far as nobody else is asked for a slot."""
         if self.running_count >= self.concurrency or now_ns < self.penalty_ns:
             return False
         return self.limit is None or self.limit.admits(self.cost(cost), now_ns)
 
     def take_slot(self, slots: SlotAsker, note_lost: Callable[[], None]) -> None:
-        """Let a task that starts have the slot that is there."""
+        """Give the available slot to a starting task."""
         request = slots.take()
         self.held.append(request)
         self._run_with(request, note_lost)
@@ -86,7 +86,7 @@ class KeyState:
             self.held.append(self.slots.ask_for_running(lambda request: self._run_with(request, note_lost)))
 
     def _run_with(self, request: SlotRequest, note_lost: Callable[[], None]) -> None:
-        """Let a running task have a slot that was asked for."""
+        """Give a requested slot to a running task."""
 
         def lost() -> None:
             """Ask for another: the slot may be another's by now."""
@@ -101,12 +101,12 @@ class KeyState:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is known that a slot has to be waited for."""
+        """True if it is known that a slot has to be waited for."""
         return self.slots is not None and self.slots.is_waiting
 
     @property
     def is_asking(self) -> bool:
-        """Whether a slot was asked for of which it is not known yet whether it has to be waited for."""
+        """True if a slot was asked for of which it is not known yet whether it has to be waited for."""
         slots = self.slots
         return slots is not None and slots.request is not None and not slots.is_there and not slots.is_waiting
 
@@ -123,7 +123,7 @@ class KeyState:
         return count
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when rate and penalty admit a task; None if they never do."""
+        """Return when rate and penalty admit a task; None if they never do."""
         begin_ns = max(now_ns, self.penalty_ns)
         if self.limit is None:
             return begin_ns

@@ -40,7 +40,7 @@ class LazyHeap(Generic[Entry]):
     """A heap that drops stale entries.
 
     Args:
-        is_stale: whether an entry does not count any more; one that is stale stays so.
+        is_stale: True if an entry does not count any more; one that is stale stays so.
         entries: what it begins with.
 
     Attributes:
@@ -62,7 +62,7 @@ class LazyHeap(Generic[Entry]):
         self.stale_count = 0
 
     def __len__(self) -> int:
-        """How many entries there are, stale ones included."""
+        """The number of entries, stale ones included."""
         return len(self.entries) if self._old is None else len(self.entries) + len(self._old)
 
     @property
@@ -101,7 +101,7 @@ class LazyHeap(Generic[Entry]):
             self.note_stale()
 
     def note_stale(self) -> None:
-        """Note that an entry has become stale, or is about to: once for each."""
+        """Record that an entry has become stale, or is about to: once for each."""
         self.stale_count += 1
         if self._is_to_sweep():
             self._sweep()
@@ -184,7 +184,7 @@ class LazyHeap(Generic[Entry]):
         return is_due and not self._walker_count
 
     def _sweep(self) -> None:
-        """Begin a sweep, or go on with it."""
+        """Begin a sweep, or continue with it."""
         old = self._old
         if old is None:
             old = self.entries
@@ -204,14 +204,14 @@ class LazyHeap(Generic[Entry]):
 
 
 class WholeHeap(LazyHeap[Entry]):
-    """The same for few entries, or where a long sweep does no harm: the least of all is always ``entries[0]``."""
+    """A lazy heap for few entries, or without steps: the least of all is always ``entries[0]``."""
 
     stretch: ClassVar[float] = math.inf
     __slots__ = ()
 
 
 class GuardedHeap(LazyHeap[Entry]):
-    """The same for entries that are compared by code of the user, which may come back to the heap meanwhile.
+    """A lazy heap whose entries are compared by the user's code, which may use the heap meanwhile.
 
     What that code adds is put in after the change that is under way; what it makes stale is counted; and where it asks
     for the first entry, it is given any.
@@ -255,7 +255,7 @@ class GuardedHeap(LazyHeap[Entry]):
         return entry
 
     def note_stale(self) -> None:
-        """Note that an entry has become stale, or is about to: once for each."""
+        """Record that an entry has become stale, or is about to: once for each."""
         self.stale_count += 1
         if not self._is_busy and self._is_to_sweep():
             self._change(self._sweep)

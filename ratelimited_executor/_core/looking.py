@@ -66,7 +66,7 @@ def count_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
     Args:
         calendar: where they wait.
         when: loop time.
-        is_spread: whether those of a later bucket start evenly over it, and not at their due times.
+        is_spread: True if those of a later bucket start evenly over it, and not at their due times.
     """
     unread = sum(stream.order.left_count for group in calendar.groups for stream in group)
     return max(0, calendar.opened_count - unread) + coming_until(calendar, when, is_spread=is_spread)
@@ -99,7 +99,7 @@ def _part_until(bucket: Bucket, when: float) -> float:
 
 
 def is_spread(queue: PlainQueue, record: Record) -> bool:
-    """Whether a record that is due waits for a planned instant."""
+    """True if a record that is due waits for a planned instant."""
     return record._place.calendar is queue.spread and not queue.is_dense
 
 

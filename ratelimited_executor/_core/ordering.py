@@ -1,8 +1,8 @@
-"""Which of the tasks that are due starts first.
+"""Decides which due task starts first.
 
-The default order is that of the predecessor with priorities on top: the larger priority first; among equals repeating
-tasks, then immediate ones, then others; among those the earliest due, then the first to arrive. A queue for each pair of
-priority and class keeps it: what is due is appended in due order, so that a start costs the same however long the queue.
+The default order: the larger priority first; among equals repeating tasks, then immediate ones, then others; among those
+the earliest due, then the first to arrive. A queue for each pair of priority and class keeps it: due tasks are appended in
+due order, so that a start costs the same however long the queue.
 
 Any other order is a key function of a :class:`TaskView`, evaluated once, when the task becomes due: smaller keys start
 first, and a heap keeps them at O(log n).
@@ -48,8 +48,8 @@ class TaskView(_TaskFields):
         name: the name given when it was scheduled, else that of its callable.
         priority: larger is more important, by convention.
         due: epoch seconds.
-        is_repeating: whether it is an occurrence of a repeating task.
-        is_immediate: whether it was asked for without any delay.
+        is_repeating: True if it is an occurrence of a repeating task.
+        is_immediate: True if it was asked for without any delay.
         arrival: a number that rises with each task that becomes due; 0 in lists of tasks.
         key: whose task it is; None if it was scheduled without one.
         cost: permits that its start takes.
@@ -65,7 +65,7 @@ class TaskView(_TaskFields):
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """Its positional arguments, the item if it is a task of a batch."""
+        """The positional arguments of the task; for a task of a batch, its item."""
         place: Any = self[_PLACE]
         return () if place is None else place[0]._args_of(place[1])
 
@@ -97,7 +97,7 @@ class Ageing:
         seconds: that a task of a priority lower by 1 has to have waited longer, > 0 and finite.
 
     Raises:
-        TypeError: if it is no number.
+        TypeError: if it is not a number.
         ValueError: if it is out of range.
     """
 

@@ -153,12 +153,12 @@ class PermitGrid(GridFields):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no permit comes up."""
+        """True if no permit comes up."""
         return self.rate.is_zero
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether everything may start at once."""
+        """True if everything may start at once."""
         return self.rate.is_unlimited
 
     # Using permits.
@@ -215,7 +215,7 @@ class PermitGrid(GridFields):
         self._void_to = None
 
     def charge(self, cost: int) -> list[int]:
-        """Let the start that took a permit last cost so many in all: it uses up those that follow. Return its ticket."""
+        """Set the total cost of the last start, which uses up the following permits; return its ticket."""
         self._next += (cost - 1) * self.peers
         self._last = self._first
         return [self._next, cost]
@@ -234,11 +234,11 @@ class PermitGrid(GridFields):
         ticket[:] = self._next if is_last else end, charged + change
 
     def next_time(self, now_ns: int) -> int | None:
-        """Tell when the next permit may be taken, >= ``now_ns``; None if never at this rate."""
+        """Return when the next permit may be taken, >= ``now_ns``; None if never at this rate."""
         return now_ns if self.usable(now_ns) else self.next_fresh_time(now_ns)
 
     def next_fresh_time(self, now_ns: int) -> int | None:
-        """Tell the same where :meth:`usable` has just found none."""
+        """Return the next permit's time; call only where :meth:`usable` returned 0."""
         if not self._pieces or self._pieces[-1].step == 0:
             return None
         number = self._own(
@@ -258,7 +258,7 @@ class PermitGrid(GridFields):
         return copy(self)
 
     def next_number_time(self) -> int:
-        """Tell before when no permit comes up that is neither taken nor void; the past, if that is not known."""
+        """Return a lower bound on the next usable permit's time; the past, if it is unknown."""
         if not self._pieces or self._pieces[-1].step == 0:
             return 0
         when = self._time_of(self._next if self.peers == 1 else self._own(self._next))
@@ -289,7 +289,7 @@ class PermitGrid(GridFields):
         return UNLIMITED
 
     def time_after(self, now_ns: int, count: int) -> int | None:
-        """Tell when the ``count``-th permit from now (1 is the next) can be taken; None if never at this rate."""
+        """Return when the ``count``-th permit from now (1 is the next) can be taken; None if never at this rate."""
         if not self._pieces:
             return now_ns
         usable, first = self._forecast(now_ns)
@@ -308,7 +308,7 @@ class PermitGrid(GridFields):
         return usable, self._own(max(taken, self._pieces[-1].floor(now_ns) + 1))
 
     def _is_late(self, now_ns: int) -> bool:
-        """Whether what may be taken is the newest permit alone, later than the slack."""
+        """True if what may be taken is the newest permit alone, later than the slack."""
         if self.peers > 1 or self._pieces[-1].step == 0:
             return False
         newest = self._pieces[-1].floor(now_ns)
@@ -325,7 +325,7 @@ class PermitGrid(GridFields):
         return self._pieces[0].ceil(self._pieces[0].start)
 
     def _time_of(self, number: int) -> int | None:
-        """Tell when a permit comes up under the rate in force; None if that was before the last change."""
+        """Return when a permit comes up under the rate in force; None if that was before the last change."""
         piece = self._pieces[-1]
         timed = self._timed
         if timed[1] == number and timed[0] is piece:

@@ -60,7 +60,7 @@ _REKEY_COUNT: Final = 200  # tasks put into a new order at a stretch: about two 
 def decision(
     decide: Callable[Concatenate[TaskQueue, float, P], T],
 ) -> Callable[Concatenate[TaskQueue, float, P], T]:
-    """Let a method of a queue take its decision by the time that it is told, whatever code of the user it asks.
+    """Fix the time of a decision for a method of a queue, whatever the user's code does meanwhile.
 
     What such code sets counts from then on: what is decided after the change, by the same time, must not come before it.
     While nothing is special, no such code is asked, and the kernel's method of the same name decides alone.
@@ -88,13 +88,13 @@ class TaskQueue(PlainQueue):
         now: loop time.
         rate: permits over time.
         slack: seconds for which a permit stays usable.
-        pacing: whether tasks are spread.
+        pacing: how the tasks of an interval are paced.
         order: the key function of importance.
-        early: whether a task may start anywhere in the interval of its due time.
+        early: True if a task may start anywhere in the interval of its due time.
         peers: how many peers share the rate.
         rank: which of them this is.
         report_order_error: is told when the order raises.
-        permits: what admits starts, in place of this peer's part of the numbered permits of ``rate``.
+        permits: what admits starts, instead of this peer's part of the numbered permits of ``rate``.
         gate: the limits of keys; None if there are none.
         bucket_ns_max: the width of a bucket at most.
     """
@@ -411,7 +411,7 @@ class TaskQueue(PlainQueue):
 
         Args:
             key: of the task.
-            is_costly: whether it needed something else than a permit.
+            is_costly: True if it needed something else than a permit.
         """
         if self.is_halted:
             return False
@@ -423,19 +423,19 @@ class TaskQueue(PlainQueue):
         return is_freed or is_costly
 
     def look_again(self, key: Hashable) -> None:
-        """Let a key that had to wait be asked anew: something of it has changed."""
+        """Read the limits of a waiting key again, because they have changed."""
         if self.gate is not None:
             self.gate.look_again(key)
 
     def _is_passing(self) -> bool:
-        """Whether a task that is to be spread would expire in the running interval."""
+        """True if a task that is to be spread would expire in the running interval."""
         passing = self.passing
         while passing and not self._passes(passing[-1]):
             passing.pop()
         return bool(passing)
 
     def _passes(self, item: Any) -> bool:
-        """Whether a record waits to be spread, or a task of a batch, and would expire in the running interval."""
+        """True if a record waits to be spread, or a task of a batch, and would expire in the running interval."""
         if isinstance(item, BatchSource):
             return item.live > 0 and item.next_deadline() < self.interval_end
         is_spread = getattr(item._place, "calendar", None) is self.spread
@@ -449,19 +449,19 @@ class TaskQueue(PlainQueue):
         self.set_permits(self.permits)
 
     def set_permits(self, permits: Permits) -> None:
-        """Let something else admit starts."""
+        """Replace the permits that admit starts."""
         super().set_permits(permits)
         if self.costs is not None:
             self.costs = permits  # type: ignore[assignment]  # it is a combination once there are costs
         self.note_order()
 
     def set_costs(self, permits: CombinedPermits) -> None:
-        """Let something else admit starts, and ask it what each may cost."""
+        """Replace the permits that admit starts, and ask them for the admissible cost of each start."""
         self.costs = permits
         self.set_permits(permits)
 
     def note_order(self) -> None:
-        """Note whether each start is a decision of its own, because another may change what comes next, or what it costs."""
+        """Record if each start is a decision of its own, because another may change what comes next, or what it costs."""
         is_left = bool(self.rekeying) or self._is_interim  # an order that was in force before
         is_own = self.order is not default_order
         self.is_special = is_own or is_left or self.gate is not None or self.costs is not None

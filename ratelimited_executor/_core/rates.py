@@ -1,6 +1,6 @@
 """A rate as an exact ratio of permits to seconds.
 
-Floats are taken at their shortest decimal value: ``0.1`` means one tenth, as its writer meant, and not the binary
+A float stands for its shortest decimal representation: ``0.1`` means one tenth, as its writer meant, and not the binary
 number next to it. So ten years of 0.1 permits a second are exact.
 """
 
@@ -32,14 +32,14 @@ _CALENDAR_UNITS: Final = ("week", "month")  # a quota has them, a rate has not: 
 
 
 class Rate:
-    """So many permits in so many seconds; immutable, hashable, compared by value.
+    """A number of permits in a number of seconds; immutable, hashable, compared by value.
 
     Args:
-        permits: how many starts, >= 0; 0 pauses; ``math.inf`` lifts the limit.
-        per: in how many seconds, > 0 and finite; or a timedelta or a text such as ``"15min"``.
+        permits: the number of starts, >= 0; 0 pauses; ``math.inf`` lifts the limit.
+        per: the seconds in which they come up, > 0 and finite; or a timedelta or a str such as ``"15min"``.
 
     Raises:
-        TypeError: if an argument is no number.
+        TypeError: if an argument is not a number.
         ValueError: if an argument is NaN, negative, or ``per`` is zero or infinite.
 
     >>> Rate(5, per=60)
@@ -64,7 +64,7 @@ class Rate:
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """Read ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"`` or ``"inf/s"``; a number alone is permits a second.
+        """Read ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"`` or ``"inf/s"``; a bare number is permits a second.
 
         Raises:
             ValueError: if the text is anything else.
@@ -88,14 +88,14 @@ class Rate:
 
     @classmethod
     def of(cls, value: RateLike) -> Rate:
-        """Take a rate, a number of permits a second, or a text that :meth:`parse` reads."""
+        """Return the rate for a rate, a number of permits a second, or a text that :meth:`parse` reads."""
         if isinstance(value, Rate):
             return value
         if isinstance(value, str):
             return cls.parse(value)
         if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
             raise TypeError(
-                f"rate must be a Rate, a number of permits a second or a text such as '5/min', got {value!r}"
+                f"rate must be a Rate, a number of permits a second or a str such as '5/min', got {value!r}"
             )
         try:
             return cls(value)
@@ -106,7 +106,7 @@ class Rate:
 
     @property
     def permits(self) -> float | Fraction:
-        """How many permits in :attr:`per` seconds."""
+        """The number of permits in :attr:`per` seconds."""
         return math.inf if self._permits is None else self._permits
 
     @property
@@ -121,12 +121,12 @@ class Rate:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether the rate is infinite."""
+        """True if the rate is infinite."""
         return self._ratio is None
 
     @property
     def is_zero(self) -> bool:
-        """Whether the rate admits nothing."""
+        """True if the rate is 0."""
         return self._is_zero
 
     def __float__(self) -> float:

@@ -1,4 +1,4 @@
-"""What is due, in the order of :class:`Fair`: the shape of a ready queue; theory and law stand in ``fair.py``."""
+"""Due tasks, in the order of :class:`Fair`: the shape of a ready queue; theory and law stand in ``fair.py``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CREDIT_COUNT: Final = 4  # tasks that a key may catch up with when its own limi
 
 
 class ReadyFair:
-    """What is due in one calendar of an executor whose order is :class:`Fair`: the shape of a ready queue.
+    """Due tasks in one calendar of an executor whose order is :class:`Fair`: the shape of a ready queue.
 
     Args:
         calendar: told to the places of records.
@@ -73,7 +73,7 @@ class ReadyFair:
     # Taking in.
 
     def push_record(self, record: TaskRecord) -> None:
-        """Take in a record whose due time has come: O(log keys) if its key had none waiting, else O(1)."""
+        """Add a record whose due time has come: O(log keys) if its key had none waiting, else O(1)."""
         record._place = self
         rank = (-record.priority, record._class)
         key = record._key  # its lane, if it needs slots
@@ -87,7 +87,7 @@ class ReadyFair:
         self._append(rank, key, record)
 
     def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
-        """Take in records."""
+        """Add records."""
         for record in records:
             record._place = self
         for record in records:
@@ -95,7 +95,7 @@ class ReadyFair:
                 self.push_record(record)
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
-        """Take in tasks of one source and rank: as one item, unless each has to be asked for its key."""
+        """Add tasks of one source and rank: as one item, unless each has to be asked for its key."""
         if self._clock.fair.by is None:
             self._append(rank, source.key, Run(source, positions))
             return
@@ -109,7 +109,7 @@ class ReadyFair:
                     self._append(rank, key, Run(source, (position,)))
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
-        """Take in one task of a source."""
+        """Add one task of a source."""
         if self._clock.fair.by is None:
             _, flow = self._clock.flow(rank[0], source.key)
             waiting = flow.second if self._index else flow.first
@@ -144,7 +144,7 @@ class ReadyFair:
             self._enter(minus_priority, level, flow, _cost_of(item))
 
     def _enter(self, minus_priority: float, level: Level, flow: Flow, cost: int, *, credit: float = 0.0) -> None:
-        """Let a flow wait of which nothing has waited in this calendar, with some virtual time that it has lost."""
+        """Add a flow that had no waiting task in this calendar, with virtual time that it has lost."""
         tag = min(level.now, level.least_tag(self._clock.numbers) + cost / flow.weight)
         tag = max(tag - credit if credit else tag, flow.finish)  # for most keys this is one float, which they share
         fresh = level.fresh[self._index]
@@ -264,7 +264,7 @@ class ReadyFair:
         return record
 
     def served(self) -> None:
-        """Note that the task that was taken starts: a key is charged for what starts, and not for what has expired."""
+        """Record that the task that was taken starts: a key is charged for what starts, and not for what has expired."""
         flow = self._taken
         if flow is not None:
             _, level, tag, cost = self._taken_at
@@ -279,11 +279,11 @@ class ReadyFair:
             gate.open_all()
 
     def succeed(self, successor: Ready) -> None:
-        """Hand on to another what is taken in while a function of the user is asked for its key."""
+        """Pass on to another queue what is added while a function of the user is asked for its key."""
         self.successor = successor
 
     def _put_back(self, flow: Flow) -> None:
-        """Let a flow of which a task was taken wait for its next one, or rest."""
+        """Return a flow whose task was taken to its place, for its next task or as idle."""
         minus_priority, level, tag, _ = self._taken_at
         self._taken = None
         heap = level.heaps[self._index]
@@ -306,7 +306,7 @@ class ReadyFair:
     def _park(  # a place in the order, and what the gate asks for
         self, head: tuple[float, float], level: Level, flow: Flow, key: Hashable, cost: int, now_ns: int | None
     ) -> None:
-        """Let a flow wait elsewhere until its key may start a task; it is put off if no time is given."""
+        """Park a flow until its key may start a task; without a time, it is put off."""
 
         def resume() -> None:
             level.waiting_count += 1
@@ -347,7 +347,7 @@ class ReadyFair:
     # Cancelling.
 
     def cancel_record(self) -> None:
-        """Note that a record here does not wait any more; places are freed, as a chore, when half of them are stale."""
+        """Record that a record here does not wait any more; places are freed, as a chore, when half of them are stale."""
         self._stale_count += 1
         if self._stale_count * 2 > self.count + _SPARE_COUNT and not self._is_compacting:
             self._is_compacting = True

@@ -93,11 +93,11 @@ class ReadyHeap:
         self.successor: Ready | None = None  # what another order has put in its place
 
     def push_record(self, record: TaskRecord) -> None:
-        """Take in a record whose due time has come: O(log n)."""
+        """Add a record whose due time has come: O(log n)."""
         self.push_records([record], (-record.priority, record._class))
 
     def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
-        """Take in records: O(log n) each."""
+        """Add records: O(log n) each."""
         for record in records:
             record._place = self
             self._unkeyed[record] = None
@@ -108,13 +108,13 @@ class ReadyHeap:
                 self._push(None, record, record._due, record.name, (-record.priority, record._class), record)
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
-        """Take in tasks of one source and rank: O(log n) each."""
+        """Add tasks of one source and rank: O(log n) each."""
         for position in positions:
             if source.is_waiting(position):
                 self._push(source, position, source.due_of(position), source.name_of(position), rank, source)
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
-        """Take in one task of a source: O(log n)."""
+        """Add one task of a source: O(log n)."""
         self.push_run(source, (position,), rank)
 
     def head(self) -> _Entry | None:
@@ -138,7 +138,7 @@ class ReadyHeap:
         """Do nothing: nothing is held back."""
 
     def succeed(self, successor: Ready) -> None:
-        """Hand on to another what is taken in while the order looks at it."""
+        """Pass on to another queue what is added while the order looks at it."""
         self.successor = successor
 
     def pop(self) -> Run | RecordRun:
@@ -173,7 +173,7 @@ class ReadyHeap:
     is_in_due_order: Final = True  # a run here is a single task
 
     def cancel_record(self) -> None:
-        """Note that a record here does not wait any more; its place is freed when many are stale."""
+        """Record that a record here does not wait any more; its place is freed when many are stale."""
         self._heap.note_stale()
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:

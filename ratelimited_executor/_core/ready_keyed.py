@@ -1,4 +1,4 @@
-"""What is due, key by key: for limits of keys under an order that does not share by key itself.
+"""Due tasks, key by key: for limits of keys under an order that does not share by key itself.
 
 Each key has a ready queue of its own, in the order of the executor, and stands in a heap by the importance of its first
 task. A key that may start nothing leaves the heap until it may again, with all its tasks, so that none of them stands
@@ -73,25 +73,25 @@ class ReadyKeyed:
         self._taken: _Lane | None = None  # of which a task was taken, and whose head is to be looked at anew
 
     def push_record(self, record: TaskRecord) -> None:
-        """Take in a record whose due time has come."""
+        """Add a record whose due time has come."""
         lane = self._lane(record._key)
         lane.ready.push_record(record)
         self._look(lane)
 
     def push_records(self, records: list[TaskRecord], rank: Rank) -> None:
-        """Take in records of one rank, in due order: none has a key, since none has anything out of the ordinary."""
+        """Add records of one rank, in due order: none has a key, since none has anything out of the ordinary."""
         lane = self._lane(None)
         lane.ready.push_records(records, rank)
         self._look(lane)
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
-        """Take in tasks of one source and rank, in due order."""
+        """Add tasks of one source and rank, in due order."""
         lane = self._lane(source.key)
         lane.ready.push_run(source, positions, rank)
         self._look(lane)
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
-        """Take in one task of a source."""
+        """Add one task of a source."""
         lane = self._lane(source.key)
         lane.ready.push_position(source, position, rank)
         self._look(lane)
@@ -164,7 +164,7 @@ class ReadyKeyed:
             gate.open_all()
 
     def succeed(self, successor: Ready) -> None:
-        """Hand on to another what is taken in while the order looks at it."""
+        """Pass on to another queue what is added while the order looks at it."""
         self._successor = successor
         for lane in self._lanes.values():
             lane.ready.succeed(successor)
@@ -228,7 +228,7 @@ class ReadyKeyed:
         return lane
 
     def _look(self, lane: _Lane) -> None:
-        """Note that a lane may have another head."""
+        """Record that a lane may have another head."""
         if lane.number == _NEW:
             self._enter(lane)
         elif lane.number != _NOWHERE:

@@ -16,7 +16,7 @@ __all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "StandIn", "TaskRecord"
 
 
 class TaskRecord(Record):
-    """The same, and what few tasks have of it as their orders, limits and lists ask for it."""
+    """A record with the rare options of a task, as orders, limits and lists read them."""
 
     __slots__ = ()
 
@@ -24,12 +24,12 @@ class TaskRecord(Record):
 
     @property
     def key(self) -> Hashable:
-        """Whose task it is, for fairness and limits; None if it is nobody's."""
+        """The key of the task, for fairness and limits; None if it has none."""
         return given_key(self._key)
 
     @property
     def _key(self) -> Hashable:
-        """The same as it is held; see ``keys.py``."""
+        """The key in its stored form; see ``keys.py``."""
         options = self._options
         return None if options is None else options.key if options.lane is None else options.lane
 
@@ -46,7 +46,7 @@ class TaskRecord(Record):
 
 
 class StandIn:
-    """A call of ours in place of one of the user, which is what orders and lists show.
+    """A call of ours instead of one of the user, which is what orders and lists show.
 
     Args:
         call: what is called.
@@ -67,7 +67,7 @@ class StandIn:
 
 
 class TriedOnce:
-    """A call that is not tried again here, whatever the executor's ``retry``: whoever hands it in sees to that."""
+    """A call that is not retried here, whatever the executor's ``retry``: whoever hands it in sees to that."""
 
     __slots__ = ()
 
@@ -99,14 +99,14 @@ class _Nothing:
         expires: the same as seconds after the due time, as the caller gave it.
         expiry_index: its place in the index of deadlines; None if it is not there.
         run_timeout: seconds that it may run; None if unlimited.
-        in_thread: whether it runs in a worker thread.
-        own_context: whether its context was given by the caller, to be used itself and not a copy.
+        in_thread: True if it runs in a worker thread.
+        own_context: True if its context was given by the caller, to be used itself and not a copy.
         name: what the caller calls it.
-        on_time: whether it is never spread.
+        on_time: True if it is never spread.
         wall: epoch seconds at which it is due by the wall clock; None if its due time is on the timeline.
         key: whose task it is, for fairness and limits, as it is held; None if it is nobody's.
         charge: what its start costs; None for one permit.
-        attempts: how often it has been tried, and how often it may be; None if it is not tried again.
+        attempts: how often it has been tried, and how often it may be; None if it is not retried.
         entry: its place in the index of what may be dropped; None if it is not there.
         lane: of the tasks that need the same slots; None if it needs none. It stands for the key where tasks wait.
     """

@@ -1,7 +1,7 @@
 """When a repeating task is due next.
 
-A fixed rate keeps its phase: tick k is due at ``first + k * period``, and what was missed is a policy. A fixed delay
-counts from the end of the run before. All functions are pure: the time is an argument.
+A fixed rate keeps its phase: tick k is due at ``first + k * period``, and a policy decides on missed ticks. A fixed delay
+counts from the end of the previous run. All functions are pure: the time is an argument.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["LastRun", "MissedTick", "OnError", "Tick", "newest_tick", "next_tick
 
 
 class MissedTick(Enum):
-    """What becomes of ticks whose time passed while the task ran or could not start.
+    """What happens to ticks whose time passed while the task ran or could not start.
 
     With a period of 10 s, and a run that lasts from 0 to 35::
 
@@ -30,7 +30,7 @@ class MissedTick(Enum):
 
 
 class OnError(Enum):
-    """What becomes of a repeating task one of whose runs raised."""
+    """What happens after a run of a repeating task that raised."""
 
     CONTINUE = "continue"
     """Report the exception to the event loop's handler, and go on."""
@@ -47,7 +47,7 @@ class Tick(NamedTuple):
 
 
 class LastRun(NamedTuple):
-    """The run before, in loop time; with overlap it counts as ended when it starts."""
+    """The previous run, in loop time; with overlap it counts as ended when it starts."""
 
     started: float
     ended: float

@@ -1,9 +1,9 @@
-"""When a task that has failed is tried again: attempts, back-off and jitter.
+"""When a task that has failed is retried: attempts, back-off and jitter.
 
-The pause before retry n (1, 2, ...) is drawn evenly from 0 to ``min(cap, base x 2^(n-1))``: "full jitter", which spreads
-those that failed together best. Source: M. Brooker, "Exponential backoff and jitter", AWS architecture blog, 2015. What the
-other side asks for (``after``) is a minimum, and the jitter comes on top of it: all that were refused together were told
-the same.
+The pause before retry n (1, 2, ...) is drawn uniformly from 0 to ``min(cap, base x 2^(n-1))``: "full jitter", which
+separates tasks that failed together best. Source: M. Brooker, "Exponential backoff and jitter", AWS architecture blog,
+2015. The remote service's ``after`` is a minimum, to which the jitter is added, because all refused callers were told the
+same time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _DOUBLINGS_MAX: Final = 60  # of the base: beyond it, there is only the cap
 
 
 class Retry:
-    """How often, when, and after which failures a task is tried again.
+    """How often, when, and after which errors a task is retried.
 
     Args:
-        attempts: how many in all, the first included, >= 1; ``expires`` of a task counts anew at each.
+        attempts: the number of attempts in all, including the first, >= 1; ``expires`` of a task counts again at each.
         base: seconds; the pause before the first retry is drawn from 0 to this, > 0.
-        cap: seconds that a pause is drawn up to at most, >= base.
-        on: exceptions beside ``RetryLater`` after which a task is tried again: classes, or a function of the exception.
+        cap: the largest upper end of that range in seconds, >= base.
+        on: exceptions, in addition to ``RetryLater``, after which a task is retried: classes, or a function of the exception.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -64,7 +64,7 @@ class Retry:
         self.on = on
 
     def wants(self, error: BaseException) -> bool:
-        """Whether a failure is one of those that ``on`` names."""
+        """True if ``on`` includes an error."""
         if isinstance(self.on, (tuple, type)):
             return isinstance(error, self.on)
         return bool(self.on(error))
@@ -74,7 +74,7 @@ class Retry:
 
         Args:
             retry_number: 1 before the second attempt, and so on.
-            drawn: from 0 to 1.
+            drawn: a random number from 0 to 1.
         """
         return drawn * min(self.cap, self.base * 2.0 ** min(retry_number - 1, _DOUBLINGS_MAX))
 
@@ -83,14 +83,14 @@ class Retry:
 
 
 class Attempts:
-    """How often one task was tried.
+    """The attempts of one task.
 
     Attributes:
-        policy: says how often it may be.
-        count: attempts that have failed.
+        policy: decides how often it may be tried.
+        count: the number of failed attempts.
         first: loop time at which the first one started.
         within: seconds after the first due time by which the last has to have ended; None for no such deadline.
-        expires: seconds after the due time of each by which it has to start, as the caller gave it.
+        expires: seconds after the due time of each by which it has to start, as passed by the caller.
     """
 
     __slots__ = ("_until", "count", "expires", "first", "policy", "within")
@@ -104,10 +104,10 @@ class Attempts:
         self._until: float | None = None
 
     def until(self, due: float) -> float:
-        """Return the loop time by which the last attempt has to have ended; infinity if there is no such deadline.
+        """Return the loop time by which the last attempt has to have ended; infinity without a deadline.
 
         Args:
-            due: loop time at which the present attempt was due, which counts if it is the first.
+            due: loop time at which the current attempt was due, which counts if it is the first.
         """
         if self.within is None:
             return math.inf
@@ -120,7 +120,7 @@ class Attempts:
         return left if self.expires is None else min(self.expires, left)
 
     def failed(self, due: float) -> None:
-        """Note that an attempt has failed, which was due at a loop time."""
+        """Record the failure of an attempt that was due at a loop time."""
         self._until = None if self.within is None else self.until(due)
 
 

@@ -24,14 +24,14 @@ class SlotAsker:
         name: of the executor.
         priority: with which it waits; larger goes first.
         told: called when slots may be there; if they are not, it is known that they have to be waited for.
-        limit: how many may hold slots of these pools, in place of the limits of the pools; -1 for those.
+        limit: how many may hold slots of these pools, instead of the limits of the pools; -1 for those.
 
     Attributes:
         pools: as above.
         limit: as above.
         request: the slots that it has, or waits for; None if it needs none now.
         held_ns: when it was found to have them; None while it waits.
-        is_waiting: whether they are waited for, as far as is known.
+        is_waiting: True if they are waited for, as far as is known.
     """
 
     __slots__ = ("_keeper", "_name", "_priority", "_told", "held_ns", "is_waiting", "limit", "pools", "request")
@@ -57,7 +57,7 @@ class SlotAsker:
         self._told = told
 
     def has_slots(self, now_ns: int) -> bool:
-        """Whether the slots for one task are there; they are asked for if they are not."""
+        """True if the slots for one task are there; they are asked for if they are not."""
         request = self.request
         if request is not None and request.fence and not request.is_fresh():
             self.drop()  # this process has stood still since they were handed over
@@ -79,7 +79,7 @@ class SlotAsker:
 
     @property
     def is_there(self) -> bool:
-        """Whether it has slots."""
+        """True if it has slots."""
         return self.request is not None and self.request.fence > 0
 
     def idle_end(self, now_ns: int, idle_ns: int) -> int:

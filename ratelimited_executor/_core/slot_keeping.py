@@ -18,7 +18,7 @@ def manager_of(pool: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotHolder:
-    """Who holds a slot.
+    """The holder of a slot.
 
     Attributes:
         name: as given to :meth:`Slots.hold`, else that of the asyncio task.
@@ -69,11 +69,11 @@ class SlotRequest(Protocol):
     lost: Callable[[], None]
 
     def is_fresh(self) -> bool:
-        """Whether a holder may begin now, as far as the time of its lease is concerned."""
+        """True if a holder may begin now, as far as the time of its lease is concerned."""
         ...
 
     def start(self) -> None:
-        """Note that a holder begins."""
+        """Record that a holder begins."""
         ...
 
     def release(self) -> None:
@@ -93,11 +93,11 @@ class SlotKeeper(Protocol):
 
     @property
     def is_away(self) -> bool:
-        """Whether nobody can be asked, so that only these parts count."""
+        """True if nobody can be asked, so that only these parts count."""
         ...
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Have a method called, on this event loop, whenever ``parts`` may have changed, for as long as its object is there."""
+        """Call a method on this event loop whenever ``parts`` may have changed, while its object exists."""
         ...
 
     def limit_of(self, pool: str) -> int:
@@ -149,7 +149,7 @@ class SlotKeeper(Protocol):
             name: of the holder.
             priority: larger goes first.
             told: called on the event loop when they are handed over later, and when they are lost before :meth:`SlotRequest.start`.
-            limit: how many may hold slots of these pools, in place of the limits of the pools; -1 for those.
+            limit: how many may hold slots of these pools, instead of the limits of the pools; -1 for those.
             answered: called on the event loop when it is known that they are not handed over at once.
         """
         ...

@@ -67,7 +67,7 @@ class SlotLane(KeyToken):
         return [self._keeper.statistics(pool) for pool in self.slots.pools]
 
     def resume(self) -> None:
-        """Let its tasks come back into the order."""
+        """Return its tasks to the order."""
         parked, self.parked = self.parked, []
         for resume in parked:
             resume()

@@ -22,7 +22,7 @@ of the pools' clock. Who finds no slot waits, and is alive up to a time as well:
 6. Each hand-over has a *fence*, larger than all before it. Who passes it on to what it changes lets that refuse whoever
    has lost his lease and does not know it yet. Source: M. Kleppmann, "How to do distributed locking", 2016, fencing tokens.
 7. Slots of several pools are handed over in one step or not at all, to who is the first of each line: so nobody holds one
-   while waiting for another, and nobody waits for ever. Meanwhile the others in these lines wait, too.
+   while waiting for another, and nobody waits forever. Meanwhile the others in these lines wait, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["FOREVER_US", "LOST", "WAITING", "SlotLease", "SlotPool", "SlotPools"]
 
 FOREVER_US: Final = 1 << 62  # a time that never comes
-WAITING: Final = 0  # in place of a fence: it has no slot yet
+WAITING: Final = 0  # instead of a fence: it has no slot yet
 LOST: Final = -1  # it has none any more, or never had
 
 
@@ -73,7 +73,7 @@ class SlotPool:
     Attributes:
         name: what it is called.
         limit: how many may hold a slot at a time, >= 0.
-        is_set: whether anybody has set that: else nothing is left of the pool once nobody holds or waits.
+        is_set: True if anybody has set that: else nothing is left of the pool once nobody holds or waits.
         holding: the leases, by token, the longest held first.
         waiting_count: how many wait.
     """
@@ -89,13 +89,13 @@ class SlotPool:
         self.line: LazyHeap[tuple[float, int, SlotLease]] = LazyHeap(lambda place: bool(place[2].fence))
 
     def is_free_for(self, lease: SlotLease) -> bool:
-        """Whether a slot is free, and it is this one's turn."""
+        """True if a slot is free, and it is this one's turn."""
         place, limit = self.line.first(), self.limit if lease.limit is None else lease.limit
         return len(self.holding) < limit and place is not None and place[2] is lease
 
     @property
     def is_nothing(self) -> bool:
-        """Whether there is nothing to be known of it."""
+        """True if there is nothing to be known of it."""
         return not (self.is_set or self.holding or self.waiting_count)
 
 
@@ -110,7 +110,7 @@ class SlotPools:
     Attributes:
         confirm_us: the same.
         fence: of the last lease; 0 if there was none.
-        is_halted: whether nothing is handed over for now.
+        is_halted: True if nothing is handed over for now.
     """
 
     __slots__ = ("_ends", "_handed", "_leases", "_now_us", "_number", "_pools", "confirm_us", "fence", "is_halted")
@@ -152,7 +152,7 @@ class SlotPools:
             now_us: the time.
             until_us: how long the lease lasts, and how long one who waits is alive, unless renewed.
             priority: larger goes first.
-            limit: how many may hold slots of these pools at a time, in place of the limits of the pools; None for those.
+            limit: how many may hold slots of these pools at a time, instead of the limits of the pools; None for those.
             note: kept with the lease.
 
         Returns:
@@ -190,7 +190,7 @@ class SlotPools:
     def adopt(
         self, token: Hashable, pools: Iterable[str], now_us: int, *, fence: int, until_us: int, note: Any = None
     ) -> None:
-        """Take in a lease that was handed over before these pools were there; it counts, whatever the limits are."""
+        """Add a lease that was handed over before these pools were there; it counts, whatever the limits are."""
         self.look(now_us)
         asked = tuple(map(self.pool, pools))
         lease = self._leases[token] = SlotLease(token, asked, fence, self._now_us, until_us, note=note)
@@ -233,7 +233,7 @@ class SlotPools:
             self._hand_over(sorted(set(left), key=_name_of))
 
     def halt(self, is_halted: bool) -> None:
-        """Hand nothing over for now, or go on: then what is free is handed over at once."""
+        """Hand nothing over for now, or continue: then what is free is handed over at once."""
         if self.is_halted != is_halted:
             self.is_halted = is_halted
             self._hand_over(sorted(self._pools.values(), key=_name_of))
@@ -254,7 +254,7 @@ class SlotPools:
         return handed
 
     def _hand_over(self, pools: Iterable[SlotPool]) -> None:
-        """Hand over what is free of some pools, and of those in whose lines somebody has moved up thereby."""
+        """Hand over the free slots of some pools, and of pools whose lines have advanced because of that."""
         if self.is_halted:
             return
         to_look_at = list(pools)
@@ -267,7 +267,7 @@ class SlotPools:
                 to_look_at += [each for each in place[2].pools if each is not pool]
 
     def _hold(self, lease: SlotLease) -> None:
-        """Let who is the first of each line of its pools hold slots."""
+        """Let the first waiter in the lines of all its pools hold slots."""
         self.fence = lease.fence = self.fence + 1
         for pool in lease.pools:
             pool.line.pop()

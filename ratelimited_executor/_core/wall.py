@@ -61,16 +61,16 @@ class WallWheel:
 
     @property
     def is_pending(self) -> bool:
-        """Whether anything waits, so that the wall clock must be read every interval."""
+        """True if anything waits, so that the wall clock must be read every interval."""
         return bool(self._buckets or self._batches)
 
     @property
     def is_reading(self) -> bool:
-        """Whether records that are due in the running interval have not been handed over yet."""
+        """True if records that are due in the running interval have not been handed over yet."""
         return bool(self._reading)
 
     def add_record(self, record: Record, wall_due: float) -> None:
-        """Take in a record; its due time on the timeline is set when it is handed over."""
+        """Add a record; its due time on the timeline is set when it is handed over."""
         number = int(wall_due // self._width)
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -81,14 +81,14 @@ class WallWheel:
         bucket.add_record(record)
 
     def add_batch(self, source: BatchSource, wall_due: float) -> None:
-        """Take in a batch whose tasks are all due at one time."""
+        """Add a batch whose tasks are all due at one time."""
         source.calendar = self
         self._batches.append((wall_due, source))
 
     def read(
         self, horizon: float, record_due: Callable[[Record], None], batch_due: Callable[[BatchSource, float], None]
     ) -> None:
-        """Hand over what is due before ``horizon``, in epoch seconds: batches at once, records as a chore."""
+        """Hand over everything due before ``horizon``, in epoch seconds: batches at once, records as a chore."""
         self._horizon = horizon
         for wall_due, source in self._batches:
             if wall_due < horizon:

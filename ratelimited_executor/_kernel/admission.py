@@ -31,7 +31,7 @@ class Admission(AdmissionFields):
 
     Attributes:
         permits: the same; another by :meth:`put`.
-        is_unlimited: whether everything may start at once.
+        is_unlimited: True if everything may start at once.
         effects: the permits, if their starts count from when they take effect; else None.
         count: permits that were counted and not yet taken.
         usable_until: loop time until which they may be taken.
@@ -48,7 +48,7 @@ class Admission(AdmissionFields):
         self.put(permits)
 
     def put(self, permits: Permits) -> None:
-        """Let something else admit starts, or the same at another rate."""
+        """Replace the permits that admit starts, or their rate."""
         self.permits: Any = permits
         self.is_unlimited = permits.is_unlimited
         self.effects: Any = permits if permits.counts_effects and not self.is_unlimited else None
@@ -93,7 +93,7 @@ class Admission(AdmissionFields):
         return self._loop_time(self.permits.next_time(self._timeline.to_ns(now)), interval_end)
 
     def is_enough(self, count: int, now: float, end: float) -> bool | None:
-        """Return whether so many permits can be taken from ``now`` to ``end``, if their pace alone tells; else None.
+        """Return True if so many permits can be taken from ``now`` to ``end``, if their pace alone tells; else None.
 
         The margins are for what rounding, a late start and a permit at either end may take or give.
         """

@@ -29,7 +29,7 @@ class BatchSource(BatchFields):
         count: how many tasks, >= 0.
         first: loop time at which the first is due.
         gap: seconds from one due time to the next, >= 0.
-        dues: the due time of each position, rising, in place of ``first`` and ``gap``.
+        dues: the due time of each position, rising, instead of ``first`` and ``gap``.
         indexes: what the owner calls each position; the position itself by default.
         rank: priority and class of every task, as the ready queues compare them.
         name: what a task of it is called.
@@ -92,17 +92,17 @@ class BatchSource(BatchFields):
         return 0 if self.revoked else self.opened_count - self.started_count
 
     def has_started(self, position: int) -> bool:
-        """Whether a task has started or expired."""
+        """True if a task has started or expired."""
         return position < self.started_count if self._started is None else bool(self._started[position])
 
     def is_waiting(self, position: int) -> bool:
-        """Whether a task still waits."""
+        """True if a task still waits."""
         if self.revoked:
             return False
         return position >= self.started_count if self._started is None else not self._started[position]
 
     def start(self, position: int) -> None:
-        """Note that a task starts or expires."""
+        """Record that a task starts or expires."""
         if self._started is None and position != self.started_count:  # out of order: there is an order of one's own
             self._make_flags()
         if self._started is not None:
@@ -116,7 +116,7 @@ class BatchSource(BatchFields):
         return self._started
 
     def note_started(self, count: int) -> None:
-        """Note that so many tasks have started, in order, or with their flags set."""
+        """Record that so many tasks have started, in order, or with their flags set."""
         self.started_count += count
 
     def waiting_positions(self) -> Iterator[int]:

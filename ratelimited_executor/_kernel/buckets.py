@@ -47,9 +47,9 @@ class Bucket(BucketFields):
         args: its positional arguments as :func:`folded` keeps them, :data:`RECORD` beside a record.
         contexts: the context variables it was scheduled with; None as long as no task of the bucket had any.
         gone: how many tasks of the columns have started, expired or been cancelled.
-        has_records: whether any of the callables may be a record.
-        opened: whether its time has come, so that positions must not move any more.
-        frozen: whether they must not move although its time has not come, because they are being put in order.
+        has_records: True if any of the callables may be a record.
+        opened: True if its time has come, so that positions must not move any more.
+        frozen: True if they must not move although its time has not come, because they are being put in order.
     """
 
     __slots__ = ()
@@ -113,13 +113,13 @@ class Bucket(BucketFields):
             raise
 
     def trim(self, count: int) -> None:
-        """Let the columns be of one length again: a signal's handler has raised while a task was being appended."""
+        """Give the columns equal length again, after a signal handler raised during an append."""
         for column in (self.dues, self.calls, self.args, self.contexts):
             if column is not None:
                 del column[count:]
 
     def set_due(self, place: int, due: float) -> bool:
-        """Let the task whose first place is ``place`` be due at another time of the same stretch.
+        """Make the task whose first place is ``place`` due at another time of the same stretch.
 
         Returns:
             False if it has started or gone, or while places are in order or being moved.
@@ -164,7 +164,7 @@ class Bucket(BucketFields):
         return call, args, context
 
     def cancel_record(self) -> None:
-        """Note that a record in the columns has left the waiting state; its place is freed later."""
+        """Record that a record in the columns has left the waiting state; its place is freed later."""
         self.gone += 1
         self._check()
 
@@ -192,7 +192,7 @@ class Bucket(BucketFields):
         return record
 
     def note_started(self, count: int) -> None:
-        """Note that so many tasks have started whose places are empty already."""
+        """Record that so many tasks have started whose places are empty already."""
         self.gone += count
 
     def discard(self) -> None:
@@ -201,7 +201,7 @@ class Bucket(BucketFields):
             pass
 
     def discard_with(self, chores: deque[Iterator[None]]) -> None:
-        """Do the same: at once if the bucket is small, else its memory is given back as a chore."""
+        """Discard it: at once if the bucket is small, otherwise its memory is freed as a chore."""
         is_large = len(self.calls) > STEP
         steps = self.discard_steps()
         next(steps)
@@ -209,7 +209,7 @@ class Bucket(BucketFields):
             chores.append(steps)
 
     def discard_steps(self) -> Iterator[None]:
-        """Do the same in steps: up to the first yield the bucket has let go of its columns, which then become shorter."""
+        """Discard it in steps: at the first yield the bucket has dropped its columns, which then become shorter."""
         columns: list[Any] = [self.dues, self.calls, self.args, self.contexts or []]
         self.gone = 0
         self._boundary = self.shift = 1 << 62
@@ -229,7 +229,7 @@ class Bucket(BucketFields):
         return (position for position in range(len(self.calls)) if self.is_waiting(position))
 
     def is_waiting(self, position: int) -> bool:
-        """Whether the task at ``position`` still waits here."""
+        """True if the task at ``position`` still waits here."""
         if position >= len(self.calls):  # the columns were freed, because all of it had gone
             return False
         call = self.calls[position]

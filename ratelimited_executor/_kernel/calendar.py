@@ -74,7 +74,7 @@ class Calendar(CalendarFields):
         timeline: conversions and the width of a bucket.
         now: loop time.
         chores: where work that may wait is put, as iterators whose steps take about a millisecond.
-        is_punctual: whether nothing starts but at its due time, so that nobody needs to know of an interval before that.
+        is_punctual: True if nothing starts but at its due time, so that nobody needs to know of an interval before that.
 
     Attributes:
         number: of the running interval.
@@ -210,7 +210,7 @@ class Calendar(CalendarFields):
             self._note_large()
 
     def _note_large(self) -> None:
-        """Have it looked when a bucket, which has just become large, wants to be prepared."""
+        """Wake the queue: a bucket became large and may have to be prepared."""
         self._chores.append(iter(()))
 
     def add_ready(self, record: Record) -> None:
@@ -233,7 +233,7 @@ class Calendar(CalendarFields):
             self._add_parcel(number, source)
 
     def can_add_ready(self, count: int) -> bool:
-        """Whether so many tasks of a batch can be made ready at a stretch."""
+        """True if so many tasks of a batch can be made ready at a stretch."""
         return count <= self.take_count_max or isinstance(self.ready, ReadyQueues)
 
     def add_batch_ready(self, source: BatchSource) -> None:
@@ -259,7 +259,7 @@ class Calendar(CalendarFields):
             self._open(heapq.heappop(self.numbers))
 
     def opening_time(self) -> float:
-        """Return the loop time at which the next interval that holds anything wants to be begun; infinity if none does.
+        """Return the loop time at which the next interval with tasks should open; infinity if there is none.
 
         If its bucket is large, that is before its start, by the time it takes to put it in order: see
         :meth:`prepare_ahead`. If nothing starts but at its due time and there is little, it is the first of these.
@@ -288,7 +288,7 @@ class Calendar(CalendarFields):
 
     @property
     def is_large_ahead(self) -> bool:
-        """Whether the next bucket wants to be prepared before its time comes."""
+        """True if the next bucket should be prepared before its time comes."""
         return bool(self.numbers) and self._is_large(self.numbers[0])
 
     def _is_large(self, number: int) -> bool:
@@ -459,7 +459,7 @@ class Calendar(CalendarFields):
                 self.on_cancelled()
 
     def note_gone(self, place: Place) -> None:
-        """Note that a task does not wait at ``place`` any more."""
+        """Record that a task does not wait at ``place`` any more."""
         if place.opened:
             self.opened_count -= 1
 
@@ -507,7 +507,7 @@ class Calendar(CalendarFields):
         source.parcel = number
 
     def _is_void(self, number: int) -> bool:
-        """Whether all that waited for an interval was cancelled."""
+        """True if all that waited for an interval was cancelled."""
         bucket = self.future.get(number)
         if bucket is not None and len(bucket.calls) > bucket.gone:
             return False

@@ -82,7 +82,7 @@ kernel: Final = Kernel(is_compiled=not _reason, reason=_reason)
 
 
 def two_bodies(pure: T) -> T:
-    """Return the compiled body of a function or class in place of its pure one, if there is one.
+    """Return the compiled body of a function or class instead of its pure one, if there is one.
 
     The compiled body is looked up by its name, and gets the pure one to hand on to it what it does not do itself.
     """
@@ -97,7 +97,7 @@ def two_bodies(pure: T) -> T:
 
 
 def used_there(cls: T) -> T:
-    """Let the compiled body know of a function or class that it uses."""
+    """Register a function or class that the compiled kernel uses."""
     if compiled is not None:
         compiled.connect(cls.__name__, cls)  # type: ignore[attr-defined]  # a class
     return cls

@@ -22,7 +22,7 @@ class Chores(deque[Iterator[None]]):
     on_added: Callable[[], None] | None = None
 
     def append(self, chore: Iterator[None]) -> None:
-        """Take in a chore."""
+        """Add a chore."""
         super().append(chore)
         if self.on_added is not None:
             self.on_added()

@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
     def is_waiting(self, position: int) -> bool:
-        """Whether the task has neither started nor gone."""
+        """True if the task has neither started nor gone."""
         ...
 
     def due_of(self, position: int) -> float:
@@ -52,12 +52,12 @@ class Source(Protocol):
         ...
 
     def note_started(self, count: int) -> None:
-        """Note that so many tasks have started whose places are empty already."""
+        """Record that so many tasks have started whose places are empty already."""
         ...
 
     @property
     def key(self) -> Hashable:
-        """Whose tasks they are; None if they are nobody's."""
+        """The key of the tasks; None if they have none."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class Place(Protocol):
     calendar: Any
 
     def cancel_record(self) -> None:
-        """Note that a record does not wait here any more."""
+        """Record that a record does not wait here any more."""
         ...
 
 
@@ -103,19 +103,19 @@ class Ready(Protocol):
         ...
 
     def push_record(self, record: Any) -> None:
-        """Take in a record whose due time has come."""
+        """Add a record whose due time has come."""
         ...
 
     def push_records(self, records: list[Any], rank: Rank) -> None:
-        """Take in records of one rank, in due order; the list is not the caller's any more."""
+        """Add records of one rank, in due order; the list is not the caller's any more."""
         ...
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
-        """Take in tasks of one source and rank, in due order."""
+        """Add tasks of one source and rank, in due order."""
         ...
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
-        """Take in one task of a source."""
+        """Add one task of a source."""
         ...
 
     def head(self) -> Any:
@@ -135,7 +135,7 @@ class Ready(Protocol):
         ...
 
     def served(self) -> None:
-        """Note that the task that was taken starts."""
+        """Record that the task that was taken starts."""
         ...
 
     def release(self) -> None:
@@ -180,7 +180,7 @@ class DueReady(Ready, Protocol):
 
     @property
     def is_in_due_order(self) -> bool:
-        """Whether what comes next in the run of :meth:`pop_earliest` is due before all else that waits."""
+        """True if what comes next in the run of :meth:`pop_earliest` is due before all else that waits."""
         ...
 
 
@@ -200,7 +200,7 @@ class Index(Protocol):
     """What is told of each record that waits and has something out of the ordinary."""
 
     def add(self, record: Any) -> None:
-        """Take in a record that has come to wait."""
+        """Add a record that has come to wait."""
         ...
 
     def discard(self, record: Any) -> None:
@@ -214,7 +214,7 @@ class Deadlines(Index, Protocol):
     is_used: bool  # whether there was ever a deadline
 
     def add_batch(self, source: Any) -> None:
-        """Take in a batch whose tasks have deadlines."""
+        """Add a batch whose tasks have deadlines."""
         ...
 
     def next_sweep(self) -> int | None:
@@ -227,17 +227,17 @@ class WallTasks(Protocol):
 
     @property
     def is_pending(self) -> bool:
-        """Whether anything waits there."""
+        """True if anything waits there."""
         ...
 
     @property
     def is_reading(self) -> bool:
-        """Whether something is being handed over."""
+        """True if something is being handed over."""
         ...
 
 
 def is_empty(ready: Ready) -> bool:
-    """Whether nothing waits."""
+    """True if nothing waits."""
     return next(ready.walk(), None) is None
 
 
@@ -254,27 +254,27 @@ class Permits(Protocol):
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether everything may start at once."""
+        """True if everything may start at once."""
         ...
 
     @property
     def is_bursty(self) -> bool:
-        """Whether many starts may be admitted at once, for as long as it takes to find out which."""
+        """True if many starts may be admitted at once, for as long as it takes to find out which."""
         ...
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """Whether a step of the wall clock may let something start."""
+        """True if a step of the wall clock may let something start."""
         ...
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing will ever start as things are."""
+        """True if nothing will ever start as things are."""
         ...
 
     @property
     def is_by_tickets(self) -> bool:
-        """Whether others admit each start, shortly before."""
+        """True if others admit each start, shortly before."""
         ...
 
     def set_rate(self, rate: Any, now_ns: int) -> None:
@@ -291,19 +291,19 @@ class Permits(Protocol):
 
     @property
     def counts_effects(self) -> bool:
-        """Whether a start counts from when it takes effect: then ``take_effect`` or ``defer`` are told of each."""
+        """True if a start counts from when it takes effect: then ``take_effect`` or ``defer`` are told of each."""
         ...
 
     def next_time(self, now_ns: int) -> int | None:
-        """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
+        """Return when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
         ...
 
     def next_fresh_time(self, now_ns: int) -> int | None:
-        """Tell the same where :meth:`usable` has just found none."""
+        """Return the next permit's time; call only where :meth:`usable` returned 0."""
         ...
 
     def next_number_time(self) -> int:
-        """Tell before when no permit comes up."""
+        """Return a lower bound on the next permit's time."""
         ...
 
     def pace(self) -> tuple[float, float]:
@@ -312,12 +312,12 @@ class Permits(Protocol):
 
     @property
     def decides_each(self) -> bool:
-        """Whether each start is looked at by itself, since it may leave less than one permit less for the next."""
+        """True if each start is looked at by itself, since it may leave less than one permit less for the next."""
         ...
 
     @property
     def tickets(self) -> Sequence[tuple[str, Any, Any]]:
-        """Of the permits that were taken last, as (resource, what limits it, ticket); empty if nothing is to be told of them."""
+        """The tickets of the permits that were taken last, as (resource, limit, ticket); empty if none are needed."""
         ...
 
     def count_until(self, now_ns: int, end_ns: int) -> int:

@@ -3,7 +3,7 @@
 Theory. A second level of the hashed and hierarchical timing wheel (Varghese and Lauck, 1987): the bucket's width is cut
 into :data:`SLOT_COUNT` slots, a task's position is appended to the slot of its due time, and a slot is sorted only when
 its time comes. At one second that is a millisecond a slot. A million tasks in one bucket are thus a thousand sorts of a
-thousand elements, spread over the second, in place of one sort of a million, which would hold the loop for a second.
+thousand elements, spread over the second, instead of one sort of a million, which would hold the loop for a second.
 
 A bucket with few tasks is kept as one sorted list and cut only when it grows beyond :data:`OPEN_COUNT_MAX`. A slot with
 very many tasks (all due at the same instant, say) is sorted in runs of 2048, which are merged as they are
@@ -73,7 +73,7 @@ class DueOrder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an addition may cost a lot of work at once: better add to another one meanwhile.
+        """True if an addition may cost a lot of work at once: better add to another one meanwhile.
 
         While slots are being filled none is open, so that it only goes to its slot.
         """
@@ -84,7 +84,7 @@ class DueOrder:
         return self._steps is not None or self._merge is not None
 
     def prepare(self) -> bool:
-        """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
+        """Do one step of the preparation for the next reading; False if it did one, True if none is left."""
         if self._steps is None:
             return True
         if next(self._steps, self) is self:
@@ -92,7 +92,7 @@ class DueOrder:
         return False
 
     def add(self, position: int) -> None:
-        """Take in a position that was appended to the column."""
+        """Add a position that was appended to the column."""
         self.left_count += 1
         due = self._dues[position]
         if due >= self._open_until:

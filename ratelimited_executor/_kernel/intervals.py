@@ -32,8 +32,8 @@ class Intervals(QueueFields):
         timeline: the manager's timeline; its intervals are those that pacing works on.
         now: loop time.
         slack: seconds for which a planned instant stays usable.
-        pacing: whether tasks are spread.
-        early: whether a task may start anywhere in the interval of its due time.
+        pacing: how the tasks of an interval are paced.
+        early: True if a task may start anywhere in the interval of its due time.
         bucket_ns_max: the width of a bucket at most.
         chores: where work that may wait is put.
         expiry: is told of what has a deadline.
@@ -45,7 +45,7 @@ class Intervals(QueueFields):
         interval_end: loop time at which the running interval ends.
         last_tick: number of the last bucket of the running interval.
         later_count: tasks to be spread in later buckets of the running interval.
-        is_dense: whether every permit is a start instant.
+        is_dense: True if every permit is a start instant.
         plan: when the tasks of the interval start.
         drops: is told of what may be dropped; None if nothing ever is.
     """
@@ -206,7 +206,7 @@ class Intervals(QueueFields):
         return source.count_before(self.interval_end) - source.opened_count
 
     def _note_later(self, calendar: Calendar, change: int) -> None:
-        """Note that so many tasks more wait in later buckets of the running interval, or fewer."""
+        """Record that so many tasks more wait in later buckets of the running interval, or fewer."""
         if calendar is self.spread:
             self.later_count += change
         else:

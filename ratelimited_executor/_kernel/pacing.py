@@ -6,7 +6,7 @@ Without interference the instants divide the interval into equal parts; after a 
 task is moved past the interval's end.
 
 ``last`` is the planned instant, not the moment of the start, so that a timer that wakes a millisecond late, or rarely,
-does not add up. Only what is later than the slack is taken as a delay, and the plan goes on from there.
+does not add up. Only what is later than the slack is taken as a delay, and the plan continues from there.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class SpreadPlan(PlanFields):
         self._late_count = late_count
 
     def is_one(self, now: float, *, left: int) -> bool:
-        """Whether exactly one of ``left`` tasks starts at or before ``now``, and the next one surely later.
+        """True if exactly one of ``left`` tasks starts at or before ``now``, and the next one surely later.
 
-        That is :meth:`count_until` without a division. After a delay of more than an instant it is not sure: the plan goes on
+        That is :meth:`count_until` without a division. After a delay of more than an instant it is not sure: the plan continues
         from the due time of what starts, if that is later.
         """
         if now < self.next_at or self._late_count:
@@ -61,12 +61,12 @@ class SpreadPlan(PlanFields):
         gap = (self.end - self.next_at) / max(left, 1)
         if gap <= 0:
             return max(left, 1)
-        is_late = now - self.next_at > self._slack  # a delay: one starts, and the plan goes on from there
+        is_late = now - self.next_at > self._slack  # a delay: one starts, and the plan continues from there
         planned = 1 if is_late else int((now - self.next_at) / gap) + 1
         return max(1, min(left, self._late_count + planned))
 
     def started(self, *, due: float, now: float, left: int, count: int = 1) -> None:
-        """Note a start, or some at one instant, and plan the next.
+        """Record a start, or some at one instant, and plan the next.
 
         Args:
             due: the due time of the task that started: a planned instant is never before it.

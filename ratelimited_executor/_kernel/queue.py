@@ -48,19 +48,19 @@ class PlainQueue(Intervals):
         now: loop time.
         permits: what admits starts.
         slack: seconds for which a planned instant stays usable.
-        pacing: whether tasks are spread.
-        early: whether a task may start anywhere in the interval of its due time.
+        pacing: how the tasks of an interval are paced.
+        early: True if a task may start anywhere in the interval of its due time.
         bucket_ns_max: the width of a bucket at most.
         chores: where work that may wait is put.
         expiry: is told of what has a deadline.
         wall: what follows the wall clock.
 
     Attributes:
-        is_special: whether more than due times, priorities and permits decides what starts.
-        is_halted: whether nothing becomes ready any more: what waits is to be cut.
-        is_unlimited: whether there is a permit for everybody.
-        counts_effects: whether :meth:`take_effect` or :meth:`defer` want to be told of each start.
-        is_by_importance: whether planned instants go by importance as well.
+        is_special: True if more than due times, priorities and permits decides what starts.
+        is_halted: True if nothing becomes ready any more: what waits is to be cut.
+        is_unlimited: True if there is a permit for everybody.
+        counts_effects: True if :meth:`take_effect` or :meth:`defer` want to be told of each start.
+        is_by_importance: True if planned instants go by importance as well.
         gate: the limits of keys; None if there are none.
         on_start: told of starts just before they happen: when each was due, and the loop time; None if nobody observes.
         untold_count: how many starts it is not told of before the next one, so that they may lie in a stretch.
@@ -179,7 +179,7 @@ class PlainQueue(Intervals):
         return steps > 0 and not self.chores and not self.rekeying
 
     def _do_chores(self, steps: float) -> float:
-        """Do work that may wait, so many steps at most; return the steps left."""
+        """Do chores, at most a number of steps; return the steps left."""
         while self.chores and steps > 0:
             steps -= 1
             try:
@@ -222,7 +222,7 @@ class PlainQueue(Intervals):
                 return source, item
 
     def take_next(self, now: float, record: Record) -> bool:
-        """Take a record that has just been made ready, if it is what starts now; else it goes on waiting."""
+        """Take a record that has just been made ready, if it is what starts now; else it continues waiting."""
         calendar = self._choose_special(now) if self.is_special else self._choose(now)
         if calendar is not self.on_time or calendar.ready.peek()[1] is not record:
             return False
@@ -284,7 +284,7 @@ class PlainQueue(Intervals):
         return (source, item) if self._admit(calendar, source, item, now) else None
 
     def _is_sweep_due(self, now: float) -> bool:
-        """Whether deadlines have passed, for which tasks are to be taken out first."""
+        """True if deadlines have passed, for which tasks are to be taken out first."""
         sweep = self.expiry.next_sweep()
         return sweep is not None and sweep <= self.timeline.number_at(now)
 
@@ -297,7 +297,7 @@ class PlainQueue(Intervals):
         due = ready.earliest() if ready.active else None
         if due is not None and spread.groups and spread.next_due() < due:
             return None
-        if due is None:  # due times are all that counts here: nothing need be ready
+        if due is None:  # due times are all that counts here: nothing needed ready
             taken = spread.take_first(now)
             if taken is None:
                 return None
@@ -368,7 +368,7 @@ class PlainQueue(Intervals):
         return True
 
     def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
-        """Do the same with a record."""
+        """Admit a record in the same way."""
         calendar.opened_count -= 1
         options = record._options
         if options is None:
@@ -407,25 +407,25 @@ class PlainQueue(Intervals):
             )
 
     def _leave_batch(self, calendar: Calendar, source: BatchSource, position: int) -> None:
-        """Note that a task of a batch goes without a start."""
+        """Record that a task of a batch goes without a start."""
         source.start(position)
         calendar.opened_count -= 1
         if not source.live:
             calendar.finish(source)
 
     def note_untold(self, count: int) -> None:
-        """Note starts of a stretch that :meth:`spend` was not told of."""
+        """Record starts of a stretch that :meth:`spend` was not told of."""
         self.untold_count = max(0, self.untold_count - count)
 
     def take_effect(self, now: float) -> None:
-        """Note that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
+        """Record that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
         if (effects := self.admission.effects) is not None and effects.open_ticket is not None:
             effects.take_effect(self.timeline.to_ns(now))
         if self.gate is not None:
             self.gate.take_effect(self.timeline.to_ns(now))
 
     def defer(self, effects: list[list[int]]) -> None:
-        """Let what was started last take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
         if self.admission.effects is not None:
             self.admission.effects.defer(effects)
         if self.gate is not None:
@@ -515,7 +515,7 @@ class PlainQueue(Intervals):
         return min(instant, max(planned, spread_due, permit))
 
     def _is_dense(self, now: float) -> bool:
-        """Whether more tasks wait for this interval than it has permits."""
+        """True if more tasks wait for this interval than it has permits."""
         waiting = self.on_time.opened_count + self.spread.opened_count + self.later_count + self._later_on_time_count
         if waiting <= 1:
             return False
@@ -528,21 +528,21 @@ class PlainQueue(Intervals):
     # Settings.
 
     def set_permits(self, permits: Permits) -> None:
-        """Let something else admit starts, or the same at another rate."""
+        """Replace the permits that admit starts, or their rate."""
         self.admission.put(permits)
         self._is_bursty = permits.is_bursty
         self.counts_effects = self.admission.effects is not None
         self._note_unlimited()
 
     def set_crowded(self, *, is_crowded: bool) -> None:
-        """Note whether more may be due than there are places to run in."""
+        """Record if more may be due than there are places to run in."""
         self._is_crowded = is_crowded
         self._note_unlimited()
 
     def _note_unlimited(self) -> None:
-        """Note whether all that is due may start: what is asked for without delay then overtakes nothing.
+        """Record if all that is due may start: what is asked for without delay then overtakes nothing.
 
-        Else it would keep what is due waiting for ever if each call makes another, which an event loop does not do.
+        Else it would keep what is due waiting forever if each call makes another, which an event loop does not do.
         """
         self.is_unlimited = self.admission.is_unlimited
         is_for_all = self.is_unlimited and not self._is_crowded
@@ -562,7 +562,7 @@ class PlainQueue(Intervals):
     # What few tasks need: here none does.
 
     def _choose_special(self, now: float) -> Calendar | None:
-        """Do what :meth:`_choose` does, while :attr:`is_special`."""
+        """Choose like :meth:`_choose`, while :attr:`is_special`."""
         return self._choose(now)
 
     def _charge_record(self, record: Record, now: float) -> None:
@@ -576,7 +576,7 @@ class PlainQueue(Intervals):
         return False
 
     def _is_passing(self) -> bool:
-        """Whether a task of :attr:`passing` waits, and would expire in the running interval."""
+        """True if a task of :attr:`passing` waits, and would expire in the running interval."""
         return False
 
 

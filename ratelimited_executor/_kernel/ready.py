@@ -52,7 +52,7 @@ class ReadyQueues(ReadyFields):
         self._earliest: Rank = _NO_RANK  # of the queue that earliest() found
 
     def push_record(self, record: Record, kind: TaskClass | None = None) -> None:
-        """Take in a record whose due time has come, perhaps as of another class: O(1)."""
+        """Add a record whose due time has come, perhaps as of another class: O(1)."""
         queue = self._queue((-record.priority, record._class if kind is None else kind))
         last = queue[-1] if queue else None
         if not isinstance(last, RecordRun) or not last.push(record, self._count):
@@ -62,17 +62,17 @@ class ReadyQueues(ReadyFields):
         self._count += 1
 
     def push_records(self, records: list[Record], rank: Rank) -> None:
-        """Take in records of one rank, in due order."""
+        """Add records of one rank, in due order."""
         self._queue(rank).append(RecordRun(self._calendar, records, self._count))
         self._count += len(records)
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
-        """Take in tasks of one source and rank, in due order: O(1)."""
+        """Add tasks of one source and rank, in due order: O(1)."""
         self._queue(rank).append(Run(source, positions, self._count))
         self._count += len(positions)
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
-        """Take in one task of a source: O(1), without an object of its own where the one before is its neighbour."""
+        """Add one task of a source: O(1), without an object of its own where the one before is its neighbour."""
         queue = self._queues.get(rank)
         self._count += 1
         if queue:
@@ -144,7 +144,7 @@ class ReadyQueues(ReadyFields):
 
     @property
     def is_in_due_order(self) -> bool:
-        """Whether all that waits is of one rank, as far as is known."""
+        """True if all that waits is of one rank, as far as is known."""
         return len(self.active) == 1
 
     def served(self) -> None:

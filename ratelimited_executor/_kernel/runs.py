@@ -68,7 +68,7 @@ class Run(RunFields):
         return False
 
     def take(self) -> int:
-        """Return the position that :meth:`head_due` found, and go on to the next."""
+        """Return the position that :meth:`head_due` found, and continue to the next."""
         position = self._positions[self._cursor]
         self._cursor += 1
         return position
@@ -90,7 +90,7 @@ class Run(RunFields):
         return rest
 
     def advance(self, positions: Any) -> int:
-        """Go on to where an iterator of :meth:`positions` has come, and return how many positions those were."""
+        """Continue to where an iterator of :meth:`positions` has come, and return how many positions those were."""
         before, self._cursor = self._cursor, len(self._positions) - positions.__length_hint__()
         return self._cursor - before
 
@@ -161,7 +161,7 @@ class RecordRun(RecordRunFields):
         return self._numbers[self.cursor]
 
     def take(self) -> Record:
-        """Return the record that :meth:`head_due` found, and go on to the next."""
+        """Return the record that :meth:`head_due` found, and continue to the next."""
         record = self.records[self.cursor]
         self.records[self.cursor] = None  # type: ignore[call-overload]  # it is never read again, and must be freed
         self.cursor += 1
@@ -173,7 +173,7 @@ class RecordRun(RecordRunFields):
         return None, self.records[self.cursor]
 
     def cancel_record(self) -> None:
-        """Note that a record here does not wait any more; places are freed when half of them are stale."""
+        """Record that a record here does not wait any more; places are freed when half of them are stale."""
         self._stale_count += 1
         if self._stale_count * 2 > len(self.records) - self.cursor + _SPARE_COUNT:
             waiting = [index for index in range(self.cursor, len(self.records)) if self.records[index]._place is self]

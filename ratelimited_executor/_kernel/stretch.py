@@ -119,7 +119,7 @@ class Stretch(StretchFields):
         return started
 
     def detach(self) -> None:
-        """Let go of the positions after the last of :meth:`settle`: others may take them from now on."""
+        """Release the positions after the last of :meth:`settle`: others may take them from now on."""
         self._positions = None
 
     def end(self) -> None:

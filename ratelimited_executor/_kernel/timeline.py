@@ -5,7 +5,7 @@ use, each for one purpose, and only this module turns one into another:
 
 - *loop time*: float seconds on the scale of the event loop's ``time()``. Due times and timers are kept in it, because
   adding a delay is one float addition, and because small numbers keep sub-nanosecond precision.
-- *timeline nanoseconds*: integer nanoseconds since the epoch. Permits and intervals are reckoned in it, exactly.
+- *timeline nanoseconds*: integer nanoseconds since the epoch. Permits and intervals are computed in it, exactly.
 - *epoch seconds*: float seconds since the epoch, for people.
 
 Loop time to nanoseconds rounds down (nothing is early); nanoseconds to loop time rounds up, far enough to come back to

@@ -1,1 +1,1 @@
-"""What all that speaks to Redis needs: a client, and scripts in Lua."""
+"""The common part of everything that uses Redis: a client, and scripts in Lua."""

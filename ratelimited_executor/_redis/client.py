@@ -1,4 +1,4 @@
-"""A client of Redis, from a URL or as it was handed in."""
+"""A client of Redis, from a URL or as it was passed."""
 
 from __future__ import annotations
 

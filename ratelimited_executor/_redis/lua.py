@@ -75,7 +75,7 @@ class LuaScript(Generic[A]):
         for name in names:
             if kinds[name] not in _FORMS:
                 raise TypeError(
-                    f"{arguments.__name__}.{name} must be a text, bytes, int, float, bool or tuple, it is {kinds[name]}"
+                    f"{arguments.__name__}.{name} must be a str, bytes, int, float, bool or tuple, it is {kinds[name]}"
                 )
         self._writers = [(name, _FORMS[kinds[name]][1]) for name in names]
         preamble = [

@@ -1,4 +1,4 @@
-"""What a server of Redis refuses, with a remedy."""
+"""The refusals of a Redis server, with remedies."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ _DONE: Final = TaskState.DONE  # members of an enum are slow to look up, and thi
 
 
 class TaskOwner(Protocol):
-    """Whom the end of a task concerns."""
+    """The receiver of a task's end."""
 
     def _end_done(self, result: Any) -> None:
-        """Note that it has returned."""
+        """Record that it has returned."""
         ...
 
     def _end(self, state: TaskState, outcome: Any) -> None:
-        """Note that it has ended in another way: with what it raised, or with the message of its cancellation."""
+        """Record that it has ended in another way: with what it raised, or with the message of its cancellation."""
         ...
 
 
@@ -61,9 +61,9 @@ class Accounts(AccountFields):
         accepted_count: tasks taken in so far.
         started_count: tasks that have started.
         counts: tasks that have ended, by state.
-        is_inside: whether a plain function, or the first step of a coroutine, runs at this moment.
+        is_inside: True if a plain function, or the first step of a coroutine, runs at this moment.
         calls: the owner of calls that have neither a handle nor a batch.
-        is_changed: whether something has changed since the last decision on what starts, which no longer holds then.
+        is_changed: True if something has changed since the last decision on what starts, which no longer holds then.
         settle: brings the counts up to date, which may be behind while many tasks start at a stretch.
         detach: ends such a stretch after the call that runs: others may take its tasks from then on.
         try_again: is asked whether what has failed waits again, by owner, error and original context.
@@ -133,12 +133,12 @@ class Accounts(AccountFields):
             self.on_end()
 
     def raised(self, owner: TaskOwner, error: BaseException, origin: contextvars.Context | None) -> None:
-        """End a task that has raised, unless it is to be tried again; what ends the program is recorded, and goes on its way.
+        """End a task that has raised, unless it is to be retried; what ends the program is recorded, and continues its way.
 
         Args:
             owner: whom it concerns.
             error: what it raised.
-            origin: the variables that the task was scheduled with, should it be tried again.
+            origin: the variables that the task was scheduled with, should it be retried.
         """
         if isinstance(error, asyncio.CancelledError):
             self.end(owner, TaskState.CANCELLED, error)
@@ -177,12 +177,12 @@ class Accounts(AccountFields):
         self.progress()
 
     def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
-        """Note that a task of ours brings no more tasks."""
+        """Record that a task of ours brings no more tasks."""
         self.feeders.discard(feeder)
         self.progress()
 
     def progress(self) -> None:
-        """Tell who waits for the end, or for room, that something has changed."""
+        """Notify those who wait for the end, or for room, of a change."""
         if self.on_end is not None:
             self.on_end()
         if self.on_room is not None:
@@ -191,22 +191,22 @@ class Accounts(AccountFields):
     # Who is told.
 
     def tell_keys(self, ended: Callable[[Any, TaskState], None]) -> None:
-        """Have the limits of keys told of each end."""
+        """Notify the limits of keys of each end."""
         self._on_key_end = ended
         self._join_ends()
 
     def tell_ends(self, ended: Callable[[Any, TaskState], None] | None) -> None:
-        """Have observers told of each end but those that :meth:`tell_cancellations` tells; None if nobody observes."""
+        """Notify observers of each end except those of :meth:`tell_cancellations`; None without observers."""
         self._on_observed_end = ended
         self._join_ends()
 
     def tell_cancellations(self, cancelled: Callable[[int], None] | None) -> None:
-        """Have observers told of tasks without a handle of their own that are cancelled; None if nobody observes."""
+        """Notify observers of cancelled tasks without their own handle; None without observers."""
         self.on_cancelled = cancelled
         self._join_cancellations()
 
     def tell_call_cancelled(self, cancelled: Callable[[], None]) -> None:
-        """Have somebody told of each callback that is cancelled, in place of the one before."""
+        """Set the function that is notified of each cancelled callback, replacing the previous one."""
         self._on_call_cancelled = cancelled
         self._join_cancellations()
 

@@ -65,7 +65,7 @@ class Adapting:
         self._is_overloaded = False  # so that the rate is to fall once it is known which
 
     def overloaded(self, now: float) -> None:
-        """Note that the other side has had too much, by loop time ``now``."""
+        """Record that the other side has had too much, by loop time ``now``."""
         self._is_overloaded = True
         if self._member is not None:
             self._member.watch(now)
@@ -79,7 +79,7 @@ class Adapting:
             self._step(rate, self._control.step(rate, now, used_count=used, done_count=done, peers=self._peers), now)
 
     def _look(self, now: float) -> Fraction | None:
-        """Take in what others have put in force, let the rate fall if it is to, and return it; None if it is not known."""
+        """Process what others have put in force, let the rate fall if it is to, and return it; None if it is not known."""
         if not self._limits.plan.rate.per_second:  # a pause, or no limit
             self._is_overloaded = False
             return None

@@ -41,7 +41,7 @@ __all__ = ["Parts", "assemble"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What an executor is made of, once it has started.
+    """The parts of a started executor.
 
     Attributes:
         engine: takes tasks in and runs them.

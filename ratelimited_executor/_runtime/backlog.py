@@ -36,8 +36,8 @@ class Backlog:
 
     Attributes:
         room: who waits for room; None if nobody does here.
-        is_bounded: whether there is a bound.
-        is_dropping: whether tasks are dropped for lack of room.
+        is_bounded: True if there is a bound.
+        is_dropping: True if tasks are dropped for lack of room.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class Backlog:
             accounts.tell_call_cancelled(self.room.wake)
 
     def admit(self, count: int, key: Hashable, priority: float) -> None:
-        """Let ``count`` tasks more wait, or drop others for them if that is what was asked for.
+        """Admit ``count`` more waiting tasks, dropping others for them if configured.
 
         Args:
             count: how many tasks.
@@ -130,7 +130,7 @@ class Backlog:
                 self._drop(drops.first(key), f"key_max_pending is {pending}")
 
     def _has_room(self, count: int, key: Hashable, key_count: int = 0) -> bool:
-        """Whether so many more tasks may wait, beside those that have been promised a place.
+        """True if so many more tasks may wait, beside those that have been promised a place.
 
         Args:
             count: tasks, promised ones included.

@@ -1,7 +1,7 @@
 """Bulk work: one call schedules a function for each of many items.
 
-A batch of sized input keeps a reference to the items and a count; no object is made for an item before it starts. Items
-of an iterator are drawn as they are needed, a bounded number ahead, and count as accepted when they are drawn.
+A batch of sized input keeps a reference to the items and a count; no object is created for an item before it starts.
+Items of an iterator are read on demand, a bounded number ahead, and count as accepted when they are read.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class BatchSummary:
     """How the tasks of a batch ended.
 
     Attributes:
-        total: how many there were: the sum of the others.
-        done: ran and returned.
-        failed: ran and raised.
-        cancelled: cancelled before or while they ran.
-        expired: not started before their deadline.
-        dropped: given up for lack of room.
+        total: the number of tasks: the sum of the others.
+        done: tasks that returned.
+        failed: tasks that raised.
+        cancelled: tasks cancelled before or during their run.
+        expired: tasks that did not start before their deadline.
+        dropped: tasks dropped before their start.
     """
 
     total: int
@@ -84,7 +84,7 @@ class Outcome(Generic[T]):
     error: BaseException | None
 
     def result(self) -> T:
-        """Return what the call returned, or raise what it raised; a cancelled call raises ``CancelledError``."""
+        """Return the result of the call, or raise its exception; a cancelled call raises ``CancelledError``."""
         if self.error is not None:
             raise self.error
         if self.state is TaskState.CANCELLED:
@@ -93,15 +93,15 @@ class Outcome(Generic[T]):
 
 
 class Revokes(Protocol):
-    """What takes tasks out before their start."""
+    """The part that removes tasks before their start."""
 
     def revoke(self, source: BatchSource) -> int:
-        """Cancel what waits of a source, and return how many tasks that were."""
+        """Cancel the waiting tasks of a source, and return their number."""
         ...
 
 
 class BatchHost(Protocol):
-    """What a batch asks of its executor."""
+    """The parts of its executor that a batch uses."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -110,22 +110,22 @@ class BatchHost(Protocol):
 
     @property
     def accounts(self) -> Accounts:
-        """What brings counts up to date."""
+        """The accounts, which update the counts."""
         ...
 
     @property
     def pending(self) -> Revokes:
-        """What takes its tasks out before their start."""
+        """The part that removes its tasks before their start."""
         ...
 
 
 class BatchHandle(HandleFields, Generic[T]):
-    """Many tasks of one function: await it for their counts, iterate it for their outcomes, cancel what waits.
+    """Many tasks of one function: await it for their counts, iterate it for their outcomes, cancel the waiting ones.
 
-    ``await batch`` gives a :class:`BatchSummary` when the last task has ended; cancelling whoever awaits it does not
-    cancel the batch. ``async for index, outcome in batch`` gives each outcome as it comes, those that ended before the
-    iteration only if the batch was made with ``results=True``. Failures that nobody sees this way are counted, and the
-    first is logged.
+    ``await batch`` returns a :class:`BatchSummary` when the last task has ended; cancelling the awaiter does not cancel
+    the batch. ``async for index, outcome in batch`` yields each outcome as it arrives; outcomes from before the iteration
+    only if the batch was created with ``results=True``. Failures that nobody retrieves are counted, and the first one is
+    reported to the loop's exception handler.
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class BatchHandle(HandleFields, Generic[T]):
         self._name = name
         self._context = context
         self._own_context = own_context  # whether the caller gave it, to be used itself and not a copy for each call
-        self.retry = retry  # the policy by which its tasks are tried again; None if they never are
-        self._attempts: dict[int, Any] = {}  # of tasks that have failed and are tried again, by index
+        self.retry = retry  # the policy by which its tasks are retried; None if they never are
+        self._attempts: dict[int, Any] = {}  # of tasks that have failed and are retried, by index
         self._engine = engine
         self._accounts = engine.accounts
         self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
@@ -163,17 +163,17 @@ class BatchHandle(HandleFields, Generic[T]):
 
     @property
     def name(self) -> str:
-        """What the batch is called: the name given when it was scheduled, else that of its function."""
+        """The name given when the batch was scheduled, or that of its function."""
         return self._name
 
     @property
     def total(self) -> int:
-        """How many tasks have been accepted so far; for a lazy batch that is how many items were drawn."""
+        """The number of tasks accepted so far; for a lazy batch, the number of items read."""
         return self._drawn_count
 
     @property
     def open_count(self) -> int:
-        """How many accepted tasks have not ended."""
+        """The number of accepted tasks that have not ended."""
         self._accounts.settle()
         return self._drawn_count - sum(self._counts.values())
 
@@ -193,17 +193,17 @@ class BatchHandle(HandleFields, Generic[T]):
 
     @property
     def results(self) -> dict[int, Outcome[T]]:
-        """The outcomes so far by index, of a batch that was made with ``results=True``."""
+        """The outcomes so far by index, of a batch that was created with ``results=True``."""
         if self._outcomes is None:
             raise ValueError("results are kept only by schedule_many(..., results=True)")
         return dict(sorted(self._outcomes.items()))
 
     def done(self) -> bool:
-        """Whether every task has ended and no more will come."""
+        """True if every task has ended and no more will come."""
         return self._is_complete and self.open_count == 0
 
     def cancelled(self) -> bool:
-        """Whether the batch was cancelled before its end, by :meth:`cancel` or with its executor; what ran then goes on."""
+        """True if the batch was cancelled before its end, by :meth:`cancel` or with its executor; running tasks continue."""
         return self._is_cancelled
 
     def __repr__(self) -> str:
@@ -236,17 +236,17 @@ class BatchHandle(HandleFields, Generic[T]):
             raise self._error
 
     def cancel(self) -> int:
-        """Cancel every task that waits, and draw no more items; running ones go on.
+        """Cancel every waiting task, and read no more items; running tasks continue.
 
         Returns:
-            How many tasks were cancelled.
+            The number of cancelled tasks.
         """
         return sum(self._cancel_steps(self._drawn_count + 1))
 
     # For the engine.
 
     def _cancel_steps(self, step_count: int) -> Iterator[int]:
-        """Cancel every task that waits, and tell whoever asks after it: ``step_count`` tasks at a time, for each their number."""
+        """Cancel every waiting task in steps of ``step_count``, and notify the watcher; yield the number of each step."""
         self._is_cancelled = self._is_cancelled or not self.done()
         if self._feeder is not None:
             cancel_guarded(self._engine.loop, self._feeder)
@@ -268,29 +268,29 @@ class BatchHandle(HandleFields, Generic[T]):
         self._wake()
 
     def _watch(self, on_end: Callable[[int, TaskState, Any], None]) -> None:
-        """Have somebody told of each task that ends, as it does: of its index, state, and result or error."""
+        """Notify a watcher of each task that ends, with its index, state, and result or error."""
         self._on_end = on_end
         self._note_watched()
 
     def _note_watched(self) -> None:
-        """Note that from now on each outcome counts."""
+        """Keep track of each outcome from now on."""
         self._accounts.detach()
         for source in self._parts:
             source.is_watched = True
 
     def _add_part(self, source: BatchSource, items: Items) -> None:
-        """Take in tasks that have been accepted; ``items`` holds theirs by their index in the whole batch."""
+        """Register accepted tasks; ``items`` holds their items by their index in the whole batch."""
         source.is_watched = self._is_watched() or self._feeder is not None
         self._parts[source] = items
         self._drawn_count += source.count
 
     def _take_back(self, source: BatchSource, items: Items) -> None:
-        """Take in a task that has failed and is to be tried again."""
+        """Register a failed task that is to be retried."""
         source.is_watched = self._is_watched() or self._feeder is not None
         self._parts[source] = items
 
     def _complete(self, error: BaseException | None = None) -> None:
-        """Note that no more tasks will come."""
+        """Record that no more tasks will come."""
         self._is_complete = True
         self._error = error
         self._wake()
@@ -301,15 +301,15 @@ class BatchHandle(HandleFields, Generic[T]):
             self._complete()
 
     def _take_items(self, source: BatchSource) -> Items:
-        """Return the items of a source by their index in the batch, and free them here if the last of its tasks starts."""
+        """Return the items of a source by their index in the batch; free them here if the last of its tasks starts."""
         if source.started_count == source.count:
             return self._parts.pop(source)
         return self._parts[source]
 
     def _call_and_items(self, source: BatchSource) -> tuple[Callable[[Any], Any], Items]:
-        """Return what to call for tasks of a source, and with what of each index in the batch.
+        """Return the function for tasks of a source, and its argument for each index in the batch.
 
-        Items whose type may run code of the user are asked for in the call, so that they see the variables of its task.
+        If the type of the items may run the user's code, they are looked up in the call, in the context of its task.
         """
         items = self._parts[source]
         if type(items) in INERT_TYPES:
@@ -317,22 +317,22 @@ class BatchHandle(HandleFields, Generic[T]):
         return partial(call_with_item, self._call, items), range(self._drawn_count)
 
     def _note_done(self, count: int) -> None:
-        """Note that tasks have ended well, whom nobody asks after."""
+        """Record successful ends of tasks that nobody watches."""
         self._counts[_DONE] += count
 
     def _forget(self, source: BatchSource) -> None:
-        """Free the items of a source that has no waiting task left."""
+        """Free the items of a source without waiting tasks."""
         if not source.live:
             self._parts.pop(source, None)
 
     def _settled(self, source: BatchSource) -> None:
-        """Note that a stretch of a source has been started."""
+        """Record that a stretch of a source has been started."""
         if not source.revoked:
             self._forget(source)
         self._wake()
 
     def _item_ended(self, index: int, state: TaskState, outcome: Any) -> None:
-        """Note the end of one task."""
+        """Record the end of one task."""
         if self._attempts:
             self._attempts.pop(index, None)
         self._counts[state] += 1
@@ -374,14 +374,14 @@ class BatchHandle(HandleFields, Generic[T]):
 
 
 class BatchItem:
-    """One task of a batch that has started, or gone without a start: whom its end concerns.
+    """One task of a batch that has started, or ended without a start, and the receiver of its end.
 
     Args:
-        source: whence it was taken.
-        index: what the batch calls it.
-        items: of its source, should it be tried again.
-        key: under whose limits it has started; None if under none.
-        started_at: loop time of its start; None if nobody observes.
+        source: its source.
+        index: its index in the batch.
+        items: the items of its source, for a retry.
+        key: the key whose limits it has started under; None if there are none.
+        started_at: loop time of its start; None without observers.
     """
 
     __slots__ = ("batch", "index", "items", "key", "source", "started_at")
@@ -397,11 +397,11 @@ class BatchItem:
         self.started_at = started_at
 
     def _end_done(self, result: Any) -> None:
-        """Note that it has returned."""
+        """Record that it has returned."""
         self.batch._item_ended(self.index, _DONE, result)
 
     def _end(self, state: TaskState, outcome: Any) -> None:
-        """Note that it has ended in another way."""
+        """Record any other end."""
         self.batch._item_ended(self.index, state, outcome)
 
 
@@ -416,13 +416,13 @@ async def feed(
     accept: Callable[[Any, int], None],
     wait_for_turn: Callable[[int, Any], Awaitable[None]],
 ) -> None:
-    """Draw the items of an iterator, a bounded number ahead of what has ended, and have them accepted.
+    """Read the items of an iterator, a bounded number ahead of the ended ones, and have them accepted.
 
     Args:
-        batch: the batch that they belong to.
-        items: where they come from.
+        batch: the batch of the items.
+        items: the source.
         accept: accepts an item by its index.
-        wait_for_turn: an awaitable that ends when an item may be accepted, told its index and itself.
+        wait_for_turn: returns an awaitable for an index and itself, which ends when an item may be accepted.
     """
     index = 0
     error: BaseException | None = None

@@ -1,7 +1,7 @@
 """The blocking face: permits and slots for threads that have no event loop; ``loop_thread.py`` crosses over to one.
 
-Whatever is asked is checked and decided on the manager's own thread, by the executor and the pools there: these classes say
-``with`` where those say ``async with``.
+Every call is checked and decided on the manager's own thread, by the executor and the pools there: these classes offer
+``with`` where those offer ``async with``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["BlockingHold", "BlockingLimiter", "BlockingManager", "BlockingPermit
 
 
 class BlockingPermit:
-    """One permit, for one ``with``. Made by :meth:`BlockingLimiter.permit`."""
+    """One permit, for one ``with``. Created by :meth:`BlockingLimiter.permit`."""
 
     __slots__ = ("_crossing", "_handle", "_thread")
 
@@ -45,10 +45,10 @@ class BlockingPermit:
         self._handle: TaskHandle[Any] | None = None
 
     def settle(self, actual: int | Mapping[str, int]) -> None:
-        """Correct what it has cost, once that is known; also after it was left.
+        """Correct its cost, once it is known; also after the permit was left.
 
         Args:
-            actual: permits, >= 0; or a mapping from resource to amount, in which what is left out stays as reserved.
+            actual: permits, >= 0; or a mapping from resource to amount; resources that it omits stay as reserved.
 
         Raises:
             RuntimeError: before it was entered.
@@ -73,7 +73,7 @@ class BlockingPermit:
 
 
 class BlockingHold:
-    """One slot, for one ``with``. Made by :meth:`BlockingSlots.hold`."""
+    """One slot, for one ``with``. Created by :meth:`BlockingSlots.hold`."""
 
     __slots__ = ("_crossing", "_is_raising", "_slot")
 
@@ -97,7 +97,7 @@ class BlockingHold:
 
 
 class BlockingLimiter:
-    """Permits of one rate, for threads. Made by :meth:`BlockingManager.limiter`."""
+    """Permits of one rate, for threads. Created by :meth:`BlockingManager.limiter`."""
 
     __slots__ = ("_executor", "_thread")
 
@@ -107,7 +107,7 @@ class BlockingLimiter:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the limiter."""
         return self._executor.name
 
     @property
@@ -148,14 +148,14 @@ class BlockingLimiter:
         key: Hashable = None,
         cost: CostLike = 1,
     ) -> None:
-        """Wait for a permit, and use it up; takes no place of ``max_concurrency`` afterwards."""
+        """Wait for a permit, and use it; takes no place of ``max_concurrency`` afterwards."""
         with self.permit(priority=priority, expires=expires, name=name or "acquire", key=key, cost=cost):
             pass
 
     def acquire_nowait(
         self, *, priority: float = 0, name: str | None = None, key: Hashable = None, cost: CostLike = 1
     ) -> None:
-        """Use up a permit that is there at this instant, without waiting for one.
+        """Use a permit that is available now, without waiting.
 
         Raises:
             anyio.WouldBlock: if :meth:`acquire` would have to wait.
@@ -164,11 +164,11 @@ class BlockingLimiter:
         self._thread.call(partial(self._executor.acquire_nowait, priority=priority, name=name, key=key, cost=cost))
 
     def penalize(self, retry_after: DurationLike | None, *, key: Hashable = None) -> None:
-        """Start nothing for a time, because the other side has asked for it; as an executor's ``penalize``."""
+        """Start nothing for a time, because the remote service asked for it; like an executor's ``penalize``."""
         self._thread.call(partial(self._executor.penalize, retry_after, key=key))
 
     def statistics(self) -> Statistics:
-        """Count those who wait, hold and have held permits, at this instant."""
+        """Return the counts of waiting, held and used permits at this instant."""
         statistics: Statistics = self._thread.call(self._executor.statistics)
         return statistics
 
@@ -177,7 +177,7 @@ class BlockingLimiter:
 
 
 class BlockingSlots:
-    """A pool of slots, for threads. Made by :meth:`BlockingManager.slots`."""
+    """A pool of slots, for threads. Created by :meth:`BlockingManager.slots`."""
 
     __slots__ = ("_slots", "_thread")
 
@@ -187,12 +187,12 @@ class BlockingSlots:
 
     @property
     def name(self) -> str:
-        """What the pool is called."""
+        """The name of the pool."""
         return self._slots.name
 
     @property
     def limit(self) -> int:
-        """How many may be held at the same time; settable at any time, 0 halts the pool."""
+        """How many slots may be held at the same time; settable at any time; 0 halts the pool."""
         return self._slots.limit
 
     @limit.setter
@@ -208,14 +208,14 @@ class BlockingSlots:
         also: Iterable[BlockingSlots] = (),
         on_lost: OnLostLike = OnLost.CANCEL,
     ) -> BlockingHold:
-        """Hold a slot for one ``with``, which is entered when there is one.
+        """Hold a slot for one ``with``, which is entered when a slot is available.
 
         Args:
-            priority: **a larger one is more important**; among equals who came first goes first.
-            expires: how many seconds to wait at most, from the entry on; None for as long as it takes.
-            name: what the holder is called; the thread's own name by default.
+            priority: **a larger one is more important**; equal priorities are served in order of arrival.
+            expires: the longest wait in seconds, from the entry on; None for as long as it takes.
+            name: the name of the holder; the thread's name by default.
             also: other pools of the same manager, of each of which a slot is held as well.
-            on_lost: what becomes of the body if its slot is lost. A thread cannot be cancelled: it sees ``slot.is_lost``, and
+            on_lost: what happens to the body if its slot is lost. A thread cannot be cancelled: it can check ``slot.is_lost``, and
                 with ``OnLost.CANCEL`` its ``with`` raises ``SlotLostError`` at the end. A function is called on the manager's
                 own thread.
 
@@ -231,7 +231,7 @@ class BlockingSlots:
         return BlockingHold(self._thread, self._thread.call(make), is_raising=on_lost is OnLost.CANCEL)
 
     def statistics(self) -> SlotStatistics:
-        """Return the counts of this moment, and who holds slots."""
+        """Return the counts at this instant, and the holders."""
         statistics: SlotStatistics = self._thread.call(self._slots.statistics)
         return statistics
 
@@ -240,15 +240,16 @@ class BlockingSlots:
 
 
 def _slots_of(pools: Iterable[BlockingSlots]) -> list[Slots]:
-    """Return the pools that others stand for; what is none is refused by the pool that is asked."""
+    """Return the underlying pools; the pool that is asked refuses anything else."""
     return [pool._slots if isinstance(pool, BlockingSlots) else cast("Slots", pool) for pool in pools]  # noqa: SLF001  # of the same class
 
 
 class BlockingManager:
     """Permits and slots for threads without an event loop; the arguments are those of an :class:`ExecutorManager`.
 
-    It runs an event loop in a thread of its own, which starts with the first use, or with ``with``. So one that is made
-    before a process forks can be used in all forks. It ends with ``with``, with :meth:`close`, or with the interpreter.
+    It runs an event loop in a thread of its own, which starts at the first use, or with ``with``. So a manager that is
+    created before a process forks can be used in all forks. It ends with ``with``, with :meth:`close`, or with the
+    interpreter.
 
     >>> with BlockingManager() as manager:
     ...     limiter = manager.limiter("api", rate="10/s")
@@ -271,10 +272,10 @@ class BlockingManager:
         self._thread = LoopThread(manager, "BlockingManager")
 
     def limiter(self, name: str, **options: Any) -> BlockingLimiter:
-        """Make a limiter.
+        """Create a limiter.
 
         Args:
-            name: unlike that of every other limiter of the manager.
+            name: different from that of every other limiter of the manager.
             options: as for :class:`RateLimitedExecutor`, such as ``rate=`` and ``max_concurrency=``.
 
         Raises:
@@ -286,14 +287,14 @@ class BlockingManager:
         return BlockingLimiter(thread, thread.configure(partial(thread.manager.executor, name, **options)))
 
     def slots(self, name: str, *, limit: int | None = None) -> BlockingSlots:
-        """Return the pool of slots of a name, made if it is not there, as ``ExecutorManager.slots`` does."""
+        """Return the pool of slots with a name; create it if needed, like ``ExecutorManager.slots``."""
         thread = self._thread
         return BlockingSlots(thread, thread.configure(partial(thread.manager.slots, name, limit=limit)))
 
     def close(self) -> None:
-        """End it: threads that wait get ``ExecutorStoppedError``, those that hold a permit or a slot go on.
+        """Close the manager: waiting threads get ``ExecutorStoppedError``, holders of permits and slots continue.
 
-        A second call does nothing but wait for the end of the first; nor does one in a fork.
+        A second call only waits for the end of the first, except in a fork.
         """
         self._thread.close()
 

@@ -103,7 +103,7 @@ class DoneCallbacks(CallbackFields):
     def _report(
         self, callback: Callable[[Any], object], handle: Any, context: contextvars.Context, error: BaseException
     ) -> None:
-        """Tell the loop's exception handler what it hears of a callback of ``call_soon``."""
+        """Report a failed ``call_soon`` callback to the loop's exception handler."""
         self._loop.call_exception_handler(
             {
                 "message": f"Exception in callback {_format_callback_source(callback, (handle,))}",

@@ -37,7 +37,7 @@ class SystemClock:
         """Return for how many seconds the machine has been suspended since it started; 0 where the system cannot tell.
 
         It is the difference of two clocks, and nothing reads both at once: a thread that is put aside between the two
-        would take its own pause for a suspension. So a reading during which monotonic time went on is taken again; what
+        would take its own pause for a suspension. So a reading during which monotonic time continued is taken again; what
         a suspension adds, monotonic time does not see.
         """
         boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
@@ -101,7 +101,7 @@ def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:
 
 
 def is_of_system(clock: Clock) -> bool:
-    """Whether what the system knows of time holds for a clock: its timers fire by it."""
+    """True if what the system knows of time holds for a clock: its timers fire by it."""
     return clock.monotonic is time.monotonic
 
 

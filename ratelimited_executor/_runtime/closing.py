@@ -40,11 +40,11 @@ _LONG_DRAIN_SECONDS: Final = 60.0  # a drain that will take longer is announced,
 
 
 class Ending(Protocol):
-    """What closing asks of an executor's settings."""
+    """The settings that closing uses."""
 
     @property
     def member(self) -> Any:
-        """Its part in a group, which may bring permits yet; None without."""
+        """The executor's membership in a group, which may still bring permits; None without one."""
         ...
 
     @property
@@ -58,31 +58,31 @@ class Ending(Protocol):
 
 
 class Closable(Protocol):
-    """What closing asks of an executor that has started."""
+    """The parts of a started executor that closing uses."""
 
     @property
     def engine(self) -> Runnable:
-        """What runs it."""
+        """The engine."""
         ...
 
     @property
     def controls(self) -> Ending:
-        """What stops it."""
+        """The controls, which stop it."""
         ...
 
     @property
     def queue(self) -> TaskQueue:
-        """Where its tasks wait."""
+        """The queue of its tasks."""
         ...
 
     @property
     def accounts(self) -> Accounts:
-        """What runs, and what waits for the end."""
+        """The accounts: running tasks, and those who wait for the end."""
         ...
 
     @property
     def pending(self) -> Pending:
-        """What cancels the tasks that wait."""
+        """The part that cancels waiting tasks."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class Closing:
 
     Args:
         name: of the executor.
-        drain_timeout: seconds for which accepted tasks may go on; None for as long as they take.
+        drain_timeout: seconds for which accepted tasks may continue; None for as long as they take.
         on_begin: called when closing begins: repeating tasks stop here.
         on_ended: awaited when nothing runs any more, and before the executor counts as closed; None if there is nothing to do.
         on_closed: called when the executor is closed.
@@ -132,14 +132,14 @@ class Closing:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing waits and nothing runs any more."""
+        """True if nothing waits and nothing runs any more."""
         return self.closed.is_set()
 
     def begin(self, *, timeout: float | None = None) -> None:
         """Accept nothing more and start to drain; a second call may only shorten the first.
 
         Args:
-            timeout: seconds for which accepted tasks may go on; the executor's ``drain_timeout`` if None.
+            timeout: seconds for which accepted tasks may continue; the executor's ``drain_timeout`` if None.
         """
         if self.is_closed:
             return
@@ -154,7 +154,7 @@ class Closing:
             return
         self.is_begun = True
         if parts is None or parts.runner.loop.is_closed():
-            self._close()  # nothing has begun, or nothing will ever go on
+            self._close()  # nothing has begun, or nothing will ever continue
             return
         self._on_begin()
         parts.accounts.on_end = self._progress.set
@@ -231,7 +231,7 @@ class Closing:
             pass
 
     def _announce(self, parts: Closable) -> None:
-        """Say so at once if the drain will take long, so that nobody wonders why a shutdown hangs."""
+        """Warn at once if the drain will take long, to explain a shutdown that seems to hang."""
         last = parts.queue.last_start()
         wait = last - parts.runner.clock.monotonic()
         if wait > _LONG_DRAIN_SECONDS:
@@ -270,7 +270,7 @@ class Closing:
             _, left = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
         if left:
             names = ", ".join(sorted(task.get_name() for task in left)[:5])
-            LOGGER.warning("%s: %d task(s) went on after their cancellation: %s", self.name, len(left), names)
+            LOGGER.warning("%s: %d task(s) ignored their cancellation: %s", self.name, len(left), names)
 
     def _close(self) -> None:
         self.closed.set()
@@ -346,7 +346,7 @@ def _cut(parts: Closable, unstarted: Unstarted | None) -> Iterator[int]:
 
 
 def _is_stuck(parts: Closable) -> bool:
-    """Whether nothing runs, and nothing will ever start as things are."""
+    """True if nothing runs, and nothing will ever start as things are."""
     if parts.accounts.running_count():
         return False
     queue = parts.queue

@@ -29,7 +29,7 @@ class SharedContexts(ContextFields):
         return self.share(context) if context else None
 
     def share(self, context: contextvars.Context) -> contextvars.Context:
-        """Return the context of the call before in place of a copy of the caller's, if it holds the same.
+        """Return the context of the call before instead of a copy of the caller's, if it holds the same.
 
         That is if every value is the same object: ``==`` would call user code, and take the equal values of two requests
         for one. The values are read where they are fastest to read, from the variables themselves.
@@ -50,6 +50,6 @@ class SharedContexts(ContextFields):
             self.scratch = contextvars.Context()
 
     def give_away(self, context: contextvars.Context) -> None:
-        """Make a fresh scratch if a coroutine is to go on in it."""
+        """Make a fresh scratch if a coroutine is to continue in it."""
         if context is self.scratch:
             self.scratch = contextvars.Context()

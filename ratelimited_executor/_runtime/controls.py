@@ -57,8 +57,8 @@ class Controls:
     Attributes:
         name: of the executor.
         rate: the rate in force, pauses left out.
-        is_paused: whether nothing is to start.
-        is_adaptive: whether the rate follows what the other side can take.
+        is_paused: True if nothing is to start.
+        is_adaptive: True if the rate follows what the other side can take.
         timeline: of the manager.
         member: its part in a group; None without a fleet.
         queue: where its tasks wait.
@@ -119,7 +119,7 @@ class Controls:
         return group_limits(plan, valid_us=valid_us, late_us=late_us, is_exact=is_exact)
 
     def penalized(self, until: float) -> None:
-        """Note that nothing is admitted to the group before a loop time."""
+        """Record that nothing is admitted to the group before a loop time."""
         self._limits.penalize(self.timeline.to_ns(until))
 
     def go_alone(self, count: int, used: dict[str, tuple[int, int]]) -> None:
@@ -148,7 +148,7 @@ class Controls:
         self.wake()
 
     def set_early(self, *, is_early: bool) -> None:
-        """Let tasks start anywhere in the interval of their due time, or no longer."""
+        """Allow, or stop allowing, starts anywhere in the interval of the due time."""
         self.queue.early = is_early
         self.wake()
 
@@ -190,7 +190,7 @@ class Controls:
         self.accounts.progress()
 
     def set_paused(self, *, is_paused: bool) -> None:
-        """Stop starting, or go on."""
+        """Stop starting, or continue."""
         self.is_paused = is_paused
         self._apply_rate(self.decided_at())
 
@@ -233,7 +233,7 @@ class Controls:
         self.wake()
 
     def overloaded(self) -> None:
-        """Note that the other side has had too much."""
+        """Record that the other side has had too much."""
         if self.adapting is not None:
             self.adapting.overloaded(self.decided_at())
 

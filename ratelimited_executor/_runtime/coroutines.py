@@ -43,14 +43,14 @@ class Coroutines(CoroutineFields):
         loop: what they run on.
         accounts: what is told of their ends.
         queue: which wants to know when starts take effect.
-        contexts: whose scratch a coroutine may go on in.
+        contexts: whose scratch a coroutine may continue in.
         moments: the time.
         on_free: called when one has ended, and its place is free; an attribute as well.
 
     Attributes:
         running: the task of each, by a number of its own.
         kinds: types of coroutines that are known without a question.
-        is_starting: whether one is in its first step at this moment.
+        is_starting: True if one is in its first step at this moment.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -89,7 +89,7 @@ class Coroutines(CoroutineFields):
             owner: whom its end concerns.
             coroutine: what to run.
             context: what to run it in, itself and not a copy.
-            origin: the variables that the task was scheduled with, should it be tried again.
+            origin: the variables that the task was scheduled with, should it be retried.
         """
         self._contexts.give_away(context)
         number = self._number = self._number + 1
@@ -209,7 +209,7 @@ class _Unborn:
 
 
 class _Birth:
-    """Stands for the loop while a task is made, before 3.12: keeps its first step, in place of calling it a turn later."""
+    """Stands for the loop while a task is made, before 3.12: keeps its first step, instead of calling it a turn later."""
 
     __slots__ = ("step",)
 

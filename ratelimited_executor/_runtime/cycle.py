@@ -1,8 +1,8 @@
 """Work through a whole population once in each cycle, slot by slot, so that the queue never holds all of it.
 
-A runner takes the turns of slots one after the other: it makes each its own, loads its keys, places each key at its own
-instant in the slot, and notes which keys are through. Three turns are under way at most, so that a slow loader, slow calls or
-a long outage delay the work, and never pile it up. What was missed is caught up with, the present turn first.
+A runner takes the turns of slots one after the other: it claims each, loads its keys, schedules each key at its own
+instant in the slot, and records which keys are finished. At most three turns are in progress, so that a slow loader, slow
+calls or a long outage delay the work and never pile it up. Missed turns are made up for, after the current one.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ _ENDS: Final = {TaskState.DONE: "done", TaskState.FAILED: "failed"}  # a key tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleStatistics:
-    """What a cycle has done so far in this process, and what it is at.
+    """What a cycle has done so far in this process, and its current turns.
 
     Attributes:
-        name: of the cycle.
-        turn: whose turn it is, a number that grows by one with every slot.
-        slot: the same as a slot of the cycle.
-        running: the turns that are under way here.
-        behind: turns that should be through and are not, those under way elsewhere included.
-        waiting: keys that are placed and not through.
-        loaded: keys that were loaded and placed.
-        skipped: keys that were loaded and not placed: they were through before, or loaded twice.
+        name: the name of the cycle.
+        turn: the current turn, a number that grows by one with every slot.
+        slot: the slot of that turn.
+        running: the turns in progress in this process.
+        behind: turns that should be finished and are not, including those in progress elsewhere.
+        waiting: keys that are scheduled and not finished.
+        loaded: keys that were loaded and scheduled.
+        skipped: keys that were loaded and not scheduled, because they were already finished, or loaded twice.
         done: keys whose call returned.
         failed: keys whose call raised, in its last attempt.
-        completed: turns that are through.
-        loader_errors: how often the loader failed.
-        lost: turns that another node took over, since this one had not prolonged its claim in time.
-        skipped_turns: turns that were not through when the next one of their slot was due.
+        completed: finished turns.
+        loader_errors: failures of the loader.
+        lost: turns that another node took over, because this one had not renewed its claim in time.
+        skipped_turns: turns that were unfinished when the next one of their slot was due.
     """
 
     name: str
@@ -77,16 +77,16 @@ class CycleStatistics:
     skipped_turns: int
 
     def __call__(self) -> CycleStatistics:
-        """Return itself, so that ``cycle.statistics()`` reads as that of an executor does; without a call it works, too."""
+        """Return itself, so that both ``cycle.statistics()`` and ``cycle.statistics`` work."""
         return self
 
 
 class CycleParts(Protocol):
-    """What a cycle asks of an executor that has started; its keys come in by ``CyclePlan.place``."""
+    """The parts of a started executor that a cycle uses; its keys are scheduled by ``CyclePlan.place``."""
 
     @property
     def accounts(self) -> Accounts:
-        """Closing waits for what is among its feeders."""
+        """The accounts; closing waits for their feeders."""
         ...
 
     @property
@@ -96,10 +96,10 @@ class CycleParts(Protocol):
 
 
 class CycleHandle:
-    """A population that is worked through in each cycle: look at it, cancel it.
+    """A population that is visited in each cycle: inspect it, cancel it.
 
-    ``await handle`` ends when the cycle ends, which it does only by an error or by being cancelled: it raises the error of a
-    store that has failed, and ``CancelledError`` when it was cancelled or its executor closed.
+    ``await handle`` ends when the cycle ends, which happens only by an error or by cancellation: it raises the error of a
+    failed store, and ``CancelledError`` if the cycle was cancelled or its executor closed.
     """
 
     def __init__(self, parts: CycleParts, plan: CyclePlan, on_end: Callable[[CycleHandle], None]) -> None:
@@ -128,17 +128,17 @@ class CycleHandle:
 
     @property
     def name(self) -> str:
-        """What the cycle is called."""
+        """The name of the cycle."""
         return self._plan.name
 
     @property
     def slots(self) -> CycleSlots:
-        """Its slots."""
+        """The slots of the cycle."""
         return self._plan.slots
 
     @property
     def statistics(self) -> CycleStatistics:
-        """The counts of this moment: ``statistics()``, as of an executor."""
+        """The counts at this instant; also callable, as ``statistics()``."""
         turn = self.slots.turn_at(self._wall())
         return CycleStatistics(
             name=self.name,
@@ -151,20 +151,20 @@ class CycleHandle:
         )
 
     def done(self) -> bool:
-        """Whether the cycle has ended."""
+        """True if the cycle has ended."""
         return self._end.done()
 
     def cancelled(self) -> bool:
-        """Whether the cycle was cancelled."""
+        """True if the cycle was cancelled."""
         return self._end.cancelled()
 
     def cancel(self) -> bool:
-        """End the cycle: nothing more is loaded, keys that wait are cancelled, running ones go on and are noted.
+        """End the cycle: no more keys are loaded, waiting keys are cancelled, running ones continue and are recorded.
 
-        Who takes up the cycle next goes on with the keys that are not through.
+        The next process continues with the unfinished keys.
 
         Returns:
-            False if it had ended before.
+            False if it had already ended.
         """
         if self._end.done():
             return False
@@ -190,7 +190,7 @@ class CycleHandle:
                 await self._plan.progress.aclose()
 
     async def _take_all_turns(self) -> None:
-        """Take the turns of slots until told to stop, and wait for those under way."""
+        """Take the turns of slots until stopped, and wait for those in progress."""
         slots, progress = self.slots, self._plan.progress
         present = slots.turn_at(self._wall())
         shape = f"{slots.seconds} s in {slots.count} slots of {slots.buckets} buckets, phase {slots.phase}"
@@ -226,7 +226,7 @@ class CycleHandle:
         return min(self.slots.slot_seconds / 4, _LEAD_SECONDS_MAX)
 
     async def _take_turns(self, now: float, last: int) -> float:
-        """Begin the turns that may begin, the present ones first; return when to look again, in epoch seconds."""
+        """Begin the turns that may begin, the current ones first; return when to check again, in epoch seconds."""
         wake = math.inf
         present = self.slots.turn_at(now)
         for turn in sorted(self._todo, key=lambda turn: (turn < present, turn)):
@@ -259,7 +259,7 @@ class CycleHandle:
         return wake
 
     async def _skip(self, last: int) -> None:
-        """Give up turns that are not through although the next one of their slot has come: those up to ``last``."""
+        """Give up turns that are unfinished when the next one of their slot begins: those up to ``last``."""
         late = [turn for turn in self._todo if turn <= last and turn not in self._running]
         if not late:
             return
@@ -271,11 +271,11 @@ class CycleHandle:
                 continue  # another node has been at it
             self._counts["skipped_turns"] += 1
             self._warn(
-                "turn %d of slot %d was not through within a cycle, and is skipped", turn, turn % self.slots.count
+                "turn %d of slot %d was not finished within a cycle, and is skipped", turn, turn % self.slots.count
             )
 
     async def _finish(self, turn: _Turn) -> None:
-        """Work through a turn, and tell the store."""
+        """Work through a turn, and report it to the store."""
         number = turn.number
         try:
             is_whole = await turn.run()
@@ -327,13 +327,13 @@ class CycleHandle:
     # For its turns.
 
     async def _claim(self, turn: int) -> bool:
-        """Make a turn one's own, or prolong that."""
+        """Claim a turn or renew its lease."""
         now = self._wall()
         until = now + self._plan.lease
         return await self._plan.progress.claim(self.name, turn, owner=self._owner, now=now, until=until)
 
     async def _give_up(self, turn: int) -> None:
-        """Release the claim to a turn, so that who goes on with it need not wait until the lease has ended."""
+        """Release the claim on a turn, so that the next process need not wait until the lease has ended."""
         now = self._wall()
         await self._plan.progress.claim(self.name, turn, owner=self._owner, now=now, until=now)
 
@@ -351,7 +351,7 @@ _COUNTS: Final = ("loaded", "skipped", "done", "failed", "completed", "loader_er
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CyclePlan:
-    """What a cycle consists of.
+    """The definition of a cycle.
 
     Attributes:
         name: of the cycle, in logs and in the store.
@@ -360,9 +360,9 @@ class CyclePlan:
         place: schedules keys, so many seconds from now each.
         slot_of: tells where a key lies; None if its hash does.
         progress: where it is kept how far the cycle has come.
-        owns_progress: whether nobody else has that.
-        is_catching_up: whether turns that were missed before this process are taken.
-        look_ahead: how many keys may be placed and not through.
+        owns_progress: True if nobody else has that.
+        is_catching_up: True if turns that were missed before this process are taken.
+        look_ahead: the maximum number of keys that are scheduled, unfinished.
         lease: seconds for which a turn is one's own.
     """
 
@@ -407,7 +407,7 @@ class _Turn:
         self._claim = claim
         self._wall = wall
         self._warn = warn
-        self.open_count = 0  # keys that are placed and not through
+        self.open_count = 0  # keys that are scheduled, unfinished
         self._batches: list[BatchHandle[Any]] = []
         self._note_now = getattr(plan.progress, "note_now", None)  # of a store that need not be waited for
         self._through: list[bytes] = []  # keys that are through and not noted
@@ -451,13 +451,15 @@ class _Turn:
                 return
             if not await self._claim(self.number):
                 self._counts["lost"] += 1
-                self._warn("the claim to turn %d was lost: its keys are left to the node that has it", self.number)
+                self._warn(
+                    "the claim on turn %d was lost: its keys are left to the node that holds it now", self.number
+                )
                 self._is_whole = False
                 self.stop()
                 return
 
     async def _note(self) -> None:
-        """Note keys that are through: as many at a time as have come together meanwhile."""
+        """Record keys that are through: as many at a time as have come together meanwhile."""
         while self._through or not self._is_over.is_set():
             await self._is_through.wait()
             keys = self._through[:]
@@ -491,7 +493,7 @@ class _Turn:
         except Exception as error:  # noqa: BLE001  # the loader is user code: it is asked again later
             self._is_whole = False
             self._counts["loader_errors"] += 1
-            self._warn("keys(%d) raised %r; it is tried again", self.slot, error)
+            self._warn("keys(%d) raised %r; retrying", self.slot, error)
 
     async def _load(self) -> AsyncIterator[list[tuple[Key, int]]]:
         """Load the keys of the slot and their hashes, in lists of a bounded length."""
@@ -524,8 +526,8 @@ class _Turn:
         own = place * self._plan.slots.count >> 64 if slot_of is None else slot_of(key)
         if own != self.slot:
             raise ValueError(
-                f"keys({self.slot}) returned {key!r}, which lies in slot {own}: load the keys of one slot, see "
-                "slot_predicate, or tell with slot_of= where they lie"
+                f"keys({self.slot}) returned {key!r}, which belongs to slot {own}: load only the keys of the slot, see "
+                "slot_predicate, or pass slot_of="
             )
         return key, place
 

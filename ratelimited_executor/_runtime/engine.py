@@ -146,7 +146,7 @@ class Engine(EngineFields):
         self._runner.arm(self, -math.inf)
 
     def _freed(self) -> None:
-        """Go on, if nothing could start for lack of a place: one is free."""
+        """Continue, if nothing could start for lack of a place: one is free."""
         if self._is_full:
             self.wake()
 
@@ -213,7 +213,7 @@ class Engine(EngineFields):
 
     @two_bodies
     def _run_on(self, now: float, begin: float, stop: float, start_count: int) -> float:
-        """Go on the long way: start all that may start, in the order that the queue decides."""
+        """Continue the long way: start all that may start, in the order that the queue decides."""
         queue, accounts = self.queue, self.accounts
         while True:
             accounts.is_changed = False
@@ -280,5 +280,5 @@ class Engine(EngineFields):
             if crowded > earliest:  # noqa: PLR1730  # this is the path of every wake-up
                 earliest = crowded
         if wake == math.inf or queue.is_forgetting:
-            self.accounts.progress()  # who waits for the end may see that nothing goes on
+            self.accounts.progress()  # who waits for the end may see that nothing continues
         return wake if wake > earliest else earliest  # noqa: FURB136  # as above

@@ -1,4 +1,4 @@
-"""The executor as its users see it, every face on one object, and the manager that makes them."""
+"""The executor with all its faces on one object, and the manager that creates executors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class ExecutorManager(ManagerBase["RateLimitedExecutor"]):
 
     Args:
         interval: seconds in one interval, from 0.01 to 3600: the span over which tasks are spread.
-        clock: where the time is read; the system's by default.
-        peers: with whom the rates are shared; nobody by default.
-        precision: the shortest time between two wake-ups of the event loop by timers, in seconds, 0 to 1. What falls due
-            within it starts together: 0 paces every start by itself, to tens of microseconds where the system has timer
-            descriptors (Linux); more costs less CPU. By default half a millisecond; for executors without a
-            limit, which have nothing to pace, one, and four while so much falls due that waking up costs more than it.
+        clock: the source of time; the event loop's by default.
+        peers: the processes that share the rates; none by default.
+        precision: the shortest time between two wake-ups of the event loop by timers, in seconds, 0 to 1. Tasks that fall due
+            within it start together: 0 paces every start separately, to tens of microseconds where the system has timer
+            descriptors (Linux); a larger value costs less CPU. By default half a millisecond; for executors without a limit,
+            which have nothing to pace, one millisecond, and three while more than 64 tasks a wake-up fall due.
 
     Use it as an async context manager; leaving it normally closes every executor as leaving that executor would.
 
@@ -37,10 +37,10 @@ class ExecutorManager(ManagerBase["RateLimitedExecutor"]):
     __slots__ = ()
 
     def executor(self, name: str, **options: Any) -> RateLimitedExecutor:
-        """Make an executor of this manager; it starts with the manager, or at once if that has started.
+        """Create an executor of this manager; it starts with the manager, or at once if the manager has started.
 
         Args:
-            name: unlike that of every other executor of the manager.
+            name: different from that of every other open executor of the manager.
             options: as for :class:`RateLimitedExecutor`.
 
         Raises:
@@ -51,7 +51,7 @@ class ExecutorManager(ManagerBase["RateLimitedExecutor"]):
 
     @property
     def executors(self) -> dict[str, RateLimitedExecutor]:
-        """The executors by name, those that are closed left out."""
+        """The open executors by name."""
         return dict(self._executors)
 
 
@@ -59,38 +59,38 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
     """Starts callables at or after their due time, never faster than its rate, the most important first.
 
     Args:
-        name: unlike that of every other executor of its manager; appears in logs and errors.
+        name: different from that of every other open executor of its manager; appears in logs and errors.
         rate: permits over time, as ``Rate.of`` takes it: ``100`` a second, ``"5/min"``, ``Rate(5, per=60)``; 0 pauses,
             infinity (the default) lifts the limit.
         pacing: ``Pacing.SPREAD`` starts the tasks of an interval evenly over it, if they fit its permits, and so up to
             one interval late; ``Pacing.ON_TIME`` starts each at its due time.
-        policy: how starts are limited in time: :class:`Paced`, :class:`Window` or :class:`Burst`.
-        order: a key function of :class:`TaskView`, of which the smallest starts first, where more tasks are due than may;
-            or :class:`Fair`, which gives each key its share.
-        resources: rates of what starts take beside permits, such as tokens, by name; see ``cost=``.
-        max_concurrency: how many tasks may run at once; a permit is taken only when a place is free.
-        key_rate: the rate of each key, or a function of the key that tells it.
+        policy: limits starts over time: :class:`Paced`, :class:`Window` or :class:`Burst`.
+        order: a key function of :class:`TaskView`; the smallest key starts first where more tasks are due than may start. Or
+            :class:`Fair`, which gives each key its share.
+        resources: the rates of what starts use beside permits, such as tokens, by name; see ``cost=``.
+        max_concurrency: how many tasks may run at once; a permit is used only while a place is free.
+        key_rate: the rate of each key, or a function of the key that returns it.
         key_concurrency: how many tasks of each key may run at once, or a function of the key; with ``RedisPeers`` in the whole
             group.
         max_pending: how many tasks may wait.
         key_max_pending: how many tasks of each key may wait.
-        when_full: what becomes of a task beyond that.
-        retry: how tasks that fail are tried again: a :class:`Retry`, an object of tenacity's, or None. By default those that
+        when_full: what happens to a task beyond that.
+        retry: how tasks that fail are retried: a :class:`Retry`, an object of tenacity's, or None. By default those that
             raise :class:`RetryLater`, five times in all.
-        adaptive: how the rate follows what the other side can take; None if it does not.
-        penalty_max: seconds that the other side is obeyed at most, by :meth:`penalize` or ``RetryLater(after=)``.
-        expires: seconds after its due time by which a task must start, where its own call says nothing; None for never. Not
-            for the asyncio face, whose callbacks always come, as those of an event loop do.
-        drain_timeout: seconds for which accepted tasks may go on when the executor is left; None for as long as they
+        adaptive: adjusts the rate to what the remote service accepts; None for a fixed rate.
+        penalty_max: the longest pause, in seconds, that :meth:`penalize` or ``RetryLater(after=)`` can cause.
+        expires: seconds after its due time within which a task must start, unless its call says otherwise; None for never.
+            It does not apply to the asyncio face, whose callbacks always run, as on an event loop.
+        drain_timeout: seconds for which accepted tasks may continue when the executor is left; None for as long as they
             take. Set it in a server: a task due in an hour would hold its shutdown for an hour.
-        early: whether a task may start anywhere in the interval of its due time, so up to one interval early.
-        max_threads: worker threads at most, for ``in_thread=True``; 40 if None.
-        thread_pool: a pool of your own in place of these threads, such as a ``ThreadPoolExecutor``. It is yours to shut down.
-        peers: with whom the rate is shared, as for :class:`ExecutorManager`; not together with ``manager``, which has its own.
-        manager: runs it on a timeline shared with others; it makes its own if None.
+        early: True if a task may start anywhere in the interval of its due time, so up to one interval early.
+        max_threads: the maximum number of worker threads for ``in_thread=True``; 40 if None.
+        thread_pool: a pool of your own instead of these threads, such as a ``ThreadPoolExecutor``. You shut it down.
+        peers: share the rate with other processes, as for :class:`ExecutorManager`; not together with ``manager``.
+        manager: runs the executor on a timeline shared with others; None creates a manager.
 
     Use it as an async context manager. Leaving it normally drains it, see :meth:`aclose`; leaving it by an exception
-    cancels what waits and runs.
+    cancels waiting and running tasks.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -103,7 +103,7 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
 
     @property
     def manager(self) -> ExecutorManager:
-        """The manager that runs it; of its own if it was made without one."""
+        """The manager that runs the executor; its own if it was created without one."""
         manager: Any = self._manager
         return manager  # type: ignore[no-any-return]  # those of users are
 

@@ -1,4 +1,4 @@
-"""The ways in from other threads: futures of ``concurrent.futures`` for what happens on the event loop.
+"""Entry points for other threads: ``concurrent.futures`` futures for what happens on the event loop.
 
 ``FuturesFace`` is a ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit. It can be
 used from any thread, and ``loop.run_in_executor(face, fn)`` works with it.
@@ -54,7 +54,7 @@ class _Future(concurrent.futures.Future[T]):
         return cancelled
 
     def notify_cancel(self) -> None:
-        """Tell ``concurrent.futures.wait`` of a cancellation that no worker thread has told it of."""
+        """Notify ``concurrent.futures.wait`` of a cancellation that no worker thread has reported."""
         if self._state == _CANCELLED:
             self.set_running_or_notify_cancel()
 
@@ -66,9 +66,9 @@ class _Future(concurrent.futures.Future[T]):
 
 
 class _ExitOfCallError(BaseException):
-    """Carries an exit of the call past the event loop, which it would end, to the future, as in any thread pool.
+    """Carries the ``SystemExit`` of a call past the event loop, which it would end, to the future, as in a thread pool.
 
-    It is no ``Exception``: a call that exits is not tried again.
+    It is not an ``Exception``, so a call that exits is not retried.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -77,27 +77,27 @@ class _ExitOfCallError(BaseException):
 
 
 class Submitter(Protocol):
-    """What the face asks of its executor."""
+    """The parts of its executor that the face uses."""
 
     @property
     def name(self) -> str:
-        """What the executor is called."""
+        """The name of the executor."""
         ...
 
     @property
     def submit(self) -> Callable[..., TaskHandle[Any]]:
-        """What has a call started as soon as a permit is there."""
+        """Start a call as soon as a permit is available."""
         ...
 
 
 class FuturesFace(concurrent.futures.Executor):
-    """Made by ``RateLimitedExecutor.as_futures_executor``; its shutdown ends the face, not the executor.
+    """Created by ``RateLimitedExecutor.as_futures_executor``; its shutdown ends the face, not the executor.
 
     Args:
         executor: schedules the calls.
         loop: of that executor, which is open.
         threads: of that executor.
-        max_workers: how many threads at most; those of the executor if None.
+        max_workers: the maximum number of threads; None for the executor's limit.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class FuturesFace(concurrent.futures.Executor):
         self._is_shut_down = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
-        """Run ``fn(*args, **kwargs)`` in a worker thread when a permit is there.
+        """Run ``fn(*args, **kwargs)`` in a worker thread when a permit is available.
 
         Raises:
             TypeError: if ``fn`` is not callable.
@@ -187,12 +187,12 @@ class FuturesFace(concurrent.futures.Executor):
 
 
 def _shown(call: partial[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Return a function and its arguments as they were given; with those by name in the function."""
+    """Return a function and its arguments as they were passed; keyword arguments are bound to the function."""
     return (partial(call.func, **call.keywords) if call.keywords else call.func), call.args
 
 
 def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
-    """Hand the outcome of a task to a future."""
+    """Copy the outcome of a task to a future."""
     if future.done():
         future.notify_cancel()
         if handle.state is TaskState.FAILED:
@@ -217,7 +217,7 @@ def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """Make a call on a loop, from any thread, and return a future of what it comes to: of what it returns to await, the end.
+    """Make a call on a loop, from any thread; return a future of its result, or of what awaiting the result returns.
 
     Raises:
         RuntimeError: if the event loop is closed.
@@ -263,7 +263,7 @@ async def _wait_for(outcome: Any) -> Any:
 
 
 def _copy_outcome(future: concurrent.futures.Future[Any], ended: Any) -> None:
-    """Hand the outcome of a task to a future, unless that was cancelled: its task's failure then concerns nobody."""
+    """Copy the outcome of a task to a future, unless the future was cancelled: a failure is then ignored."""
     error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
     if ended.cancelled():
         future.cancel()
@@ -278,6 +278,6 @@ def _copy_outcome(future: concurrent.futures.Future[Any], ended: Any) -> None:
 def _pass_cancel(
     loop: asyncio.AbstractEventLoop, ended: Any, outcome: Any, future: concurrent.futures.Future[Any]
 ) -> None:
-    """Cancel what somebody in another thread waits for, if he has cancelled his future."""
+    """Cancel the task of a future that was cancelled in another thread."""
     if future.cancelled() and not ended.done() and not loop.is_closed():
         loop.call_soon_threadsafe(outcome.cancel)

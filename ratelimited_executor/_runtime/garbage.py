@@ -36,7 +36,7 @@ class LongCollections:
         self._user_count = 0
 
     def watch(self) -> None:
-        """Note collections from now on; :meth:`unwatch` ends it, once for each call."""
+        """Record collections from now on; :meth:`unwatch` ends it, once for each call."""
         self._user_count += 1
         if self._user_count == 1:
             gc.callbacks.append(self._note)

@@ -45,7 +45,7 @@ def group_limits(
         plan: of this process.
         valid_us: for how long a ticket may be used.
         late_us: by how much calendars may differ.
-        is_exact: whether a rate that paces holds in any window, or but for a ticket.
+        is_exact: True if a rate that paces holds in any window; if not, it may be exceeded by one ticket.
     """
     fixed: list[tuple[str, str, LimitSettings | Quota]] = []
     for resource, each in ((PERMITS, plan.rates), *plan.resources.items()):

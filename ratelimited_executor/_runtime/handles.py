@@ -1,4 +1,4 @@
-"""What a schedule call returns: a task to look at, to await and to cancel.
+"""What a schedule call returns: a task to inspect, to await and to cancel.
 
 :class:`TaskHandle` is the task's record itself: no second object stands behind it, and it dies, with result or exception,
 with its last reference. It has the read side of ``asyncio.Future``, so that ``await``, ``asyncio.wait``, ``gather``,
@@ -45,7 +45,7 @@ _DONE: Final = TaskState.DONE
 
 
 class TaskHost(Protocol):
-    """What a task asks of its executor."""
+    """The parts of its executor that a task uses."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -54,27 +54,27 @@ class TaskHost(Protocol):
 
     @property
     def queue(self) -> TaskQueue:
-        """Where it waits; by its timeline loop times are told as times of day."""
+        """The queue in which it waits; its timeline converts loop times to times of day."""
         ...
 
     @property
     def accounts(self) -> Accounts:
-        """Who holds a permit."""
+        """The accounts, which hold permits."""
         ...
 
     @property
     def limits(self) -> Limits:
-        """What its start takes, which may turn out otherwise."""
+        """The limits, for corrections of what its start uses."""
         ...
 
     @property
     def pending(self) -> Pending:
-        """What takes it out before its start."""
+        """The part that removes it before its start."""
         ...
 
     @property
     def callbacks(self) -> DoneCallbacks:
-        """They call those who asked to be told of its end."""
+        """The part that calls its done callbacks."""
         ...
 
 
@@ -82,7 +82,7 @@ class TaskHost(Protocol):
 class TaskHandle(TaskRecord, Generic[T_co]):
     """A scheduled call: its state, its result, and the means to await and to cancel it.
 
-    Made by ``schedule``, ``submit`` and their like; not by hand. As with ``asyncio.Task``, cancelling whoever awaits it
+    Created by ``schedule``, ``submit`` and similar methods; not by hand. As with ``asyncio.Task``, cancelling the awaiter
     cancels the call, waiting or running.
     """
 
@@ -115,19 +115,19 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @property
     def name(self) -> str:
-        """What the task is called: the name given when it was scheduled, else that of its callable."""
+        """The name given when the task was scheduled, or that of its callable."""
         if self._options is not None and self._options.name is not None:
             return self._options.name
         return self._call if self._state in FINAL_STATES else name_of(self._call)
 
     @property
     def state(self) -> TaskState:
-        """Where the task is in its life."""
+        """The state of the task."""
         return self._state
 
     @property
     def due(self) -> float:
-        """Epoch seconds before which the task does not start."""
+        """The earliest start of the task, in epoch seconds."""
         if self._options is not None and self._options.wall is not None:
             return self._options.wall
         return self._engine.queue.timeline.to_epoch(self._due)
@@ -143,11 +143,11 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return None if self._started is None else self._started - self._due
 
     def done(self) -> bool:
-        """Whether the task has ended, in whatever way."""
+        """True if the task has ended, in whatever way."""
         return self._state in FINAL_STATES
 
     def cancelled(self) -> bool:
-        """Whether the task was cancelled, before its start or while it ran."""
+        """True if the task was cancelled, before its start or while it ran."""
         return self._state is TaskState.CANCELLED
 
     @two_bodies
@@ -167,7 +167,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @two_bodies
     def exception(self) -> BaseException | None:
-        """Return what the call raised, None if it returned; raises as :meth:`result` if it has not ended or was cancelled."""
+        """Return the exception of the call, None if it returned; raises like :meth:`result` before the end or if cancelled."""
         state = self._state
         if state is TaskState.DONE:
             return None
@@ -188,10 +188,10 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return _message_of(self._outcome) if isinstance(self._outcome, asyncio.CancelledError) else self._outcome
 
     def _make_cancelled_error(self) -> asyncio.CancelledError:
-        """Return what a cancelled task raises; ``asyncio.gather`` calls it.
+        """Return the exception of a cancelled task; ``asyncio.gather`` calls it.
 
-        The error of the call itself is handed over to the first who asks, as ``asyncio.Task`` does: its traceback holds
-        the frames of the call. Others get the message.
+        The error of the call itself goes to the first caller, as in ``asyncio.Task``: its traceback holds the frames of the
+        call. Others get the message.
         """
         error, message = self._outcome, self._cancel_message
         if isinstance(error, asyncio.CancelledError):
@@ -210,14 +210,14 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @property
     def _started(self) -> float | None:
-        """Loop time of the start; None if there was none."""
+        """Loop time of the start; None if it has not started."""
         return self._context if type(self._context) is float else None
 
     # Awaiting.
 
     @property
     def _asyncio_future_blocking(self) -> bool:
-        """What marks an object as a future for asyncio; it is only ever yielded by ``await``."""
+        """The attribute by which asyncio recognises a future; only ``await`` ever yields the object."""
         return True
 
     @_asyncio_future_blocking.setter
@@ -244,7 +244,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             self._callbacks = [*self._entries(), (callback, context)]
 
     def remove_done_callback(self, callback: Callable[[TaskHandle[T_co]], object]) -> int:
-        """Remove every instance of a callback, and return how many there were."""
+        """Remove every instance of a callback, and return their number."""
         if self._state in FINAL_STATES or self._callbacks is None:
             return 0
         entries = self._entries()
@@ -253,7 +253,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return len(entries) - len(kept)
 
     def _entries(self) -> list[tuple[Any, contextvars.Context | None]]:
-        """Return what to call at the end, and in which context; None for what is called within the end."""
+        """Return the callbacks to call soon, with their contexts; None for those called within the end."""
         callbacks = self._callbacks
         if callbacks is None:
             return []
@@ -262,7 +262,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return [callbacks if type(callbacks) is tuple else (callbacks, contextvars.Context())]
 
     def _on_end(self, callback: Callable[[TaskHandle[Any]], object]) -> None:
-        """Have a callback of ours called within the end itself; it must not raise, nor run code of the user."""
+        """Register an internal callback that is called within the end; it must not raise, nor run the user's code."""
         entry = callback, None
         self._callbacks = entry if self._callbacks is None else [*self._entries(), entry]
 
@@ -286,10 +286,10 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @two_bodies
     def cancel(self, msg: object = None) -> bool:
-        """Cancel the call: at once if it waits, else by cancelling the coroutine that runs.
+        """Cancel the call: at once if it waits, otherwise by cancelling its running coroutine.
 
         Returns:
-            False if it has ended, is a plain function that runs at this moment, or a permit that is held.
+            False if it has ended, is a plain function that is running at this moment, or is a held permit.
         """
         if self._state is TaskState.WAITING:
             self._engine.pending.cancel(self, msg)
@@ -303,19 +303,19 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @property
     def attempts(self) -> int:
-        """How often the task has started: 1 once it has, more if it failed and was tried again."""
+        """The number of starts so far: 1 once it has started, more if it failed and was retried."""
         attempts = None if self._options is None else self._options.attempts
         failed = 0 if attempts is None else attempts.count
         return failed + (self._started is not None and (not failed or self._state is not TaskState.WAITING))
 
     def settle(self, actual: int | Mapping[str, int]) -> None:
-        """Correct what the start of the task has cost, once that is known; again, if it turns out otherwise.
+        """Correct the cost of the task's start, once it is known; may be called repeatedly.
 
-        What was reserved too much may be used by others from now on, as far as its time has not passed; what was too
-        little is paid back before anybody else starts.
+        A surplus is available to others from now on, unless its time has passed; a deficit is paid before any other task
+        starts.
 
         Args:
-            actual: permits, >= 0; or a mapping from resource to amount, in which what is left out stays as reserved.
+            actual: permits, >= 0; or a mapping from resource to amount; resources that it omits stay as reserved.
 
         Raises:
             TypeError: if it is neither.
@@ -336,7 +336,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
     # For the engine.
 
     def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the shape of a source
-        """Return the callable, that of the user; None once the task has ended."""
+        """Return the user's callable; None once the task has ended."""
         if self._state in FINAL_STATES:
             return None
         return self._call.fn if type(self._call) is StandIn else self._call
@@ -348,7 +348,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return self._call.args if type(self._call) is StandIn else self._outcome
 
     def _start(self, now: float) -> tuple[Any, Any]:
-        """Enter the state of a task that runs, at loop time ``now``; return the arguments and the context of its call."""
+        """Enter the running state, at loop time ``now``; return the arguments and the context of the call."""
         if _RUNNING not in TRANSITIONS[self._state]:  # _move_to() without a call, here and in _end_done()
             self._move_to(_RUNNING)
         self._state = _RUNNING
@@ -356,7 +356,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return self._outcome, context
 
     def _wait_again(self, due: float, context: contextvars.Context | None) -> None:
-        """Go back among those that wait, to be due at another loop time."""
+        """Return to the waiting tasks, due at another loop time."""
         self._move_to(TaskState.WAITING)
         self._due = due
         self._context = context
@@ -366,13 +366,13 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             options.deadline = due + options.expires
 
     def _move_to(self, state: TaskState) -> None:
-        """Go to another state, if the table allows it."""
+        """Move to another state, if the table allows it."""
         if state not in TRANSITIONS[self._state]:
             raise IllegalTransitionError(f"{self.name}: {self._state.value} to {state.value}")
         self._state = state
 
     def _end(self, state: TaskState, outcome: Any) -> None:
-        """Enter a final state, free what the call held, and call back."""
+        """Enter a final state, free what the call held, and call the callbacks."""
         name = name_of(self._call)
         self._move_to(state)
         self._call = name
@@ -386,7 +386,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @two_bodies
     def _end_done(self, result: Any) -> None:
-        """Enter the state of a call that has returned: what :meth:`_end` does, for nearly every task."""
+        """Enter the state of a call that has returned: :meth:`_end` for nearly every task."""
         if _DONE not in TRANSITIONS[self._state]:
             self._move_to(_DONE)
         self._state = _DONE
@@ -398,12 +398,12 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             self._ended()
 
     def _ended(self) -> None:
-        """Have all callbacks called."""
+        """Call all callbacks."""
         callbacks, self._callbacks = self._callbacks, None
         self._call_back(callbacks)
 
     def _call_back(self, callbacks: Any) -> None:
-        """Call what is called at once, and have all other callbacks called soon; ``callbacks`` as :meth:`_entries` has them."""
+        """Call the internal callbacks at once, and schedule the others; ``callbacks`` as :meth:`_entries` has them."""
         if callbacks is None:
             return
         if type(callbacks) is not tuple and type(callbacks) is not list:
@@ -419,9 +419,9 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 class _Awaiter(asyncio.Future[None]):
     """The future that one awaiter of a handle waits for: settled with the handle.
 
-    Cancelling it cancels the call. The cancellation comes back as the error that the call ended with, or, if that has
-    come from somebody else, with the message that this awaiter was cancelled with: by the message anyio recognises the
-    cancellation of its own scope. Were the handle itself waited for, all awaiters would share the message of its end.
+    Cancelling it cancels the call. The cancellation returns as the error that the call ended with, or, if that came from
+    another source, with the message that this awaiter was cancelled with: by the message anyio recognises the cancellation
+    of its own scope. If the handle itself were awaited, all awaiters would share the message of its end.
     """
 
     __slots__ = ("handle", "messages")
@@ -431,14 +431,14 @@ class _Awaiter(asyncio.Future[None]):
     messages: tuple[Any, ...]  # of the cancellations of this awaiter, in order
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel the call; where that cannot be cancelled, this awaiter alone."""
+        """Cancel the call; if it cannot be cancelled, only this awaiter."""
         if self.done():
             return False
         self.messages += (msg,)
         return self.handle.cancel(msg) or super().cancel(msg)
 
     def settle(self, handle: TaskHandle[Any]) -> None:
-        """End with the handle, which has just ended; behind the callbacks of other handles, if these are many."""
+        """End with the handle, which has just ended; after the callbacks of other handles, if these are many."""
         callbacks = handle._engine.callbacks  # noqa: SLF001  # of this module
         if callbacks.is_crowded:
             callbacks.add(self.wake, handle, None)
@@ -446,19 +446,19 @@ class _Awaiter(asyncio.Future[None]):
             self.wake(handle)
 
     def wake(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the shape of a callback
-        """End, so that the task that awaits goes on in the next turn of the loop."""
+        """End, so that the awaiting task continues in the next loop iteration."""
         if not self.done():
             self.set_result(None)
 
     def result(self) -> None:
-        """Raise if the awaiter is to be woken by a cancellation; the task that awaits asks, once."""
+        """Raise if the awaiter is to be woken by a cancellation; the awaiting task calls it, once."""
         super().result()
         if self.handle._state is TaskState.CANCELLED:
             error = self.handle._make_cancelled_error()
             raise error if not self.messages or self._has_caused(error) else _cancelled_error(self.messages[-1])
 
     def _has_caused(self, error: BaseException | None) -> bool:
-        """True if an error is a cancellation of this awaiter, or was raised in place of one."""
+        """True if an error is a cancellation of this awaiter, or was raised instead of one."""
         while isinstance(error, asyncio.CancelledError):
             message = _message_of(error)
             if any(one is message for one in self.messages):
@@ -476,7 +476,7 @@ def _cancelled_error(message: Any) -> asyncio.CancelledError:
 
 
 class _Unseen:
-    """Guards an exception: tells the loop's handler about it, once, if its handle goes and nobody has looked."""
+    """Guards an exception: reports it to the loop's handler, once, if its handle is dropped unread."""
 
     __slots__ = ("error", "loop", "name", "seen")
 
@@ -493,7 +493,7 @@ class _Unseen:
 
 
 class CallHost(Protocol):
-    """What a callback asks of its executor."""
+    """The parts of its executor that a callback uses."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -502,26 +502,26 @@ class CallHost(Protocol):
 
     @property
     def accounts(self) -> Accounts:
-        """They bear the executor's name."""
+        """The accounts, which know the executor's name."""
         ...
 
     @property
     def queue(self) -> TaskQueue:
-        """Where it waits."""
+        """The queue in which it waits."""
         ...
 
     @property
     def armed(self) -> float:
-        """Loop time at which the executor is run next."""
+        """Loop time of the next run of the executor."""
         ...
 
     @property
     def monotonic(self) -> Callable[[], float]:
-        """What returns the loop time."""
+        """A function that returns the loop time."""
         ...
 
     def wake_for(self, due: float) -> None:
-        """Let it be run no later than something that is due at a loop time demands."""
+        """Run the executor no later than a task that is due at a loop time requires."""
         ...
 
 
@@ -544,16 +544,16 @@ class CallHandle:
             bucket.calendar.cancel_call(bucket, self._place)
 
     def reschedule(self, delay: DurationLike) -> bool:
-        """Let the callback be due ``delay`` seconds from now, in place of its time so far; a negative delay is due now.
+        """Make the callback due ``delay`` seconds from now, instead of at its previous time; a negative delay means now.
 
-        It is the same call, with its arguments and context variables, and it costs a fraction of a cancellation and another
+        The call keeps its arguments and context variables, and this costs a fraction of a cancellation and another
         ``call_later``. Among calls of equal due times it may keep its place.
 
         Returns:
-            False if it was cancelled, or has run, or runs at this moment; nothing is changed then.
+            False if it was cancelled, has run, or is running at this moment; nothing is changed then.
 
         Raises:
-            TypeError: if ``delay`` is no number.
+            TypeError: if ``delay`` is not a number.
             ValueError: if ``delay`` is NaN or infinite.
             WrongLoopError: from another thread or event loop.
         """
@@ -584,7 +584,7 @@ class CallHandle:
         return True
 
     def cancelled(self) -> bool:
-        """Whether :meth:`cancel` was called."""
+        """True if :meth:`cancel` was called."""
         return self._bucket is None
 
     def when(self) -> float:

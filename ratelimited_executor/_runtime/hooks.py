@@ -1,4 +1,4 @@
-"""What an event loop may offer to the executors that run on it, each thing by itself; loops of asyncio and uvloop offer nothing.
+"""The hooks that an event loop may offer to its executors, each optional; asyncio and uvloop offer none.
 
 A loop of virtual time has a clock and a generator of random numbers (:class:`VirtualTime`): the one of
 ``ratelimited_executor.testing``. The loop of a simulation offers all of :class:`LoopHooks`: it also wakes executors and runs
@@ -25,7 +25,7 @@ __all__ = ["Hooks", "LoopHooks", "RandomNumbers", "VirtualTime", "hooks_of"]
 
 
 class RandomNumbers(Protocol):
-    """What random numbers are drawn from, such as a ``random.Random``."""
+    """A source of random numbers, such as a ``random.Random``."""
 
     def random(self) -> float:
         """Return a number, 0 <= number < 1."""
@@ -33,7 +33,7 @@ class RandomNumbers(Protocol):
 
 
 class VirtualTime(Protocol):
-    """What a loop offers that keeps a time of its own: no descriptor of the system knows it, and a wake-up costs nothing."""
+    """The hooks of a loop with its own time: no system descriptor knows it, and a wake-up costs nothing."""
 
     @property
     def clock(self) -> Clock:
@@ -42,12 +42,12 @@ class VirtualTime(Protocol):
 
     @property
     def random(self) -> RandomNumbers:
-        """What jitter is drawn from, so that a run can be repeated."""
+        """The source of jitter, so that a run can be repeated."""
         ...
 
 
 class LoopHooks(VirtualTime, Protocol):
-    """What a loop offers that runs executors by itself."""
+    """The hooks of a loop that runs executors itself."""
 
     @property
     def has_threads(self) -> bool:
@@ -61,7 +61,7 @@ class LoopHooks(VirtualTime, Protocol):
 
     @property
     def coroutines_type(self) -> type[Coroutines]:
-        """What runs the coroutines of an executor."""
+        """The type that runs the coroutines of an executor."""
         ...
 
     def make_waker(self, run_due: Callable[[float], float]) -> Waker:
@@ -71,7 +71,7 @@ class LoopHooks(VirtualTime, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What one loop offers; the defaults are those of a loop that offers nothing.
+    """The hooks of one loop; the defaults are those of a loop without hooks.
 
     Attributes:
         clock: as of :class:`VirtualTime`; None for a loop in real time.

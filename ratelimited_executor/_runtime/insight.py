@@ -1,4 +1,4 @@
-"""What an executor tells about itself: counts, backlog, and what holds a task."""
+"""Inspection of an executor: counts, backlog, and what holds a task."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class LimitStatistics:
     """One limit at one instant.
 
     Attributes:
-        resource: what it counts; ``permits`` for the executor's own.
+        resource: the resource; ``permits`` for the executor's own.
         limit: the rate or quota, as a text.
         kind: ``rate``, ``window``, ``burst`` or ``quota``.
-        left: how much of it may be taken now; negative if more was taken than there was.
+        left: how much can be used now; negative after an overdraft.
     """
 
     resource: str
@@ -66,26 +66,26 @@ class Statistics:
     """The counts of an executor at one instant; accepted = waiting + running + the five final ones.
 
     Attributes:
-        name: of the executor.
-        rate: the rate in force, pauses left out.
-        is_paused: whether it is paused.
-        accepted: tasks taken in so far.
+        name: the name of the executor.
+        rate: the rate in force, ignoring pauses.
+        is_paused: True while it is paused.
+        accepted: tasks accepted so far.
         waiting: tasks that have not started.
-        overdue: those of them that are due, or will be within the running interval.
+        overdue: those that are due, or will be within the running interval.
         running: tasks that have started and not ended, held permits included.
         started: tasks that have started so far.
         done: tasks that returned.
-        failed: tasks that raised.
+        failed: tasks that raised an exception.
         cancelled: tasks that were cancelled, before their start or while they ran.
-        expired: tasks that were not started before their deadline.
-        dropped: tasks given up for lack of room.
+        expired: tasks that did not start before their deadline.
+        dropped: tasks dropped before their start.
         retried: attempts that have failed and were, or will be, followed by another.
-        waiters: who waits for room in ``schedule_wait`` and its like.
-        penalty: seconds for which nothing starts, because the other side has asked for it.
-        keys: how many keys have something that their limits must remember.
-        limits: what is left of each limit beside the rate that paces.
-        peers: how many processes share the rate.
-        fleet: its part in a group that shares the rate by grants; None without such peers.
+        waiters: producers that wait for room in ``schedule_wait`` and similar methods.
+        penalty: remaining seconds of a penalty.
+        keys: the number of keys for which the limits remember something.
+        limits: what is left of each limit except the rate that paces.
+        peers: the number of processes that share the rate.
+        fleet: the process's part in a group that shares the rate by grants; None without such peers.
     """
 
     name: str
@@ -170,11 +170,11 @@ class Explanation:
     """Why a task has not started, and when it will.
 
     Attributes:
-        state: where the task is in its life.
+        state: the state of the task.
         hold: what keeps it from starting.
-        position: how many tasks start before it, as far as is known now; None unless it is due.
-        expected_start: epoch seconds, if nothing more important comes; None if that cannot be told.
-        detail: which limit, resource or key it is that holds it, if there may be several.
+        position: how many tasks start before it, as far as known; None unless it is due.
+        expected_start: epoch seconds, if no more important task arrives; None if unknown.
+        detail: the limit, resource or key that holds it, where there may be several.
     """
 
     state: TaskState
@@ -192,51 +192,51 @@ class Explanation:
 
 
 class Insights(Protocol):
-    """What insight asks of an executor that has started."""
+    """The parts of a started executor that inspection uses."""
 
     @property
     def engine(self) -> Intake:
-        """Which tells the time, and begins the interval that it lies in."""
+        """The engine, which knows the time and opens the current interval."""
         ...
 
     @property
     def controls(self) -> Controls:
-        """Its settings in force."""
+        """The settings in force."""
         ...
 
     @property
     def queue(self) -> TaskQueue:
-        """Where its tasks wait."""
+        """The queue of its tasks."""
         ...
 
     @property
     def accounts(self) -> Accounts:
-        """What was accepted, runs and has ended."""
+        """The counts of accepted, running and ended tasks."""
         ...
 
     @property
     def limits(self) -> Limits:
-        """What starts take."""
+        """The limits of its starts."""
         ...
 
     @property
     def backlog(self) -> Backlog:
-        """Who waits for room."""
+        """The backlog, with its waiters."""
         ...
 
     @property
     def retries(self) -> Retries:
-        """Further attempts of tasks that have failed."""
+        """The retries of failed tasks."""
         ...
 
     @property
     def moments(self) -> Moments:
-        """The time."""
+        """The source of time."""
         ...
 
 
 def statistics(parts: Insights) -> Statistics:
-    """Count the tasks of an executor."""
+    """Return the counts of an executor's tasks."""
     parts.accounts.settle()
     now_ns = parts.moments.ns()
     combined = parts.limits.combined
@@ -274,8 +274,8 @@ def _limit_statistics(combined: CombinedPermits, now_ns: int) -> Iterator[LimitS
 def backlog_seconds(parts: Insights, key: Hashable = None) -> float:
     """Return the seconds of work in tasks that are due or will be within the running interval.
 
-    0 while they fit the permits as they come; infinity if there are some and the rate is 0, or an outage of the fleet leaves
-    them no permits. O(1), but O(tasks that are due) for one key, or where keys have limits or starts have costs.
+    0 while they fit the permits as they come; infinity if tasks are due and the rate is 0, or an outage of the fleet leaves
+    them no permits. O(1), but O(due tasks) for one key, or where keys have limits or starts have costs.
     """
     parts.accounts.detach()
     now = parts.engine.now()
@@ -294,7 +294,7 @@ def backlog_seconds(parts: Insights, key: Hashable = None) -> float:
 
 
 def _begin(parts: Insights, now: float, count: int) -> float:
-    """Return the loop time from which on permits come, so many of them; infinity if a fleet cannot tell."""
+    """Return the loop time from which permits come, and their number; infinity if a fleet cannot know."""
     fleet = None if parts.controls.member is None else parts.controls.member.hold(now, count)
     if fleet is None:
         return now
@@ -303,7 +303,7 @@ def _begin(parts: Insights, now: float, count: int) -> float:
 
 
 def _backlog(parts: Insights, key: Hashable, now: float) -> float:
-    """Return the seconds until the last task that is due, of one key or of all, is expected to start."""
+    """Return the seconds until the last due task, of one key or of all, is expected to start."""
     queue = parts.queue
     while not queue.pull(now):
         pass
@@ -335,7 +335,7 @@ def _backlog(parts: Insights, key: Hashable, now: float) -> float:
 
 
 def _ahead_of(parts: Insights, task: Any, tasks: list[Any], now: float) -> list[Any]:
-    """Return the tasks that start before one, the first one first; those left out whose own keys have to wait."""
+    """Return the tasks that start before one, in order, without those whose own keys have to wait."""
     gate, now_ns = parts.queue.gate, parts.queue.timeline.to_ns(now)
     return sorted(
         (
@@ -358,7 +358,7 @@ def _cost(needs: Mapping[str, int] | None) -> int:
 
 
 def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
-    """Tell what holds a task, how many go before it, and when it is expected to start: O(waiting tasks that are due)."""
+    """Return what holds a task, how many are ahead of it, and its expected start: O(waiting due tasks)."""
     state = handle.state
     if state is not TaskState.WAITING:
         return Explanation(state=state, hold=Hold.NOTHING, position=None, expected_start=handle.started_at)
@@ -402,7 +402,7 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
 def _hold(
     parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any]
 ) -> tuple[Hold, str | None, float | None]:
-    """Tell what holds a task that is due, which one of its kind, and the loop time at which it will start."""
+    """Return what holds a due task, the name of the limit, and the loop time at which the task will start."""
     if parts.queue.permits.is_stopped:
         return Hold.PAUSE, _rate_of_others(parts), None
     fleet = None if parts.controls.member is None else parts.controls.member.hold(now, len(ahead) + 1)
@@ -439,7 +439,7 @@ def _rate_of_others(parts: Insights) -> str | None:
 def _hold_by_key(
     parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str, float | None] | None:
-    """Tell the same of a task whose key has to wait; None if it has not."""
+    """Return the same for a task whose key has to wait; None if it does not."""
     gate = parts.queue.gate
     if handle._key is None or gate is None:
         return None
@@ -457,7 +457,7 @@ def _hold_by_key(
 
 
 def _slots_of(handle: TaskHandle[Any]) -> str:
-    """Name the pools of which a task needs slots, and who holds them."""
+    """Name the pools whose slots a task needs, and their holders."""
     texts = []
     for now in handle._options.lane.statistics():  # type: ignore[union-attr]  # it has waited for some
         names = ", ".join(holder.name for holder in now.holders)
@@ -470,7 +470,7 @@ def _slots_of(handle: TaskHandle[Any]) -> str:
 def _hold_by_limit(
     parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str | None]:
-    """Tell which limit of the executor holds a task, and its name if there may be several."""
+    """Return which limit of the executor holds a task, and its name if there may be several."""
     combined = parts.limits.combined
     now_ns = parts.queue.timeline.to_ns(now)
     if combined is not None and now_ns < combined.penalty_ns:
@@ -511,7 +511,7 @@ _BOUND_HOLDS: Final = {  # of any other kind: the next permit has not come up
 
 
 def _due(parts: Insights, handle: TaskHandle[Any], now: float) -> float:
-    """Return the loop time at which a task is due; for one that follows the wall clock, if that does not step again."""
+    """Return the loop time at which a task is due; by the wall clock, assuming that it does not step again."""
     queue = parts.queue
     if handle._place.calendar is not queue.wall:
         return handle._due

@@ -1,4 +1,4 @@
-"""What an executor offers to whoever brings it tasks: its faces, and the handles of those tasks.
+"""The interface of an executor for its faces, and for the handles of their tasks.
 
 :class:`Intake` is all that these see of the engine (``engine.py``); what else they need is handed to them. Closing and insight
 see less of it still (``closing.Closable``, ``insight.Insights``).
@@ -54,11 +54,11 @@ class Intake(Protocol):
         ...
 
     def wake(self) -> None:
-        """Have the queue looked at in this turn of the loop."""
+        """Run the queue in this loop iteration."""
         ...
 
     def wake_for(self, due: float) -> None:
-        """Have the queue looked at no later than the interval of ``due`` demands."""
+        """Run the queue no later than the interval of ``due`` requires."""
         ...
 
     def add(self, record: TaskHandle[Any]) -> None:

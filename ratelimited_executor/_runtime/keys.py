@@ -63,7 +63,7 @@ class KeyLimits:
 
     @property
     def is_gated(self) -> bool:
-        """Whether a key may have to wait for itself."""
+        """True if a key may have to wait for itself."""
         return self.rate is not None or self.concurrency is not None
 
     def rate_of(self, key: Hashable) -> Rate | None:
@@ -187,7 +187,7 @@ class Keys:
         return shared
 
     def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # the shape of Accounts.on_task_end
-        """Note that a task, or an attempt, has ended, which may or may not have started under the limits of keys."""
+        """Record that a task, or an attempt, has ended, which may or may not have started under the limits of keys."""
         gate = self._queue.gate
         if isinstance(owner, TaskRecord):
             if owner not in self._queue.gated:
@@ -203,7 +203,7 @@ class Keys:
             self._wake()
 
     def _left(self, record: TaskRecord) -> None:
-        """Note that a task has gone without a start."""
+        """Record that a task has gone without a start."""
         options = record._options
         if options is not None and options.lane is not None:
             options.lane.waiting_count -= 1
@@ -274,11 +274,11 @@ class Keys:
         return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=min(count, _COUNT_MAX))
 
     def _parts(self) -> int | None:
-        """Tell into how many parts the numbers of keys are split; None while a group counts them alone."""
+        """Return into how many parts the limits of keys are divided; None while a group counts them alone."""
         return None if self._keeper is None else self._keeper.parts
 
     def _is_away(self) -> bool:
-        """Tell whether the group cannot be asked for slots."""
+        """Return True if the group cannot be asked for slots."""
         return self._keeper is not None and self._keeper.is_away
 
     def _look_at_key(self, key: Hashable) -> None:
@@ -300,9 +300,9 @@ class Keys:
     def _warn_of_loss(self, key: Hashable) -> None:
         self._warn(
             "key",
-            "a task of the key %r runs on without a slot of the group, which could not be renewed: others of it may run as well",
+            "a task of the key %r continues without its slot of the group, which could not be renewed: other tasks of the key may run beside it",
             key,
         )
 
     def _warn_of_key(self, key: Hashable, error: BaseException) -> None:
-        self._warn("key", "the limit of the key %r raised %r; it has none", key, error)
+        self._warn("key", "the function of a limit raised %r for the key %r; the key has no limit", key, error)

@@ -33,12 +33,12 @@ __all__ = [
 
 
 class Threads:
-    """Where calls in threads run: threads of ours, or a pool of the user.
+    """The thread pool for calls in threads: our own threads, or the user's pool.
 
     Args:
         count: how many threads of ours at most.
-        pool: runs them in place of those, as many at once as it has workers; its own limit is the only one then.
-        are_there: whether the loop has threads; a call that is to run in one fails otherwise.
+        pool: runs them instead of those, as many at once as it has workers; its own limit is the only one then.
+        are_there: True if the loop has threads; a call that is to run in one fails otherwise.
 
     Attributes:
         limiter: bounds the threads of ours.
@@ -100,7 +100,7 @@ class ThreadCall:
         try:
             if not self._threads.are_there:
                 raise RuntimeError(
-                    f"{name_of(self._call)} is to run in a thread, which a simulation has none of: simulate it as a job"
+                    f"{name_of(self._call)} cannot run in a thread, because a simulation has none: simulate it as a job"
                 )
             call = partial(self._context.run, self._call_plain)
             return await self._threads.run(call)
@@ -140,7 +140,7 @@ _mro_of: Final = type.__dict__["__mro__"].__get__
 
 
 def is_awaitable(result: Any) -> bool:
-    """Whether a call has returned something to wait for: as ``await`` looks, whatever a metaclass answers."""
+    """True if a call has returned something to wait for: as ``await`` looks, whatever a metaclass answers."""
     return any("__await__" in _attributes_of(kind) for kind in _mro_of(type(result)))
 
 

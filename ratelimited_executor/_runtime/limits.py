@@ -1,7 +1,7 @@
-"""What limits the starts of an executor in time: its plan of rates and resources, costs, and penalties.
+"""The limits on an executor's starts over time: its plan of rates and resources, costs, and penalties.
 
 An executor with one paced rate has a grid of permits and nothing else. The first cost, penalty or second rate puts a
-combination in its place (``_core/limits/combined.py``), which goes on where the grid is.
+combination in its place (``_core/limits/combined.py``), which continues where the grid is.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Limits:
         self._wake()
 
     def take_effect(self, tickets: list[Ticket]) -> None:
-        """Note that a start takes effect only now, which matters to limits that count what the other side sees."""
+        """Record that a start takes effect only now, which matters to limits that count what the other side sees."""
         now_ns = self._moments.ns()
         for _, taken, ticket in tickets:
             taken.take_effect(ticket, now_ns)

@@ -80,19 +80,19 @@ class Unstarted(Collection[TaskView]):
         return f"<Unstarted {len(self)} task(s)>"
 
     def add_record(self, record: TaskHandle[Any]) -> None:
-        """Take in a task that has a handle, before it is cancelled."""
+        """Add a task that has a handle, before it is cancelled."""
         self._records.append(record)
         self._record_fns.append(record._fn_of(0))
         self._record_args.append(record._args_of(0))
 
     def add_call(self, bucket: Bucket, position: int) -> None:
-        """Take in a task that has no handle, before its place is emptied."""
+        """Add a task that has no handle, before its place is emptied."""
         self._dues.append(bucket.dues[position])
         self._fns.append(bucket.calls[position])
         self._args.append(unfolded(bucket.args[position]))
 
     def add_batch(self, batch: BatchHandle[Any]) -> None:
-        """Take in what waits of a batch, before it is cancelled."""
+        """Process what waits of a batch, before it is cancelled."""
         for source, items in batch._parts.items():
             self._item_count += source.live
             self._batches.append((source, _KeptItems(batch._call, items)))

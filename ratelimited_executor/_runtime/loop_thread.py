@@ -111,12 +111,12 @@ class Start:
         self._gate.acquire()
 
     def succeed(self, loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
-        """Tell that it runs, and what ends it."""
+        """Report that it runs, and pass the function that ends it."""
         self.loop, self.stopped = loop, stopped
         self._gate.release()
 
     def fail(self, error: BaseException) -> None:
-        """Tell that it will never run."""
+        """Report that it will never run."""
         self.error = error
         self._gate.release()
 
@@ -128,10 +128,10 @@ class Start:
 
 
 class Reply:
-    """What one call on the loop comes to, for the thread that waits for it.
+    """The result of one call on the loop, for the thread that waits for it.
 
     It is handed over by a bare lock, since a handler of a signal may raise in that thread at any instant. Within a
-    ``threading.Condition``, of which futures and events are made, that can leave its lock taken for ever, and the loop
+    ``threading.Condition``, of which futures and events are made, that can leave its lock taken forever, and the loop
     would wait for it with everybody else.
     """
 
@@ -276,7 +276,7 @@ class LoopThread:
         _OPEN.discard(self)
 
     def stop(self) -> None:
-        """Have it end, without waiting."""
+        """End it without waiting."""
         if self._start.stopped is not None:
             self.call_soon(self._start.stopped.set)
 
@@ -289,8 +289,8 @@ class LoopThread:
     def _check_process(self) -> None:
         if self._process not in (0, os.getpid()):
             raise RuntimeError(
-                f"{self._name} was started in process {self._process}, of which this one is a fork without its threads: "
-                "make it, or use it for the first time, after the fork"
+                f"{self._name} was started in process {self._process}, and this process is a fork of it, without its threads: "
+                "create it, or use it for the first time, after the fork"
             )
 
 

@@ -1,4 +1,4 @@
-"""Many executors on one timeline, which start and end together."""
+"""Several executors on one timeline, which start and end together."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ PRECISION_SECONDS_MAX: Final = 1.0
 
 
 class Managed(Protocol):
-    """What a manager asks of its executors."""
+    """The interface through which a manager uses its executors."""
 
     _closing: Closing
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the executor."""
         ...
 
     def _open(self, runner: Runner) -> None:
-        """Begin to work; called once, on the loop."""
+        """Start working; called once, on the loop."""
         ...
 
 
@@ -53,7 +53,7 @@ E = TypeVar("E", bound=Managed)
 
 
 class ManagerBase(Fixed, Generic[E]):
-    """All of an :class:`ExecutorManager` but the making of executors, which stand on it."""
+    """An :class:`ExecutorManager` without the creation of executors, which depend on it."""
 
     # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
     __slots__ = (
@@ -115,26 +115,26 @@ class ManagerBase(Fixed, Generic[E]):
 
     @property
     def precision(self) -> float | None:
-        """The shortest time between two wake-ups in seconds; None if it was left to the library."""
+        """The shortest time between two wake-ups in seconds; None for the default."""
         return self._precision
 
     @property
     def peers(self) -> Peers | Fleet:
-        """With whom the rates are shared."""
+        """The processes that share the rates."""
         return self._peers
 
     def slots(self, name: str, *, limit: int | None = None) -> Slots:
-        """Return the pool of slots of a name, made if it is not there.
+        """Return the pool of slots with a name; create it if it does not exist.
 
         Args:
-            name: of the pool.
-            limit: how many may be held at the same time; sets it where the pool is there already. None leaves it as it is. With
-                peers it is the group's: what this process was started with is put in force unless the one before said the same.
+            name: the name of the pool.
+            limit: how many slots may be held at the same time; sets the limit of an existing pool, and None keeps it. With peers
+                it is the group's limit: a starting process puts its limit in force unless the previous one passed the same.
 
         Raises:
             TypeError: if an argument has a wrong type.
-            ValueError: if the limit is negative, or left out where there is no such pool and no group that may have it; or if
-                the peers of the manager share no slots.
+            ValueError: if the limit is negative, or missing for a new pool without a group that may have it; or if the peers
+                of the manager share no slots.
             ExecutorStoppedError: if the manager is closed.
         """
         if self._is_closed:
@@ -155,18 +155,18 @@ class ManagerBase(Fixed, Generic[E]):
         return [self._slots[name] for name in sorted(self._slots)]
 
     def _slot_keeper_for(self, name: str, limit: int | None) -> Any:
-        """Return what keeps the slots, told of another pool."""
+        """Return the keeper of the slots, and register another pool with it."""
         peers = self._peers
         count = None if limit is None else count_of("limit", limit)
         if self._slot_keeper is None and self._group_slots is None and (isinstance(peers, Fleet) or peers.count > 1):
             raise ValueError(
-                f"peers={peers!r} share rates and no slots: use RedisPeers, or make the slots by a manager without peers if "
-                "each process is to have as many"
+                f"peers={peers!r} share rates but not slots: use RedisPeers, or a manager without peers if "
+                "each process should have slots of its own"
             )
         keeper = self._keeper()
         if isinstance(keeper, LocalSlots):
             if count is None:
-                raise ValueError(f"limit must be given for a pool that is not there yet: slots({name!r}, limit=8)")
+                raise ValueError(f"limit must be given for a new pool: slots({name!r}, limit=8)")
             keeper.set_limit(name, count)
         else:
             keeper.declare(name, count)
@@ -174,11 +174,11 @@ class ManagerBase(Fixed, Generic[E]):
 
     @property
     def _group_slots(self) -> Callable[[], Any] | None:
-        """What returns the keeper of the slots that a group shares; None if its peers share none."""
+        """A function that returns the keeper of the group's slots; None if the peers share none."""
         return None if getattr(self._peers, "slots", None) is None else self._keeper
 
     def _keeper(self) -> Any:
-        """Return what keeps the slots, made and opened if it is not there."""
+        """Return the keeper of the slots; create and open it if needed."""
         keeper = self._slot_keeper
         if keeper is None:
             make = getattr(self._peers, "slots", None)
@@ -207,7 +207,7 @@ class ManagerBase(Fixed, Generic[E]):
             executor._open(self._runner)
 
     async def aclose(self) -> None:
-        """Close every executor as leaving its ``async with`` would: what was accepted runs, up to its ``drain_timeout``."""
+        """Close every executor as leaving its ``async with`` would: accepted tasks run, up to its ``drain_timeout``."""
         self._is_closed = True
         await self._close_all()
 
@@ -240,13 +240,13 @@ class ManagerBase(Fixed, Generic[E]):
             runner.loop.call_soon_threadsafe(self._close_dropped)  # the collector runs in any thread
 
     def _close_dropped(self) -> None:
-        """Close as leaving does: the closing keeps alive what nobody holds any more."""
+        """Close as leaving does: the closing keeps alive what has no other reference."""
         self._closing = asyncio.ensure_future(self.aclose())
 
     # For its executors.
 
     def _register(self, executor: E) -> Runner | None:
-        """Take in an executor, and return the runner if the manager has started."""
+        """Register an executor, and return the runner if the manager has started."""
         if self._is_closed:
             raise ExecutorStoppedError(repr(self))
         if executor.name in self._executors:
@@ -261,7 +261,7 @@ class ManagerBase(Fixed, Generic[E]):
             del self._executors[executor.name]
 
     def _close_alone(self) -> None:
-        """Note that the only executor of a manager that nobody else has is closed."""
+        """Record that the only executor of a manager without other references is closed."""
         self._is_closed = True
         if self._runner is not None:
             self._runner.close()

@@ -1,4 +1,4 @@
-"""Observers of users: what they are told, and what becomes of their errors."""
+"""Observers of users: their notifications, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _METHODS: Final = ("accepted", "started", "retried", "ended")
 
 
 class Observation:
-    """An observer that is told of the tasks of an executor, until it is closed; a context manager, too.
+    """An observer that is notified of the tasks of an executor until it is closed; also a context manager.
 
-    Made by :func:`observe`.
+    Created by :func:`observe`.
     """
 
     __slots__ = ("_executor", "_ignore", "_observed", "_observer")
@@ -45,7 +45,7 @@ class Observation:
         )
 
     def close(self) -> None:
-        """Tell the observer no more; does nothing if it is closed.
+        """Stop notifying the observer; does nothing if it is closed.
 
         Raises:
             WrongLoopError: from another thread or event loop.
@@ -106,10 +106,10 @@ def _raise(error: BaseException) -> None:
 
 
 def observe(executor: Observable, observer: Observer) -> Observation:
-    """Tell an observer of all tasks of an executor from now on, or from its start.
+    """Notify an observer of all tasks of an executor from now on, or from its start.
 
-    Tasks start one by one while somebody observes, and calls that schedule go a longer way: a trivial call costs several times
-    as much. Any number of observers may observe one executor; with the last of them all of that ends.
+    While an executor has an observer, its tasks start one by one, and calls that schedule take a slower path: a trivial call
+    costs several times as much. Any number of observers may observe one executor; with the last of them all of that ends.
 
     Args:
         executor: a :class:`RateLimitedExecutor`.

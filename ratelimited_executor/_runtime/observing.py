@@ -1,4 +1,4 @@
-"""Who observes an executor: told of its tasks as it happens, and free to ask at any time how it stands.
+"""Notifies the listeners of an executor of its tasks as it happens, and shows them its state.
 
 Whoever listens hands in a :class:`Listener`, which names what it wants to be told of. What nobody wants is not told, and costs
 nothing: the kernel sees a hook only while somebody is behind it. This is the one place that sets these hooks.
@@ -31,7 +31,7 @@ __all__ = ["Listener", "Listeners", "Observable", "ObservableParts", "Observed",
 
 
 class Stoppable(Protocol):
-    """What is asked of the settings in force."""
+    """The settings in force that listeners may read."""
 
     @property
     def is_stopped(self) -> bool:
@@ -40,7 +40,7 @@ class Stoppable(Protocol):
 
 
 class Timed(Protocol):
-    """What tells the time."""
+    """The source of time."""
 
     def monotonic(self) -> float:
         """Return the loop time."""
@@ -48,26 +48,26 @@ class Timed(Protocol):
 
 
 class ObservableParts(Protocol):
-    """What is asked of an executor that has started."""
+    """The parts of a started executor that listeners may read."""
 
     @property
     def queue(self) -> TaskQueue:
-        """Where its tasks wait."""
+        """The queue of its tasks."""
         ...
 
     @property
     def accounts(self) -> Accounts:
-        """What runs."""
+        """The accounts of its running tasks."""
         ...
 
     @property
     def coroutines(self) -> Coroutines:
-        """What is told when one of them has ended."""
+        """The coroutines, which are notified of ends."""
         ...
 
     @property
     def controls(self) -> Stoppable:
-        """Its settings in force."""
+        """The settings in force."""
         ...
 
     @property
@@ -132,7 +132,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Listener:
-    """What somebody wants to be told of, in the turn in which it happens; nothing of it may raise.
+    """The notifications that a listener receives, in the same loop iteration; none of them may raise.
 
     Attributes:
         opened: that the executor has started, or is started already, and how it can be asked.
@@ -179,7 +179,7 @@ class Listeners:
         return any(listener.accepted is not None for listener in self._listeners)
 
     def open(self, parts: ObservableParts) -> None:
-        """Note that the executor has started."""
+        """Record that the executor has started."""
         self._parts = parts
         self._calls = parts.accounts.calls
         self._freed = parts.coroutines.on_free
@@ -190,7 +190,7 @@ class Listeners:
                 listener.opened(Observed(parts))
 
     def add(self, listener: Listener) -> None:
-        """Tell somebody from now on, or from the start of the executor."""
+        """Add a listener from now on, or from the start of the executor."""
         self._listeners = (*self._listeners, listener)
         if self._parts is not None:
             self._connect()
@@ -198,7 +198,7 @@ class Listeners:
                 listener.opened(Observed(self._parts))
 
     def remove(self, listener: Listener) -> None:
-        """Tell somebody no more; does nothing if nobody told it."""
+        """Remove a listener; does nothing if it is not registered."""
         if listener in self._listeners:
             self._listeners = tuple(each for each in self._listeners if each is not listener)
             self._resting.discard(listener)
@@ -206,7 +206,7 @@ class Listeners:
                 self._connect()
 
     def rest(self, listener: Listener, *, is_resting: bool) -> None:
-        """Note whether the ends of tasks matter to a listener for now: while they matter to nobody, they cost nothing."""
+        """Record if the ends of tasks matter to a listener for now: while they matter to nobody, they cost nothing."""
         (self._resting.add if is_resting else self._resting.discard)(listener)
         if self._parts is not None and self._is_each_end is not (len(self._resting) < self._ended_count):
             self._tell_ends()
@@ -273,7 +273,7 @@ class Listeners:
         return passing or 0
 
     def _mark(self, now: float) -> None:
-        """Let the end of what starts next tell when it has started."""
+        """Record the start time of the next task, for the notification of its end."""
         accounts = self._parts.accounts  # type: ignore[union-attr]  # it has started
         accounts.started_at = now
         accounts.calls = self._calls.marked(now)
@@ -326,5 +326,5 @@ class Observable(Protocol):
     """An executor."""
 
     def _listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell a listener of its tasks, from now on, or from its start; return what ends that."""
+        """Notify a listener of tasks, from now on or from the start; return a function that ends it."""
         ...

@@ -1,4 +1,4 @@
-"""Orders of the user, as the queue asks them: isolated from context variables, and reported where they raise."""
+"""Orders of the user, isolated from context variables; their errors are logged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["isolated", "order_reporter"]
 
 
 def isolated(order: Order | Fair) -> Order | Fair:
-    """Let an order neither see nor leave context variables; the default one has none, and the queue knows it."""
+    """Isolate an order from context variables in both directions; the default order needs no wrapper."""
     if isinstance(order, Fair):
         return order.wrapped(lambda function: lambda value: Context().run(function, value))
     return order if order is default_order else lambda task: Context().run(order, task)
@@ -27,19 +27,19 @@ def isolated(order: Order | Fair) -> Order | Fair:
 def order_reporter(
     queue_order: Callable[[], Order | Fair], loop: asyncio.AbstractEventLoop, warn: Callable[..., None]
 ) -> Callable[[BaseException], None]:
-    """Return what warns of code of the user that raised while the next task was being chosen.
+    """Return a function that logs errors of the user's code raised while the next task was chosen.
 
     Args:
-        queue_order: tells the order in force.
-        loop: to which errors are handed that end the program.
-        warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
+        queue_order: returns the order in force.
+        loop: receives errors that end the program.
+        warn: logs a warning, like ``RateLimitedWarnings.warn``.
     """
 
     def report(error: BaseException) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
         elif isinstance(queue_order(), Fair):
-            warn("order", "by or weights of Fair raised %r; the task goes by no key, or by a weight of 1", error)
+            warn("order", "by or weights of Fair raised %r; the task has no key, or its key has weight 1", error)
         else:
             warn("order", "the order raised %r; the task goes last", error)
 

@@ -29,33 +29,33 @@ __all__ = ["Permit", "take_now"]
 
 
 class PermitParts(Protocol):
-    """What a permit asks of an executor that has started."""
+    """The parts of a started executor that a permit uses."""
 
     @property
     def engine(self) -> Intake:
-        """Where its task is added."""
+        """The engine, to which its task is added."""
         ...
 
     @property
     def backlog(self) -> Backlog:
-        """Where it waits for room."""
+        """The backlog, in which it waits for room."""
         ...
 
     @property
     def starter(self) -> Starter:
-        """What starts its task at this instant."""
+        """The starter, which can start its task at once."""
         ...
 
     @property
     def moments(self) -> Moments:
-        """The time."""
+        """The source of time."""
         ...
 
 
 class Permit:
-    """One permit, for one ``async with``: entered when the permit is there, a place of the concurrency limit until it is left.
+    """One permit, for one ``async with``, which takes a place of ``max_concurrency`` until it is left.
 
-    Made by ``RateLimitedExecutor.permit``.
+    Created by ``RateLimitedExecutor.permit``.
     """
 
     def __init__(self, parts: PermitParts, options: Options | None, admit: Callable[[], Intake]) -> None:
@@ -66,12 +66,12 @@ class Permit:
 
     @property
     def handle(self) -> TaskHandle[Any] | None:
-        """The task that waits, to explain or look at; None before the permit was asked for."""
+        """The waiting task, for ``explain()``; None before the permit was requested."""
         return self._record
 
     async def __aenter__(self) -> TaskHandle[Any]:
         if self._record is not None:
-            raise RuntimeError("a permit can be entered once: ask the executor for another")
+            raise RuntimeError("a permit can be entered only once: call permit() for another")
         options = self._options
         key, expires = (None, None) if options is None else (options.key, options.expires)
         deadline = None if expires is None else self._parts.engine.now() + expires
@@ -133,9 +133,9 @@ class Permit:
 
 
 def take_now(parts: PermitParts, options: Options | None) -> bool:
-    """Use up the permit that a waiter would get at this instant; False, and nothing is counted, if he would have to wait.
+    """Use the permit that a waiter would get at this instant; return False, uncounted, if it would have to wait.
 
-    He joins what is due, and is taken if he is the next to start: so he goes before nobody whom a task would not go before.
+    The waiter joins the due tasks, and is taken if it is the next to start, so it overtakes no task.
 
     Args:
         parts: of the executor.
@@ -184,7 +184,7 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
 
 
 def _fail(granted: asyncio.Future[Any], handle: TaskHandle[Any]) -> None:
-    """Tell a waiter that his task has ended before its start."""
+    """End a waiter whose task has ended before its start."""
     if granted.done():
         return
     if handle.cancelled():

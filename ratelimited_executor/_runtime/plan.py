@@ -1,4 +1,4 @@
-"""What policy, rates and resources come to: the limits that the queue asks."""
+"""The limits that policy, rates and resources result in, for the queue."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
     if not isinstance(value, (list, tuple)):
         return (Rate.of(value),)
     if not value:
-        raise ValueError(f"{name} must hold one rate at least, got {value!r}")
+        raise ValueError(f"{name} must contain at least one rate, got {value!r}")
     if sum(isinstance(part, (int, float)) for part in value) > 1:
         raise ValueError(
-            f"{name} must have one rate for each span, and numbers alone are all a second: 10 in 60 seconds are "
+            f"{name} must have one rate for each span, and bare numbers are all per second: 10 in 60 seconds is "
             f"'10/min' or Rate(10, per=60), got {value!r}"
         )
     return tuple(rate for part in value for rate in read_rates(name, part))
@@ -77,7 +77,7 @@ def read_resources(value: Any) -> dict[str, tuple[Rate | Quota, ...]]:
 
 
 class PolicyPlan:
-    """What policy, rates and resources come to, for one peer.
+    """The limits that policy, rates and resources result in, for one peer.
 
     Args:
         policy: how starts are limited in time.
@@ -112,11 +112,11 @@ class PolicyPlan:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one grid of permits is all of it."""
+        """True if one grid of permits is all of it."""
         return self.rule.is_numbered and len(self.rates) == 1 and not self.resources and self.rates[0] is self.rate
 
     def with_rate(self, per_second: Fraction, adaptive: Adaptive) -> PolicyPlan:
-        """Return the same with so many permits a second in place of the rate that paces, in the same ``per``.
+        """Return the same with so many permits a second instead of the rate that paces, in the same ``per``.
 
         An exact window has a whole number of them, within the bounds of ``adaptive`` if there is one.
         """
@@ -151,7 +151,7 @@ class PolicyPlan:
         time_ns: Callable[[], int],
         wall_ns: Callable[[], int],
     ) -> CombinedPermits:
-        """Make what admits starts; what ``grid`` and ``known`` remember of the past goes on as far as it fits."""
+        """Make what admits starts; what ``grid`` and ``known`` remember of the past continues as far as it fits."""
         if not self.rule.is_numbered or self.rate not in self.rates:
             grid = None
         elif grid is None:
@@ -193,7 +193,7 @@ class PolicyPlan:
                 where, given = "policy", self.policy
         if self._depth(name, rate) == 0 and rate.permits != 0:
             raise ValueError(
-                f"{where} must have a permit for each of the {self._part.count} peers at least, got {given!r}"
+                f"{where} must have at least one permit for each of the {self._part.count} peers, got {given!r}"
             )
 
     def _depth(self, name: str, rate: Rate | Quota) -> int | None:
@@ -233,13 +233,13 @@ class PolicyPlan:
 
 
 def _go_on(bound: Bound, known: list[Bound], now_ns: int, *, is_same: bool) -> bool:
-    """Let a known limit of the same kind go on by the rate of a new one, so that what it has counted still counts.
+    """Change the rate of a known limit of the same kind, so that its counts are kept.
 
     Args:
         bound: the new limit, into which the known one is put.
         known: the limits that have not gone on yet.
         now_ns: the time on the timeline.
-        is_same: whether it must have the same period, as a quota must at any rate.
+        is_same: True if it must have the same period, as a quota must at any rate.
     """
     for one in known:
         if (one.resource, one.kind) != (bound.resource, bound.kind):

@@ -52,8 +52,8 @@ class Part:
     """The part of one peer of several that share a rate.
 
     Attributes:
-        count: how many there are.
-        rank: which of them this is.
+        count: the number of peers.
+        rank: the rank of this one.
     """
 
     count: int = 1
@@ -72,9 +72,9 @@ class Paced:
     ``strictness=Strictness.NOMINAL`` at most ``rate x (b - a + slack) + 1`` start in any window [a, b].
 
     Args:
-        slack: seconds for which a permit may still be used, >= 0: what a late timer catches up with. A quarter of it,
-            5 ms at most, is kept for the way from the decision to the first line of the task.
-        strictness: which of the two holds.
+        slack: how many seconds after its time a permit may still be used, >= 0, so that a late timer costs nothing. A
+            quarter of it, at most 5 ms, is reserved for the time between the decision and the first line of the task.
+        strictness: which of the two laws holds.
     """
 
     slack: float
@@ -95,12 +95,12 @@ class Paced:
 class Window:
     """Start tasks as soon as the rate allows: never more than its ``permits`` in any window of its ``per``, exactly.
 
-    Nothing is spread: of a rate of 100 a minute, 100 tasks may start at once, and the next one a minute after the first.
+    Nothing is spread: at a rate of 100 a minute, 100 tasks may start at once, and the next one a minute after the first.
 
     Args:
-        margin: seconds by which a start may take effect later than it was decided, >= 0: a start waits for so much more
-            than ``per`` after the one that it follows. The default covers the way to a task's first line; for a limit that
-            is enforced at the other end of a network, add by how much the way there varies.
+        margin: seconds by which a start may take effect later than it was decided, >= 0: a start waits for ``per`` plus
+            this after the one that it follows. The default covers the time to a task's first line; for a limit that is enforced
+            at the other end of a network, add the variation of the latency.
     """
 
     margin: float
@@ -130,13 +130,13 @@ Policy = Paced | Window | Burst
 
 
 class Rule(ABC):
-    """What a policy makes of a rate: the limits of its own.
+    """The limits that a policy creates for a rate.
 
-    It goes for the rate that paces an executor, that of each resource, and that of each key. Of several rates of one thing
-    the one with the shortest ``per`` paces, and the others hold as exact windows beside it.
+    It is used for the rate that paces an executor, that of each resource, and that of each key. Of several rates of one
+    thing, the one with the shortest ``per`` paces, and the others are exact windows beside it.
 
     Args:
-        policy: as the user gives it.
+        policy: the user's policy.
     """
 
     __slots__ = ("policy",)
@@ -152,12 +152,12 @@ class Rule(ABC):
 
     @property
     def usable_seconds(self) -> float:
-        """For how long a permit may be used, less what is kept for the way to a task's first line."""
+        """How long a permit may be used, less the reserve for the time to a task's first line."""
         return _less_reserve(_SLACK_SECONDS)
 
     @property
     def beside(self) -> WindowRule:
-        """What further rates hold by."""
+        """The rule of further rates."""
         return WindowRule(Window())
 
     @abstractmethod
@@ -166,7 +166,7 @@ class Rule(ABC):
 
     @abstractmethod
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:
-        """Make the limit of a rate, which may be 0 or infinite.
+        """Create the limit of a rate, which may be 0 or infinite.
 
         Args:
             rate: this peer's part of it.
@@ -176,7 +176,7 @@ class Rule(ABC):
 
     @abstractmethod
     def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:
-        """Make the limit of a key's rate, which is finite.
+        """Create the limit of a key's rate, which is finite.
 
         Args:
             rate: of the key.
@@ -185,12 +185,12 @@ class Rule(ABC):
         """
 
     def grid(self, rate: Rate, part: Part, now_ns: int) -> PermitGrid:
-        """Make the numbered permits of the rate that paces, where there are any."""
+        """Create the numbered permits of the rate that paces, if the policy has them."""
         raise NotImplementedError(f"{self.policy!r} has no numbered permits")
 
 
 class PacedRule(Rule):
-    """A grid of permits; a pace in a single number where that would be too much."""
+    """A grid of permits, or a pace in a single number where a grid would be too much."""
 
     __slots__ = ()
 
@@ -200,25 +200,25 @@ class PacedRule(Rule):
 
     @property
     def usable_seconds(self) -> float:
-        """For how long a permit may be used, less what is kept for the way to a task's first line."""
+        """How long a permit may be used, less the reserve for the time to a task's first line."""
         return _less_reserve(self.policy.slack)
 
     def depth(self, rate: Rate, resource: str) -> None:
-        """Any amount: what comes after it waits until it is paid for."""
+        """Return None: any amount may start, and later tasks wait until it is paid for."""
 
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:  # noqa: ARG002  # it has neither depth nor begin
-        """Make a pace."""
+        """Create a pace."""
         return PacedLimit(rate, slack_ns=round(self.usable_seconds * NS))
 
     def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:  # noqa: ARG002  # as above
-        """Make a pace, by which two permits of the executor, and two starts of the key at most, are forgiven.
+        """Create a pace that forgives at most two permits of the executor and two starts of the key.
 
-        Else a key would lose of its rate all that the two paces are out of step.
+        Otherwise a key would lose rate because the two paces are out of step.
         """
         return _paced_of_key(self.policy, rate, spacing).unused()
 
     def grid(self, rate: Rate, part: Part, now_ns: int) -> PermitGrid:
-        """Make the numbered permits of a rate, or this peer's part of them."""
+        """Create the numbered permits of a rate, or this peer's part of them."""
         slack_ns = round(self.usable_seconds * NS)
         if self.policy.strictness is Strictness.NOMINAL:
             return PermitGrid(rate, slack_ns=slack_ns, now_ns=now_ns, peers=part.count, rank=part.rank)
@@ -245,7 +245,7 @@ class WindowRule(Rule):
 
     @property
     def beside(self) -> WindowRule:
-        """The same."""
+        """The rule itself."""
         return self
 
     @property
@@ -259,11 +259,11 @@ class WindowRule(Rule):
         return int(rate.permits)
 
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:  # noqa: ARG002  # its rate says it all
-        """Make a window."""
+        """Create a window."""
         return WindowLimit(rate, margin_ns=self.margin_ns)
 
     def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:  # noqa: ARG002  # it has no pace
-        """Make a window."""
+        """Create a window."""
         return WindowLimit(rate, margin_ns=self.margin_ns)
 
 
@@ -277,16 +277,16 @@ class BurstRule(Rule):
     has_depth: ClassVar[bool] = True
 
     def depth(self, rate: Rate, resource: str) -> int:
-        """Return the depth of the bucket; of a resource, what comes up in its ``per``."""
+        """Return the depth of the bucket; for a resource, the permits of its ``per``."""
         permits: int = self.policy.permits
         return permits if resource == PERMITS else int(rate.permits)
 
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:
-        """Make a bucket."""
+        """Create a bucket."""
         return TokenBucketLimit(rate, depth=depth or 1, now_ns=now_ns)
 
     def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:  # noqa: ARG002  # it has no pace
-        """Make a bucket."""
+        """Create a bucket."""
         return TokenBucketLimit(rate, depth=self.policy.permits, now_ns=now_ns)
 
 
@@ -294,10 +294,10 @@ RULES: Final[dict[type, type[Rule]]] = {Paced: PacedRule, Window: WindowRule, Bu
 
 
 def rule_of(policy: Any) -> Rule:
-    """Return what a policy makes of a rate; a class is refused by name, as the mistake that it is.
+    """Return the rule of a policy; a class in place of an object is refused, and the error names it.
 
     Raises:
-        TypeError: if it is no policy.
+        TypeError: if it is not a policy.
     """
     for kind, rule in RULES.items():
         if isinstance(policy, kind):
@@ -311,7 +311,7 @@ def rule_of(policy: Any) -> Rule:
 
 
 class WhenFull(Enum):
-    """What becomes of a task when ``max_pending`` tasks wait already."""
+    """What happens to a task when ``max_pending`` tasks are already waiting."""
 
     RAISE = "raise"
     """The call raises ``BacklogFullError``, and nothing changes."""
@@ -327,7 +327,7 @@ class WhenFull(Enum):
 
 
 def _less_reserve(slack: float) -> float:
-    """Return a slack less what is kept for the way to a task's first line."""
+    """Return a slack less the reserve for the time to a task's first line."""
     return slack - min(slack / 4, RESERVE_SECONDS)
 
 
@@ -338,17 +338,17 @@ def check_key_rate(rule: Rule, rate: Rate | None) -> None:
     """Refuse a rate of a key that a rule cannot keep.
 
     Raises:
-        ValueError: if it is one.
+        ValueError: if it is such a rate.
     """
     if rate is not None and not rate.is_unlimited and rule.is_whole:
         check_whole("key_rate", rate)
 
 
 def check_whole(name: str, rate: Rate) -> None:
-    """Refuse a rate that is no whole number of permits.
+    """Refuse a rate that is not a whole number of permits.
 
     Raises:
-        ValueError: if it is not.
+        ValueError: if it is such a rate.
     """
     permits = Fraction(rate.permits)
     if permits.denominator != 1:
@@ -359,7 +359,7 @@ def check_whole(name: str, rate: Rate) -> None:
 
 
 def limit_of_key(rule: Rule, rate: Rate, now_ns: int, *, spacing: Fraction = _NO_SPACING) -> Limit | None:
-    """Make the limit of one key's rate; None if it is infinite. Arguments as of :meth:`Rule.limit_of_key`."""
+    """Create the limit of one key's rate; None if it is infinite. Arguments as for :meth:`Rule.limit_of_key`."""
     return None if rate.is_unlimited else rule.limit_of_key(rate, now_ns, spacing=spacing)
 
 

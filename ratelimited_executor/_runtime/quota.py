@@ -23,10 +23,10 @@ _START: Final = re.compile(r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})")
 
 
 class Quota:
-    """So many permits from one mark of the wall clock to the next; immutable, hashable, compared by value.
+    """A number of permits from one mark of the wall clock to the next; immutable, hashable, compared by value.
 
     Args:
-        permits: how many in each period, >= 0.
+        permits: the number in each period, >= 0.
         per: the period: ``minute``, ``hour``, ``day``, ``week`` (from Monday) or ``month``.
         start: the time of day, ``HH:MM``, at which days, weeks and months begin.
         tz: the time zone: a name such as ``Europe/London`` or a ``tzinfo``; a day of 23 or 25 hours is one day.
@@ -60,7 +60,7 @@ class Quota:
         if match is None or int(match["hour"]) > 23 or int(match["minute"]) > 59:
             raise ValueError(f"start must be a time of day, 'HH:MM', got {start!r}")
         if per in ("minute", "hour") and (int(match["hour"]), int(match["minute"])) != (0, 0):
-            raise ValueError(f"start must be left out for a quota per {per}")
+            raise ValueError(f"start must be omitted for a quota per {per}")
         self._per = per
         self._start = int(match["hour"]), int(match["minute"])
         if zone is not None and tz is not UTC:
@@ -86,7 +86,7 @@ class Quota:
 
     @property
     def permits(self) -> int:
-        """How many permits in each period."""
+        """The number of permits in each period."""
         return self._permits
 
     @property
@@ -110,7 +110,7 @@ class Quota:
         return self._tz
 
     def period(self, time: float) -> tuple[float, float]:
-        """Return when the period begins and ends that holds a time; all in epoch seconds."""
+        """Return the beginning and the end of the period that contains a time; all in epoch seconds."""
         begin = self._begin(datetime.fromtimestamp(time, self._tz))
         if begin.timestamp() > time:  # the mark of this day is still to come
             begin = self._begin(self._moved(begin, -1))
@@ -125,7 +125,7 @@ class Quota:
         return round(begin) * NS, round(end) * NS
 
     def _begin(self, local: datetime) -> datetime:
-        """Return the mark of the minute, hour, day, week or month that a local time lies in."""
+        """Return the mark of the minute, hour, day, week or month that contains a local time."""
         if self._per in ("minute", "hour"):
             # By the length of the hour and not by the face of the clock, which shows one hour twice a year.
             seconds = 60 if self._per == "minute" else 3600
@@ -167,7 +167,7 @@ class Quota:
 
 
 def period_number(quota: Quota, begin: float) -> int:
-    """Return the number of a quota's period that begins at a time, in epoch seconds: the next one's is one more."""
+    """Return the number of a quota's period that begins at a time, in epoch seconds; periods count up by one."""
     if quota.per in ("minute", "hour"):
         return int(begin // (60 if quota.per == "minute" else 3600))
     day = datetime.fromtimestamp(begin, quota.tz).date()

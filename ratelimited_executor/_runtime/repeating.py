@@ -1,6 +1,6 @@
 """Tasks that run again and again: at a fixed rate, with a fixed delay, or by a cron expression.
 
-Each occurrence is a task of its own, placed when the one before has ended (or has started, if overlap is allowed), so
+Each occurrence is a separate task, scheduled when the previous one has ended (or started, if overlap is allowed), so
 that runs do not pile up while the executor is paused or behind.
 """
 
@@ -79,36 +79,36 @@ class RepeatingHandle:
 
     @property
     def name(self) -> str:
-        """What the repeating task is called: the name given when it was scheduled, else that of its function."""
+        """The name given when the repeating task was scheduled, or that of its function."""
         return self._name
 
     @property
     def run_count(self) -> int:
-        """How many runs have started."""
+        """The number of runs that have started."""
         return self._run_count
 
     @property
     def next_due(self) -> float | None:
-        """Epoch seconds at which the next run is due; None while one runs, and after the end."""
+        """The due time of the next run in epoch seconds; None during a run, and after the end."""
         waiting = self._waiting
         return None if waiting is None else waiting.due
 
     def done(self) -> bool:
-        """Whether the repetition has ended and its last run too."""
+        """True if the repetition has ended, and so has its last run."""
         return self._end.done()
 
     def cancelled(self) -> bool:
-        """Whether the repetition was cancelled."""
+        """True if the repetition was cancelled."""
         return self._end.cancelled()
 
     def cancel(self, *, running: bool = False) -> bool:
         """End the repetition: no new run starts.
 
         Args:
-            running: whether a run in progress is cancelled as well; otherwise it goes on to its end.
+            running: True if a run in progress is cancelled as well; otherwise it continues to its end.
 
         Returns:
-            False if it had ended before.
+            False if it had already ended.
         """
         if self._end.done():
             return False
@@ -130,7 +130,7 @@ class RepeatingHandle:
     # Placing.
 
     def _place(self, run: LastRun | None) -> None:
-        """Place the occurrence after ``run``, if there is one."""
+        """Schedule the occurrence after ``run``, if there is one."""
         engine = self._engine
         now = engine.now()
         following = None if self._run_count == self._max_runs else self._next_due(run, now)
@@ -154,7 +154,7 @@ class RepeatingHandle:
             engine.add(handle)
 
     def _start(self) -> Any:
-        """Begin a run, on the loop's thread, and place the next one if it may overlap."""
+        """Begin a run, on the loop's thread, and schedule the next one if it may overlap."""
         self._run_count += 1
         self._waiting = None
         if self._may_overlap and not self._is_over:

@@ -1,4 +1,4 @@
-"""Whether a task that has failed is tried again, and after what pause: by our own policy, or by one of tenacity's."""
+"""Decides which failed tasks are retried, and after what pause: by our policy, or by one of tenacity."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Retries:
     """The retries of one executor.
 
     Args:
-        policy: of tasks that bring none of their own; None if they are not tried again.
+        policy: of tasks that bring none of their own; None if they are not retried.
         engine: takes back what waits again.
         moments: the time.
         numbers: what jitter is drawn from; those of every run are others if None.
@@ -89,7 +89,7 @@ class Retries:
         self._report = report
 
     def again(self, owner: Any, error: BaseException, origin: contextvars.Context | None) -> bool:
-        """Put a task that has failed back among those that wait, if it is to be tried again.
+        """Put a task that has failed back among those that wait, if it is to be retried.
 
         Args:
             owner: whom its end would concern.
@@ -141,7 +141,7 @@ class Retries:
         return True
 
     def _item_again(self, owner: BatchItem, error: BaseException) -> bool:
-        """Do the same for a task of a batch."""
+        """Retry a task of a batch in the same way."""
         if isinstance(error, RetryLater):
             self._overloaded()
         handle, index = owner.batch, owner.index
@@ -167,13 +167,13 @@ class Retries:
         return True
 
     def _attempt_ended(self, owner: Any) -> None:
-        """Note that an attempt has ended, and is followed by another."""
+        """Record that an attempt has ended, and is followed by another."""
         self._on_key_end(owner)
         if self._engine.accounts.on_retried is not None:
             self._engine.accounts.on_retried(owner)
 
     def _added(self, due: float) -> None:
-        """Note that a task waits again, which had been accepted before."""
+        """Record that a task waits again, which had been accepted before."""
         engine = self._engine
         engine.accounts.is_changed = True
         engine.wake_for(due)
@@ -250,7 +250,7 @@ def _pause_by_tenacity(
         answer = policy.retry(state)
         if asyncio.iscoroutine(answer):
             answer.close()
-            raise TypeError(f"the condition of {policy!r} is async: it must be able to say at once")
+            raise TypeError(f"the condition of {policy!r} is async: it must be a plain function")
         if not answer:
             return None
     pause = max(after, float(policy.wait(state) if policy.wait else 0.0))
@@ -269,7 +269,7 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
         Seconds from now, >= 0, with a fraction if the server sends one; None if the header is missing or says nothing of use.
 
     Raises:
-        TypeError: if it is no text.
+        TypeError: if it is not a text.
 
     >>> parse_retry_after("120")
     120.0
@@ -281,7 +281,7 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f"value must be the text of a header, or None, got {value!r}")
+        raise TypeError(f"value must be the value of a header, or None, got {value!r}")
     text = value.strip()
     if _SECONDS.fullmatch(text):
         seconds = float(text)

@@ -1,4 +1,4 @@
-"""Who waits for room among the waiting tasks: first come, first served, but for keys that are full themselves."""
+"""Waiters for room in the backlog: first come, first served, except for keys that are full themselves."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Room"]
 
 
 class HasRoom(Protocol):
-    """Tells whether so many more tasks may wait."""
+    """Returns True if a number of further tasks may wait."""
 
     def __call__(self, count: int, key: Hashable, key_count: int = 0) -> bool:
-        """Whether ``count`` tasks in all, and ``key_count`` and one of a key, fit beside those that wait."""
+        """True if ``count`` tasks in all, and ``key_count`` and one of a key, fit beside those that wait."""
         ...
 
 
@@ -41,7 +41,7 @@ class Room:
         self._promised: Counter[Hashable] = Counter()  # places promised to waiters that have not taken them yet, by key
         self._promised_count = 0
         self._closed_by: Exception | None = None
-        self.is_passing = False  # whether somebody takes his promised place at this moment
+        self.is_passing = False  # True while a waiter takes its reserved place
 
     @property
     def waiter_count(self) -> int:
@@ -49,7 +49,7 @@ class Room:
         return self._waiting_count + self._promised_count
 
     def is_free(self, key: Hashable) -> bool:
-        """Whether somebody who has not waited may take a place: there is one, and nobody who waits could take it.
+        """True if somebody who has not waited may take a place: there is one, and nobody who waits could take it.
 
         As long as there are places, those wait whose own key is full.
         """
@@ -59,7 +59,7 @@ class Room:
         return self._has_room(self._promised_count + 1, key, self._promised[key])
 
     async def wait(self, key: Hashable) -> None:
-        """Wait for a place, which is then promised: go on with :meth:`passing`, without awaiting anything else.
+        """Wait for a place, which is then promised: continue with :meth:`passing`, without awaiting anything else.
 
         Raises:
             Exception: what :meth:`close` was given, if there is no room any more.
@@ -128,7 +128,7 @@ class Room:
                 future.set_result(None)
 
     def close(self, error: Exception) -> None:
-        """Let every waiter fail: there will be no room any more."""
+        """Fail every waiter: there will be no more room."""
         self._closed_by = error
         lines, self._lines = self._lines, {}
         self._waiting_count = 0
@@ -138,7 +138,7 @@ class Room:
                     future.set_exception(error)
 
     def _is_full(self, first: tuple[int, Hashable]) -> bool:
-        """Whether there is no room for the key of a waiter, given as (number, key)."""
+        """True if there is no room for the key of a waiter, given as (number, key)."""
         return not self._has_room(self._promised_count + 1, first[1], self._promised[first[1]])
 
     def _promise(self, key: Hashable) -> None:

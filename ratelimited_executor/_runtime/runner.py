@@ -37,12 +37,12 @@ _PRECISION_SECONDS: Final = 0.0005  # between two wake-ups, unless it was chosen
 
 
 class Runnable(Protocol):
-    """What wants to be run: the engine of an executor."""
+    """The interface of the runner's clients: the engines of executors."""
 
     armed: float  # loop time at which; the runner keeps it
 
     def run(self, stop: float) -> float:
-        """Do what is to be done, until loop time ``stop`` at most; return the loop time at which to be run again."""
+        """Work until loop time ``stop`` at most; return the loop time of the next run."""
         ...
 
 
@@ -58,7 +58,7 @@ class Runner(RunnerFields):
 
     Attributes:
         earliest: loop time before which no timer wakes the loop again.
-        is_lent: whether the system has lent anything that :meth:`close` frees.
+        is_lent: True if the system has lent anything that :meth:`close` frees.
         precision_unlimited: the same as ``precision`` for an executor without a limit, which has nothing to pace.
         precision_crowded: the same where so much falls due that waking up costs more than starting it, and most of it is
             late anyway by the time that the others take.

@@ -28,10 +28,10 @@ _OPEN_COUNT_MAX: Final = 10_000  # sampled tasks that run at once: some 2 MB
 
 
 class Rest(Protocol):
-    """Is told whether the ends of tasks do not matter for now."""
+    """Is notified while the ends of tasks do not matter."""
 
     def __call__(self, *, is_resting: bool) -> None:
-        """Note it."""
+        """Record it."""
         ...
 
 
@@ -44,7 +44,7 @@ class Sample:
         duration: seconds until the end of the attempt; None as long as it runs.
         state: how the task has ended; None where it waits for another attempt.
         key: of the task; None until its end.
-        is_kept: whether it still counts.
+        is_kept: True if it still counts.
     """
 
     __slots__ = ("duration", "is_kept", "key", "lateness", "number", "state")
@@ -130,7 +130,7 @@ class Samples:
             return self._number - number - 1
 
     def _end(self, owner: Any, state: TaskState | None) -> None:
-        """Note the end of a task, which may have been drawn."""
+        """Record the end of a task, which may have been drawn."""
         at = started_at(owner)
         if at is None or not self._open_count:
             return
@@ -153,7 +153,7 @@ class Samples:
                     del self._ended[::2]
 
     def _retried(self, owner: Any) -> None:
-        """Note the end of an attempt."""
+        """Record the end of an attempt."""
         self._end(owner, None)
 
 

@@ -50,7 +50,7 @@ def cron(expression: str, tz: tzinfo, missed: MissedTick, wall: Callable[[], flo
     Args:
         expression: five fields, as ``cron(5)`` has them.
         tz: the time zone that its fields are meant in.
-        missed: what becomes of times that passed while the last run went on.
+        missed: what happens to times that passed while the last run continued.
         wall: reads the wall clock.
 
     Raises:

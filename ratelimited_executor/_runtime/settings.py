@@ -1,4 +1,4 @@
-"""What an executor is told when it is made, checked already."""
+"""The checked settings of an executor."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Settings:
 
     Attributes:
         plan: policy, rates and resources.
-        pacing: whether tasks are spread over their interval.
+        pacing: how the tasks of an interval are paced.
         order: the key function of importance, or what shares by key.
-        early: whether a task may start anywhere in the interval of its due time.
+        early: True if a task may start anywhere in the interval of its due time.
         max_concurrency: how many tasks may run at once; None for no limit.
         threads: where calls in threads run.
         key_limits: of the keys of tasks.
         max_pending: how many tasks may wait; None for no limit.
         when_full: what to do when there is no room.
-        retry: the policy by which tasks are tried again; None if they never are.
+        retry: the policy by which tasks are retried; None if they never are.
         penalty_max: seconds that the other side may ask for at most.
         adaptive: how the rate adapts; None if it does not.
     """

@@ -81,14 +81,14 @@ class LocalSlots:
         self._loop = loop
 
     def close(self) -> None:
-        """Refuse whoever waits and comes; who holds a slot goes on with it."""
+        """Refuse whoever waits and comes; who holds a slot continues with it."""
         self._is_closed = True
         for token, waker in self._wakers.items():
             if not waker.done():
                 waker.set_exception(ExecutorStoppedError(manager_of(token[1])))
 
     async def aclose(self) -> None:
-        """Do nothing: nobody else is to be told."""
+        """Do nothing: there is no one to notify."""
 
     def watch(self, told: Callable[[], None]) -> None:
         """Do nothing: ``parts`` does not change."""
@@ -183,7 +183,7 @@ class LocalSlots:
         self._wake()
 
     def _wake(self) -> None:
-        """Tell those to whom slots were handed over."""
+        """Notify the new holders of slots."""
         for lease in self._pools.handed():
             if (request := self._requests.pop(lease.token, None)) is not None:
                 request._hand(lease.fence)  # noqa: SLF001  # of this module

@@ -1,4 +1,4 @@
-"""Slots: how many may do something at the same time, whoever they are."""
+"""Slots: limits on how many holders do something at the same time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class OnLost(Enum):
-    """What becomes of a holder that has lost its slot: only with peers, and only where the server was away for a lease."""
+    """What happens to a holder that has lost its slot, which is possible only with peers."""
 
     CANCEL = "cancel"
     """Its body is cancelled, and ``async with`` raises :class:`SlotLostError`."""
@@ -49,9 +49,9 @@ class Slot:
 
     Attributes:
         pools: the names of its pools.
-        fence: a number larger than that of every slot of these pools that was handed over before. Pass it to what you
-            change, which then can refuse a smaller one.
-        is_lost: whether it may be somebody else's by now.
+        fence: a number larger than that of every slot that these pools handed over before. Pass it to the resource that
+            you change, which can then refuse a smaller one.
+        is_lost: True if another holder may have the slot now.
     """
 
     __slots__ = ("fence", "is_lost", "pools")
@@ -63,7 +63,7 @@ class Slot:
 
     @property
     def pool(self) -> str:
-        """The name of its pool; of the first, if there are several."""
+        """The name of its pool; the first, if there are several."""
         return self.pools[0]
 
     def __repr__(self) -> str:
@@ -76,8 +76,9 @@ OnLostLike: TypeAlias = "OnLost | Callable[[Slot], object]"
 class Slots:
     """A pool of slots: at most ``limit`` are held at the same time.
 
-    Made by ``ExecutorManager.slots``, once for each name. Unlike ``max_concurrency``, which counts what one executor runs, a
-    pool is for whoever asks: tasks of several executors, code of your own and, with peers, all processes of the group.
+    Created by ``ExecutorManager.slots``, once for each name. Unlike ``max_concurrency``, which counts the tasks of one
+    executor, a pool serves all holders: tasks of several executors, your own code and, with peers, all processes of the
+    group.
     """
 
     __slots__ = ("__weakref__", "_keeper", "_name")
@@ -88,18 +89,18 @@ class Slots:
 
     @property
     def name(self) -> str:
-        """What the pool is called."""
+        """The name of the pool."""
         return self._name
 
     @property
     def limit(self) -> int:
-        """How many may be held at the same time; settable.
+        """How many slots may be held at the same time; settable.
 
-        What is added is handed over at once. A lower limit takes no slot away: holders finish, and none is handed over until
-        fewer are held. 0 halts the pool. With peers it is the group's: whoever sets it sets it for all.
+        Additional slots are handed over at once. A lower limit takes no slot away: holders finish, and none is handed over
+        until fewer are held. 0 halts the pool. With peers it is the group's limit: setting it sets it for all processes.
 
         Raises:
-            TypeError: if it is set to what is no integer.
+            TypeError: if it is set to a value that is not an integer.
             ValueError: if it is negative.
         """
         return self._keeper.limit_of(self._name)
@@ -117,18 +118,18 @@ class Slots:
         also: Iterable[Slots] = (),
         on_lost: OnLostLike = OnLost.CANCEL,
     ) -> SlotHold:
-        """Hold a slot for one ``async with``, which is entered when there is one.
+        """Hold a slot for one ``async with``, which is entered when a slot is available.
 
         Args:
-            priority: **a larger one is more important**; among equals who came first goes first.
-            expires: how many seconds to wait at most, from the entry on; None for as long as it takes.
-            name: what the holder is called; the asyncio task's own name by default.
-            also: other pools of the same manager, of each of which a slot is held as well: all in one step, so that nobody
-                holds one while waiting for another.
-            on_lost: what becomes of the body if its slot is lost; a function is called with the slot, on the event loop.
+            priority: **a larger one is more important**; equal priorities are served in order of arrival.
+            expires: the longest wait in seconds, from the entry on; None for as long as it takes.
+            name: the name of the holder; the asyncio task's name by default.
+            also: other pools of the same manager, of each of which a slot is held as well: all acquired in one step, so that no
+                holder has one while waiting for another.
+            on_lost: what happens to the body if its slot is lost; a function is called with the slot, on the event loop.
 
         Returns:
-            An async context manager that gives the :class:`Slot`.
+            An async context manager that returns the :class:`Slot`.
 
         Raises:
             TypeError: if an argument has a wrong type.
@@ -160,7 +161,7 @@ class Slots:
         return tuple(pools)
 
     def statistics(self) -> SlotStatistics:
-        """Return the counts of this moment, and who holds slots."""
+        """Return the counts at this instant, and the holders."""
         return self._keeper.statistics(self._name)
 
     def __repr__(self) -> str:
@@ -169,11 +170,11 @@ class Slots:
 
 
 class SlotSet(NamedTuple):
-    """What a task needs slots of.
+    """The slots that a task needs.
 
     Attributes:
-        pools: their names.
-        keeper: of their slots.
+        pools: the names of the pools.
+        keeper: the keeper of their slots.
     """
 
     pools: tuple[str, ...]
@@ -184,13 +185,13 @@ def slots_of(name: str, value: Any, own_keeper: Any) -> SlotSet | None:
     """Return the pools of an argument: one, several in a sequence, or None.
 
     Args:
-        name: of the argument.
-        value: what was given.
-        own_keeper: of the slots of the executor's manager.
+        name: the name of the argument.
+        value: its value.
+        own_keeper: the keeper of the slots of the executor's manager.
 
     Raises:
         TypeError: if it is anything else.
-        ValueError: if there is none, one is there twice, or one belongs to another manager.
+        ValueError: if it is empty, names a pool twice, or names a pool of another manager.
     """
     if value is None:
         return None
@@ -201,7 +202,7 @@ def slots_of(name: str, value: Any, own_keeper: Any) -> SlotSet | None:
         )
     pools = tuple(one.name for one in given)
     if not pools:
-        raise ValueError(f"{name} must name a pool at least, got {value!r}: leave it out if the task needs none")
+        raise ValueError(f"{name} must name at least one pool, got {value!r}: omit it if the task needs none")
     if len(set(pools)) < len(pools):
         raise ValueError(f"{name} must name each pool once, got {value!r}")
     for one in given:
@@ -214,15 +215,15 @@ _CURRENT: Final[ContextVar[Slot | None]] = ContextVar("ratelimited_executor.slot
 
 
 def current_slot() -> Slot | None:
-    """Return the slot that the scheduled task holds in which this is called; None if it was scheduled without ``slots=``.
+    """Return the slot that the current scheduled task holds; None if it was scheduled without ``slots=``.
 
-    It is a context variable: what the task calls sees it, tasks and threads that it starts with its context, too.
+    It is a context variable, visible in functions that the task calls, and in tasks and threads that share its context.
     """
     return _CURRENT.get()
 
 
 def slot_for(pools: tuple[str, ...], request: SlotRequest, context: Context) -> Slot:
-    """Make the slot of a task that starts, and let it be the current one of the context that it runs in."""
+    """Create the slot of a starting task, and make it the current one of its context."""
     slot = Slot(pools, request.fence)
     request.lost = lambda: setattr(slot, "is_lost", True)
     request.start()
@@ -231,10 +232,10 @@ def slot_for(pools: tuple[str, ...], request: SlotRequest, context: Context) -> 
 
 
 async def holding(coroutine: Coroutine[Any, Any, Any], slot: Slot, request: SlotRequest) -> Any:
-    """Run what has started with slots; it is cancelled if they are lost.
+    """Run a task that has started with slots; cancel it if they are lost.
 
     Raises:
-        SlotLostError: if it was.
+        SlotLostError: if they were.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -259,7 +260,7 @@ async def holding(coroutine: Coroutine[Any, Any, Any], slot: Slot, request: Slot
 
 
 class SlotHold:
-    """One slot, or one of each of some pools, for one ``async with``. Made by :meth:`Slots.hold`."""
+    """One slot, or one of each of some pools, for one ``async with``. Created by :meth:`Slots.hold`."""
 
     __slots__ = (
         "_cancelling",
@@ -299,7 +300,7 @@ class SlotHold:
 
     async def __aenter__(self) -> Slot:
         if self._is_used:
-            raise RuntimeError("a hold can be entered once: ask the pool for another")
+            raise RuntimeError("a hold can be entered only once: call hold() for another")
         self._is_used = True
         task = self._task = asyncio.current_task()
         name = self._name or ("hold" if task is None else task.get_name())
@@ -327,7 +328,7 @@ class SlotHold:
             raise SlotLostError(slot.pool, slot.fence) from error
 
     def _note_lost(self) -> None:
-        """Do what is to be done with a body whose slot is lost."""
+        """Apply ``on_lost`` to a body whose slot is lost."""
         slot = self._slot
         if slot is None:
             return  # it has just been left

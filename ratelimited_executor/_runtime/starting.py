@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOLD", "Starter"]
 
-HOLD: Final[Any] = StandIn(None)  # in place of a callable: the permit is handed to a waiter, who says when he is done
+HOLD: Final[Any] = StandIn(None)  # instead of a callable: the permit is handed to a waiter, who releases it
 _DONE: Final = TaskState.DONE  # members of an enum are slow to look up
 
 
@@ -59,7 +59,7 @@ class Starter(StarterFields):
     """Starts the tasks of one executor.
 
     Args:
-        queue: whence they come.
+        queue: the queue of the tasks.
         accounts: where starts and ends are counted.
         coroutines: runs what a call leaves to be awaited.
         contexts: what calls run in that bring no variables.
@@ -109,7 +109,7 @@ class Starter(StarterFields):
         """Start a task that the queue has taken, and return the time afterwards.
 
         Args:
-            source: whence it is: a bucket, a batch, or None for a record.
+            source: its source: a bucket, a batch, or None for a record.
             item: its position in that, or the record.
             now: loop time.
         """
@@ -214,7 +214,7 @@ class Starter(StarterFields):
             call: the function.
             args: its arguments.
             origin: the variables that it was scheduled with; None if there were none.
-            is_own: whether it runs in these themselves, and not in a copy.
+            is_own: True if it runs in these themselves, and not in a copy.
             options: of its record, if that has any.
             hold: the slot that it holds, and what was asked for; None if it needs none.
             retried: the variables that it was scheduled with, if it holds one.
@@ -305,7 +305,7 @@ class Starter(StarterFields):
     def _start_records(self, stretch: Stretch, now: float, stop: float) -> float:
         """Start records: each has a state of its own, and is counted as it starts."""
         accounts, queue, monotonic = self._accounts, self._queue, self._monotonic
-        while (record := stretch.take_record(now)) is not None:  # one at least, whatever the time: something goes on
+        while (record := stretch.take_record(now)) is not None:  # one at least, whatever the time: something continues
             call = record._call
             accounts.started_count += 1
             if record._options is None:
@@ -410,7 +410,7 @@ class Starter(StarterFields):
         self._accounts.is_inside = True
 
     def _returned(self, owner: Any, result: Any, context: contextvars.Context) -> None:
-        """Go on with a call of a stretch that has returned something, or has set context variables."""
+        """Continue with a call of a stretch that has returned something, or has set context variables."""
         if type(result) is CoroutineType and not self._contexts.scratch and self._queue.admission.effects is None:
             if self._is_ahead:
                 self._is_ahead = False
@@ -447,7 +447,7 @@ class Starter(StarterFields):
             self._stretch = None
 
     def _leave_call(self) -> None:
-        """Note that the call of a stretch has ended, in a way that is counted elsewhere."""
+        """Record that the call of a stretch has ended, in a way that is counted elsewhere."""
         self.settle()
         self._is_ahead = False
         self._accounts.is_inside = False

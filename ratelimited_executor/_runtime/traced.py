@@ -1,4 +1,4 @@
-"""Where a callback was scheduled, kept while the event loop is in debug mode, for the report of its failure."""
+"""The origin of a callback, kept while the event loop is in debug mode, for the report of its failure."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class LoopTimer:
         elif when < math.inf:
             when = min(when, now + _LOOP_TIMER_SECONDS_MAX)
             ahead = self._loop.time() - now
-            if abs(ahead) > _SCALE_SECONDS:  # the clock that was handed in has another zero than the loop's timers
+            if abs(ahead) > _SCALE_SECONDS:  # the clock that was passed has another zero than the loop's timers
                 when += ahead
             self._handle = self._loop.call_at(when, self._callback, context=self._context)
 
@@ -111,12 +111,12 @@ class TimerDescriptor(DescriptorFields):
         self._loop = loop
         self._callback = callback
         self._context = context
-        self._handle = None  # in place of the descriptor, where a call is wanted at once
+        self._handle = None  # instead of the descriptor, where a call is wanted at once
         self._is_readable = False
         self._set_at = math.inf  # what the descriptor is set to
         self._fd = -1
         if _system is None:
-            raise NotImplementedError("timer descriptors are there on Linux only")
+            raise NotImplementedError("timer descriptors exist only on Linux")
         self._system = _system
         self._fd = _system.create()
         context.run(loop.add_reader, self._fd, self._on_readable)
@@ -164,7 +164,7 @@ _open: Final[WeakSet[TimerDescriptor]] = WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """Let go, in a process that was forked, of the descriptors that it shares with its parent.
+    """Release, in a forked process, the descriptors that it shares with its parent.
 
     A fork shares what a descriptor is set to, and what watches it: whatever the child would do to it, it would do to the
     parent, which then might never wake up. An event loop that was running does not survive a fork, and so loses nothing.
@@ -187,7 +187,7 @@ def waker_for(
         loop: the event loop.
         callback: what to call.
         context: the context variables to call it in.
-        is_foreign: whether the loop keeps a time of its own, which no descriptor knows.
+        is_foreign: True if the loop keeps a time of its own, which no descriptor knows.
     """
     if not is_foreign:
         with contextlib.suppress(OSError, NotImplementedError):

@@ -133,7 +133,7 @@ class BulkRun:
         """Run until every line has its final state, or the stop is ordered and all waiting lines are withdrawn.
 
         A bad line ends the input; what came before it is worked off, then the stop is ordered with its error. So what
-        ran and what did not is told by one line number. After a stop the calls that run still go on; see
+        ran and what did not is told by one line number. After a stop the calls that run still continue; see
         :meth:`settle`.
         """
         if self._settings.is_ordered:
@@ -387,7 +387,7 @@ class BulkRun:
             self._withdrawn.append(line)
         for line in list(self._running.values()):
             if line.handle is not None and line.handle.state is TaskState.WAITING:
-                line.handle.cancel()  # it has failed, and would be tried again
+                line.handle.cancel()  # it has failed, and would be retried
         self.ledger.withdrawn = len(self._withdrawn)
         self._check_settled()
 

@@ -30,8 +30,8 @@ class Settings:
         target: called with one argument for each line.
         decoder: what a line means.
         due_times: when it is due.
-        is_ordered: whether lines carry due times or priorities, so that the look-ahead is filled before the start.
-        is_timed: whether lines carry due times.
+        is_ordered: True if lines carry due times or priorities, so that the look-ahead is filled before the start.
+        is_timed: True if lines carry due times.
         expires: seconds after the due time from which a line is not started any more; None is never.
         in_threads: run the target in worker threads.
         is_fair: share by key, and not by due time across keys.

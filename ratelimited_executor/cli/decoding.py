@@ -153,7 +153,7 @@ def _at(number: int, field: str, value: Mapping[str, object]) -> float:
     found = value.get(field)
     if isinstance(found, bool) or not isinstance(found, (int, float, str)):
         reason = f"no field {field!r}" if field not in value else f"field {field!r} is {_kind(found)}"
-        raise BadLineError(number, f"{reason}; it must be epoch seconds or an ISO 8601 time with a zone")
+        raise BadLineError(number, f"{reason}; it must be epoch seconds or an ISO 8601 time with a time zone")
     seconds = _epoch_of_text(number, field, found) if isinstance(found, str) else _finite(found)
     if not AT_MIN <= seconds <= AT_MAX:
         raise BadLineError(number, f"field {field!r} is out of range; epoch seconds are expected, not milliseconds")
@@ -171,9 +171,9 @@ def _epoch_of_text(number: int, field: str, text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise BadLineError(number, f"field {field!r} is no ISO 8601 time: {text!r}") from None
+        raise BadLineError(number, f"field {field!r} is not an ISO 8601 time: {text!r}") from None
     if moment.tzinfo is None:
-        raise BadLineError(number, f"field {field!r} has no zone: {text!r}; append Z or an offset such as +01:00")
+        raise BadLineError(number, f"field {field!r} has no time zone: {text!r}; append Z or an offset such as +01:00")
     return moment.timestamp()
 
 
@@ -182,7 +182,7 @@ def _priority(number: int, field: str, value: Mapping[str, object]) -> int:
     if found is None:
         return 0
     if isinstance(found, bool) or not isinstance(found, int):
-        raise BadLineError(number, f"field {field!r} must be a whole number, larger is more important; got {found!r}")
+        raise BadLineError(number, f"field {field!r} must be an integer, a larger one is more important; got {found!r}")
     if abs(found) > PRIORITY_MAX:
         raise BadLineError(number, f"field {field!r} is out of range; the largest priority is {PRIORITY_MAX}")
     return found
@@ -191,7 +191,7 @@ def _priority(number: int, field: str, value: Mapping[str, object]) -> int:
 def _key(number: int, field: str, value: Mapping[str, object]) -> str | int | float | None:
     found = value.get(field)
     if isinstance(found, bool) or not isinstance(found, (str, int, float, type(None))):
-        raise BadLineError(number, f"field {field!r} must be a text or a number, got {_kind(found)}")
+        raise BadLineError(number, f"field {field!r} must be a string or a number, got {_kind(found)}")
     return found
 
 
@@ -200,7 +200,7 @@ def _cost(number: int, field: str, value: Mapping[str, object]) -> int:
     if found is None:
         return 1
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise BadLineError(number, f"field {field!r} must be a whole number >= 1, got {found!r}")
+        raise BadLineError(number, f"field {field!r} must be an integer >= 1, got {found!r}")
     if found > PRIORITY_MAX:
         raise BadLineError(number, f"field {field!r} is out of range; the largest cost is {PRIORITY_MAX}")
     return found

@@ -6,7 +6,7 @@ __all__ = ["visible"]
 
 
 def visible(text: str) -> str:
-    r"""Return a text with an escape in place of each character that a terminal would obey, or not show.
+    r"""Return a text with an escape instead of each character that a terminal would obey, or not show.
 
     >>> print(visible("mail\x1b[2J\nsms, größer"))
     mail\x1b[2J\nsms, größer

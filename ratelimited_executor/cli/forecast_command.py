@@ -120,12 +120,12 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
 
 def _scenario_of(options: ForecastOptions) -> Scenario:
     if (options.scenario is None) == (options.calls is None):
-        raise CommandError("say what is to be done, by --calls or by a SCENARIO, and not by both")
+        raise CommandError("give either --calls or a SCENARIO")
     if options.scenario is not None:
         defaults = ForecastOptions(rate=Rate.of(math.inf))
         given = [name for name in _CALL_OPTIONS if getattr(options, name) not in (getattr(defaults, name), math.inf)]
         if given:
-            raise CommandError(f"--{given[0]} is for --calls: the scenario says what is done, see --set")
+            raise CommandError(f"--{given[0]} applies only to --calls: a scenario has parameters, see --set")
         return load_scenario(options.scenario, options.settings)
     if options.settings:
         raise CommandError("--set is for a SCENARIO: --calls has options of its own")
@@ -157,7 +157,7 @@ def _duration_of(options: ForecastOptions) -> Distribution:
     try:
         given = [name for name in ("duration", "mean", "durations") if getattr(options, name) is not None]
         if len(given) != 1:
-            raise CommandError("say how long calls take by one of --duration, --mean (with --p90) and --durations")
+            raise CommandError("give the duration of calls by one of --duration, --mean (with --p90) and --durations")
         if options.p90 is not None and options.mean is None:
             raise CommandError("--p90 needs --mean")
         if options.duration is not None:
@@ -165,7 +165,7 @@ def _duration_of(options: ForecastOptions) -> Distribution:
         if options.durations is not None:
             durations = read_recording(options.durations).durations
             if durations is None:
-                raise CommandError(f"{options.durations} does not tell how long each call took")
+                raise CommandError(f"{options.durations} does not contain the duration of each call")
             return Sample(durations)
         assert options.mean is not None
         return Exponential(options.mean) if options.p90 is None else LogNormal(mean=options.mean, p90=options.p90)
@@ -175,10 +175,10 @@ def _duration_of(options: ForecastOptions) -> Distribution:
 
 def _within(options: ForecastOptions, start: datetime) -> float:
     if (options.by is None) == (options.within is None):
-        raise CommandError("say until when all is to be through, by --by HH:MM or by --within, and not by both")
+        raise CommandError("give the deadline by either --by HH:MM or --within")
     if options.within is not None:
         if options.within > _WITHIN_SECONDS_MAX:
-            raise CommandError("--within must be 100 years at most")
+            raise CommandError("--within must be at most 100 years")
         return options.within
     assert options.by is not None
     seconds = (_clock_time("--by", options.by) - start).total_seconds()

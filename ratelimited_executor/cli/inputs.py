@@ -106,16 +106,16 @@ class LineSource:
 
     @property
     def is_file(self) -> bool:
-        """Whether this is a regular file, which can be read to its end at once."""
+        """True if this is a regular file, which can be read to its end at once."""
         return stat.S_ISREG(self._mode)
 
     @property
     def can_be_counted(self) -> bool:
-        """Whether the lines can be counted beforehand: a regular file by its name."""
+        """True if the lines can be counted beforehand: a regular file by its name."""
         return self.is_file and self._owned
 
     def is_same_file(self, path: str) -> bool:
-        """Whether a path names the very file that is read."""
+        """True if a path names the very file that is read."""
         try:
             return os.path.samestat(os.fstat(self._fd), Path(path).stat())
         except OSError:

@@ -346,7 +346,7 @@ def _never_called(_line: object) -> NoReturn:
 
 
 def _is_worth_a_retry(error: BaseException) -> bool:
-    """Whether a line that failed so is tried again: whatever it is, but for a target that wants to end the process."""
+    """True if a line that failed so is retried: whatever it is, but for a target that wants to end the process."""
     return not isinstance(error, TargetExitError)
 
 

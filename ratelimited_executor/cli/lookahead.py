@@ -43,7 +43,7 @@ class Gate:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more line may wait."""
+        """True if one more line may wait."""
         return self._lines == 0 or (self._lines < self.lines_max and self._bytes < self._bytes_max)
 
     def enter(self, size: int) -> None:
@@ -70,7 +70,7 @@ class Gate:
             self._waiter = None
 
     def wake(self) -> None:
-        """Let the waiter go on, to look whether the run was stopped."""
+        """Let the waiter continue, to look whether the run was stopped."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -101,7 +101,7 @@ class OrderWatch:
             self._due_max[priority] = max(due, self._due_max.get(priority, due))
 
     def is_late(self, *, priority: int, due: float) -> bool:
-        """Tell whether a line that is read now should have started before one that did."""
+        """Return True if a line that is read now should have started before one that did."""
         index = bisect_left(self._priorities, priority)
         if index and self._started[index - 1] >= due:
             return True

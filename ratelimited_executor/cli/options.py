@@ -48,7 +48,7 @@ class RunOptions:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether lines say themselves when they are due or how important they are."""
+        """True if lines say themselves when they are due or how important they are."""
         return self.at_field is not None or self.priority_field is not None
 
 
@@ -72,7 +72,7 @@ def check_options(options: RunOptions) -> None:
         by_key = {"--fair": options.fair, "--key-rate": options.key_rate, "--key-concurrency": options.key_concurrency}
         for name, given in by_key.items():
             if given:
-                raise CommandError(f"{name} needs --key-field: it says whose a line is")
+                raise CommandError(f"{name} needs --key-field, which identifies the tenant of a line")
     if options.key_rate is not None and options.key_rate.is_zero:
         raise CommandError("--key-rate 0 would never start a line")
     if options.over is not None and options.at_field is not None:

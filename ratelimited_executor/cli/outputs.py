@@ -79,7 +79,7 @@ def _claim_results(path: str, file: BinaryIO, *, append: bool) -> None:
 class Remaining:
     """The file of the lines that were not started, which is there only once it is complete.
 
-    An empty file says that nothing remains. So nothing lies under the file's name while the run goes on: the lines are
+    An empty file says that nothing remains. So nothing lies under the file's name while the run continues: the lines are
     written to a file beside it, FILE.partial, which is renamed when it is complete. That file is made at the start, as
     the lock and so that a directory which cannot be written is refused before anything runs. What is no regular file (a
     pipe, a device) is written as it is.
@@ -123,7 +123,7 @@ class Remaining:
 
         Args:
             blocks: raw lines or blocks of raw lines, in the order of the input.
-            is_bounded: whether they come to an end; if they may not, some space on the disk is left free.
+            is_bounded: True if they come to an end; if they may not, some space on the disk is left free.
 
         Raises:
             OSError: if the file cannot take them; what it could take is in FILE.partial then.
@@ -139,7 +139,7 @@ class Remaining:
             return count
         os.fsync(file.fileno())  # or a machine that crashes now may leave an empty file under the name
         if _is_filled(self._target):
-            raise FileExistsError(errno.EEXIST, "another file has come under its name")
+            raise FileExistsError(errno.EEXIST, "another file with this name has appeared")
         if sys.platform == "win32":
             file.close()  # there an open file cannot be renamed; elsewhere the lock is held until the end
         partial.replace(self._target)
@@ -166,7 +166,7 @@ class Remaining:
             file = os.fdopen(os.open(partial, flags, 0o666), "ab")
             try:
                 if not _is_regular(file):
-                    raise CommandError(f"--remaining {self.path!r}: {partial} is no regular file; name another file")
+                    raise CommandError(f"--remaining {self.path!r}: {partial} is not a regular file; name another file")
                 if not _is_locked(file):
                     raise _in_use("--remaining", self.path, file)
                 if _is_at(file, partial):
@@ -182,8 +182,8 @@ class Remaining:
         assert self._file is not None
         if self.leftover is not None:
             raise CommandError(
-                f"--remaining {self.path!r}: {self.leftover} holds a part of the lines that an earlier run could not "
-                "write to the end; look at it and remove it, or name another file"
+                f"--remaining {self.path!r}: {self.leftover} holds lines that an earlier run could not "
+                "write completely; inspect and remove it, or name another file"
             )
         if not self._target.exists():
             return
@@ -296,7 +296,7 @@ def _is_filled(path: Path) -> bool:
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Whether a path still names the file that was opened by it."""
+    """True if a path still names the file that was opened by it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:

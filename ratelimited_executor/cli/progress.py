@@ -36,7 +36,7 @@ class Snapshot:
         rate: starts a second, lately.
         backlog: seconds of work that is due and waits for the rate.
         seconds_left: expected; None if unknown.
-        is_stopping: whether a stop was ordered.
+        is_stopping: True if a stop was ordered.
     """
 
     finished: int

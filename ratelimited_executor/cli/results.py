@@ -1,4 +1,4 @@
-"""What became of each line, as JSON Lines, written while the run goes on.
+"""What became of each line, as JSON Lines, written while the run continues.
 
 Rows are gathered for a moment and written by a worker thread, so that a slow disk delays no start. Memory is bounded:
 while too many rows wait for the disk, the run takes no further lines.
@@ -49,7 +49,7 @@ def result_row(
     """Return one row: ``line``, ``state``, ``lateness`` in seconds (null if never started), ``result`` or ``error``.
 
     A line that started has ``started``, a time in UTC, and ``duration``, the seconds that its last attempt took; both arguments
-    are epoch seconds. ``attempts`` is there if there was more than one. A result that is no JSON value is given by its
+    are epoch seconds. ``attempts`` is there if there was more than one. A result that is not a JSON value is given by its
     ``repr``.
     """
     row: dict[str, object] = {"line": number, "state": state, "lateness": _rounded(lateness)}
@@ -85,7 +85,7 @@ class ResultsWriter:
 
     @property
     def is_congested(self) -> bool:
-        """Whether so many rows wait for the disk that no more work should be begun."""
+        """True if so many rows wait for the disk that no more work should be begun."""
         return len(self._rows) >= WAITING_ROWS_MAX
 
     @property

@@ -72,10 +72,10 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     if options.resume and options.force:
-        raise CommandError("--resume goes on with what is there, and --force removes it: give one of them")
+        raise CommandError("--resume continues an existing run, and --force removes it: give only one of them")
     scenarios = load_scenarios(options.scenarios, options.settings)
     if options.is_comparison and len(scenarios) < 2:
-        raise CommandError("--compare needs two scenarios at least")
+        raise CommandError("--compare needs at least two scenarios")
     if options.report:
         _check_extra()
     directory = options.output or Path(
@@ -84,7 +84,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     for scenario in scenarios:
         if len(os.fsencode(_file_name(scenario.name))) > NAME_BYTES_MAX:
             raise CommandError(
-                f"the name of a scenario must have at most {NAME_BYTES_MAX} bytes, as its files are called so, got "
+                f"the name of a scenario must have at most {NAME_BYTES_MAX} bytes, because its files have that name, got "
                 f"{scenario.name[:40]!r}..."
             )
     files = {scenario.name: directory / f"{_file_name(scenario.name)}.sqlite3" for scenario in scenarios}
@@ -174,7 +174,7 @@ def _file_name(name: str) -> str:
 
 
 def _is_through(file: Path, days: float) -> bool:
-    """Whether a run has come to its end."""
+    """True if a run has come to its end."""
     return float(read_properties(file).get("reached", 0.0)) >= days * _DAY_SECONDS
 
 
@@ -187,10 +187,10 @@ def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -
     there = [*runs, page] if options.report and page.exists() else runs
     if there and not (options.force or options.resume):
         raise CommandError(
-            f"{there[0]} is there: --resume goes on with it, --force begins anew, --output DIR writes elsewhere"
+            f"{there[0]} already exists: --resume continues it, --force starts again, --output DIR writes elsewhere"
         )
     if options.resume and not runs:
-        raise CommandError(f"there is nothing in {directory} to resume")
+        raise CommandError(f"there is nothing to resume in {directory}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

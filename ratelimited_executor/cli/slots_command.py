@@ -97,7 +97,9 @@ def _check_limits(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
     by_key = {pool.name for pool in slots.pools if pool.is_by_key}
     for name, _ in limits:
         if name in by_key:
-            raise CommandError(f"--set: {name!r} goes by the key_concurrency of its executor in each process: set that")
+            raise CommandError(
+                f"--set: {name!r} has the limit key_concurrency of its executor in each process: change that"
+            )
 
 
 def _tell_of_new_pools(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
@@ -123,7 +125,7 @@ def _holder_of(slots: SlotsView, fence: int) -> ClaimView:
         for claim in pool.holders:
             if claim.fence == fence:
                 return claim
-    raise CommandError(f"--release: nobody holds a slot with fence {fence}")
+    raise CommandError(f"--release: no holder has a slot with fence {fence}")
 
 
 def _question(slots: SlotsView, claim: ClaimView) -> str:

@@ -49,7 +49,7 @@ class Stop:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether nothing more may be started."""
+        """True if nothing more may be started."""
         return self.reason is not None
 
     def order(self, reason: StopReason, error: BaseException | None = None) -> None:

@@ -82,7 +82,7 @@ def _store_of(options: TasksOptions) -> TaskStore:
             raise CommandError(f"STORE: {error}") from error
     if not Path(text).is_file():
         raise CommandError(
-            f"STORE: there is no file {text!r}; a path of SQLite, or a URL postgresql://... or redis://..."
+            f"STORE: there is no file {text!r}; give the path of a SQLite file, or a URL postgresql://... or redis://..."
         )
     return SQLiteStore(text, create=False)
 

@@ -1,16 +1,16 @@
-"""Peers: ways in which processes share the rates of their executors, a module for each.
+"""Peers: ways in which processes share the rates of their executors, one module for each.
 
 ===========  ==================================  ================================================================
-module       a permit of the rate belongs to     it needs
+module       a permit of the rate belongs to     requirements
 ===========  ==================================  ================================================================
-``static``   the peer whose rank is its number   as many peers as was said, each with a rank of its own; no I/O
+``static``   the peer whose rank is its number   a fixed number of peers, each with its own rank; no I/O
              modulo the number of peers
-``redis``    the peer to which the authority     a Redis that all reach; peers come and go, and get what they need
+``redis``    the peer to which the authority     a Redis that all can reach; peers join and leave, and get what they need
              has granted it
 ===========  ==================================  ================================================================
 
-``fleet`` is the part of ``redis`` that knows nothing of Redis. Names are imported on first use, as every executor imports
-this package and most have no peers.
+``fleet`` is the part of ``redis`` that does not depend on Redis. Names are imported on first use, because every executor
+imports this package and most have no peers.
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ no answer                           the call is repeated, twice after some 20 ms
                                     use up what they hold, and then go by the outage policy
 one rate is refused, others not     an outage of that member alone; it pauses for an interval between its calls
 all calls are refused               an outage; the log says what the authority refuses, and what to do about it
-the answer contradicts the clock    it has stepped: permits of before are void, and the next call reports it
-this machine was suspended          permits of before are void, and the clock is unknown: each member is in SYNC again
+the answer contradicts the clock    it has stepped: earlier permits are void, and the next call reports it
+this machine was suspended          earlier permits are void, and the clock is unknown: each member is in SYNC again
 the round trip is nearly ``late``   one warning, as permits come too late to be used
-an exception of ours                logged; the task goes on after an interval
+an exception of ours                logged; the task continues after an interval
 closing                             one last call, which spares the others to find out; it may be lost
 ==================================  ====================================================================================
 
@@ -240,7 +240,7 @@ class FleetPeers(Fixed):
             RuntimeError: if another manager uses these peers.
         """
         if self._task is not None:
-            raise RuntimeError("peers serve one manager: make others for another one")
+            raise RuntimeError("peers serve one manager: create new ones for another manager")
         self._random.seed(self._seed)
         name = new_peer_id() if self._seed is None else f"peer:{self._seed}"
         self._settings = replace(self._settings, id=name, phase=self._random.uniform(0.15, 0.65))
@@ -324,7 +324,7 @@ class FleetPeers(Fixed):
                 LOGGER.info("fleet: %s leaves its group", member.owner.name)
 
     def _is_clock_whole(self) -> bool:
-        """Whether our clock has run on since the last answer, and the machine was not suspended."""
+        """True if our clock has run on since the last answer, and the machine was not suspended."""
         seconds: float = self._suspended_seconds() - self._suspended
         return -_BREAK_SECONDS < seconds < _BREAK_SECONDS
 
@@ -410,7 +410,7 @@ class FleetPeers(Fixed):
             is_step = not self._clock.measure(told_ns, timeline.to_ns(sent), timeline.to_ns(got))
             if is_step:
                 self._warn_seldom(
-                    "fleet: the authority's clock has stepped, or is slewed by more than 500 ppm; permits of before are void"
+                    "fleet: the authority's clock has stepped, or is slewed by more than 500 ppm; earlier permits are void"
                 )
             self._look_at_round_trip(got - sent)
             for member, request, reply in answers:
@@ -418,7 +418,7 @@ class FleetPeers(Fixed):
         self._refuse(refused, got)
 
     def _refuse(self, refused: dict[_Member, Exception], now: float) -> None:
-        """Note calls that the authority refuses, while it answers others: they alone are in an outage."""
+        """Record calls that the authority refuses, while it answers others: they alone are in an outage."""
         interval = self._settings.interval_us / 1e6
         for member, error in refused.items():
             member.fail(now, error, pause=self._random.uniform(0.2, 1.8) * interval)
@@ -442,7 +442,7 @@ class FleetPeers(Fixed):
         LOGGER.warning("%s%s", text, f" ({count} times more since {now - when:.0f} s ago)" if count else "")
 
     def _look_at_round_trip(self, seconds: float) -> None:
-        """Say so once if the way to the authority leaves no time in which a permit could be used."""
+        """Warn once if the round trip to the authority leaves no time in which a permit could be used."""
         is_slow = 2 * self._clock.sampled_error_ns >= self._settings.late_us * 1000
         self._slow_count = self._slow_count + 1 if is_slow else 0
         if self._slow_count == _SLOW_COUNT:
@@ -474,8 +474,8 @@ class FleetPeers(Fixed):
         await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)
 
     def _note_break(self) -> None:
-        """Begin anew after a suspension of the machine, during which the authority's clock went on."""
-        LOGGER.warning("fleet: this machine was suspended; permits of before are void")
+        """Begin anew after a suspension of the machine, during which the authority's clock continued."""
+        LOGGER.warning("fleet: this machine was suspended; earlier permits are void")
         self._suspended = self._suspended_seconds()
         self._clock.forget()
         for member in self._members.values():

@@ -28,14 +28,14 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
 _FLAWS: Final = {
-    "state": "what the authority stored of %s was not valid; a new era begins, and nothing is granted until it is safe",
+    "state": "the authority's state of %s was not valid; a new era begins, and nothing is granted until it is safe",
     "plan": "the authority has lost permits of %s: its keys were deleted, set back or evicted (maxmemory-policy noeviction?)",
     "version": "another release has left the state of %s; a new era begins, and nothing is granted until it is safe",
 }
 
 
 class Owner(Worker, Protocol):
-    """What a peer must know of an executor: its engine."""
+    """The parts of an executor that a peer uses: its engine."""
 
     name: str
     rate: Rate
@@ -83,18 +83,18 @@ class FleetMember:
 
     @property
     def is_served(self) -> bool:
-        """Whether the authority has answered, and not refused a call since."""
+        """True if the authority has answered, and not refused a call since."""
         return self.peer.era is not None and not self.peer.failed_count
 
     @property
     def permits(self) -> GrantedPermits:
-        """What the executor's queue goes by."""
+        """The permits of the executor's queue."""
         return self.peer.permits
 
     budget: Final = None  # of tickets: it goes by the permits of one rate
 
     def set_plan(self, plan: Any) -> None:
-        """Have the rate of a plan put in force for the whole group."""
+        """Request the rate of a plan for the whole group."""
         self.set_rate(plan.rate)
 
     def penalize(self, until: float, key: str = "") -> None:
@@ -104,14 +104,14 @@ class FleetMember:
         """Return None: each process keeps the limits of its keys."""
 
     def expected_at(self) -> None:
-        """Tell nothing: it is the permits' own time."""
+        """Return nothing: the time is that of the permits."""
 
     def resync(self) -> None:
         """Begin anew after our clock has stood still."""
         self.peer.resync()
 
     def set_rate(self, rate: Rate) -> None:
-        """Have a rate put in force for the whole group; an infinite one lifts the limit here alone."""
+        """Request a rate for the whole group; an infinite one lifts the limit here alone."""
         self.is_shared = not rate.is_unlimited
         if self.is_shared:
             self.peer.set_rate(rate)
@@ -142,17 +142,17 @@ class FleetMember:
 
     @property
     def is_news(self) -> bool:
-        """Whether a rate that the latest answer tells has been set of late; else this peer had not called for long."""
+        """True if a rate that the latest answer tells has been set of late; else this peer had not called for long."""
         return self.peer.is_news
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether this is an outage in which each process goes by its own rate."""
+        """True if this is an outage in which each process goes by its own rate."""
         return self.peer.state is PeerState.OUTAGE and self.peer.settings.outage.kind == "local"
 
     @property
     def is_first(self) -> bool:
-        """Whether no other peer has taken part of late."""
+        """True if no other peer has taken part of late."""
         return self.peer.permits.peers <= 1
 
     @property
@@ -172,7 +172,7 @@ class FleetMember:
         if not self.is_shared:
             return
         self._demand.look(now)
-        if self._is_resting:  # in any state: an outage, or a break of our clock, may go on meanwhile
+        if self._is_resting:  # in any state: an outage, or a break of our clock, may continue meanwhile
             if self.owner.queue.ready_count():
                 self._kick()
             return
@@ -213,7 +213,7 @@ class FleetMember:
         return self.peer.request(self.owner.timeline.to_ns(now), self._demand_at(now), is_regular=is_regular)
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now: float) -> None:
-        """Take in an answer."""
+        """Process an answer."""
         self._retry_at = -math.inf
         before, era, state = self.peer.grid, self.peer.era, self.peer.state
         has_come = self.peer.receive(request, reply, is_step=is_step, now_ns=self.owner.timeline.to_ns(now))
@@ -226,7 +226,7 @@ class FleetMember:
         is_expected = self.peer.is_own_rate or self.owner.is_adaptive
         if before is not None and grid is not None and grid != before and not is_expected:
             LOGGER.warning(
-                "fleet: %s goes by %.6g a second, set by another peer; this one has set %s",
+                "fleet: %s uses %.6g a second, set by another peer; this process has set %s",
                 self.owner.name,
                 grid.per_second * (1 + self.peer.settings.stretch),
                 self.owner.rate,
@@ -248,7 +248,7 @@ class FleetMember:
                 LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
 
     def fail(self, now: float, error: Exception, *, pause: float = 0.0) -> None:
-        """Note a call without an answer, or with a refusal; the next one comes after a pause."""
+        """Record a call without an answer, or with a refusal; the next one comes after a pause."""
         self.peer.fail(self.owner.timeline.to_ns(now))
         self._retry_at = now + pause
         self._failed_at = min(self._failed_at, now)
@@ -259,7 +259,7 @@ class FleetMember:
         return math.inf
 
     def tell_of_rank(self) -> None:
-        """Say so if the outage policy leaves this peer nothing."""
+        """Warn if the outage policy leaves this peer nothing."""
         outage, rank = self.peer.settings.outage, self.peer.rank
         if outage.kind == "static" and rank is not None and rank >= outage.peers_max:
             LOGGER.warning(
@@ -270,7 +270,7 @@ class FleetMember:
             )
 
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Tell why no permit comes: ``outage`` or ``quarantine``, in words, and until what loop time if that is known.
+        """Return why no permit comes: ``outage`` or ``quarantine``, in words, and until when, in loop time, if known.
 
         None if permits come, as far as is known.
 
@@ -284,7 +284,7 @@ class FleetMember:
         return hold_of(peer, self._refusal, timeline, now, what="permits")
 
     def source(self) -> str | None:
-        """Tell where permits come from, in words; None from the authority, for this peer alone."""
+        """Return where permits come from, in words; None from the authority, for this peer alone."""
         if self.peer.goes_on_alone:
             return f"no answer from the authority; outage policy: {self.peer.settings.outage}"
         peers = self.permits.peers
@@ -295,7 +295,7 @@ class FleetMember:
         self._leave(self)
 
     def statistics(self, now: float) -> FleetStatistics:
-        """Tell how it stands."""
+        """Return how it stands."""
         peer, clock = self.peer, self.peer.clock
         now_ns = self.owner.timeline.to_ns(now)
         grid = peer.grid
@@ -333,7 +333,7 @@ class FleetMember:
 def hold_of(
     peer: Peer | TicketPeer, refusal: str | None, timeline: Timeline, now: float, *, what: str
 ) -> tuple[str, str, float | None] | None:
-    """Tell why the authority gives a peer nothing: in words, and until what loop time if that is known; None if it may.
+    """Return why the authority gives a peer nothing: in words, and until when, in loop time, if known; None if it may.
 
     Args:
         peer: whose calls these are.

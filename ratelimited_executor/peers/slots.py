@@ -9,8 +9,8 @@
 
 - :class:`~ratelimited_executor._core.fleet.slot_peer.SlotPeer` decides when to call and what to say. Only the thread touches it.
 - The thread renews the leases while the event loop of a holder is busy: so a blocked loop loses no slot. It does so only as
-  long as that loop has turned within ``hang_timeout``; else a process that hangs would hold its slots for ever.
-- A transport that cannot be had twice (a client of a cluster or of a Sentinel that was handed in) is used on the event loop of
+  long as that loop has turned within ``hang_timeout``; else a process that hangs would hold its slots forever.
+- A transport that cannot be had twice (a client of a cluster or of a Sentinel that was passed) is used on the event loop of
   the manager: then that one renews the leases, and must turn three times in a lease. So it is in virtual time.
 """
 
@@ -70,7 +70,7 @@ class SlotTransport(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of what was opened."""
+        """Release the opened resources."""
         ...
 
 
@@ -84,7 +84,7 @@ class _Owner:
         self._asked_at: float | None = None
 
     def is_well(self, now: float, seconds: float) -> bool:
-        """Whether the loop has turned within so many seconds; asks it to tell when it does."""
+        """True if the loop has turned within so many seconds; asks it to tell when it does."""
         if self.loop.is_closed():  # whoever it ran is gone
             return False
         asked_at = self._asked_at  # read once: the loop clears it meanwhile
@@ -101,7 +101,7 @@ class _Owner:
 
 
 class _Grant:
-    """What one hold asks for, between its event loop and the thread."""
+    """The request of one hold, passed between its event loop and the thread."""
 
     __slots__ = ("answered", "claim", "lost", "owner", "waker")
 
@@ -144,7 +144,7 @@ class _GroupRequest:
             grant.answered = lambda: answered(self)
 
     def is_fresh(self) -> bool:
-        """Whether so much of the lease is left that a holder may begin."""
+        """True if so much of the lease is left that a holder may begin."""
         return self._keeper._is_fresh(self._grant.claim)  # noqa: SLF001  # of this package
 
     def start(self) -> None:
@@ -180,8 +180,8 @@ class GroupSlots:
         new_id: names this incarnation of the process, once it has started: until then it may be forked.
         timeout: seconds after which a call counts as lost.
         hang_timeout: seconds for which an event loop may stand still before its leases are renewed no more.
-        outage: what becomes of limits by key while the server is away. Pools of slots hand over nothing then.
-        is_threaded: whether the calls are made in a thread of their own.
+        outage: what happens to limits by key while the server is away. Pools of slots hand over nothing then.
+        is_threaded: True if the calls are made in a thread of their own.
 
     Attributes:
         parts: into how many parts limits by key are split, each process going by one; None while only slots count.
@@ -278,7 +278,7 @@ class GroupSlots:
             self._task = loop.create_task(self._run(), name="slots")
 
     def close(self) -> None:
-        """Refuse whoever waits and comes; who holds a slot goes on with it, and its lease is renewed."""
+        """Refuse whoever waits and comes; who holds a slot continues with it, and its lease is renewed."""
         self._is_closing = True
         self._post(self._refuse_all)
 
@@ -292,14 +292,14 @@ class GroupSlots:
             await asyncio.wait([self._task], timeout=_GOODBYE_SECONDS)
 
     def declare(self, pool: str, limit: int | None) -> None:
-        """Tell of a pool, and of the limit with which this process was started."""
+        """Register a pool, and the limit with which this process was started."""
         self._new_pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
         if limit is not None:
             self._own_limits[pool] = limit
         self._post(self._peer.declare, pool, limit)
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Have a method called, on this event loop, whenever ``parts`` may have changed, for as long as its object is there."""
+        """Call a method on this event loop whenever ``parts`` may have changed, while its object exists."""
         self._watchers = [each for each in self._watchers if each[1]() is not None]
         self._watchers.append((asyncio.get_running_loop(), WeakMethod(told)))
 
@@ -307,7 +307,7 @@ class GroupSlots:
 
     @property
     def is_away(self) -> bool:
-        """Whether the server does not answer, and limits by key go by parts alone until it does."""
+        """True if the server does not answer, and limits by key go by parts alone until it does."""
         return self.parts is not None and bool(self._reason)
 
     def limit_of(self, pool: str) -> int:
@@ -403,13 +403,13 @@ class GroupSlots:
         return self._peer.pools.get(pool) or self._new_pools[pool]
 
     def _is_fresh(self, claim: SlotClaim) -> bool:
-        """Whether so much of a lease is left that its holder may begin."""
+        """True if so much of a lease is left that its holder may begin."""
         return claim.state is EntryState.HELD and claim.end_ns - self._now_ns() >= self._peer.lease_ns // _SHORT_PART
 
     # In the thread.
 
     def _post(self, do: Callable[..., object], *arguments: Any) -> None:
-        """Have something done in the thread, which then looks what is due; nothing in a process that was forked."""
+        """Post work to the thread, which then checks what is due; nothing in a forked process."""
         home = self._home
         if home is None:
             do(*arguments)  # nobody else is there yet
@@ -436,7 +436,7 @@ class GroupSlots:
             self._refuse(arguments[0].claim)
 
     def _do_posted(self) -> None:
-        """Do what was posted, in order; what is posted meanwhile, too, or when the thread is woken again."""
+        """Do the posted work in order, including work that is posted meanwhile."""
         self._is_woken = False
         while self._posted:
             do, arguments = self._posted.popleft()
@@ -487,7 +487,7 @@ class GroupSlots:
         return int(self._clock() * _NS)
 
     def _tell(self, claims: Iterable[SlotClaim]) -> None:
-        """Tell each event loop of the states of its claims."""
+        """Notify each event loop of the states of its claims."""
         told: dict[asyncio.AbstractEventLoop, list[tuple[_Grant, EntryState]]] = {}
         for claim in claims:
             grant: _Grant = claim.owner
@@ -534,7 +534,7 @@ class GroupSlots:
             self._tell([claim])
 
     def _is_done(self) -> bool:
-        """Whether nobody holds or waits, and what is to be said is said, or nobody listens."""
+        """True if nobody holds or waits, and what is to be said is said, or nobody listens."""
         return self._peer.is_idle or (self._peer.is_free and self._peer.failed_count >= _AWAY_COUNT)
 
     async def _go_round(self, transport: SlotTransport) -> None:
@@ -582,7 +582,7 @@ class GroupSlots:
         self._tell(grant.claim for grant in again)
         if reply.quarantine_us and reply.era != era:
             LOGGER.info(
-                "slots: none is handed over for %.1f s, since it may have been forgotten who holds some",
+                "slots: none is handed over for %.1f s, because holders may have been forgotten",
                 reply.quarantine_us / 1e6,
             )
 
@@ -596,7 +596,7 @@ class GroupSlots:
             if state.limit not in (own, told):
                 halts = ", which halts it" if not state.limit else ""
                 LOGGER.warning(
-                    "slots: the limit of %r is %d%s, as was set elsewhere; this process has set limit=%d",
+                    "slots: the limit of %r is %d%s, set elsewhere; this process has set limit=%d",
                     pool,
                     state.limit,
                     halts,
@@ -610,14 +610,14 @@ class GroupSlots:
         if self._peer.failed_count >= _AWAY_COUNT and reason != self._reason:
             self._reason = reason
             what = "the server refuses all calls" if is_refusal(error) else "no answer"
-            LOGGER.warning("slots: %s (%s); none is handed over, and what is held ends with its lease", what, reason)
+            LOGGER.warning("slots: %s (%s); none is handed over, and held slots end with their leases", what, reason)
             if self._return is not None:
                 self._return.cancel()
             if self._outage.kind != "stop":
                 self._go_by_parts(self._outage.peers_max if self._outage.kind == "static" else 1)
 
     def _go_by_parts(self, parts: int | None) -> None:
-        """Have processes go by so many parts of limits by key, or by slots alone."""
+        """Divide the limits by key into parts, or use slots alone."""
         self.parts = parts
         for loop, told in self._watchers:
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -639,7 +639,7 @@ class GroupSlots:
                 await transport.listen(peer.settings.id, listening, woken)
             except Exception as error:  # noqa: BLE001  # whatever a client raises: who waits asks meanwhile
                 peer.poll_ns = _POLL_NS
-                LOGGER.debug("slots: hand-overs are not heard of: %s", reason_of(error))
+                LOGGER.debug("slots: no notifications of hand-overs: %s", reason_of(error))
             peer.poll_ns = _POLL_NS
             self._kicked.set()
             await asyncio.sleep(_LISTEN_SECONDS)

@@ -1,6 +1,6 @@
 """A fixed number of peers: an exact partition of the permits, without any I/O.
 
-The permits of a rate are numbered from the epoch, on a grid that all processes compute alike. Of three peers::
+The permits of a rate are numbered from the epoch, on a grid that all processes compute identically. Of three peers::
 
     permits of the rate   0   1   2   3   4   5   6   7   8
     rank 0                ●           ●           ●
@@ -8,10 +8,10 @@ The permits of a rate are numbered from the epoch, on a grid that all processes 
     rank 2                        ●           ●           ●
 
 Every permit has one owner: in any time the parts add up to the permits of the rate, however few there are, and the starts
-of the peers interleave. Dividing the rate instead would have all peers round in phase: three peers at 1/3 a second would
-all start at the same instant.
+of the peers interleave. If the rate were divided instead, all peers would round in phase: three peers at 1/3 a second
+would all start at the same instant.
 
-What it asks for in return: the number is right, no two peers have one rank, and the clocks agree to a fraction of
+The requirements: the number is right, no two peers have the same rank, and the clocks agree to a fraction of
 ``1 / rate``. The permits of a peer that is idle or gone lapse.
 """
 
@@ -32,11 +32,11 @@ class StaticPeers:
     phase, and their starts interleave. Their clocks should agree to within a fraction of ``1 / rate``.
 
     Args:
-        n: how many peers share the rate, >= 1.
-        rank: which of them this process is, 0 <= rank < n.
+        n: the number of peers that share the rate, >= 1.
+        rank: the rank of this process, 0 <= rank < n.
 
     Raises:
-        TypeError: if an argument is no integer.
+        TypeError: if an argument is not an integer.
         ValueError: if it is out of range.
     """
 
@@ -54,7 +54,7 @@ class StaticPeers:
 
     @property
     def count(self) -> int:
-        """Return how many peers share the rate."""
+        """The number of peers that share the rate."""
         return self.n
 
 

@@ -37,7 +37,7 @@ _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots 
 
 
 class TicketOwner(Worker, Protocol):
-    """What a peer must know of an executor: its engine."""
+    """The parts of an executor that a peer uses: its engine."""
 
     name: str
     is_paused: bool
@@ -57,7 +57,7 @@ class TicketOwner(Worker, Protocol):
         ...
 
     def penalized(self, until: float) -> None:
-        """Note that nothing is admitted to the group before a loop time."""
+        """Record that nothing is admitted to the group before a loop time."""
         ...
 
     def go_alone(self, count: int, used: dict[str, tuple[int, int]]) -> None:
@@ -77,7 +77,7 @@ class TicketMember:
         make_peer: makes what talks to the authority, of a plan's name and what tells its limits.
         valid_us: for how long a ticket may be used, in microseconds.
         late_us: by how much calendars may differ.
-        is_exact: whether a rate that paces holds in any window.
+        is_exact: True if a rate that paces holds in any window.
         kick: has the group look at once whether there is something to call for.
         leave: takes it out of the group.
         warn: logs a warning, the same one seldom.
@@ -116,21 +116,21 @@ class TicketMember:
 
     @property
     def budget(self) -> TicketBudget:
-        """What the executor's queue goes by."""
+        """The permits of the executor's queue."""
         return self.peer.budget
 
     @property
     def is_served(self) -> bool:
-        """Whether the authority has answered, and not refused a call since."""
+        """True if the authority has answered, and not refused a call since."""
         return self.peer.era is not None and not self.peer.failed_count
 
     def set_plan(self, plan: Any) -> None:  # noqa: ARG002  # the owner has it already
-        """Have other limits put in force for the whole group."""
+        """Request other limits for the whole group."""
         self.peer.set_plan(*self.owner.group_limits(**self._bounds), self.owner.timeline.to_ns(self._now()))
         self._kick()
 
     def penalize(self, until: float, key: str = "") -> None:
-        """Have nothing admitted to the group before a loop time; nothing of one key, if it is not empty."""
+        """Admit nothing in the group before a loop time; with a key, nothing of that key."""
         to_ns = self.owner.timeline.to_ns
         self.peer.penalize(key, to_ns(until), to_ns(self._now()))
         self._kick()
@@ -209,7 +209,7 @@ class TicketMember:
         return runs
 
     def receive(self, request: TicketCall, reply: TicketReply, *, is_step: bool, now: float) -> None:
-        """Take in an answer."""
+        """Process an answer."""
         self._retry_at, self._call = -math.inf, None
         peer, timeline = self.peer, self.owner.timeline
         era, state, was_own = peer.era, peer.state, peer.is_own_plan
@@ -219,11 +219,11 @@ class TicketMember:
         self._failed_at, self._refusal = math.inf, None
         if reply.flaw:
             self._warn(
-                f"fleet: what the authority stored of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
+                f"fleet: the authority's state of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
                 "until it is safe"
             )
         if was_own and not peer.is_own_plan and not request.is_new_plan:
-            LOGGER.warning("fleet: %s goes by the limits of another process: %s", self.owner.name, reply.plan_id)
+            LOGGER.warning("fleet: %s uses the limits of another process: %s", self.owner.name, reply.plan_id)
         if reply.penalty_us > reply.now_us:
             self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))
         self._look_alone()
@@ -245,7 +245,7 @@ class TicketMember:
         return self._ahead[0][0] if self._ahead else math.inf
 
     def _note_keys(self) -> bool:
-        """Let go of the keys that there are tickets for, and hold back those that the group has refused."""
+        """Release the keys that have tickets, and hold those that the group has refused."""
         gate, clock = self.owner.queue.gate, self.peer.clock
         if gate is None:
             return False
@@ -262,7 +262,7 @@ class TicketMember:
         return bool(self._asked)
 
     def fail(self, now: float, error: Exception, *, pause: float = 0.0) -> None:
-        """Note a call without an answer, or with a refusal; the next one comes after a pause."""
+        """Record a call without an answer, or with a refusal; the next one comes after a pause."""
         self.peer.fail(self._call, self.owner.timeline.to_ns(now))
         self._call = None
         self._retry_at = now + pause
@@ -306,19 +306,19 @@ class TicketMember:
                 LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
 
     def tell_of_rank(self) -> None:
-        """Say nothing: no rank leaves a peer without a part."""
+        """Do nothing: no rank leaves a peer without a part."""
 
     # Telling.
 
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Tell why no ticket comes, in words, and until what loop time if that is known; None if they come."""
+        """Return why no ticket comes, in words, and until when, in loop time, if known; None if they come."""
         peer, timeline = self.peer, self.owner.timeline
         if self._is_alone or self.budget.held_count(timeline.to_ns(now)) >= count:
             return None
         return hold_of(peer, self._refusal, timeline, now, what="tickets")
 
     def source(self) -> str | None:
-        """Tell what holds tickets back, in words; None if nothing does."""
+        """Return what holds tickets back, in words; None if nothing does."""
         peer = self.peer
         if self._is_alone:
             return f"no answer from the authority; outage policy: {peer.settings.outage}"
@@ -339,14 +339,14 @@ class TicketMember:
         return self.owner.timeline.to_loop(clock.here(refusal.at_us * 1000))
 
     def rate_of_others(self) -> None:
-        """Tell nothing: the limits of others are no single rate."""
+        """Return nothing: the limits of others are not a single rate."""
 
     def close(self) -> None:
         """Leave the group: the executor has closed."""
         self._leave(self)
 
     def statistics(self, now: float) -> FleetStatistics:
-        """Tell how it stands."""
+        """Return how it stands."""
         peer, clock = self.peer, self.peer.clock
         now_ns = self.owner.timeline.to_ns(now)
         return FleetStatistics(

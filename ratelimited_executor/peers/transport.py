@@ -52,12 +52,12 @@ class Transport(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of what was opened."""
+        """Release the opened resources."""
         ...
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the authority is there and refuses."""
+    """True if the authority is there and refuses."""
     return isinstance(error, RefusedError)
 
 

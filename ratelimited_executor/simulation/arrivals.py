@@ -1,4 +1,4 @@
-"""When jobs arrive: at an even pace, at random, by the time of day, or as it was recorded."""
+"""Arrival times of jobs: at an even pace, at random, by the time of day, or as recorded."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _HOUR_SECONDS: Final = 3600.0
 
 
 class Arrivals(Protocol):
-    """When jobs arrive, in seconds since the start of a simulation."""
+    """The arrival times of jobs, in seconds since the start of a simulation."""
 
     @property
     def end(self) -> float:
-        """When the last one has come; infinity if they never end."""
+        """The time of the last arrival; infinity if they never end."""
         ...
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
-        """Return when jobs arrive in [begin, end), rising. Asked once for each stretch, in order."""
+        """Return the arrival times in [begin, end), rising. Called once for each stretch, in order."""
         ...
 
     def keys_between(self, begin: float, end: float) -> Sequence[Any] | None:
-        """Return whose they are, one for each; None if they are nobody's."""
+        """Return the keys of the arrivals, one for each; None if they have none."""
         ...
 
 
@@ -45,14 +45,14 @@ class _Endless:
     end: Final = math.inf
 
     def keys_between(self, begin: float, end: float) -> None:
-        """Return None: they are nobody's."""
+        """Return None: the arrivals have no keys."""
 
 
 class Regular(_Endless):
     """Jobs at an even pace, the first at the start.
 
     Args:
-        rate: a second, > 0.
+        rate: arrivals a second, > 0.
     """
 
     def __init__(self, rate: float) -> None:
@@ -73,10 +73,10 @@ class Regular(_Endless):
 
 
 class Poisson(_Endless):
-    """Jobs that know nothing of each other.
+    """Independent jobs at random.
 
     Args:
-        rate: a second in the mean, > 0.
+        rate: mean arrivals a second, > 0.
     """
 
     def __init__(self, rate: float) -> None:
@@ -94,11 +94,11 @@ class Poisson(_Endless):
 
 
 class Daily(_Endless):
-    """Jobs that know nothing of each other, more or fewer of them by the hour of the day.
+    """Independent jobs at random, with a rate that depends on the hour of the day.
 
     Args:
-        rates: a second in the mean, by hour of the day (UTC), 0 to 23; hours that are left out go on as the one before.
-        start: epoch seconds at which the simulation begins, by default a midnight; :meth:`Simulation.arrive` says it.
+        rates: mean arrivals a second, by hour of the day (UTC), 0 to 23; an omitted hour continues the previous one.
+        start: epoch seconds at which the simulation begins, by default a midnight; :meth:`Simulation.arrive` sets it.
 
     Raises:
         ValueError: if there is none, or one is out of range.
@@ -108,7 +108,7 @@ class Daily(_Endless):
         self._given = dict(rates)
         self._start = number_of("start", start)
         if not rates or not all(hour in range(24) for hour in rates):
-            raise ValueError(f"rates must have hours of the day, 0 to 23, and one at least, got {dict(rates)!r}")
+            raise ValueError(f"rates must have at least one hour of the day, 0 to 23, got {dict(rates)!r}")
         self._rates: list[float] = []
         last = rates[max(rates)]
         for hour in range(24):
@@ -116,10 +116,10 @@ class Daily(_Endless):
             self._rates.append(_rate_of(f"rates[{hour}]", last, is_zero_allowed=True))
         self._most = max(self._rates)
         if not self._most:
-            raise ValueError("rates must have one hour at least in which something arrives")
+            raise ValueError("rates must have at least one hour in which something arrives")
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
-        """Draw the gaps of the busiest hour, and leave out what is too much in the others (thinning)."""
+        """Draw the gaps of the busiest hour, and drop the surplus of the others (thinning)."""
         times, time = [], begin
         while (time := time + chance.expovariate(self._most)) < end:
             if chance.random() * self._most < self._rates[int((self._start + time) // _HOUR_SECONDS) % 24]:
@@ -138,9 +138,9 @@ class Recorded:
     """Jobs as they were recorded, see :func:`read_recording`.
 
     Args:
-        recording: what was recorded.
-        speed: by what to compress time, > 0: 2 lets all come in half the time.
-        every: seconds, a timedelta or a text such as ``"1d"`` after which it is played again; None for once.
+        recording: the recording.
+        speed: the factor by which time is compressed, > 0: 2 makes all come in half the time.
+        every: seconds, a timedelta or a str such as ``"1d"`` after which it is repeated; None for once.
     """
 
     def __init__(self, recording: Recording, *, speed: float = 1.0, every: DurationLike | None = None) -> None:
@@ -164,15 +164,15 @@ class Recorded:
 
     @property
     def end(self) -> float:
-        """When the last one has come; infinity if it is played again."""
+        """The time of the last arrival; infinity if the recording is repeated."""
         return math.inf if self._every < math.inf else math.nextafter(self._times[-1], math.inf)
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # as above
-        """Return what was recorded."""
+        """Return the recorded times."""
         return [start + self._times[index] for start, indexes in self._parts(begin, end) for index in indexes]
 
     def keys_between(self, begin: float, end: float) -> Sequence[Any] | None:
-        """Return whose they were."""
+        """Return the recorded keys."""
         keys = self._keys
         if keys is None:
             return None
@@ -182,7 +182,7 @@ class Recorded:
         return f"<Recorded {len(self._times)} arrivals in {self._times[-1]:g} s, every {self._every:g} s>"
 
     def _parts(self, begin: float, end: float) -> list[tuple[float, range]]:
-        """Return the recordings that are played, as (start, indexes)."""
+        """Return the repetitions of the recording, as (start, indexes)."""
         parts = []
         # From the one before: its last sums, rounded, may lie at or after a begin which it should end before.
         number = 0 if self._every == math.inf else max(0, int(begin // self._every) - 1)

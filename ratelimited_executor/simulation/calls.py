@@ -1,4 +1,4 @@
-"""Many calls of one kind under a rate: the simplest load, and what most forecasts are asked for."""
+"""Many calls of one kind under a rate: the simplest load, and the subject of most forecasts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["Calls"]
 
 @dataclass(kw_only=True)
 class Calls(Scenario):
-    """Many calls, all due at the start, on one node or several that share a rate; each starts as soon as it may.
+    """Many calls, all due at the start, on one or several nodes that share a rate; each starts as soon as it may.
 
     Args:
-        count: how many.
-        rate: permits over time of all nodes together, as executors take it.
-        nodes: how many.
-        concurrency: calls under way at a time on each node; None for no limit.
-        duration: seconds that each takes.
-        failures: the part of them that fails.
-        attempts: how often one is tried at most.
+        count: the number of calls.
+        rate: permits over time for all nodes together, as for executors.
+        nodes: the number of nodes.
+        concurrency: the maximum number of running calls on each node; None for no limit.
+        duration: the duration of each call in seconds.
+        failures: the fraction that fails.
+        attempts: the maximum number of attempts.
     """
 
     days: ClassVar[float] = 1.0

@@ -1,4 +1,4 @@
-"""Which of several runs is best, and by what."""
+"""Compares runs by several criteria."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["CRITERIA", "Comparison", "Criterion", "compare"]
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """By what runs are compared.
+    """A criterion by which runs are compared.
 
-    There are the most jobs that were due, and that waited at all; the mean sync delay; the keys that are overdue at the end; by
-    how much Jain's index of the throughput is less than 1; and lock conflicts.
+    They are the largest queue depth and number of pending jobs; the mean sync delay; the keys that are overdue at the end; the
+    shortfall of Jain's index of the throughput from 1; and lock conflicts.
 
     Attributes:
-        name: what it is called.
-        unit: of its values: jobs, seconds, keys, or part of the whole.
-        value: tells it of a run; smaller is better.
+        name: its name.
+        unit: the unit of its values: jobs, seconds, keys, or part of the whole.
+        value: returns its value for a run; smaller is better.
         of: which of many values it is, such as the most.
     """
 
@@ -72,8 +72,8 @@ class Comparison:
     """Runs side by side.
 
     Attributes:
-        values: of each criterion, by run.
-        ranks: the same, 1 for the best; runs with equal values share one.
+        values: the values of each criterion, by run.
+        ranks: the ranks of each criterion, by run, 1 for the best; runs with equal values share one.
         order: the runs, the best first: by the sum of their ranks.
     """
 
@@ -97,7 +97,7 @@ def compare(summaries: Mapping[str, Summary]) -> Comparison:
         ValueError: if there are fewer than two.
     """
     if len(summaries) < 2:
-        raise ValueError(f"summaries must be two at least, got {len(summaries)}")
+        raise ValueError(f"summaries must be at least two, got {len(summaries)}")
     values = {
         criterion.name: {run: criterion.value(summary) for run, summary in summaries.items()} for criterion in CRITERIA
     }

@@ -1,7 +1,7 @@
-"""What a simulation writes: one SQLite file for each run, whose tables are a documented format.
+"""The output of a simulation: one SQLite file for each run, whose tables are a documented format.
 
 Rows are added in one transaction for many steps, so that a run that is killed leaves a readable file, up to its last
-transaction. The journal is written ahead (WAL), so that the file can be read while the run goes on.
+transaction. The journal is written ahead (WAL), so that the file can be read while the run continues.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ class RunDatabase:
         self._inserts["source"] = self._inserts["source"].replace("INSERT", "INSERT OR REPLACE")  # they come again
         self._held_count = 0
         if path is not None and is_new and os.path.lexists(path):
-            raise FileExistsError(f"{os.fspath(path)} is there: give another name, go on with it, or remove it first")
+            raise FileExistsError(f"{os.fspath(path)} already exists: give another name, resume it, or remove it first")
         if path is not None and not is_new and not is_run_database(path):
-            raise ValueError(f"{os.fspath(path)} is no database of a simulation of format {FORMAT}")
+            raise ValueError(f"{os.fspath(path)} is not a database of a simulation of format {FORMAT}")
         self.connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
         self.connection.execute("PRAGMA synchronous = OFF")  # a run that the machine's end has cut off is made again
         if path is not None:
@@ -175,7 +175,7 @@ class RunDatabase:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many rows are held that they should be written."""
+        """True if so many rows are held that they should be written."""
         return self._held_count >= _ROW_COUNT_MAX
 
     def set(self, values: Mapping[str, Any]) -> None:
@@ -231,7 +231,7 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def is_run_database(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is the database of a run, in the format of this version."""
+    """True if a file is the database of a run, in the format of this version."""
     try:
         return bool(read_properties(path).get("format") == FORMAT)
     except sqlite3.Error:

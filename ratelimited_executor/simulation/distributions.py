@@ -1,11 +1,11 @@
 """Distributions of durations: constant, exponential, log-normal from mean and p90, from percentiles, from a sample.
 
-All values are seconds >= 0. What no distribution of a kind can have is refused, with its limit.
+All values are seconds >= 0. Parameters that no distribution of a kind can have are refused, and the error names the limit.
 
 Log-normal. With z = 1.2816 the 90th percentile of the standard normal distribution, mean and p90 are ``exp(mu + sigma^2/2)``
 and ``exp(mu + z sigma)``, so that ``ln(p90 / mean) = z sigma - sigma^2 / 2``: a quadratic in sigma, whose smaller root,
 ``z - sqrt(z^2 - 2 ln(p90 / mean))``, is the less skewed of the two. It exists for p90 / mean up to ``exp(z^2 / 2)`` = 2.273.
-Any distribution of values >= 0 has a p90 of 10 times its mean at most: a tenth of the values are p90 or more (Markov).
+Any distribution of values >= 0 has a p90 of at most 10 times its mean: a tenth of the values are p90 or more (Markov).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MARKOV_RATIO_MAX: Final = 10.0
 
 
 class Distribution(Protocol):
-    """Where durations are drawn from."""
+    """A source of random durations."""
 
     @property
     def mean(self) -> float:
@@ -40,7 +40,7 @@ class Distribution(Protocol):
         ...
 
     def quantile(self, part: float) -> float:
-        """Return the value, in seconds, that so much of the values lie below: 0 <= part < 1."""
+        """Return the value, in seconds, below which a fraction of the values lie: 0 <= part < 1."""
         ...
 
     def draw(self, chance: random.Random) -> float:
@@ -49,7 +49,7 @@ class Distribution(Protocol):
 
 
 class Constant:
-    """The same value always.
+    """Always the same value.
 
     Args:
         seconds: a span of time, >= 0 and finite.
@@ -79,7 +79,7 @@ class Constant:
 
 
 class Exponential:
-    """The gaps between events that know nothing of each other.
+    """Gaps between independent events.
 
     Args:
         mean: a span of time, > 0 and finite.
@@ -113,10 +113,10 @@ class LogNormal:
 
     Args:
         mean: a span of time, > 0.
-        p90: what nine in ten of the values are below: more than the mean, 2.273 times it at most.
+        p90: the 90th percentile: more than the mean, at most 2.273 times the mean.
 
     Raises:
-        TypeError: if one of them is no number.
+        TypeError: if one of them is not a number.
         ValueError: if no log-normal distribution has such a mean and p90; :class:`Percentiles` can have more.
 
     >>> round(LogNormal(mean=4, p90=8).quantile(0.5), 3)
@@ -169,13 +169,13 @@ class LogNormal:
 
 
 class Percentiles:
-    """Values of which percentiles are known, as from a monitoring system; in between they lie on straight lines.
+    """Values with known percentiles, as from a monitoring system; in between they are interpolated linearly.
 
     Args:
         values: spans of time by percent: from 0, the least, to 100, the greatest; rising.
 
     Raises:
-        TypeError: if it is no mapping of numbers.
+        TypeError: if it is not a mapping of numbers.
         ValueError: if 0 or 100 is missing, a percent or value is out of range, or the values fall.
 
     >>> times = Percentiles({0: 0.1, 50: 1, 90: 12, 99: 120, 100: 600})
@@ -224,13 +224,13 @@ class Percentiles:
 
 
 class Sample:
-    """Values that were measured: each is drawn as often as any other.
+    """Measured values: each is drawn as often as any other.
 
     Args:
-        values: seconds, >= 0; one at least.
+        values: seconds, >= 0; at least one.
 
     Raises:
-        TypeError: if one of them is no number.
+        TypeError: if one of them is not a number.
         ValueError: if one of them is out of range, or there is none.
     """
 
@@ -239,7 +239,7 @@ class Sample:
     def __init__(self, values: Iterable[float]) -> None:
         self._values = sorted(_number("values", value) for value in values)
         if not self._values:
-            raise ValueError("values must hold one value at least, got none")
+            raise ValueError("values must contain at least one value, got none")
 
     @property
     def mean(self) -> float:
@@ -247,7 +247,7 @@ class Sample:
         return math.fsum(self._values) / len(self._values)
 
     def quantile(self, part: float) -> float:
-        """Return the value that so much of the others come before."""
+        """Return the value below which a fraction of the others lie."""
         _check_part(part)
         return self._values[int(part * len(self._values))]
 

@@ -1,7 +1,7 @@
-"""Will all of it be through by then? The same scenario with many seeds, and how sure the answer is.
+"""Forecasts if work will end in time: the same scenario with many seeds, and the confidence of the answer.
 
-The chance to be in time has a Wilson score interval (Wilson, 1927), which holds for few runs and for none or all in time; the
-median of the ends has one by order statistics, which holds for every distribution (both are at 95 %).
+The probability has a Wilson score interval (Wilson, 1927), which holds for few runs and for none or all in time; the median
+of the ends has one by order statistics, which holds for every distribution (both are at 95 %).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _TAIL: Final = 0.025
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """When all is through, over several seeds.
+    """The ends of all work, over several seeds.
 
     Attributes:
         ends: seconds since the start at which the last job ended, rising; infinity if that was not within the time.
-        within: seconds within which all is to be through.
-        in_time: runs in which it was.
-        chance: the chance that it is, as (low, estimate, high), at 95 %.
-        median: the median of the ends, as (low, estimate, high), at 95 %; infinite where runs were not through. Of fewer
-            than six runs nothing is that sure: from 0 to infinity.
-        failed: jobs that failed, in the mean.
-        jobs: jobs in a run, in the mean.
+        within: the seconds within which all work is to end.
+        in_time: the number of runs in which it did.
+        chance: the probability of that, as (low, estimate, high), at 95 %.
+        median: the median of the ends, as (low, estimate, high), at 95 %; infinite if runs did not end. With fewer than six
+            runs nothing is that certain: from 0 to infinity.
+        failed: the mean number of failed jobs.
+        jobs: the mean number of jobs in a run.
     """
 
     ends: tuple[float, ...]
@@ -63,16 +63,16 @@ def forecast(
     on_run: Callable[[int, RunResult], object] | None = None,
     on_progress: Callable[[RunProgress], object] | None = None,
 ) -> Forecast:
-    """Run a scenario with several seeds until it is through.
+    """Run a scenario with several seeds until its work has ended.
 
     Args:
-        scenario: what is to be done.
-        within: the span from the start within which all is to be through, > 0.
-        seeds: how many runs, >= 1; the more, the narrower the intervals.
-        first_seed: of the first run; the others have those that follow.
+        scenario: the work.
+        within: the span from the start within which all work is to end, > 0.
+        seeds: the number of runs, >= 1; more runs give narrower intervals.
+        first_seed: the seed of the first run; the others have the following ones.
         start: epoch seconds at which it begins; by default a midnight.
-        on_run: told the number of a run that has ended, from 1 on, and its result.
-        on_progress: told ten times a second or less how far the present run is.
+        on_run: called with the number of a run that has ended, from 1 on, and its result.
+        on_progress: called at most ten times a second with the progress of the current run.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -113,7 +113,7 @@ def forecast(
 
 
 def _wilson(hits: int, count: int) -> tuple[float, float, float]:
-    """Return the chance that hits show, with its interval."""
+    """Return the probability that hits show, with its interval."""
     part, square = hits / count, _Z95**2
     middle = (part + square / (2 * count)) / (1 + square / count)
     half = _Z95 / (1 + square / count) * math.sqrt(part * (1 - part) / count + square / (4 * count**2))
@@ -121,7 +121,7 @@ def _wilson(hits: int, count: int) -> tuple[float, float, float]:
 
 
 def _order_statistic(count: int) -> int | None:
-    """Return the largest index from which, and from whose mirror image, the median lies between with 95 %; None if none is.
+    """Return the largest index such that the median lies between it and its mirror image with 95 %; None if none is.
 
     The number of values below the median has a binomial distribution.
     """

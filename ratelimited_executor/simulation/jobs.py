@@ -1,4 +1,4 @@
-"""Kinds of jobs in a simulation: how long they take, how often they fail, whom they are for, what follows them."""
+"""Kinds of jobs in a simulation: their durations, failures, keys and successors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["Job", "JobFailedError", "distribution_of", "failures_of"]
 
 
 class JobFailedError(Exception):
-    """A simulated job has failed, because its scenario says that some do."""
+    """A simulated job has failed, as its scenario specifies."""
 
 
 class JobHost(Protocol):
-    """What a job asks of its simulation."""
+    """The parts of its simulation that a job uses."""
 
     @property
     def loop(self) -> Any:
@@ -33,16 +33,16 @@ class JobHost(Protocol):
 
     @property
     def random(self) -> Random:
-        """What it draws from."""
+        """The source of random numbers."""
         ...
 
     _current_key: Any  # of the job that starts
 
 
 class Job:
-    """A kind of jobs: a plain function for executors, ``executor.schedule(job, key)``, which returns what lasts.
+    """A kind of jobs: a plain function for executors, ``executor.schedule(job, key)``; it returns a :class:`Lasting`.
 
-    Made by :meth:`Simulation.job`, which describes the arguments.
+    Created by :meth:`Simulation.job`, which describes the arguments.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Job:
         self._simulation = simulation
 
     def __call__(self, key: Any = None) -> Lasting:
-        """Begin a job of a key: draw what becomes of it, and return that.
+        """Begin a job for a key: draw its outcome, and return it.
 
         Raises:
-            ValueError: if the key is none of the population.
+            ValueError: if the key is not in the population.
         """
         self._simulation._current_key = key
         seconds = self._draw(self._random)
@@ -92,7 +92,9 @@ class Job:
             try:
                 member = population.members[key]
             except KeyError:
-                raise ValueError(f"{self.name} was called with {key!r}, which is no key of {population.name}") from None
+                raise ValueError(
+                    f"{self.name} was called with {key!r}, which is not a key of {population.name}"
+                ) from None
             seconds *= member.weight
             if population.outages and self._needs_group and population.is_out(member, self._clock._monotonic):
                 population.outage_count += 1
@@ -105,7 +107,7 @@ class Job:
         return Lasting(seconds, error, partial(self._end, key, member), None if member is None else member.begin)
 
     def _end(self, key: Any, member: Member | None, error: BaseException | None) -> None:
-        """Note what a job has done for its key, and go on with what follows."""
+        """Record what a job has done for its key, and continue with its successor."""
         population = self.population
         if population is not None and member is not None:
             member.active -= 1
@@ -131,15 +133,15 @@ class Job:
 
 
 def failures_of(failures: Any) -> float:
-    """Return the part of jobs that fails, from 0 to 1."""
+    """Return the fraction of jobs that fail, from 0 to 1."""
     part = number_of("failures", failures)
     if not 0 <= part <= 1:
-        raise ValueError(f"failures must be a part of all jobs, from 0 to 1, got {failures!r}")
+        raise ValueError(f"failures must be a fraction of all jobs, from 0 to 1, got {failures!r}")
     return part
 
 
 def distribution_of(name: str, duration: Any) -> Distribution:
-    """Return a distribution; a span of time is a constant."""
+    """Return a distribution; a span of time becomes a constant."""
     if callable(getattr(duration, "draw", None)):
         found: Distribution = duration
         return found
@@ -147,6 +149,6 @@ def distribution_of(name: str, duration: Any) -> Distribution:
         return Constant(delay_of(name, duration))
     except TypeError:
         raise TypeError(
-            f"{name} must be a number of seconds, a timedelta, a text such as '250ms' or a distribution "
+            f"{name} must be a number of seconds, a timedelta, a str such as '250ms' or a distribution "
             f"such as LogNormal(mean=4, p90=9), got {duration!r}"
         ) from None

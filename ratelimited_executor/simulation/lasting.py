@@ -1,4 +1,4 @@
-"""Jobs that take time and do nothing else: what a simulation runs in place of real ones."""
+"""Jobs that take time and do nothing else: what a simulation runs instead of real ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Lasting", "LastingCoroutines"]
 
 
 class LastingLoop(Protocol):
-    """What they ask of the loop of a simulation."""
+    """The parts of a simulation's loop that these jobs use."""
 
     @property
     def clock(self) -> VirtualClock:
-        """Its time."""
+        """The clock of the loop."""
         ...
 
     def time(self) -> float:
@@ -37,20 +37,20 @@ class LastingLoop(Protocol):
         ...
 
     def note_stale(self) -> None:
-        """Note that a timer does not matter any more."""
+        """Record that a timer no longer matters."""
         ...
 
 
 class Lasting(Coroutine[Any, Any, None]):
-    """What a job returns that takes so many seconds: an awaitable that sleeps for as long.
+    """The return value of a job that takes time: an awaitable that sleeps for a number of seconds.
 
-    In a simulation an executor neither makes a task for it nor runs a step of it: it is running until its end comes.
+    In a simulation, an executor neither creates a task for it nor runs a step of it: it is running until its end comes.
 
     Args:
         seconds: >= 0.
-        error: what it raises at its end; None if it returns.
-        on_end: called at its end with what it raises, None if it returns; a CancelledError if it was cancelled.
-        on_begin: called when it begins; what never begins never ends.
+        error: the exception at its end; None if it returns.
+        on_end: called at its end with the exception, None if it returns; with a CancelledError if it was cancelled.
+        on_begin: called when it begins; a job that never begins never ends.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class Lasting(Coroutine[Any, Any, None]):
         return self._last().__await__()
 
     def send(self, value: Any) -> Any:
-        """Go on, as a coroutine does."""
+        """Continue, as a coroutine does."""
         return self._steps().send(value)
 
     def throw(self, *error: Any) -> Any:
@@ -127,7 +127,7 @@ class Lasting(Coroutine[Any, Any, None]):
 
     @property
     def is_running(self) -> bool:
-        """Whether an executor of a simulation runs it."""
+        """True if an executor of a simulation runs it."""
         return self._coroutines is not None and self._number in self._coroutines.running
 
     def cancel(self, message: object = None) -> bool:
@@ -143,7 +143,7 @@ class Lasting(Coroutine[Any, Any, None]):
         return is_cancelled
 
     def _end(self, error: BaseException | None = None) -> bool:
-        """Tell its executor how it ended: as it was to end, or by an error; return False if it has ended before."""
+        """Report the end to its executor: the planned one, or an error; return False if it had already ended."""
         coroutines: Any = self._coroutines
         if coroutines.running.pop(self._number, None) is None:
             return False
@@ -175,7 +175,7 @@ class LastingCoroutines(Coroutines):
     def start(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
     ) -> None:
-        """Run a coroutine, as a task or as nothing but its end."""
+        """Run a coroutine, as a task or as a mere end."""
         if type(coroutine) is not Lasting:
             super().start(owner, coroutine, context, origin)
             return

@@ -1,4 +1,4 @@
-"""What a simulation can hold: beyond these limits it would fill the memory, or not end, and is refused at once.
+"""The limits of a simulation: beyond them it would fill the memory, or not end, and is refused at once.
 
 Each is named in the refusal, with its unit. They are meant to be out of the way of every load that one process can
 simulate, and to turn a slip of the pen into a line that says so.

@@ -106,7 +106,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if not task.done():
                 task.cancel()
                 self._run(self.time(), task)
-                raise RuntimeError(f"nothing is left to happen, and {future!r} waits for ever")
+                raise RuntimeError(f"nothing is left to happen, and {future!r} waits forever")
             return task.result()
 
     def next_time(self) -> float:
@@ -195,9 +195,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def _entered(self) -> Iterator[None]:
         self._check_closed()
         if self._thread_id:
-            raise RuntimeError("this simulation runs already")
+            raise RuntimeError("this simulation is already running")
         if asyncio._get_running_loop() is not None:
-            raise RuntimeError("a simulation cannot run within a running event loop: it would hold that; use a thread")
+            raise RuntimeError(
+                "a simulation cannot run within a running event loop, which it would block: use a thread"
+            )
         hooks = sys.get_asyncgen_hooks()
         self._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize)
@@ -217,11 +219,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._wakers.clear()
 
     def is_running(self) -> bool:
-        """Whether it runs."""
+        """True if it runs."""
         return bool(self._thread_id)
 
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
         return self._is_closed
 
     async def shutdown_asyncgens(self) -> None:
@@ -291,7 +293,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context, **options)
 
     def set_task_factory(self, factory: Any) -> None:
-        """Let tasks be made by a factory."""
+        """Set the task factory."""
         self._task_factory = factory
 
     def get_task_factory(self) -> Any:
@@ -306,21 +308,21 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Do nothing: there is no debug mode."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tell of an exception that nobody has retrieved."""
+        """Report an exception that was not retrieved."""
         if self._exception_handler is None:
             self.default_exception_handler(context)
             return
         try:
             self._exception_handler(self, context)
         except Exception:  # noqa: BLE001  # it is foreign code, and an error of it must not end the run
-            _log.exception("the exception handler failed, told of: %s", context.get("message"))
+            _log.exception("the exception handler failed while handling: %s", context.get("message"))
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Log an exception that nobody has retrieved."""
         _log.error("%s", context.get("message"), exc_info=context.get("exception"))
 
     def set_exception_handler(self, handler: Any) -> None:
-        """Tell another of exceptions that nobody has retrieved: called with the loop and a context; None logs them."""
+        """Set the handler of exceptions that were not retrieved, called with the loop and a context; None logs them."""
         self._exception_handler = handler
 
     def get_exception_handler(self) -> Any:
@@ -328,12 +330,12 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return self._exception_handler
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
-        """Note that a timer was cancelled."""
+        """Record that a timer was cancelled."""
         if handle._scheduled:  # else it has been called
             self.note_stale()
 
     def note_stale(self) -> None:
-        """Note that a timer has nothing to do any more."""
+        """Record that a timer has nothing to do any more."""
         self._timers.note_stale()
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
@@ -382,7 +384,7 @@ class _Waker:
 
 
 def _is_stale(timer: _Timer) -> bool:
-    """Whether a timer has nothing to do any more: its handle was cancelled, or its job has ended otherwise."""
+    """True if a timer has nothing to do any more: its handle was cancelled, or its job has ended otherwise."""
     _, _, call, argument = timer
     if call is None:
         return bool(argument.cancelled())
@@ -398,7 +400,7 @@ def _refuse(name: str) -> Any:
 
     def method(self: SimulationLoop, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG001  # the shape of a method
         raise RuntimeError(
-            f"{name}() is not there in a simulation, where nothing is but time: simulate what waits for the world outside as "
+            f"{name}() is not available in a simulation, which has only time: simulate external waits as "
             "a job with a duration, or test it on ratelimited_executor.testing.VirtualEventLoop"
         )
 

@@ -46,7 +46,7 @@ class ExecutorObserver:
         executor._listen(Listener(opened=self.opened, started=self.started, freed=self.ended))
 
     def opened(self, observed: Observed) -> None:
-        """Note that the executor has started."""
+        """Record that the executor has started."""
         self.observed = observed
         self._running = observed.coroutines
         self._seen_at = self._clock._monotonic
@@ -54,14 +54,14 @@ class ExecutorObserver:
     # Between two starts or ends the number of those that run stays the same.
 
     def started(self, due: float, at: float) -> None:
-        """Note that a task starts."""
+        """Record that a task starts."""
         now = self._clock._monotonic
         self._running_seconds += len(self._running) * (now - self._seen_at)
         self._seen_at = now
         self._start_delay.add(at - due)
 
     def ended(self) -> None:
-        """Note that one has ended which took time."""
+        """Record that one has ended which took time."""
         now = self._clock._monotonic
         self._running_seconds += (len(self._running) + 1) * (now - self._seen_at)
         self._seen_at = self.ended_at = now

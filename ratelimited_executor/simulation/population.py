@@ -1,7 +1,7 @@
-"""Who is worked for in a simulation: accounts, users, devices, each with a key, and what has been done for each.
+"""The populations of a simulation: accounts, users, devices, each with a key, and what has been done for each.
 
 Every key has a *period*, in which it is to be synced once. A key is *locked* while a job works on it: a job that starts
-meanwhile is a lock conflict. It is counted and goes on, since what an application does then is its own affair.
+meanwhile is a lock conflict. It is counted and continues, because the application decides what it does in that case.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Member:
     """A key of a population, and what was done for it.
 
     Attributes:
-        population: what it is of.
-        key: what it is called.
-        weight: how much work it is, in multiples of a usual one.
-        group: what it belongs to, such as a bank; None without groups.
-        synced_at: seconds since the start at which it was synced last; 0 if never.
+        population: its population.
+        key: the key.
+        weight: its amount of work, in multiples of a usual one.
+        group: its group, such as a bank; None without groups.
+        synced_at: seconds since the start at which it was last synced; 0 if never.
         active: jobs that work on it now.
-        syncs: how often it was synced.
-        failures: how often that failed.
-        longest: seconds without a sync at most, those from the start included.
+        syncs: the number of its syncs.
+        failures: the number of its failures.
+        longest: its longest time without a sync in seconds, including the time from the start.
     """
 
     __slots__ = ("active", "failures", "group", "key", "longest", "population", "synced_at", "syncs", "weight")
@@ -54,7 +54,7 @@ class Member:
         self.longest = 0.0
 
     def begin(self) -> None:
-        """Note that a job begins to work on it; a lock conflict, if one does already."""
+        """Record that a job begins to work on it; a lock conflict, if another one already does."""
         if self.active:
             self.population.conflict_count += 1
         self.active += 1
@@ -64,22 +64,22 @@ class Population:
     """Keys that are to be synced once in each period.
 
     Args:
-        name: of the whole.
+        name: the name of the population.
         keys: their number, for the integers from 0 on, or the keys themselves, each once.
-        period: seconds, a timedelta or a text such as ``"8h"``.
-        weight: tells how much work a key is, > 0 and finite; 1 for each by default.
-        group: tells what a key belongs to.
+        period: seconds, a timedelta or a str such as ``"8h"``.
+        weight: a function of a key that returns its amount of work, > 0 and finite; by default 1 for each.
+        group: a function of a key that returns its group.
 
     Attributes:
         members: by key, in the order of their last sync once they have been synced.
-        add_interval: told the seconds between a sync and the one before.
-        outages: when which group is out, as (begin, end).
-        conflict_count: jobs that have started while another worked on their key, since the last look.
-        outage_count: jobs that failed by an outage, since the last look.
+        add_interval: called with the seconds between a sync and the previous one.
+        outages: the outages by group, as (begin, end).
+        conflict_count: jobs that have started while another worked on their key, since the last sample.
+        outage_count: jobs that failed because of an outage, since the last sample.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if there is no key, one is there twice, or a weight or the period is out of range.
+        ValueError: if there is no key, a key occurs twice, or a weight or the period is out of range.
     """
 
     def __init__(
@@ -94,20 +94,20 @@ class Population:
         self.name = name
         self.period = float(seconds_of("period", period))
         if isinstance(keys, bool) or (isinstance(keys, int) and keys < 1):
-            raise ValueError(f"keys of the population {name} must be one at least, got {keys!r}")
+            raise ValueError(f"keys of the population {name} must be at least one, got {keys!r}")
         if isinstance(keys, int):
             check_most(f"keys of the population {name}", keys, KEYS_MAX, "keys")
         self.members: dict[Key, Member] = {}
         for key in range(keys) if isinstance(keys, int) else keys:
             key_bytes(key)  # so that it is one
             if key in self.members:
-                raise ValueError(f"keys of the population {name} must differ, {key!r} is there twice")
+                raise ValueError(f"keys of the population {name} must differ, {key!r} occurs twice")
             share = 1.0 if weight is None else number_of(f"weight of {key!r}", weight(key))
             if share <= 0:
                 raise ValueError(f"weight of {key!r} in the population {name} must be > 0, got {share!r}")
             self.members[key] = Member(self, key, share, None if group is None else group(key))
         if not self.members:
-            raise ValueError(f"keys of the population {name} must be one at least, got none")
+            raise ValueError(f"keys of the population {name} must be at least one, got none")
         self.add_interval: Callable[[float], object] = float
         self.conflict_count = 0
         self.outage_count = 0
@@ -133,7 +133,7 @@ class Population:
         return since, until
 
     def is_out(self, member: Member, now: float) -> bool:
-        """Whether a key's group is out."""
+        """True if a key's group is out."""
         return any(begin <= now < end for begin, end in self.outages.get(member.group or "", ()))
 
     # Looking.
@@ -143,7 +143,7 @@ class Population:
         return [key for key, member in self.members.items() if not member.syncs]
 
     def ages(self, now: float) -> list[float]:
-        """Return for how long keys have not been synced: for all of them, or for a part, always the same, of many."""
+        """Return the times since the last sync: of all keys, or of a fixed sample if there are many."""
         members = list(self.members.values())
         step = max(1, math.ceil(len(members) / _AGE_COUNT_MAX))
         return [now - member.synced_at for member in members[::step]]

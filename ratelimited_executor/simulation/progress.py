@@ -16,5 +16,5 @@ class InstantProgress(MemoryProgress):
     """Progress in memory that is noted where a key ends, and not in a turn of the loop of its own: half of the cost of a key."""
 
     def note_now(self, name: str, turn: int, keys: Iterable[bytes]) -> None:
-        """Note keys that are through."""
+        """Record keys that are through."""
         self._keys[name, turn].update(keys)

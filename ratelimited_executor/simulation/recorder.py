@@ -29,7 +29,7 @@ _EVEN_SECONDS: Final = 600.0  # over which jobs are counted to tell how even the
 
 
 class _Tally(NamedTuple):
-    """What an executor has done, in all or in a step."""
+    """The counts of an executor, in all or in a step."""
 
     enqueued: int
     started: int
@@ -56,7 +56,7 @@ class _Tally(NamedTuple):
 
 
 class _Account:
-    """What an executor, or all of them together, has done so far, step by step."""
+    """The counts of an executor, or of all of them together, step by step."""
 
     def __init__(self) -> None:
         self.tally = _Tally(*(0,) * len(_Tally._fields))
@@ -125,8 +125,8 @@ class Recorder:
         simulation: what is measured.
         database: where it is written.
         step: seconds over which values are summed up.
-        keeps_samples: whether every single value is written.
-        writes_from: seconds before which nothing is written, because it is there already.
+        keeps_samples: True if every single value is written.
+        writes_from: seconds before which nothing is written, because it already exists.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Recorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs, nothing that is due waits, and nothing falls due unnoticed."""
+        """True if nothing runs, nothing that is due waits, and nothing falls due unnoticed."""
         return not any(
             counts.running
             or counts.overdue
@@ -166,7 +166,7 @@ class Recorder:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing runs and nothing waits, due or not."""
+        """True if nothing runs and nothing waits, due or not."""
         return not any(
             counts.running or counts.waiting or source.observer.observed.is_drawing
             for source in self._accounts
@@ -229,7 +229,7 @@ class Recorder:
         self._time = time
 
     def finish(self, values: dict[str, Any]) -> None:
-        """Write what is known at the end, in place of what was written at an earlier one."""
+        """Write what is known at the end, instead of what was written at an earlier one."""
         database, simulation = self._database, self._simulation
         database.forget(("histogram", "key_summary", "slot", "event"))
         for source in simulation.sources:

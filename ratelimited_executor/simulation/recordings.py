@@ -39,7 +39,7 @@ _SKIPPED_PART_MAX: Final = 0.01
 _SHOWN_CHARACTERS: Final = 160
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SNIFFED_LINES: Final = 20
-# What is later than the year 9999 was written in milliseconds, or is no time.
+# What is later than the year 9999 was written in milliseconds, or is not a time.
 _EPOCH_MAX: Final = 253_402_300_800.0
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_S: Final = 86_400
@@ -106,8 +106,8 @@ def read_access_log(
     Args:
         path: the file, which may be compressed with gzip.
         key: what a request is known by: the first field, which is the client's address or name, or the remote user.
-        smooth: whether arrivals of one second are spread over it; if not, they have its begin.
-        stamped: whether the time of a line is that of the request's arrival (Apache, aiohttp) or of its end (nginx,
+        smooth: True if arrivals of one second are spread over it; if not, they have its begin.
+        stamped: True if the time of a line is that of the request's arrival (Apache, aiohttp), False if of its end (nginx,
             gunicorn), from which the seconds that it took are subtracted. None takes lines with seconds for stamped at
             the end, and those with microseconds at the arrival. Without either, the time of the line is the arrival.
 
@@ -204,7 +204,7 @@ def read_csv(
             if not -_EPOCH_MAX < moment < _EPOCH_MAX:
                 raise ValueError(
                     f"{path}: time must name a column of finite times, in seconds since the epoch or ISO 8601, got "
-                    f"{row[columns['time']]!r} in line {number}: divide milliseconds by 1000, take the line out, or "
+                    f"{row[columns['time']]!r} in line {number}: divide milliseconds by 1000, remove the line, or "
                     "give another column"
                 )
             moments.append(moment)
@@ -250,7 +250,7 @@ def read_recording(path: str | PathLike[str], **columns: str | None) -> Recordin
         with _open_text(path) as file:
             names = _show(_split_header(file.readline(RECORD_CHARS_MAX), ","))
         raise ValueError(
-            f"{path}: time must name the column of the times, since the file is no access log: one of "
+            f"{path}: time must name the column of the times, since the file is not an access log: one of "
             f"{names or 'none, as its first line is blank'}"
         )
     return read_csv(path, time=time, **given)
@@ -291,7 +291,7 @@ class _Tally:
         raise ValueError(
             f"{self.path}: path must name a file of which at most 1 % of the lines cannot be read, got {self.skipped} "
             f"of {read + self.skipped}: the first is line {number}, {line!r}; expected is {self.expected}. "
-            "Correct the lines or take them out"
+            "Correct or remove the lines"
         )
 
 
@@ -301,7 +301,7 @@ def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
     mode = Path(path).stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a directory the system itself says so
         raise ValueError(
-            f"{path}: path must name a regular file, as it is read more than once, and to its end: copy what it gives to one"
+            f"{path}: path must name a regular file, because it is read more than once, and to its end: copy its content to one"
         )
     with Path(path).open("rb") as raw:
         stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw
@@ -427,7 +427,7 @@ def _duration(path: str | PathLike[str], number: int, argument: str, value: floa
     if not 0 <= value < math.inf:
         raise ValueError(
             f"{path}: {argument} must give durations >= 0 and finite, in seconds, got {value!r} in line {number}: "
-            "correct the line or take it out"
+            "correct the line or remove it"
         )
     return value
 

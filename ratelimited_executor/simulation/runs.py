@@ -1,4 +1,4 @@
-"""Run a scenario: set it up, let time pass in steps, measure and write, go on with what was interrupted."""
+"""Run a scenario: set it up, let time pass in steps, measure and write; resume interrupted runs."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
-        seconds: simulated so far.
-        total: to be simulated.
-        jobs: that have ended.
-        wall_seconds: that it took so far.
-        is_replaying: whether it makes again what an interrupted run had come to.
+        seconds: simulated seconds so far.
+        total: seconds to simulate.
+        jobs: jobs that have ended.
+        wall_seconds: real seconds so far.
+        is_replaying: True while it repeats the past of an interrupted run.
     """
 
     seconds: float
@@ -60,19 +60,19 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What has become of a run.
+    """The result of a run.
 
     Attributes:
-        scenario: its name.
-        seed: that it was drawn from.
-        status: ``"finished"``, or ``"interrupted"`` if it was told to stop.
-        summary: what it came to.
-        rows: that were written.
-        wall_seconds: that it took, now and before it was interrupted.
+        scenario: the name of the scenario.
+        seed: the seed.
+        status: ``"finished"``, or ``"interrupted"`` if it was stopped.
+        summary: the summary of its figures.
+        rows: the number of rows written.
+        wall_seconds: real seconds, including those before an interruption.
         total: seconds that were to be simulated.
-        end: seconds since the start at which a job has ended last.
-        is_done: whether nothing is left to do: no job runs or waits, and none will come.
-        is_replaying: whether it was stopped while it made again what an interrupted run had come to: the file is as it was.
+        end: seconds since the start at which the last job ended.
+        is_done: True if nothing is left to do: no job runs or waits, and none will come.
+        is_replaying: True if it was stopped while it repeated the past of an interrupted run: the file is unchanged.
     """
 
     scenario: str
@@ -107,20 +107,20 @@ def simulate(
 ) -> RunResult:
     """Run a scenario in virtual time, with executors as in production, and measure it.
 
-    A run is repeatable: the same scenario, seed and version make the same. So an interrupted run is resumed by making its
-    past again without writing it, and going on from there.
+    A run is reproducible: the same scenario, seed and version give the same result. So an interrupted run is resumed by
+    repeating its past without writing it, and continuing from there.
 
     Args:
         scenario: what to simulate.
-        days: to simulate, > 0; those of the scenario if None.
-        seed: of all that is drawn.
+        days: the days to simulate, > 0; those of the scenario if None.
+        seed: the seed of all random numbers.
         step: the span over which values are summed up, > 0.
         start: epoch seconds at which it begins; by default 2024-01-01T00:00:00Z.
-        samples: whether every single value is written.
-        until_done: whether to stop once nothing is left to do, which may be earlier than ``days``.
-        database: the file to write, which must not be there; None writes none.
-        resume: whether to go on with a run that was interrupted, in the file that is there.
-        on_progress: told ten times a second or less how far it is; it may return True to stop the run.
+        samples: True if every single value is written.
+        until_done: True to stop once nothing is left to do, which may be earlier than ``days``.
+        database: the file to write, which must not exist; None writes none.
+        resume: True to continue with a run that was interrupted, in the file that is there.
+        on_progress: called with the progress at most ten times a second; it may return True to stop the run.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -160,7 +160,7 @@ def simulate(
 
 
 class _Run:
-    """One run, while it is under way."""
+    """One run in progress."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class _Run:
         )
 
     def _pass_time(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> bool:
-        """Let time pass, step by step; return False if it was told to stop."""
+        """Let time pass, step by step; return False if it was stopped."""
         step, loop = self._properties["step"], simulation.loop
         next_report = next_write = 0.0
         end = 0.0
@@ -278,8 +278,8 @@ class _Run:
             jobs_before, jobs = self._jobs, recorder.jobs()
             if end == self._writes_from and jobs != self._jobs_before:
                 raise ValueError(
-                    f"the past could not be made again: {jobs} jobs in place of {self._jobs_before}, because the "
-                    "scenario has changed or is not repeatable (draw from sim.random, and use no sets)"
+                    f"the past could not be repeated: {jobs} jobs instead of {self._jobs_before}, because the "
+                    "scenario has changed or is not reproducible (draw from sim.random, and use no sets)"
                 )
             self._reached, self._jobs = end, jobs
             if jobs > jobs_before:
@@ -298,10 +298,10 @@ class _Run:
         return True
 
     def _look(self, simulation: Simulation, recorder: Recorder, begin: float, end: float) -> None:
-        """Let time pass with a look in each minute, at a moment of it that is as good as random.
+        """Let time pass with a sample in each minute, at a moment of it that is as good as random.
 
-        At the end of a minute one would always see what comes by the minute. The moments are those of the golden section, which
-        lie more evenly than random ones: Weyl's additive recurrence.
+        At the end of a minute, a sample would always see what arrives by the minute. The moments are those of the golden section,
+        which are more even than random ones: Weyl's additive recurrence.
         """
         cell = min(_LOOK_SECONDS, self._properties["step"])
         number = math.floor(begin / cell)
@@ -314,7 +314,7 @@ class _Run:
             number += 1
 
     def _report(self, seconds: float) -> bool:
-        """Tell how far the run is; return whether it is to stop."""
+        """Report the progress; return True if the run is to stop."""
         if self._on_progress is None:
             return False
         progress = RunProgress(
@@ -335,7 +335,7 @@ class _Run:
         return self._before + time.perf_counter() - self._begin
 
     def _check(self, found: dict[str, Any]) -> None:
-        """Refuse to go on with another run than that of the file."""
+        """Refuse to continue with another run than that of the file."""
         for name, value in self._properties.items():
             if found.get(name) != value:
                 raise ValueError(
@@ -349,23 +349,23 @@ class _Run:
             self._before = float(found["wall_seconds"])
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ValueError(
-                f"the file does not tell how far its run has come, it is damaged ({error}): begin anew in another file"
+                f"the file does not record how far its run came, it is damaged ({error}): begin anew in another file"
             ) from error
         if self._writes_from >= self._total:
             raise ValueError(
-                f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to go on"
+                f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to continue"
             )
 
 
 class _Warnings(logging.Filter):
-    """Takes what a simulation logs for itself: in a minute's time it may be a month's warnings."""
+    """Collects the warnings of a simulation: within a minute there may be a month's worth."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()
         self._simulation = simulation
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Note a record of this simulation, and drop it; let all others pass."""
+        """Record a warning of this simulation, and drop it; let all others pass."""
         if asyncio._get_running_loop() is not self._simulation.loop:
             return True
         self._simulation._note_warning(record)

@@ -1,6 +1,6 @@
-"""What is simulated, and the world that it makes: executors as in production, on an event loop of virtual time, and what they are given to do.
+"""Scenarios and the simulated world: production executors on an event loop of virtual time, and their jobs.
 
-Nothing of the executor is replaced but what wakes it and what its jobs consist of: the same queue decides what starts when.
+Only the wake-ups and the content of the jobs differ from production: the same queue decides what starts when.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _OUTAGE_SECONDS: Final = 30.0  # until a call to something that is down is given
 
 
 class Source:
-    """Who is measured: an executor, a kind of jobs or a population.
+    """A measured subject: an executor, a kind of jobs or a population.
 
     Attributes:
-        number: in the database.
+        number: its number in the database.
         kind: ``"executor"``, ``"job"`` or ``"population"``.
-        name: what it is called.
-        subject: itself.
-        meters: what is measured of it, by metric.
+        name: its name.
+        subject: the object itself.
+        meters: its measurements, by metric.
         observer: measures it as it happens, if it is an executor.
     """
 
@@ -70,7 +70,7 @@ class Source:
         self.meters = {metric: Meter(number, metric) for metric in metrics}
 
     def details(self) -> dict[str, Any]:
-        """Return what the database is told of it."""
+        """Return its properties, as the database stores them."""
         subject = self.subject
         if self.kind == "executor":
             rate = float(subject.rate)
@@ -82,7 +82,7 @@ class Source:
 
 
 class Scenario:
-    """What is simulated: subclass it, give it parameters as the fields of a dataclass, and set up the world.
+    """A scenario to simulate: subclass it, add parameters as fields of a dataclass, and set up the world.
 
     >>> @dataclasses.dataclass
     ... class Invoices(Scenario):
@@ -96,7 +96,7 @@ class Scenario:
     ...         sim.executor("api", rate=self.rate, max_concurrency=40).schedule_many(send, range(self.count))
 
     Attributes:
-        days: for how long it runs, unless it is told otherwise.
+        days: the length of a run, unless the call gives another.
         interval: seconds in an interval of its executors.
     """
 
@@ -105,7 +105,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """What it is called: the name of the class in small letters."""
+        """The name of the scenario: the class name in lower case."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(self).__name__).lower()
 
     def setup(self, sim: Simulation) -> Awaitable[None] | None:
@@ -113,25 +113,25 @@ class Scenario:
         raise NotImplementedError(f"{type(self).__name__} must define setup(sim)")
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters, as they are written down."""
+        """Return the parameters, as they are recorded."""
         names: list[str] = [field.name for field in fields(self)] if is_dataclass(self) else []
         return {name: getattr(self, name) for name in names}
 
 
 class Simulation:
-    """What a scenario is set up in.
+    """The world in which a scenario is set up.
 
     Args:
-        seed: of :attr:`random`, and so of everything that is drawn.
+        seed: the seed of :attr:`random`, and so of all random numbers.
         start: epoch seconds at which it begins.
         interval: seconds in an interval of its executors.
 
     Attributes:
         loop: the event loop; ``loop.time()`` are seconds since the start.
-        random: where to draw from.
-        sources: who is measured.
-        events: what has happened, and what is known to happen, as (seconds, text).
-        refused: arrivals for which there was no room, by executor, since the last look.
+        random: the source of random numbers.
+        sources: the measured subjects.
+        events: past events and known future ones, as (seconds, text).
+        refused: arrivals for which there was no room, by executor, since the last sample.
         slots: the slots of cycles, as (population, name, slot, begin in seconds, keys, weight).
     """
 
@@ -163,21 +163,21 @@ class Simulation:
     # What there is.
 
     def executor(self, name: str, **options: Any) -> RateLimitedExecutor:
-        """Make an executor, as in production.
+        """Create an executor, as in production.
 
         Args:
-            name: unlike that of every other executor.
+            name: different from that of every other executor.
             options: as for :class:`~ratelimited_executor.RateLimitedExecutor`.
         """
         return self._measure(self._manager.executor(name, **options), options)
 
     def fleet(self, name: str, nodes: int, **options: Any) -> Nodes:
-        """Make executors of several nodes that share their rate evenly.
+        """Create executors for several nodes that share their rate evenly.
 
         Args:
-            name: of the fleet; its executors are called ``name/0`` and so on.
-            nodes: how many, >= 1.
-            options: as for :class:`~ratelimited_executor.RateLimitedExecutor`; the rate is that of all together.
+            name: the name of the fleet; its executors are named ``name/0`` and so on.
+            nodes: the number of nodes, >= 1.
+            options: as for :class:`~ratelimited_executor.RateLimitedExecutor`; the rate is that of all nodes together.
         """
         count = count_of("nodes", nodes, least=1)
         check_most("nodes", count, NODES_MAX, "nodes")
@@ -199,7 +199,7 @@ class Simulation:
         weight: Callable[[Any], float] | None = None,
         group: Callable[[Any], str] | None = None,
     ) -> Population:
-        """Make a population; see :class:`Population` for the arguments."""
+        """Create a population; see :class:`Population` for the arguments."""
         made = Population(name, keys, period=period, weight=weight, group=group)
         source = self._add_source("population", name, made, ("sync_interval", "sync_delay", "time_since_last_sync"))
         made.add_interval = source.meters["sync_interval"].add
@@ -218,18 +218,18 @@ class Simulation:
         on_failure: Callable[[Any], object] | None = None,
         outage_duration: DurationLike | Distribution = _OUTAGE_SECONDS,
     ) -> Job:
-        """Make a kind of jobs: a function that executors call in place of real work.
+        """Create a kind of jobs: a function that executors call instead of real work.
 
         Args:
-            name: what they are called.
-            duration: how long each takes, or a distribution; multiplied by the weight of its key.
-            failures: the part of them that fails, 0 to 1, at their end; or a function that tells it of a key.
-            population: whose keys they are for; a key is locked while one works on it.
-            is_sync: whether a key is synced by them; False for jobs that only need its lock.
-            needs_group: whether they fail while their key's group is out.
-            then: called with the key when one has returned.
-            on_failure: called with the key when one has failed.
-            outage_duration: how long it takes until one gives up whose key's group is out.
+            name: the name of the kind.
+            duration: the duration of each job, or a distribution; multiplied by the weight of its key.
+            failures: the fraction of jobs that fail, 0 to 1, at their end; or a function of the key that returns it.
+            population: the population of their keys; a key is locked while a job works on it.
+            is_sync: True if they sync their key; False for jobs that only need its lock.
+            needs_group: True if they fail while their key's group is out.
+            then: called with the key when a job has returned.
+            on_failure: called with the key when a job has failed.
+            outage_duration: how long a job takes to give up while its key's group is out.
         """
         made = Job(
             self,
@@ -253,12 +253,12 @@ class Simulation:
         self.loop.call_at(delay_of("seconds", seconds), callable_of("call", call))
 
     def every(self, period: DurationLike, call: Callable[[], object], *, first: DurationLike = 0.0) -> None:
-        """Call a function again and again.
+        """Call a function repeatedly.
 
         Args:
-            period: seconds, a timedelta or a text such as ``"10m"``.
-            call: what to call.
-            first: seconds since the start at which to call it first.
+            period: seconds, a timedelta or a str such as ``"10m"``.
+            call: the function.
+            first: seconds from the start to the first call.
         """
         seconds = seconds_of("period", period)
         callable_of("call", call)
@@ -272,7 +272,7 @@ class Simulation:
         self.loop.call_at(begin + passed * seconds, step, passed)
 
     def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
-        """Run a coroutine beside all else; its error ends the run."""
+        """Run a coroutine in the background; its error ends the run."""
         task: asyncio.Task[Any] = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._note_task)
@@ -287,20 +287,20 @@ class Simulation:
         keys: Sequence[Any] | None = None,
         **options: Any,
     ) -> None:
-        """Let jobs arrive at an executor, a minute's at a time, so that memory does not grow with the length of the run.
+        """Let jobs arrive at an executor, in portions of a minute, so that memory does not grow with the length of the run.
 
         Args:
-            arrivals: when they come, such as :class:`Poisson` or :class:`Recorded`.
-            executor: where they arrive.
-            job: what they are; called with a key.
-            keys: whose they are, drawn evenly; those of a recording if it has any, else numbers from 0 on.
+            arrivals: the times of arrival, such as :class:`Poisson` or :class:`Recorded`.
+            executor: the executor.
+            job: the kind of jobs; called with a key.
+            keys: the keys, drawn uniformly; by default those of a recording, or numbers from 0 on.
             options: as for ``schedule_many``, such as ``expires`` and ``priority``.
         """
         if isinstance(arrivals, Daily):
             arrivals = arrivals.starting_at(self.loop.clock.wall() - self.now)
         chosen = None if keys is None else list(keys)
         if chosen is not None and not chosen:
-            raise ValueError("keys must hold one key at least, got none")
+            raise ValueError("keys must contain at least one key, got none")
         count = 0
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
         is_bounded = not self._bounded.isdisjoint(nodes)
@@ -342,9 +342,9 @@ class Simulation:
         """Let a job arrive now, and count it as refused if there is no room for it.
 
         Args:
-            executor: where it arrives.
-            job: what it is; called with the item.
-            item: whose it is.
+            executor: the executor.
+            job: the job; called with the item.
+            item: its argument.
             options: as for ``schedule``.
         """
         node = executor.next() if isinstance(executor, Nodes) else executor
@@ -354,11 +354,11 @@ class Simulation:
             self.refused[node] += 1
 
     def outage(self, population: Population, group: str, begin: DurationLike, end: DurationLike) -> None:
-        """Let all jobs of a group of keys fail that start in a stretch of time.
+        """Let all jobs of a group of keys fail that start within a stretch of time.
 
         Args:
-            population: whose group it is.
-            group: its name.
+            population: the population of the group.
+            group: the name of the group.
             begin: seconds since the start.
             end: seconds since the start, later than ``begin``.
         """
@@ -366,19 +366,19 @@ class Simulation:
         self.events += [(since, f"{group} is out"), (until, f"{group} is back")]
 
     def mark(self, text: str) -> None:
-        """Note that something happens now, for the reports."""
+        """Record an event that happens now, for the reports."""
         self.events.append((self.now, text))
 
     def note_slots(
         self, population: Population, name: str, slots: CycleSlots, slot_of: Callable[[Any], int] | None = None
     ) -> list[list[Key]]:
-        """Deal the keys of a population out to the slots of a cycle, note that for the reports, and return them.
+        """Assign the keys of a population to the slots of a cycle, record that for the reports, and return them.
 
         Args:
             population: one of this simulation.
-            name: of the cycle, unlike that of every other one of the population.
-            slots: of the cycle.
-            slot_of: tells the slot of a key; that of its hash unless given.
+            name: the name of the cycle, different from that of every other one of the population.
+            slots: the slots of the cycle.
+            slot_of: a function of a key that returns its slot; by default the slot of its hash.
         """
         if not any(source.subject is population for source in self.sources):
             raise ValueError(f"population must be one of this simulation, made by sim.population(), got {population!r}")
@@ -396,7 +396,7 @@ class Simulation:
         return dealt
 
     def _note_warning(self, record: logging.LogRecord) -> None:
-        """Note among the events what the library has logged; that jobs fail is no news."""
+        """Record a warning of the library among the events; failing jobs are not reported."""
         if any(isinstance(value, JobFailedError) for value in record.args or ()):
             return
         self._warning_count += 1
@@ -408,7 +408,7 @@ class Simulation:
     # For whoever runs it.
 
     def set_up(self, scenario: Scenario) -> None:
-        """Let a scenario set up what there is and what happens; an ``async`` setup may go on while time passes."""
+        """Let a scenario set up the world; an ``async`` setup may continue while time passes."""
 
         async def begin() -> None:
             await self._manager.start()
@@ -416,13 +416,15 @@ class Simulation:
             if asyncio.iscoroutine(found):
                 await found
             if not any(source.kind == "executor" for source in self.sources):
-                raise ValueError(f"the scenario {scenario.name} makes no executor: call sim.executor() in its setup()")
+                raise ValueError(
+                    f"the scenario {scenario.name} creates no executor: call sim.executor() in its setup()"
+                )
 
         self._setup = self.spawn(begin())
         self.run_until(self.now)
 
     def run_until(self, seconds: DurationLike) -> None:
-        """Run all that happens up to a time, in seconds since the start; raise what went wrong in the scenario."""
+        """Run everything up to a time, in seconds since the start; raise errors of the scenario."""
         self.loop.run_until(delay_of("seconds", seconds))
         if self._error is not None:
             raise self._error
@@ -431,10 +433,10 @@ class Simulation:
         if self._setup.cancelled():
             raise RuntimeError("setup() was cancelled")
         if not self._setup.done() and self.loop.next_time() == math.inf:
-            raise RuntimeError("setup() waits for what will never happen: nothing is left to happen")
+            raise RuntimeError("setup() waits forever: nothing is left to happen")
 
     def close(self) -> None:
-        """Forget all that would have happened, and end what runs."""
+        """Drop all future events, and end everything that runs."""
         self._is_closed = True
         loop = self.loop
         if loop.is_closed():
@@ -447,7 +449,7 @@ class Simulation:
     # Helpers.
 
     def _measure(self, executor: RateLimitedExecutor, options: dict[str, Any]) -> RateLimitedExecutor:
-        """Measure an executor that was made with some options."""
+        """Measure an executor that was created with some options."""
         source = self._add_source("executor", executor.name, executor, ("start_delay",))
         source.observer.observe(executor)
         if any(options.get(name) is not None for name in ("max_pending", "key_max_pending")):
@@ -471,7 +473,7 @@ class Simulation:
             self._error = self._error or task.exception()
 
     def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take note of an error that nobody has retrieved: jobs may fail, the scenario must not."""
+        """Record an error that was not retrieved: jobs may fail, the scenario must not."""
         error = context.get("exception")
         if self._is_closed or isinstance(error, JobFailedError):
             return
@@ -490,23 +492,23 @@ class Nodes:
         self._next = 0
 
     def next(self) -> RateLimitedExecutor:
-        """Return the executor whose turn it is, as a load balancer does."""
+        """Return the next executor in turn, like a load balancer."""
         executor = self.executors[self._next]
         self._next = (self._next + 1) % len(self.executors)
         return executor
 
     def schedule(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Awaitable[Any]:
-        """Schedule a call on the node whose turn it is."""
+        """Schedule a call on the next node in turn."""
         return self.next().schedule(fn, *args, **options)
 
     def schedule_many(
         self, fn: Callable[[Any], Any], items: Iterable[Any], *, delays: Iterable[float] | None = None, **options: Any
     ) -> list[Any]:
-        """Schedule a batch on each node, and return their handles: the items are dealt out in turn."""
+        """Schedule a batch on each node, and return their handles: the items are distributed in turn."""
         every = list(items)
         times = None if delays is None else list(delays)
         count, first = len(self.executors), self._next
-        self._next = (first + len(every)) % count  # the next batch goes on where this one ends
+        self._next = (first + len(every)) % count  # the next batch continues where this one ends
         handles = []
         for rank, executor in enumerate(self.executors):
             part = slice((rank - first) % count, None, count)

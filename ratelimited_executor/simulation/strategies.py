@@ -1,12 +1,12 @@
-"""Ways to sync a population of accounts once in each cycle, to be compared: what the talk on slot scheduling compares.
+"""Ways to sync a population of accounts once in each cycle, for comparison: those of the talk on slot scheduling.
 
 All have the same accounts at the same banks, the same workers and the same two kinds of jobs over the same accounts: one
-fetches what is new, the other sorts it. Accounts differ: some are ten times the work of others. A bank may be out for a day.
-They differ in who decides when an account's turn is.
+fetches new data, the other sorts it. Some accounts are ten times the work of others. A bank may be out for a day. The
+strategies differ in what decides when an account's turn is.
 
-Source: "On the virtues of slot scheduling", a talk. Its durations, a mean of 4 s and a p90 of 120 s, are no distribution's
-(a tenth of the values would have a mean of 120 s or more, and so all together one of 12 s at least); these here have the
-mean of 4 s, and a p90 of 8 s.
+Source: "On the virtues of slot scheduling", a talk. Its durations, a mean of 4 s and a p90 of 120 s, belong to no
+distribution (a tenth of the values would have a mean of at least 120 s, and so all together at least 12 s); these here
+have the mean of 4 s, and a p90 of 8 s.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Strategy(Scenario):
     """Accounts at banks, each of which is to be synced and sorted once in each cycle.
 
     Args:
-        accounts: how many there are.
-        banks: how many they belong to; the first has as many as all others together.
+        accounts: the number of accounts.
+        banks: the number of banks; the first has as many accounts as all others together.
         workers: jobs that run at once.
-        cycle: in which each account is to be synced.
-        mean: seconds that it takes to sync an account of weight 1.
-        p90: what nine in ten of these are below.
-        jumbo: the part of the accounts that are ten times the work.
-        failures: the part of the jobs that fail.
-        locked_out: the part of the accounts that no job can sync, because their password has changed, say.
+        cycle: the cycle in which each account is to be synced.
+        mean: seconds to sync an account of weight 1.
+        p90: the 90th percentile of these.
+        jumbo: the fraction of accounts that are ten times the work.
+        failures: the fraction of jobs that fail.
+        locked_out: the fraction of accounts that no job can sync, because their password has changed, for example.
         outage_day: the day on which the first bank is out, from 1 on; 0 for none.
     """
 
@@ -79,7 +79,7 @@ class Strategy(Scenario):
         for name in ("jumbo", "failures", "locked_out", "losses"):
             part = number_of(name, getattr(self, name, 0.0))
             if not 0 <= part <= 1:
-                raise ValueError(f"{name} must be a part of the whole, from 0 to 1, got {part!r}")
+                raise ValueError(f"{name} must be a fraction of the whole, from 0 to 1, got {part!r}")
 
     def setup(self, sim: Simulation) -> None:
         """Set up accounts, banks, workers and both kinds of jobs."""
@@ -97,7 +97,7 @@ class Strategy(Scenario):
         raise NotImplementedError
 
     def sync_job(self, sim: Simulation, accounts: Population, **options: Any) -> Job:
-        """Make the jobs that fetch what is new of an account; those of a bank that is out give up after 30 s."""
+        """Create the jobs that fetch new data of an account; those of a bank that is out give up after 30 s."""
         duration = LogNormal(mean=self.mean, p90=self.p90)
         locked_out = {key for key in accounts if self._draw("lock", key) < self.locked_out}
 
@@ -107,7 +107,7 @@ class Strategy(Scenario):
         return sim.job("sync", duration, failures=failures, population=accounts, **options)
 
     def sort_job(self, sim: Simulation, accounts: Population, **options: Any) -> Job:
-        """Make the jobs that sort what an account has: a quarter of the work, and nothing that a bank is needed for."""
+        """Create the jobs that sort the data of an account: a quarter of the work, without using the bank."""
         duration = LogNormal(mean=self.mean / 4, p90=self.p90 / 4)
         return sim.job("sort", duration, population=accounts, is_sync=False, needs_group=False, **options)
 
@@ -115,7 +115,7 @@ class Strategy(Scenario):
         return 10.0 if self._draw("weight", account) < self.jumbo else 1.0
 
     def _draw(self, what: str, account: Any) -> float:
-        """Return a number from 0 to 1 that is always the same for an account, and evenly spread over all of them."""
+        """Return a number from 0 to 1 that is fixed for an account, and uniform over all of them."""
         return key_hash(f"{what} {account}") / _HASH_COUNT
 
     def _bank_of(self, account: int) -> str:
@@ -129,7 +129,7 @@ class SelfRescheduling(Strategy):
     """Each job schedules the next one of its account, a cycle after its end; a few are lost when their worker dies.
 
     Args:
-        losses: the part of the jobs that end without scheduling the next: their accounts are never synced again.
+        losses: the fraction of jobs that end without scheduling the next: their accounts are never synced again.
     """
 
     losses: float = 0.0001
@@ -157,15 +157,15 @@ class Central(Strategy):
     """A scheduler looks for the accounts that were synced least recently, and enqueues them, again and again.
 
     Args:
-        every: how often it looks.
-        spare: by how much more it enqueues than a cycle needs.
+        every: the time between two searches.
+        spare: the part by which it enqueues more than a cycle needs.
     """
 
     every: str = "15m"
     spare: float = 1.1
 
     def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
-        """Begin to look."""
+        """Begin to search."""
         for make in (self.sync_job, self.sort_job):
             self._look(sim, executor, accounts, make)
 
@@ -196,7 +196,7 @@ class Central(Strategy):
 
 @dataclass(kw_only=True)
 class RandomSpread(Strategy):
-    """At the begin of each cycle all accounts are enqueued, each at a random time of it."""
+    """At the beginning of each cycle all accounts are enqueued, each at a random time within it."""
 
     def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
         """Begin the first cycle."""
@@ -238,13 +238,13 @@ class Slots(Strategy):
         yield "sort", self.sort_job(sim, accounts), reciprocal(0, of=1)
 
     def slot_of(self, accounts: Population, slots: CycleSlots) -> Any:  # noqa: ARG002  # balanced ones need them
-        """Return what tells the slot of an account; None for its hash."""
+        """Return a function that returns the slot of an account; None for its hash."""
         return None
 
 
 @dataclass(kw_only=True)
 class WeightedSlots(Slots):
-    """The same, with slots balanced by the work of their accounts, and the second kind half a cycle later."""
+    """Slots that are balanced by the work of their accounts, with the second kind half a cycle later."""
 
     def kinds(self, sim: Simulation, accounts: Population) -> Iterable[tuple[str, Job, Fraction]]:
         """Return the kinds of jobs: name, job and phase."""
@@ -252,7 +252,7 @@ class WeightedSlots(Slots):
         yield "sort", self.sort_job(sim, accounts), reciprocal(1, of=2)
 
     def slot_of(self, accounts: Population, slots: CycleSlots) -> Any:
-        """Return what tells the balanced slot of an account."""
+        """Return a function that returns the balanced slot of an account."""
         weights = {key: member.weight for key, member in accounts.members.items()}
         return balance(weights, slots.count).__getitem__
 

@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The figures of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ExecutorSummary", "PopulationSummary", "Quantiles", "Summary"]
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """How long something took, in seconds; percentiles are at most 0.1 % too long, mean and most are exact."""
+    """Statistics of durations, in seconds; percentiles are at most 0.1 % too high, mean and maximum are exact."""
 
     count: int
     mean: float
@@ -31,25 +31,26 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSummary:
-    """What an executor, or all of them together, did in a run.
+    """The figures of an executor, or of all of them together, in a run.
 
     Attributes:
-        enqueued: jobs that it was given.
-        started: jobs that have started, each attempt of one.
+        enqueued: jobs that were enqueued.
+        started: jobs that have started, counting each attempt.
         retried: attempts that failed and were, or will be, followed by another.
         done: jobs that returned.
         failed: jobs that raised.
         other: jobs that were cancelled, expired or dropped.
         refused: arrivals for which there was no room; they are not among those enqueued.
         executing: jobs that run at the end.
-        pending: jobs that wait at the end, those due later included.
-        queue_depth_most: most jobs that were due and had not started, of all looks: one in each minute, and the end of each step.
-        queue_depth_mean: their mean over a look in each minute, each at another moment of it.
-        pending_most: most jobs that waited at the end of a step, those due later included.
-        executing_mean: jobs that run, in the mean over all time.
+        pending: jobs that wait at the end, including those due later.
+        queue_depth_most: the largest number of jobs due and not started, of all samples: one in each minute, and the end of
+            each step.
+        queue_depth_mean: the mean of one sample in each minute, each at another moment of it.
+        pending_most: the largest number of waiting jobs at the end of a step, including those due later.
+        executing_mean: the mean number of running jobs over all time.
         start_delay: from the due time of jobs to their start.
-        evenness: of the jobs done in ten minutes each, or in a step if that is longer: Jain's index, 1 if all are equal, 1/n if all are done in one of n;
-            None if none was done, or the run was shorter than that.
+        evenness: of the jobs done in ten minutes each, or in a step if that is longer: Jain's index, 1 if all are equal, 1/n
+            if all are done in one of n; None if none was done, or the run was shorter than that.
     """
 
     enqueued: int
@@ -71,17 +72,17 @@ class ExecutorSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopulationSummary:
-    """What was done for a population in a run.
+    """The figures of a population in a run.
 
     Attributes:
-        keys: how many there are.
-        never_synced: keys that were not synced once.
+        keys: the number of keys.
+        never_synced: keys that were never synced.
         overdue: keys that at the end have not been synced for longer than their period.
-        oldest: seconds for which the worst key has not been synced at the end.
+        oldest: the longest time since a sync at the end, in seconds.
         sync_interval: from a sync of a key to the next; the time until its first one is none.
         sync_delay: by how much that was longer than the period.
         lock_conflicts: jobs that started while another worked on their key.
-        outage_failures: jobs that failed by an outage.
+        outage_failures: jobs that failed because of an outage.
     """
 
     keys: int
@@ -96,13 +97,13 @@ class PopulationSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a run came to.
+    """The figures of a run.
 
     Attributes:
-        seconds: simulated.
-        executors: by name.
+        seconds: simulated seconds.
+        executors: the figures by name.
         total: all executors together.
-        populations: by name.
+        populations: the figures by name.
     """
 
     seconds: float
@@ -112,5 +113,5 @@ class Summary:
 
     @property
     def jobs(self) -> int:
-        """How many jobs have ended."""
+        """The number of ended jobs."""
         return self.total.done + self.total.failed + self.total.other

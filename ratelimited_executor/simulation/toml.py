@@ -80,16 +80,16 @@ def load_toml(path: str | PathLike[str]) -> TomlScenario:
         check_most("a scenario", len(text), TOML_BYTES_MAX, "bytes")
         return TomlScenario(tomllib.loads(text.decode()), directory=file.parent, name=file.stem)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{file} is no TOML: {error}") from None
+        raise ValueError(f"{file} is not TOML: {error}") from None
     except RecursionError:
-        raise ValueError(f"{file} is no TOML that can be read: it is nested too deeply") from None
+        raise ValueError(f"{file} cannot be read as TOML: it is nested too deeply") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: {error}") from error
 
 
 @dataclass(slots=True)
 class _Made:
-    """What a file has made so far, by name."""
+    """The objects that a file has created so far, by name."""
 
     sim: Simulation
     executors: dict[str, Any] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class TomlScenario(Scenario):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the scenario."""
         return self._name
 
     def parameters(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class TomlScenario(Scenario):
         columns = {key: found[key] for key in ("time", "duration") if key in found}
         durations = read_recording(self._directory / found["log"], **columns).durations
         if durations is None:
-            raise ValueError(f"{found['log']} does not tell how long each took")
+            raise ValueError(f"{found['log']} does not contain the duration of each call")
         return Sample(durations)
 
     def _begin(self, made: _Made, number: int, options: dict[str, Any]) -> None:
@@ -322,7 +322,7 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
 def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Population:
     for key in ("count", "period"):
         if key not in options:
-            raise ValueError(f"must say its {key}")
+            raise ValueError(f"needs a {key}")
     if isinstance(options["count"], bool) or not isinstance(options["count"], int):
         raise TypeError(f"count must be an integer, got {options['count']!r}")
     check_most("count", options["count"], KEYS_MAX, "keys")
@@ -389,7 +389,7 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
         made.sim.outage(population, str(options.get("group")), begin, end)
         return
     if {"population", "group"} & set(options):
-        raise ValueError("job must not be said beside population and group: an outage is of one of both")
+        raise ValueError("job must not be given with population and group: an outage is of one or the other")
     job = _find("job", options["job"], made.jobs)
     made.sim.events += [(begin, f"{job.name} is out"), (end, f"{job.name} is back")]
 
@@ -402,7 +402,7 @@ def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, f
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Say in an error what of the file it is about."""
+    """Name in an error the part of the file that it concerns."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -416,7 +416,7 @@ def _hour(text: str) -> int:
 
 
 def _has_keys(executor: dict[str, Any]) -> bool:
-    """Whether an executor has limits of keys."""
+    """True if an executor has limits of keys."""
     return bool({"key_rate", "key_concurrency"} & set(executor))
 
 
@@ -436,14 +436,14 @@ def _check_shape(table: dict[str, Any]) -> None:
             if "then" in options:
                 _check_keys(f"[{kind}.{key}] then", options["then"], _THEN)
     if not table.get("executors"):
-        raise ValueError("[executors] must have one executor at least, such as [executors.api]")
+        raise ValueError("[executors] must have at least one executor, such as [executors.api]")
     for kind in ("arrivals", "outages"):
         if not isinstance(table.get(kind, []), list):
             raise TypeError(
                 f"[[{kind}]] must be tables in two brackets, [[{kind}]], and not [{kind}], got {table[kind]!r}"
             )
     if not table.get("arrivals"):
-        raise ValueError("[[arrivals]] must say once at least what is to be done")
+        raise ValueError("[[arrivals]] must be given at least once")
     for number, options in enumerate(table["arrivals"], start=1):
         _check_arrivals(f"[[arrivals]] number {number}", options)
     for number, options in enumerate(table.get("outages", ()), start=1):
@@ -463,15 +463,13 @@ def _check_keys(place: str, table: Any, known: Iterable[str]) -> None:
         raise TypeError(f"{place} must be a table of {', '.join(sorted(known))}, got {table!r}")
     unknown = sorted(set(table) - set(known))
     if unknown:
-        raise ValueError(
-            f"{place} has {', '.join(unknown)}, which is not known: it can have {', '.join(sorted(known))}"
-        )
+        raise ValueError(f"{place} has {', '.join(unknown)}, which is unknown: it can have {', '.join(sorted(known))}")
 
 
 def _find(kind: str, name: Any, known: dict[str, Any]) -> Any:
     if not isinstance(name, str) or name not in known:
         there = ", ".join(known) or "none"
-        raise ValueError(f"{kind} must be one of the file, of which there are {there}, got {name!r}")
+        raise ValueError(f"{kind} must be one that the file defines, {there}, got {name!r}")
     return known[name]
 
 

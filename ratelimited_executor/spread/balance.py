@@ -1,17 +1,17 @@
 """Balance slots by cost where some keys cost much more than others.
 
-Each key has an order of the slots of its own, from its hash, that begins with the slot it would be in without costs. The
-heaviest key goes first, each into the first of its slots that has room for it: for ``1 + slack`` times what a slot must
-take at least, which is the mean, or the heaviest key. If none has room, it goes into the one with the least load.
+Each key has its own order of the slots, from its hash, which begins with the slot it would have without costs. The
+heaviest key goes first, each into the first of its slots that has room for it: for ``1 + slack`` times the load that a
+slot needs at least, which is the mean, or the heaviest key. If none has room, it goes into the one with the least load.
 
-Bound: no slot's load is more than max(1 + slack, 3/2) times that of the best assignment there is; if no key costs more than
+Bound: no slot's load is more than max(1 + slack, 3/2) times that of the best assignment; if no key costs more than
 ``slack`` times the mean, no more than 1 + slack times the mean. Proof: a key of cost c that no slot has room for is at most
 half of the optimum (of the keys that are larger than half of it there are no more than slots, so one slot was empty, and
 that has room for any); it goes to a load of at most the mean, so that the sum is 3/2 of the optimum at most. And every
 load being more than ``(1 + slack) mean - c`` needs c > slack * mean.
 
-Stability: the room is rounded to a power of the root of 1 + slack, so that it stays as it is for most keys that come or go.
-A key that joins displaces lighter ones only, each of them into the next of its own slots: one or two in the mean.
+Stability: the room is rounded to a power of the root of 1 + slack, so it stays the same for most keys that join or leave.
+A key that joins displaces only lighter ones, each of them into the next of its own slots: one or two on average.
 Source: V. Mirrokni, M. Thorup, M. Zadimoghaddam, "Consistent hashing with bounded loads", SODA 2018, with costs; the order of
 R. Graham, "Bounds on multiprocessing timing anomalies", 1969.
 """
@@ -35,12 +35,12 @@ __all__ = ["balance"]
 def balance(costs: Mapping[K, float], slots: int, *, slack: float = 0.1) -> dict[K, int]:
     """Assign each key to a slot, so that the slots cost about the same: O(keys log keys).
 
-    The assignment is a function of its arguments alone, and the same on every machine. Module ``balance`` has the bound.
+    The assignment depends only on the arguments, and is the same on every machine. Module ``balance`` has the bound.
 
     Args:
-        costs: of each key, >= 0 and finite.
-        slots: how many there are, >= 1.
-        slack: by how much more than it must a slot may take, > 0: the smaller, the evener, and the more keys move when one
+        costs: the cost of each key, >= 0 and finite.
+        slots: the number of slots, >= 1.
+        slack: the part by which a slot may exceed its minimum, > 0: a smaller one is more even, and moves more keys when one
             joins or leaves.
 
     Raises:
@@ -78,7 +78,7 @@ def balance(costs: Mapping[K, float], slots: int, *, slack: float = 0.1) -> dict
 
 
 def _room(costs: Mapping[K, float], slots: int, slack: float) -> float:
-    """Return what a slot may take: at most 1 + slack times the least that some slot must take, and the root of that at least."""
+    """Return the room of a slot: at most 1 + slack times the least that some slot needs, and at least the root of that."""
     least = max(math.fsum(costs.values()) / slots, max(costs.values(), default=0.0))
     if least == 0:
         return math.inf

@@ -1,12 +1,12 @@
 """From a key to a place on the circle: one hash, specified to the bit.
 
-1. The *bytes* of a key: of an integer its 8 bytes as two's complement, most significant first; of a UUID its 16 bytes in the
-   order in which they are written; of a text its UTF-8, as it is; of bytes themselves.
+1. The *bytes* of a key: an integer is 8 bytes as two's complement, most significant first; a UUID is its 16 bytes in
+   written order; a text is its UTF-8, unchanged; bytes are themselves.
 2. The *hash* is the first 8 bytes of their SHA-256, as an unsigned integer, most significant first.
 3. The *offset* in a period of p nanoseconds is ``hash * p // 2**64``: an integer of 0 to p - 1.
 4. The *bucket* of 65,536 is the first 2 bytes of the SHA-256, of 256 the first one: the same circle, read less finely.
 
-Every language has SHA-256, and so has PostgreSQL. It is no secret, and nobody gains by a key that lies elsewhere; it is
+Every language has SHA-256, and so has PostgreSQL. It is no secret, and no one gains by a key that lies elsewhere; it was
 chosen because it leaves no pattern of keys in place: consecutive numbers, numbers in steps, UUIDs of every version.
 Source: FIPS 180-4.
 """
@@ -64,11 +64,11 @@ def key_hash(key: Key) -> int:
 
 
 def offset(key: Key, period: DurationLike) -> float:
-    """Return where in a period a key lies: seconds, >= 0 and < ``period``, to the nanosecond.
+    """Return the position of a key in a period: seconds, >= 0 and < ``period``, to the nanosecond.
 
     Args:
         key: as for :func:`key_bytes`.
-        period: seconds as a number, a timedelta, or a text such as ``"8h"`` or ``"1h30m"``; >= 1 ns.
+        period: seconds as a number, a timedelta, or a str such as ``"8h"`` or ``"1h30m"``; >= 1 ns.
 
     Raises:
         TypeError: if one of them has a wrong type.
@@ -84,7 +84,7 @@ def offset_ns(key: Key, period_ns: int) -> int:
     """Return the same in nanoseconds, exactly: ``key_hash(key) * period_ns // 2**64``.
 
     Raises:
-        TypeError: if ``period_ns`` is no integer.
+        TypeError: if ``period_ns`` is not an integer.
         ValueError: if it is less than 1.
     """
     if isinstance(period_ns, bool) or not isinstance(period_ns, int):
@@ -98,14 +98,14 @@ def _of_int(key: int) -> bytes:
     try:
         return key.to_bytes(_INT_BYTES, "big", signed=True)
     except OverflowError:
-        raise ValueError(f"key must fit into 64 bits, got {key!r}: write it as a text") from None
+        raise ValueError(f"key must fit into 64 bits, got {key!r}: convert it to a str") from None
 
 
 def _of_text(key: str) -> bytes:
     try:
         return key.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"key must be a text that UTF-8 can hold, got {key!r}: {error.reason}") from None
+        raise ValueError(f"key must be a str that UTF-8 can hold, got {key!r}: {error.reason}") from None
 
 
 def _of_uuid(key: UUID) -> bytes:

@@ -1,7 +1,7 @@
-"""Cut a cycle into slots of whole seconds and whole buckets of keys.
+"""Divide a cycle into slots of whole seconds and whole buckets of keys.
 
-``gcd(seconds, buckets)`` slots: the most into which both can be cut evenly, so that each slot takes the same time, and
-each bucket of keys lies in one slot. A key's slot is the one that its offset falls into, whatever the number of buckets.
+There are ``gcd(seconds, buckets)`` slots: the largest number that divides both evenly, so that each slot takes the same
+time, and each bucket of keys lies in one slot. A key's slot contains its offset, whatever the number of buckets.
 
 Source: "On the virtues of slot scheduling", a talk; its hash is the last bytes of a UUID, where ours is one of the key.
 """
@@ -27,15 +27,15 @@ _NS: Final = 1_000_000_000
 
 
 def cycle_slots(cycle: DurationLike, buckets: int = 65_536) -> int:
-    """Return into how many slots a cycle is cut.
+    """Return the number of slots of a cycle.
 
     Args:
-        cycle: whole seconds, as a number, a timedelta or a text such as ``"8h"``; even, since an odd one cannot be cut.
-        buckets: 256 or 65,536: how finely databases can tell keys apart.
+        cycle: whole seconds, as a number, a timedelta or a str such as ``"8h"``; even, because an odd one cannot be divided.
+        buckets: 256 or 65,536: how finely databases can distinguish keys.
 
     Raises:
         TypeError: if one of them has a wrong type.
-        ValueError: if ``cycle`` is not a whole number of seconds that can be cut, or ``buckets`` is another number.
+        ValueError: if ``cycle`` is not a whole number of seconds that can be divided, or ``buckets`` is another number.
 
     >>> cycle_slots("8h", 256), cycle_slots("24h"), cycle_slots(3600)
     (128, 128, 16)
@@ -51,15 +51,15 @@ def cycle_slot_of(key: Key, cycle: DurationLike, buckets: int = 65_536) -> int:
 def reciprocal(k: int, *, of: int) -> Fraction:
     """Return the phase of the ``k``-th of several kinds of jobs over the same keys, as a part of the cycle.
 
-    The kinds stand equidistant on the circle: no two of them work on one key's slot at the same time, as long as there are
-    no more kinds than slots. (Two phases differ by 1 / ``of`` of the cycle at least, and a slot lasts 1 / ``slots`` of it.)
+    The kinds are equidistant on the circle: no two of them work on one key's slot at the same time, as long as there are
+    no more kinds than slots. (Two phases differ by at least 1 / ``of`` of the cycle, and a slot lasts 1 / ``slots`` of it.)
 
     Args:
         k: 0 <= k < of.
-        of: how many kinds there are, >= 1.
+        of: the number of kinds, >= 1.
 
     Raises:
-        TypeError: if one of them is no integer.
+        TypeError: if one of them is not an integer.
         ValueError: if one of them is out of range.
 
     >>> [str(reciprocal(k, of=3)) for k in range(3)]
@@ -77,17 +77,17 @@ def reciprocal(k: int, *, of: int) -> Fraction:
 
 @dataclass(frozen=True)
 class CycleSlots:
-    """The slots of a cycle, which begins anew at each multiple of it since the epoch, by the wall clock in UTC.
+    """The slots of a cycle, which begins at each multiple of its length since the epoch, by the wall clock in UTC.
 
     Args:
-        cycle: whole seconds, as a number, a timedelta or a text such as ``"8h"``.
-        buckets: 256 or 65,536: how finely databases can tell keys apart.
-        phase: by what part of the cycle it begins later, >= 0 and < 1; see :func:`reciprocal`.
+        cycle: whole seconds, as a number, a timedelta or a str such as ``"8h"``.
+        buckets: 256 or 65,536: how finely databases can distinguish keys.
+        phase: the part of the cycle by which it is shifted later, >= 0 and < 1; see :func:`reciprocal`.
 
     Attributes:
-        seconds: of the whole cycle.
-        count: how many slots there are.
-        slot_seconds: of one slot.
+        seconds: the length of the whole cycle.
+        count: the number of slots.
+        slot_seconds: the length of one slot.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -129,14 +129,14 @@ class CycleSlots:
         return key_hash(key) * self.count >> 64
 
     def offset_ns(self, key: Key) -> int:
-        """Return where in the cycle a key lies, in nanoseconds from its begin, exactly: always within its slot."""
+        """Return the position of a key in the cycle, in nanoseconds from its beginning, exactly: always within its slot."""
         return offset_ns(key, self.seconds * _NS)
 
     def buckets_of(self, slot: int) -> range:
         """Return the buckets of a slot.
 
         Raises:
-            TypeError: if the slot is no integer.
+            TypeError: if the slot is not an integer.
             ValueError: if there is no such slot.
         """
         self._check(slot)
@@ -144,14 +144,14 @@ class CycleSlots:
         return range(slot * width, (slot + 1) * width)
 
     def turn_at(self, time: float) -> int:
-        """Return the turn that holds an instant, in epoch seconds: a number that grows by one with every slot.
+        """Return the turn that contains an instant, in epoch seconds: a number that grows by one with every slot.
 
         A turn t is that of slot ``t % count`` in cycle ``t // count``.
         """
         return math.floor((Fraction(time) - self.phase * self.seconds) / self.slot_seconds)
 
     def number_at(self, time: float) -> int:
-        """Return the number of the cycle that holds an instant, in epoch seconds; cycle 0 begins at the phase."""
+        """Return the number of the cycle that contains an instant, in epoch seconds; cycle 0 begins at the phase."""
         return self.turn_at(time) // self.count
 
     def slot_at(self, time: float) -> int:

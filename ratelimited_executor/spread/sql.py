@@ -44,21 +44,21 @@ def slot_predicate(
     dialect: str,
     buckets: int = 65_536,
 ) -> str:
-    r"""Return a condition of SQL that holds for exactly the keys of a slot; for none that is NULL.
+    r"""Return an SQL condition that selects exactly the keys of a slot; never NULL.
 
-    It holds numbers and the column alone, so it can be put into any statement as it is.
+    It contains only numbers and the column, so it can be put into any statement unchanged.
 
     Args:
-        column: where the keys are: a name, with that of its table and schema before it if need be.
+        column: the column of the keys: a name, with that of its table and schema before it if needed.
         slot: which slot, 0 <= slot < ``cycle_slots(cycle, buckets)``.
         cycle: as for :func:`cycle_slots`.
-        kind: ``int``, ``uuid``, ``text`` or ``bytes``: as what this package gets the keys.
+        kind: ``int``, ``uuid``, ``text`` or ``bytes``: the type in which this package gets the keys.
         dialect: ``postgresql`` or ``sqlite``.
         buckets: as for :func:`cycle_slots`.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if it is out of range, or ``column`` is no name.
+        ValueError: if it is out of range, or ``column`` is not a name.
 
     >>> slot_predicate("accounts.id", 1, "8h", kind="int", dialect="postgresql", buckets=256)
     'substring(sha256(int8send("accounts"."id"::bigint)) from 1 for 1) between \'\\x02\'::bytea and \'\\x03\'::bytea'
@@ -72,14 +72,14 @@ def slot_predicate(
 
 
 def bucket_expression(column: str, *, kind: str, dialect: str, buckets: int = 65_536) -> str:
-    """Return an expression of SQL for the bucket of a key, to make an index that :func:`slot_predicate` is answered from.
+    """Return an SQL expression for the bucket of a key, for an index that serves :func:`slot_predicate`.
 
-    In SQLite it is an integer, in PostgreSQL one or two bytes. PostgreSQL takes it in an index for ``int``, ``uuid`` and
-    ``bytes``; for ``text`` it calls the conversion to UTF-8 not immutable, so keep the bucket in a column.
+    In SQLite it is an integer, in PostgreSQL one or two bytes. PostgreSQL accepts it in an index for ``int``, ``uuid`` and
+    ``bytes``; for ``text`` it regards the conversion to UTF-8 as not immutable, so keep the bucket in a column.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if it is out of range, or ``column`` is no name.
+        ValueError: if it is out of range, or ``column`` is not a name.
     """
     if not isinstance(column, str):
         raise TypeError(f"column must be a str, got {column!r}")
@@ -103,7 +103,7 @@ def install_sqlite(connection: sqlite3.Connection) -> None:
     """Give a connection to SQLite the functions that :func:`slot_predicate` and :func:`bucket_expression` call.
 
     ``spread_bucket(key, buckets)`` takes an integer, a text or a blob; ``spread_bucket_uuid(key, buckets)`` a UUID as text or
-    as a blob of 16 bytes. NULL has no bucket; what is no key raises.
+    as a blob of 16 bytes. NULL has no bucket; a value that is not a key raises.
     """
     connection.create_function("spread_bucket", 2, _bucket, deterministic=True)
     connection.create_function("spread_bucket_uuid", 2, _bucket_of_uuid, deterministic=True)

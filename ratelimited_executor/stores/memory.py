@@ -50,4 +50,4 @@ class MemoryProgress(Progress):
         self._complete[name] = {each for each in self._complete[name] if each >= keep_from}
 
     async def aclose(self) -> None:
-        """Do nothing: what is kept stays until the object goes."""
+        """Do nothing: the data stays until the object is deleted."""

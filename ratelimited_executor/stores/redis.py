@@ -63,9 +63,9 @@ class RedisProgress(Progress):
 
     def __init__(self, redis: Any, *, prefix: str = "rle") -> None:
         if not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a text, got {prefix!r}")
+            raise TypeError(f"prefix must be a str, got {prefix!r}")
         if not prefix or set(prefix) & set("{}"):
-            raise ValueError(f"prefix must not be empty, and be without braces, got {prefix!r}")
+            raise ValueError(f"prefix must not be empty or contain braces, got {prefix!r}")
         self._client, self._owns_client = client_of(redis, user="RedisProgress")
         self._prefix = prefix
         self._claim = self._client.register_script(_CLAIM.text)
@@ -102,7 +102,7 @@ class RedisProgress(Progress):
         await self._complete(keys=self._keys(_COMPLETE, name, turn), args=_COMPLETE.write(arguments))
 
     async def aclose(self) -> None:
-        """Close the client, unless it was handed in."""
+        """Close the client, unless it was passed."""
         if self._owns_client:
             await self._client.aclose()
 

@@ -55,7 +55,7 @@ class SQLiteFile:
         if not isinstance(path, (str, PathLike)):
             raise TypeError(f"path must be the path of a file, got {path!r}")
         if not str(path):
-            raise ValueError("path must be the path of a file, got an empty text")
+            raise ValueError("path must be the path of a file, got an empty str")
         driver(type(self).__name__)
         self._path = Path(path)
         self._connection: Any = None
@@ -137,7 +137,7 @@ class SQLiteFile:
 
     def _connect(self) -> None:
         if self._closing is not None:
-            wait([self._closing])  # in the thread before: its connection is not one to go on with
+            wait([self._closing])  # in the thread before: its connection is not one to continue with
         if self._connection is not None:
             return
         apsw = driver()
@@ -166,7 +166,7 @@ class SQLiteFile:
             )
 
     def _is_at(self, path: str) -> bool:
-        """Whether the open file is at a path; an empty one is nowhere."""
+        """True if the open file is at a path; an empty one is nowhere."""
         found = _file_of(path)
         return found is not None and self._file is not None and found[1:] == self._file[1:]
 
@@ -201,6 +201,6 @@ def _file_of(path: str) -> tuple[str, int, int] | None:
 
 
 def is_mended(version: str) -> bool:
-    """Whether a release of SQLite has no WAL-reset bug."""
+    """True if a release of SQLite has no WAL-reset bug."""
     parts = tuple(int(part) for part in version.split("."))
     return parts >= (3, 51, 3) or (3, 50, 7) <= parts < (3, 51) or (3, 44, 6) <= parts < (3, 45)

@@ -8,7 +8,7 @@ Phi(t) is the integral of the rate. The nominal law of ``Paced``: for every wind
 
     cost of the starts in [a, b]  <=  Phi(b) - Phi(a - slack) + cost of the last
 
-that of ``Burst(n)`` has n in place of the last cost, and no slack.
+that of ``Burst(n)`` has n instead of the last cost, and no slack.
 
 Only windows from one start to another can be worst, as shrinking a window to the starts within it takes away permits
 and no starts. Number the starts 0, 1, 2, ... by time, and let C_i be the cost of those before i: the starts from i to j
@@ -50,15 +50,15 @@ _SLACK_SECONDS: Final = 0.02  # of ``Paced`` by default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """The worst window, and whether it keeps the law.
+    """The worst window, and if it keeps the law.
 
     Attributes:
-        worst_excess: starts in the worst window beyond what the law allows there; <= 0 means that the law holds
-            everywhere; ``-inf`` if no window is limited.
-        start: when the worst window begins: the time of its first start.
-        end: when it ends: the time of its last start.
-        count: starts in it, both ends included; the permits that they took, if they had costs.
-        allowed: as many as the law allows in it, tolerance included.
+        worst_excess: starts in the worst window beyond what the law allows; <= 0 means that the law holds everywhere;
+            ``-inf`` if no window is limited.
+        start: the beginning of the worst window: the time of its first start.
+        end: its end: the time of its last start.
+        count: starts in it, both ends included; with costs, the permits that they used.
+        allowed: the number that the law allows in it, tolerance included.
         total: starts audited.
     """
 
@@ -71,7 +71,7 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the law holds in every window."""
+        """True if the law holds in every window."""
         return self.worst_excess <= 0
 
     def __str__(self) -> str:
@@ -97,8 +97,8 @@ def audit(
     By default that is the exact law: never more starts than the permits of the rate in any window of its ``per``. With
     ``slack`` it is the nominal law of ``Paced``, and with ``burst`` that of ``Burst``.
 
-    After a change of the rate the new one counts what started before it, as far back as the ``per`` of the old one
-    reaches; while a rate is infinite nothing is counted.
+    After a change of the rate, the new rate counts the starts before it, as far back as the ``per`` of the old one
+    reaches; while a rate is infinite, nothing is counted.
 
     Exact but for reading the times, for which both ends of a window are moved by a tolerance in favour of the law: 1 ns,
     and two units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for seconds
@@ -111,8 +111,8 @@ def audit(
             order of time, each in force from its time on; the first also before its time.
         slack: of ``Paced`` with ``Strictness.NOMINAL``: seconds for which a permit may be taken after its time, finite,
             >= 0; None audits the exact law, or with ``burst`` means 0.02.
-        burst: the depth of a ``Burst`` that is audited in place of ``Paced``; its slack is what a start may be later than
-            its decision.
+        burst: the depth of a ``Burst`` that is audited instead of ``Paced``; its slack is the possible lateness of a start
+            after its decision.
         costs: permits that each start took, in the order of ``starts``; 1 each by default.
 
     Raises:
@@ -218,7 +218,7 @@ def _scan_windows(
 
 
 class _Window(NamedTuple):
-    """The window that holds from a time on: so many permits, None for any, in a width; starts before a time do not count."""
+    """The window in force from a time on: a number of permits, None for any, in a width; earlier starts do not count."""
 
     since_ns: int
     permits: int | None
@@ -320,18 +320,18 @@ def worst_window(
 
 
 def _tolerance_ns(times: list[float]) -> int:
-    """Return by how much the distance of two times may be misread."""
+    """Return the largest error of the distance between two times."""
     return 1 + math.ceil(2 * NS_PER_SECOND * math.ulp(max(-times[0], times[-1])))
 
 
 def _sorted_starts(starts: Iterable[float], costs: Sequence[int] | None) -> tuple[list[float], list[int]]:
-    """Return the starts in order of time, and what each has cost."""
+    """Return the starts in order of time, and their costs."""
     if costs is None:
         times = _sorted_times("starts", starts)
         return times, [1] * len(times)
     given = list(map(float, starts))
     if len(costs) != len(given):
-        raise ValueError(f"costs must be as many as the starts, {len(given)}, got {len(costs)}")
+        raise ValueError(f"costs must have one entry for each of the {len(given)} starts, got {len(costs)}")
     _sorted_times("starts", given)
     pairs = sorted(zip(given, costs, strict=True), key=itemgetter(0))
     return [time for time, _ in pairs], [cost for _, cost in pairs]

@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to."""
+"""A clock that moves only on request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class VirtualClock:
         self._stepped += duration_of("seconds", seconds)
 
     def block(self, seconds: DurationLike) -> None:
-        """Let time pass without running anything, as a callback does that blocks the loop for so long.
+        """Let time pass without running anything, like a callback that blocks the loop for that long.
 
         Call it from inside a callback or task. Timers that fall due meanwhile fire when the callback returns, late,
         as on a real loop.

@@ -1,10 +1,10 @@
-"""What a virtual event loop raises out of the run when it cannot go on.
+"""The errors that a virtual event loop raises when it cannot continue.
 
 ::
 
     RateLimitedExecutorError
     └── VirtualTimeError       (also RuntimeError)
-        ├── DeadlockError      nothing is ready, scheduled or outstanding: real asyncio would hang for ever
+        ├── DeadlockError      nothing is ready, scheduled or outstanding: real asyncio would hang forever
         ├── RealIOError        something outside virtual time is outstanding: a socket, process or thread
         └── TimeLimitError     the virtual clock would pass the limit of the run
 
@@ -19,16 +19,16 @@ __all__ = ["DeadlockError", "RealIOError", "TimeLimitError", "VirtualTimeError"]
 
 
 class VirtualTimeError(RateLimitedExecutorError, RuntimeError):
-    """The virtual event loop cannot go on."""
+    """The virtual event loop cannot continue."""
 
 
 class DeadlockError(VirtualTimeError):
-    """Nothing is ready, scheduled or outstanding, so that nothing can ever happen again.
+    """Nothing is ready, scheduled or outstanding, so nothing can ever happen again.
 
     Attributes:
         now: the virtual time at which it was noticed, in seconds.
         tasks: one line for each pending task: its name, and where it waits.
-        signals: whether signal handlers are installed, which virtual time does not wait for.
+        signals: True if signal handlers are installed, which virtual time does not wait for.
     """
 
     def __init__(self, *, now: float, tasks: tuple[str, ...], signals: bool = False) -> None:

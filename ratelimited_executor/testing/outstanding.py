@@ -48,7 +48,7 @@ class Hold:
         self._open[self] = None
 
     def release(self) -> None:
-        """Let virtual time advance again as far as this hold is concerned."""
+        """Stop holding virtual time."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: its time has ended
             self._loop.call_soon_threadsafe(self._open.pop, self, None)
 
@@ -68,7 +68,7 @@ class Hold:
 
 
 class Outstanding:
-    """Know what may still report to one loop, and name it."""
+    """Track what may still report to one loop, and name it."""
 
     __slots__ = ("_calls", "_lent", "_loop", "_processes", "holds")
 
@@ -92,22 +92,22 @@ class Outstanding:
         self._processes[transport] = command
 
     def lend(self, count: int) -> None:
-        """Count a thread that waits for the loop (1), or that goes on (-1)."""
+        """Count a thread that waits for the loop (1), or that continues (-1)."""
         self._lent += count
 
     def has_threads(self) -> bool:
-        """Whether a worker thread or a hold is outstanding. Costs next to nothing if there is but one thread."""
+        """True if a worker thread or a hold is outstanding. Costs next to nothing if there is but one thread."""
         count = len(self._calls) + len(self.holds)
         if threading.active_count() > 1:
             count += sum(1 for _ in self._anyio_workers())
         return count > self._lent
 
     def has_holds(self) -> bool:
-        """Whether a hold is outstanding, which counts under every policy: somebody asked for it by name."""
+        """True if a hold is outstanding; holds count under every policy, because they were requested by name."""
         return len(self.holds) > self._lent
 
     def has_processes(self) -> bool:
-        """Whether a process runs whose exit has not been reported."""
+        """True if a process runs whose exit has not been reported."""
         if not self._processes:
             return False
         for transport in [known for known in self._processes if known.get_returncode() is not None]:
@@ -115,7 +115,7 @@ class Outstanding:
         return bool(self._processes)
 
     def _anyio_workers(self) -> Iterator[Any]:
-        """Yield the anyio threads of this loop that have not reported; what anyio may rename is looked up with care."""
+        """Yield the anyio threads of this loop that have not reported; tolerates names that anyio may change."""
         worker_type = getattr(sys.modules.get(_ANYIO_BACKEND), "WorkerThread", None)
         if worker_type is None:
             return
@@ -182,7 +182,7 @@ def _kind_of(fd: int) -> str:
 
 
 def _describe_socket(fd: int) -> str:
-    """Name a socket by its addresses; works on a duplicate, so that nobody's socket is closed."""
+    """Name a socket by its addresses; works on a duplicate, so that no one's socket is closed."""
     with socket.socket(fileno=os.dup(fd)) as twin:
         if twin.family == socket.AF_UNIX:
             return f"unix socket {twin.getsockname() or '(pair)'}"

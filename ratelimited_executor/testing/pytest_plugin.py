@@ -122,14 +122,14 @@ def audit() -> Callable[..., AuditReport]:
 
 
 def _is_async(item: pytest.Item) -> bool:
-    """Whether the test is a coroutine function, under Hypothesis or not."""
+    """True if the test is a coroutine function, under Hypothesis or not."""
     function: Any = getattr(item, "obj", None)
     function = getattr(getattr(function, "hypothesis", None), "inner_test", function)
     return inspect.iscoroutinefunction(inspect.unwrap(function)) if callable(function) else False
 
 
 def _has_loop_hook(item: pytest.Item) -> bool:
-    """Whether pytest-asyncio is there, in a version that asks a hook for its loops."""
+    """True if pytest-asyncio is there, in a version that asks a hook for its loops."""
     return hasattr(item.ihook, _LOOP_FACTORIES)
 
 
@@ -154,7 +154,7 @@ def _settings(item: pytest.Item) -> dict[str, Any]:
 
 
 def _loop_scope(item: pytest.Item) -> str:
-    """Return among which tests pytest-asyncio shares a loop; every other plugin gives each test its own."""
+    """Return the scope in which pytest-asyncio shares a loop; every other plugin gives each test its own."""
     mark = item.get_closest_marker("asyncio")
     asked = (mark.kwargs.get("loop_scope") or mark.kwargs.get("scope")) if mark is not None else None
     if asked is None and _has_loop_hook(item):

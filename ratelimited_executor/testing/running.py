@@ -38,7 +38,7 @@ def run_virtual(
 
     Args:
         main: the coroutine.
-        seed: of ``loop.random``.
+        seed: the seed of ``loop.random``.
         start_wall: seconds since the epoch at the start; default 2024-01-01T00:00:00Z.
         real_io: ``"raise"``, ``"wait"`` or ``"ignore"``; see :class:`VirtualEventLoop`.
         limit: virtual seconds that the run may take, > 0; the clean-up afterwards may take as long again.
@@ -98,13 +98,13 @@ class VirtualLoopFactory:
         return loop
 
     def reserve(self) -> VirtualEventLoop:
-        """Return the loop in use, or make the one that the next call will return."""
+        """Return the loop in use, or create the one that the next call will return."""
         if self._current is None or self._current.is_closed():
             self._current, self._is_reserved = self._make(), True
         return self._current
 
     def discard(self) -> None:
-        """Close the loop that was reserved, if nobody has taken it."""
+        """Close the reserved loop if it was not taken."""
         if self._is_reserved and self._current is not None:
             self._current.close()
         if self._current is not None and self._current.is_closed():

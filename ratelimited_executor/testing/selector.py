@@ -1,4 +1,4 @@
-"""Decide, each time the loop would block, whether time advances, the real world is awaited, or the run ends.
+"""Decides, whenever the loop would block, if time advances, real I/O is awaited, or the run ends.
 
 asyncio asks its selector to wait for files until the next timer. This selector does not wait: it looks whether a file
 is ready, and otherwise moves the virtual clock to the timer. That is the whole of virtual time; all else is asyncio's.
@@ -28,26 +28,26 @@ _SELF_PIPE_COUNT: Final = 1
 
 
 class VirtualLoop(Protocol):
-    """What the selector asks of the loop whose time it moves."""
+    """The parts of a loop that the selector uses to move its time."""
 
     @property
     def clock(self) -> VirtualClock:
-        """Its time."""
+        """The clock of the loop."""
         ...
 
     @property
     def limit(self) -> float:
-        """Virtual seconds after which it gives up."""
+        """Virtual seconds after which the run is ended."""
         ...
 
     @property
     def patience(self) -> float:
-        """Real seconds for which it waits for something real."""
+        """The longest real wait in seconds."""
         ...
 
     @property
     def real_io(self) -> str:
-        """What it does about that."""
+        """The policy for outstanding real operations."""
         ...
 
     def time(self) -> float:
@@ -55,7 +55,7 @@ class VirtualLoop(Protocol):
         ...
 
     def has_ready(self) -> bool:
-        """Whether the loop has something to do at this instant."""
+        """True if the loop has something to do at this instant."""
         ...
 
     def next_timer(self) -> float | None:
@@ -63,7 +63,7 @@ class VirtualLoop(Protocol):
         ...
 
     def has_signal_handlers(self) -> bool:
-        """Whether a signal may still wake the loop."""
+        """True if a signal may still wake the loop."""
         ...
 
     def self_pipe_fd(self) -> int:
@@ -83,7 +83,7 @@ class VirtualSelector(selectors.BaseSelector):
         self._limit_at = math.inf
 
     def attach(self, loop: VirtualLoop, outstanding: Outstanding, limit_at: float) -> None:
-        """Tell the selector whose time it moves, and where that time must end."""
+        """Set the loop whose time the selector moves, and the limit of that time."""
         self._loop = loop
         self._clock = loop.clock
         self._outstanding = outstanding
@@ -106,7 +106,7 @@ class VirtualSelector(selectors.BaseSelector):
         self._real.close()
 
     def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
-        """Return all registrations, the loop's own among them."""
+        """Return all registrations, including the loop's own."""
         return self._real.get_map()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:

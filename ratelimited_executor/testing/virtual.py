@@ -99,7 +99,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         self._real_io = policy
 
     def block_for(self, seconds: DurationLike) -> None:
-        """Let time pass while a callback runs: simulate one that blocks the loop for so many seconds."""
+        """Let time pass during a callback: simulate one that blocks the loop for this many seconds."""
         self.clock.block(seconds)
 
     def hold(self, name: str) -> Hold:
@@ -130,7 +130,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
     # What the selector asks: it keeps asyncio's private attributes in one place.
 
     def has_ready(self) -> bool:
-        """Whether a callback is ready to run."""
+        """True if a callback is ready to run."""
         return bool(self._ready)
 
     def next_timer(self) -> float | None:
@@ -141,7 +141,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         return when if when != math.inf else None
 
     def has_signal_handlers(self) -> bool:
-        """Whether ``add_signal_handler`` is in use, whose signals arrive through the loop's own socket."""
+        """True if ``add_signal_handler`` is in use, whose signals arrive through the loop's own socket."""
         return bool(getattr(self, "_signal_handlers", None))
 
     def self_pipe_fd(self) -> int:
@@ -157,7 +157,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
 
     @_clock_resolution.setter
     def _clock_resolution(self, seconds: float) -> None:
-        """Ignore what the base class measures on the real clock."""
+        """Ignore the resolution that the base class measures on the real clock."""
 
     def create_task(
         self,

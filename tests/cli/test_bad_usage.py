@@ -115,9 +115,9 @@ def test_run_refuses_a_file_without_permission(place: Place) -> None:
         ('{"a":1}\n{"a":2}\n{bad\n{"a":4}\n', ["--jsonl"],
          "line 3: malformed JSON: Expecting property name enclosed in double quotes at column 2"),
         (b"one\ntwo\ncaf\xe9s\nfour\n", [], "line 3: not UTF-8: invalid continuation byte at byte 4"),
-        ('{"at":1}\n{"at":2}\n{"at":"x"}\n{"at":4}', AT, "line 3: field 'at' is no ISO 8601 time: 'x'"),
+        ('{"at":1}\n{"at":2}\n{"at":"x"}\n{"at":4}', AT, "line 3: field 'at' is not an ISO 8601 time: 'x'"),
         ('{"p":2}\n{"p":1}\n{"p":"x"}\n{"p":4}', ["--jsonl", "--priority-field", "p"],
-         "line 3: field 'p' must be a whole number, larger is more important; got 'x'"),
+         "line 3: field 'p' must be an integer, a larger one is more important; got 'x'"),
     ],
 )  # fmt: skip
 def test_a_bad_line_ends_the_input_there(place: Place, content: str | bytes, arguments: list[str], reason: str) -> None:

@@ -86,11 +86,11 @@ def test_at_field_reads_epoch_and_iso(value: bytes, at: float) -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (b"{}", "no field 'at'; it must be epoch seconds or an ISO 8601 time with a zone"),
-        (b'{"at": null}', "field 'at' is null; it must be epoch seconds or an ISO 8601 time with a zone"),
-        (b'{"at": true}', "field 'at' is a truth value; it must be epoch seconds or an ISO 8601 time with a zone"),
-        (b'{"at": "soon"}', "field 'at' is no ISO 8601 time: 'soon'"),
-        (b'{"at": "2023-11-14T22:13:20"}', "field 'at' has no zone: '2023-11-14T22:13:20'; append Z or an offset such as +01:00"),
+        (b"{}", "no field 'at'; it must be epoch seconds or an ISO 8601 time with a time zone"),
+        (b'{"at": null}', "field 'at' is null; it must be epoch seconds or an ISO 8601 time with a time zone"),
+        (b'{"at": true}', "field 'at' is a truth value; it must be epoch seconds or an ISO 8601 time with a time zone"),
+        (b'{"at": "soon"}', "field 'at' is not an ISO 8601 time: 'soon'"),
+        (b'{"at": "2023-11-14T22:13:20"}', "field 'at' has no time zone: '2023-11-14T22:13:20'; append Z or an offset such as +01:00"),
         (b'{"at": 1700000000000}', "field 'at' is out of range; epoch seconds are expected, not milliseconds"),
         (b'{"at": 1e999}', "field 'at' is out of range; epoch seconds are expected, not milliseconds"),
         (b'{"at": 1' + b"0" * 400 + b"}", "field 'at' is out of range; epoch seconds are expected, not milliseconds"),
@@ -114,7 +114,7 @@ def test_priority_field_reads(raw: bytes, priority: int) -> None:
 @pytest.mark.parametrize("value", [b"1.5", b'"high"', b"true", b"[]"])
 def test_priority_field_refuses(value: bytes) -> None:
     """Anything but a whole number is bad input."""
-    with pytest.raises(BadLineError, match="line 2: field 'p' must be a whole number, larger is more important"):
+    with pytest.raises(BadLineError, match="line 2: field 'p' must be an integer, a larger one is more important"):
         JsonDecoder(priority_field="p").facts(2, b'{"p": %s}' % value)
 
 

@@ -87,7 +87,7 @@ def test_a_file_that_came_meanwhile_is_not_overwritten(source: LineSource) -> No
     """The lines stay in the file beside it."""
     remaining = claimed("rest", source)
     Path("rest").write_text("mine")
-    with pytest.raises(FileExistsError, match="another file has come under its name"):
+    with pytest.raises(FileExistsError, match="another file with this name has appeared"):
         remaining.keep([b"1\n"], is_bounded=True)
     remaining.close()
     assert ("mine", "1\n") == (Path("rest").read_text(), Path("rest.partial").read_text())

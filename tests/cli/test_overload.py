@@ -110,10 +110,10 @@ def test_options_that_do_not_go_together_are_refused(place, options, words):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"key": [1]}, "field 'key' must be a text or a number, got an array"),
-        ({"key": True}, "field 'key' must be a text or a number, got a truth value"),
-        ({"key": 1, "cost": 0}, "field 'cost' must be a whole number >= 1, got 0"),
-        ({"key": 1, "cost": 2.5}, "field 'cost' must be a whole number >= 1, got 2.5"),
+        ({"key": [1]}, "field 'key' must be a string or a number, got an array"),
+        ({"key": True}, "field 'key' must be a string or a number, got a truth value"),
+        ({"key": 1, "cost": 0}, "field 'cost' must be an integer >= 1, got 0"),
+        ({"key": 1, "cost": 2.5}, "field 'cost' must be an integer >= 1, got 2.5"),
     ],
 )
 def test_fields_of_a_wrong_kind_end_the_input(place, row, words):

@@ -200,12 +200,12 @@ def test_samples_are_kept_if_they_are_asked_for(place):
         (["MODULE.py:Nothing"], ["module 'MODULE.py' has no attribute 'Nothing'"]),
         (["MODULE:function"], ["must be a subclass of", "Scenario"]),
         (["MODULE.py:dataclasses"], ["must be a subclass of", "Scenario"]),
-        (["MODULE:Empty"], ["makes no executor", "sim.executor()"]),
+        (["MODULE:Empty"], ["creates no executor", "sim.executor()"]),
         (["broken.py:Load"], ["'broken.py:Load' cannot be imported: SyntaxError"]),
         (["raising.py:Load"], ["'raising.py:Load' cannot be imported: ZeroDivisionError"]),
         (["slots", "slots"], ["two scenarios are called slots"]),
         (["strategies", "central"], ["two scenarios are called central"]),
-        (["slots", "--compare"], ["--compare needs two scenarios at least"]),
+        (["slots", "--compare"], ["--compare needs at least two scenarios"]),
         (["slots", "--days", "0"], ["--days"]),
         (["slots", "--days", "-1"], ["--days"]),
         (["slots", "--days", "soon"], ["--days"]),
@@ -226,9 +226,9 @@ def test_samples_are_kept_if_they_are_asked_for(place):
         (["slots", "--set", "mean=4", "--set", "p90=120"], ["at most 10 times the mean, 40"]),
         (["slots", "--set", "cycle=soon"], ["a duration looks like"]),
         (["slots", "--output", "load.toml"], ["--output must be a directory, load.toml is a file"]),
-        (["slots", "--resume"], ["there is nothing in simulation-slots to resume"]),
+        (["slots", "--resume"], ["there is nothing to resume in simulation-slots"]),
         (["bad.toml"], ["bad.toml", "daze"]),
-        (["none.toml"], ["none.toml is no TOML"]),
+        (["none.toml"], ["none.toml is not TOML"]),
         (["p90.toml"], ["at most 10 times the mean, 40"]),
     ],
 )  # fmt: skip
@@ -515,9 +515,9 @@ def test_what_was_there_is_forgotten_once_another_run_goes_on(place):
     [
         ("UPDATE quantiles SET p50 = 9e999", "load.sqlite3' is damaged (quantiles.p50 holds 'inf')"),
         ("UPDATE step SET done_jobs = 9223372036854775807", "load.sqlite3' is damaged (step.done_jobs holds"),
-        ("UPDATE run SET value = 'far' WHERE name = 'reached'", "the file does not tell how far its run has come"),
-        ("UPDATE run SET value = 9e999 WHERE name = 'jobs'", "the file does not tell how far its run has come"),
-        ("DELETE FROM run WHERE name = 'wall_seconds'", "the file does not tell how far its run has come"),
+        ("UPDATE run SET value = 'far' WHERE name = 'reached'", "the file does not record how far its run came"),
+        ("UPDATE run SET value = 9e999 WHERE name = 'jobs'", "the file does not record how far its run came"),
+        ("DELETE FROM run WHERE name = 'wall_seconds'", "the file does not record how far its run came"),
         ("DROP TABLE quantiles", "no such table: quantiles"),
     ],
 )
@@ -689,7 +689,7 @@ def test_file_of_something_else_is_not_gone_on_with(place):
     """It is left as it is."""
     (place.path / "out").mkdir()
     place.write("out/slots.sqlite3", "my diary")
-    assert_refused(simulate("slots", *SMALL, "--output", "out", "--resume"), "is no database of a simulation")
+    assert_refused(simulate("slots", *SMALL, "--output", "out", "--resume"), "is not a database of a simulation")
     assert "my diary" == place.text("out/slots.sqlite3")
 
 

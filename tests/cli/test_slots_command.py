@@ -122,7 +122,7 @@ def test_slots_of_keys_are_shown_and_have_no_limit_to_be_set(server: RedisServer
     assert "mail: key 'ann': 1 of 1 slots held; 1 wait\n" in shown(slots(server).stdout)
     result = slots(server, "--set", "mail: key 'ann'=3")
     assert 2 == result.exit_code
-    assert "goes by the key_concurrency of its executor" in result.stderr
+    assert "has the limit key_concurrency of its executor" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_fence_that_nobody_holds_is_refused(server: RedisServer) -> None:
     begin(server)
     result = slots(server, "--release", "7", "--set", "gpu=9")
     assert 2 == result.exit_code
-    assert "nobody holds a slot with fence 7" in result.stderr
+    assert "no holder has a slot with fence 7" in result.stderr
     assert 2 == call(server, watched=("gpu",)).pools[0].limit
 
 

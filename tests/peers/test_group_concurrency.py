@@ -314,7 +314,7 @@ async def test_loss_is_told(caplog) -> None:
         group.server.cut_off.add("node:0:x")
         with caplog.at_level(logging.WARNING, "ratelimited_executor"):
             await asyncio.sleep(LEASE * 2)
-        assert "a task of the key 'k' runs on without a slot" in caplog.text
+        assert "a task of the key 'k' continues without its slot" in caplog.text
         assert 1 == group.running["k"]
         group.server.cut_off.clear()
         first.schedule(group.work, "k", 1, key="k")

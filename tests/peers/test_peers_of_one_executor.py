@@ -106,7 +106,10 @@ def test_peers_beside_a_manager_are_refused():
     manager = ExecutorManager()
     for make in (lambda: RateLimitedExecutor("x", manager=manager, peers=StaticPeers(2, 0)),
                  lambda: manager.executor("x", peers=StaticPeers(2, 0))):  # fmt: skip
-        with pytest.raises(TypeError, match=r"peers are the manager's: give them to ExecutorManager\(peers=\.\.\.\)"):
+        with pytest.raises(
+            TypeError,
+            match=r"peers= and manager= exclude each other: pass the peers to ExecutorManager\(peers=\.\.\.\)",
+        ):
             make()
     assert {} == manager.executors
 
@@ -121,7 +124,7 @@ def test_what_is_no_peers_is_refused(peers):
 @pytest.mark.parametrize("limits", [{"rate": ["5/s", "100/min"]}, {"rate": "5/s", "key_rate": "1/s"}])
 def test_adaptive_rate_among_several_limits_is_refused(limits):
     """At the call, before anything is made: a group steps one pace."""
-    with pytest.raises(ValueError, match="these peers step the pace of a single rate"):
+    with pytest.raises(ValueError, match="with these peers it needs a single Paced rate"):
         RateLimitedExecutor(
             "x", **limits, adaptive=Adaptive(floor=1, ceiling=10), peers=RedisPeers("redis://localhost:1")
         )
@@ -132,7 +135,7 @@ async def test_limit_that_comes_later_is_refused_where_the_group_shares_one_pace
     """At the call, and nothing has changed: the group would have two authorities for one executor."""
     fleet = Simulation(33)
     async with RateLimitedExecutor("one", rate=5, peers=FleetPeers(Way(fleet.server, fleet.generator), seed=1)) as one:
-        with pytest.raises(ValueError, match=f"{name} cannot be added to .*: its peers share one pace"):
+        with pytest.raises(ValueError, match=f"{name} cannot be added to .*: its peers share only one pace"):
             setattr(one, name, value)
         assert (Rate(5), None) == (one.rate, one.key_rate)
         await one.submit(int)

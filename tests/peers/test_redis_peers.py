@@ -854,7 +854,7 @@ async def test_state_that_is_damaged_is_told_and_heals(redis_server: RedisServer
         await asyncio.sleep(HELD)
         assert await one.wait_for_start() < BACK_SECONDS
         assert worst_window(one) <= RATE + 1
-    assert ["fleet: what the authority stored of limit was not valid"] == [text.split(";")[0] for text in told.messages]
+    assert ["fleet: the authority's state of limit was not valid"] == [text.split(";")[0] for text in told.messages]
 
 
 async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, told: Told) -> None:

@@ -537,7 +537,7 @@ async def test_state_that_is_damaged_heals(flaw, caplog):
     await asyncio.sleep(2)
     assert fleet.count(end, end + 2) >= 195
     assert fleet.worst_window() <= 100
-    assert ["fleet: what the authority stored of limit was not valid"] == [
+    assert ["fleet: the authority's state of limit was not valid"] == [
         record.getMessage().partition(";")[0] for record in caplog.records
     ]
     await fleet.close()

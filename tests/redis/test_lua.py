@@ -84,7 +84,7 @@ def test_argument_of_another_type_is_refused(make_script):
     """When the script is declared, by its name."""
     wrong = make_dataclass("Wrong", [("owner", str), ("names", list)])
     with pytest.raises(
-        TypeError, match=r"Wrong\.names must be a text, bytes, int, float, bool or tuple, it is <class 'list'>"
+        TypeError, match=r"Wrong\.names must be a str, bytes, int, float, bool or tuple, it is <class 'list'>"
     ):
         make_script("return 1", wrong)
 

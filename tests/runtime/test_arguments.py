@@ -567,7 +567,11 @@ CALLS = [
     (lambda e: e.schedule_many(int, 5), TypeError, "items must be an iterable"),
     (lambda e: e.schedule_many(int, [1], delay=-1), ValueError, "delay must be >= 0"),
     (lambda e: e.schedule_many(int, [1], delay=1, over=2), TypeError, "one of delay=.*not delay and over"),
-    (lambda e: e.schedule_many(int, [1, 2], delays=[1]), ValueError, "delays must be as many as the items, 2, got 1"),
+    (
+        lambda e: e.schedule_many(int, [1, 2], delays=[1]),
+        ValueError,
+        "delays must have one entry for each of the 2 items, got 1",
+    ),
     (lambda e: e.schedule_many(int, [1, 2], delays=[1, NAN]), ValueError, r"delays\[1\] must be finite"),
     (lambda e: e.schedule_many(int, [1, 2], delays=[-1, 0]), ValueError, r"delays\[0\] must be >= 0"),
     (lambda e: e.schedule_many(int, [1, 2], delays=["a", 0]), TypeError, "delays must be numbers"),
@@ -740,11 +744,11 @@ async def test_restart_is_refused_with_a_clear_error(virtual_clock, kind):
     """Neither an open nor a closed one starts again."""
     thing = kind("x") if kind is RateLimitedExecutor else kind()
     async with thing:
-        with pytest.raises(ExecutorStoppedError, match="make a new one"):
+        with pytest.raises(ExecutorStoppedError, match="create a new one"):
             await thing.start()
-    with pytest.raises(ExecutorStoppedError, match="make a new one"):
+    with pytest.raises(ExecutorStoppedError, match="create a new one"):
         await thing.start()
-    with pytest.raises(ExecutorStoppedError, match="make a new one"):
+    with pytest.raises(ExecutorStoppedError, match="create a new one"):
         async with thing:
             pass
 
@@ -792,7 +796,7 @@ async def test_full_executor_refuses_and_changes_nothing(virtual_clock, account,
     """With ``max_pending`` waiting, a call raises with the numbers, and accepts nothing."""
     async with RateLimitedExecutor("x", max_pending=3, rate=1) as executor:
         kept = [executor.schedule(int, delay=5) for _ in range(2)]
-        with pytest.raises(BacklogFullError, match=r"refused 2 task\(s\): 2 wait already and max_pending is 3"):
+        with pytest.raises(BacklogFullError, match=r"refused 2 task\(s\): 2 are already waiting and max_pending is 3"):
             executor.schedule_many(int, [1, 2])
         kept.append(executor.schedule(int, delay=5))
         before = executor.statistics()

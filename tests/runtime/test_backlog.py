@@ -50,7 +50,7 @@ async def test_call_beyond_the_limit_is_refused_and_changes_nothing(virtual_cloc
             with pytest.raises(BacklogFullError) as info:
                 call()
             assert ("x", 3, 1, 3) == (info.value.name, info.value.waiting, info.value.asked, info.value.max_pending)
-            assert "3 wait already" in str(info.value)
+            assert "3 are already waiting" in str(info.value)
         with pytest.raises(BacklogFullError):
             await executor.invoke_all([int])
         threadsafe = executor.schedule_threadsafe(int)

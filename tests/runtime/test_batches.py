@@ -137,7 +137,7 @@ async def test_count_that_is_too_small_fails_the_batch_after_what_was_promised(v
     """What was drawn within the count runs; awaiting raises and says so."""
     async with RateLimitedExecutor("x") as executor:
         batch = executor.schedule_many(int, Source(5, is_async=is_async).items(), over=2, count=3)
-        with pytest.raises(ValueError, match="count was 3"):
+        with pytest.raises(ValueError, match="count is 3"):
             await batch
         assert 3 == batch.summary.done == batch.total
         account(executor)

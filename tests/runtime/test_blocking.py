@@ -185,7 +185,7 @@ def test_held_permit_may_be_left_by_another_thread(manager, threads):
     permit.__exit__(None, None, None)
 
     assert 1 == limiter.statistics().done
-    with pytest.raises(RuntimeError, match="entered once"):
+    with pytest.raises(RuntimeError, match="entered only once"):
         permit.__enter__()
 
 
@@ -609,8 +609,8 @@ def test_fork_may_come_before_the_first_use_and_not_after():
             print("parent:", slot.fence)
     """
     refused = (
-        "child: BlockingManager was started in process PARENT, of which this one is a fork without its threads: "
-        "make it, or use it for the first time, after the fork\n"
+        "child: BlockingManager was started in process PARENT, and this process is a fork of it, without its threads: "
+        "create it, or use it for the first time, after the fork\n"
     )
     assert (f"child: None\n{refused * 3}parent: 2\n", "") == run_program(program)
 

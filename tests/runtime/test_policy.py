@@ -636,7 +636,7 @@ def test_policy_is_its_rule_and_a_registration(monkeypatch):
     assert (pairs, []) == (starts, kinds)
     assert held.hold is Hold.KEY_RATE
     fleet = ExecutorManager(peers=StaticPeers(3, 0))
-    with pytest.raises(ValueError, match=r"^rate must have a permit for each of the 3 peers at least, got Rate"):
+    with pytest.raises(ValueError, match=r"^rate must have at least one permit for each of the 3 peers, got Rate"):
         fleet.executor("x", policy=Pairs(), rate=1)
 
 

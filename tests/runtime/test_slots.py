@@ -364,7 +364,7 @@ async def test_name_and_peers_are_checked():
     manager = ExecutorManager()
     with pytest.raises(TypeError, match="name"):
         manager.slots(5, limit=1)
-    with pytest.raises(ValueError, match="share rates and no slots"):
+    with pytest.raises(ValueError, match="share rates but not slots"):
         ExecutorManager(peers=StaticPeers(2, 0)).slots("gpu", limit=1)
     ExecutorManager(peers=StaticPeers(1, 0)).slots("gpu", limit=1)
 

@@ -307,7 +307,7 @@ async def test_misuse_is_refused_at_the_call(virtual_clock):
                 executor.schedule(len, "", slots=wrong)
         with pytest.raises(ValueError, match="slots must be pools of the executor's own manager"):
             executor.schedule(len, "", slots=other.slots("gpu", limit=1))
-        with pytest.raises(ValueError, match="slots must name a pool at least"):
+        with pytest.raises(ValueError, match="slots must name at least one pool"):
             executor.schedule(len, "", slots=[])
         with pytest.raises(ValueError, match="slots must name each pool once"):
             executor.schedule(len, "", slots=[gpu, gpu])

@@ -170,5 +170,5 @@ def test_pool_of_processes_is_refused():
 
 def test_pool_and_number_of_threads_exclude_each_other(pool):
     """Which of the two would hold is not left to guessing."""
-    with pytest.raises(TypeError, match="max_threads is for threads of the executor's own"):
+    with pytest.raises(TypeError, match="max_threads and thread_pool exclude each other"):
         RateLimitedExecutor("x", thread_pool=pool, max_threads=3)

@@ -17,7 +17,7 @@ from ratelimited_executor._runtime.hooks import hooks_of
 from ratelimited_executor._runtime.clock import is_of_system
 from ratelimited_executor._runtime.wakers import LoopTimer, TimerDescriptor, waker_for
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="timer descriptors are there on Linux only")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="timer descriptors exist only on Linux")
 real_time = pytest.mark.real_time("timers of the system are waited for, 0.2 s at most; tolerances are wide")
 
 
@@ -30,7 +30,7 @@ def descriptors() -> int:
 async def woken(request):
     """A waker, and the times at which it called back."""
     if request.param == "descriptor" and sys.platform != "linux":
-        pytest.skip("timer descriptors are there on Linux only")
+        pytest.skip("timer descriptors exist only on Linux")
     times: list[float] = []
     kind = TimerDescriptor if request.param == "descriptor" else LoopTimer
     waker = kind(asyncio.get_running_loop(), lambda: times.append(time.monotonic()), Context())

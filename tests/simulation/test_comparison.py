@@ -132,7 +132,7 @@ def test_runs_without_populations_or_jobs_are_compared_too():
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_are_refused(count):
     """There is nothing to compare."""
-    with pytest.raises(ValueError, match=f"summaries must be two at least, got {count}"):
+    with pytest.raises(ValueError, match=f"summaries must be at least two, got {count}"):
         compare({str(number): summary() for number in range(count)})
 
 

@@ -297,7 +297,7 @@ def test_what_cannot_be_is_refused(options, error, words):
         ({"rate": -1}, ValueError, "rate must be"),
         ({"rate": "fast"}, ValueError, "rate must look like"),
         ({"concurrency": -1}, ValueError, "max_concurrency"),
-        ({"failures": 1.5}, ValueError, "failures must be a part of all jobs"),
+        ({"failures": 1.5}, ValueError, "failures must be a fraction of all jobs"),
         ({"duration": "1x"}, ValueError, "duration: a duration looks like"),
         ({"duration": []}, TypeError, "duration must be a number of seconds, .* or a distribution"),
     ],

@@ -76,7 +76,7 @@ def test_a_scenario_in_a_file_is_bounded(tmp_path, monkeypatch):
         load_toml(tmp_path / "load.toml")
     monkeypatch.setattr("ratelimited_executor.simulation.toml.TOML_BYTES_MAX", limits.TOML_BYTES_MAX)
     (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
-    with pytest.raises(ValueError, match=r"deep\.toml is no TOML"):
+    with pytest.raises(ValueError, match=r"deep\.toml cannot be read as TOML"):
         load_toml(tmp_path / "deep.toml")
 
 

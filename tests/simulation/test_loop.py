@@ -598,10 +598,10 @@ def test_what_waits_for_ever_is_said_so(loop):
         finally:
             seen.append(now())
 
-    with pytest.raises(RuntimeError, match="nothing is left to happen, and .*wait.* waits for ever"):
+    with pytest.raises(RuntimeError, match="nothing is left to happen, and .*wait.* waits forever"):
         loop.run_until_complete(wait())
     assert [0.0] == seen
-    with pytest.raises(RuntimeError, match="waits for ever"):
+    with pytest.raises(RuntimeError, match="waits forever"):
         loop.run_until_complete(loop.create_future())
 
 
@@ -672,7 +672,7 @@ def test_much_may_happen_as_long_as_time_passes(loop, still):
 def test_a_simulation_does_not_run_twice_at_a_time(loop):
     """From a callback of its own."""
     told = []
-    loop.call_soon(lambda: told.append(pytest.raises(RuntimeError, loop.run_until, 5).match("runs already")))
+    loop.call_soon(lambda: told.append(pytest.raises(RuntimeError, loop.run_until, 5).match("is already running")))
     loop.run_until(1)
     assert [True] == told
     assert not loop.is_running()
@@ -844,7 +844,7 @@ def test_the_world_outside_is_refused_by_name(loop, call, name):
         if inspect.isawaitable(found):
             await found
 
-    with pytest.raises(RuntimeError, match=rf"{name}\(\) is not there in a simulation.*a job with a duration"):
+    with pytest.raises(RuntimeError, match=rf"{name}\(\) is not available in a simulation.*a job with a duration"):
         loop.run_until_complete(main())
 
 

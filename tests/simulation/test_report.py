@@ -471,13 +471,13 @@ def test_numbers_and_times_are_readable():
     ("make", "error", "words"),
     [
         (lambda path: None, FileNotFoundError, "there is no file .*run.sqlite.*: give the path"),
-        (lambda path: path.write_text("a text, and no database " * 100), ValueError, "run.sqlite.* is no database"),
-        (lambda path: path.write_bytes(b""), ValueError, "run.sqlite.* is no database"),
-        (lambda path: path.mkdir(), ValueError, "run.sqlite.* is no database"),
+        (lambda path: path.write_text("a text, and no database " * 100), ValueError, "run.sqlite.* is not a database"),
+        (lambda path: path.write_bytes(b""), ValueError, "run.sqlite.* is not a database"),
+        (lambda path: path.mkdir(), ValueError, "run.sqlite.* is not a database"),
         (
             lambda path: change(path, "CREATE TABLE other (a)"),
             ValueError,
-            "run.sqlite.* is no database of a simulation",
+            "run.sqlite.* is not a database of a simulation",
         ),
     ],
     ids=["missing", "text", "empty", "directory", "another database"],

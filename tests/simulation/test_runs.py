@@ -727,7 +727,7 @@ def test_a_scenario_that_has_changed_is_not_resumed(tmp_path, each_step):
     """Its past comes out differently."""
     path = tmp_path / "run"
     simulate(changed(1), days=0.1, database=path, on_progress=stop_at(1800))
-    with pytest.raises(ValueError, match=r"the past could not be made again: \d+ jobs in place of \d+"):
+    with pytest.raises(ValueError, match=r"the past could not be repeated: \d+ jobs instead of \d+"):
         simulate(changed(2), days=0.1, database=path, resume=True)
 
 
@@ -764,7 +764,7 @@ def test_a_file_that_is_there_is_not_written(tmp_path):
     """Whatever it is, also a link that leads nowhere."""
     path = tmp_path / "run"
     path.write_text("mine")
-    with pytest.raises(FileExistsError, match="run is there: give another name, go on with it, or remove it first"):
+    with pytest.raises(FileExistsError, match="run already exists: give another name, resume it, or remove it first"):
         run(nothing, database=path)
     assert "mine" == path.read_text()
     link = tmp_path / "link"
@@ -795,7 +795,7 @@ def test_a_file_that_is_no_run_is_not_resumed(tmp_path, kind):
             if kind == "another format":
                 connection.execute("INSERT INTO run VALUES ('format', 99)")
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(ValueError, match="run is no database of a simulation of format 1"):
+    with pytest.raises(ValueError, match="run is not a database of a simulation of format 1"):
         run(nothing, database=path, resume=True)
     assert not is_run_database(path)
     assert before == (path.read_bytes() if path.is_file() else None)

@@ -137,7 +137,7 @@ def test_what_is_no_key_is_refused(key):
             call(key)
 
 
-@pytest.mark.parametrize(("key", "remedy"), [(2**63, "as a text"), (-(2**63) - 1, "as a text"), ("\ud800", "UTF-8")])
+@pytest.mark.parametrize(("key", "remedy"), [(2**63, "convert it to a str"), (-(2**63) - 1, "as a text"), ("\ud800", "UTF-8")])
 def test_what_has_no_bytes_is_refused(key, remedy):
     """With the remedy."""
     with pytest.raises(ValueError, match=remedy):
@@ -156,7 +156,7 @@ def test_period_out_of_range_is_refused(period):
 @pytest.mark.parametrize("period", [None, True, b"8h", [], {}])
 def test_period_of_a_wrong_type_is_refused(period):
     """By name."""
-    with pytest.raises(TypeError, match="period must be a number of seconds, a timedelta or a text"):
+    with pytest.raises(TypeError, match="period must be a number of seconds, a timedelta or a str"):
         offset(1, period)
 
 

@@ -45,7 +45,7 @@ async def test_every_store_keeps_what_a_store_promises(store):
     assert isinstance(store, Progress)
     assert 100 == await store.begin("sync", "8 h", 100)
     assert 100 == await store.begin("sync", "8 h", 105)
-    with pytest.raises(ValueError, match="it was kept for 8 h, not 4 h"):
+    with pytest.raises(ValueError, match="it was recorded for 8 h, not 4 h"):
         await store.begin("sync", "4 h", 100)
     assert 7 == await store.begin("other {name}", "4 h", 7)
 

@@ -15,7 +15,7 @@ Lanes
     claim in a lane, whatever owners do, and no lease of a lane to lose. When a head goes, the one with the smallest place
     follows, where the place is the time at which the task becomes due; of those that were due when they were put each has a
     place at least as large as those before, even if the clock was set back between. A head that is not due yet gives its place
-    to one that is due earlier, unless it is tried again and blocks.
+    to one that is due earlier, unless it is retried and blocks.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class TaskTable:
         return [self._put_one(now_us, new) for new in tasks]
 
     def join(self, now_us: int, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
-        """Let a process claim tasks, in place of a former owner: what is held passes to it, the rest is given back.
+        """Let a process claim tasks, instead of its former owner: held claims pass to it, the rest is released.
 
         Returns:
             False, with nothing changed, if there was a former owner, and neither of them has a lease.
@@ -147,7 +147,7 @@ class TaskTable:
             self._give_back(now_us, owner, is_lost=False)
 
     def claim(self, now_us: int, claim: Claim) -> Claims | None:
-        """Hand out tasks that are due: the largest priority first, then the earliest due, then the first put.
+        """Claim due tasks: the largest priority first, then the earliest due, then the first put.
 
         Returns:
             None if the owner's lease has ended.
@@ -266,7 +266,7 @@ class TaskTable:
         return True
 
     def _join_lane(self, now_us: int, task: _Task) -> None:
-        """Let a task wait for its time, or in its lane."""
+        """Move a task to SCHEDULED, or into its lane."""
         name = task.new.lane
         if name is None:
             self._wait(now_us, task)
@@ -428,7 +428,7 @@ class TaskTable:
             self._join_lane(now_us, task)
 
     def _pass_time(self, now_us: int) -> None:
-        """Let vouched time pass since the last beat, and forget what ended long ago."""
+        """Advance vouched time since the last beat, and forget tasks that ended long ago."""
         shortest_us = min((owner.lease_us for owner in self._owners.values()), default=None)
         self._vouched_us = vouched(self._vouched_us, self._last_beat_us, now_us, shortest_us)
         self._last_beat_us = now_us
@@ -468,7 +468,7 @@ def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int 
 
 
 def _gives_way(head: _Task) -> bool:
-    """Whether a head that waits for its time lets one that is due earlier go first."""
+    """True if a head that waits for its time lets one that is due earlier go first."""
     return head.state is DurableState.SCHEDULED and not (head.new.is_blocking and head.attempt_count > 0)
 
 
@@ -477,7 +477,7 @@ def _rank(task: _Task) -> tuple[float, int, int]:
 
 
 def _precedes(task: _Task, now_us: int, claim: Claim) -> bool:
-    """Whether a task goes before those that a claim leaves out for their rank."""
+    """True if a task goes before those that a claim leaves out for their rank."""
     if task.new.priority == claim.above and claim.before_us is not None:
         return task.due_us < now_us + claim.before_us
     return task.new.priority > claim.above

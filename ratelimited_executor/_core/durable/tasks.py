@@ -3,7 +3,7 @@
 States and moves::
 
     put ──┬─▶ SCHEDULED ── due ──▶ READY ── claim ──▶ CLAIMED ──┬─▶ done, cancelled or expired: gone
-          │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is tried again
+          │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is retried
           │       └──────────┬───────┘                          ├─▶ READY       released, or its process has died
           └─▶ BEHIND ── those before it in its lane are gone    ├─▶ UNKNOWN     its function is not registered there
                                                                 └─▶ DEAD        failed for the last time
@@ -71,10 +71,10 @@ class NewTask(NamedTuple):
         body: its encoded arguments.
         due_us: when it is due; None for ``delay_us`` from now.
         delay_us: how long from now it is due, >= 0; not used with ``due_us``.
-        expires_us: how long after it is due it may start, > 0, anew at each attempt; None for ever.
+        expires_us: how long after it is due it may start, > 0, again at each attempt; None for no limit.
         priority: of two that are due the larger is claimed first.
         lane: its lane, whose tasks run one at a time, in the order in which they become due; None for none.
-        is_blocking: True if its lane waits while it is tried again, and while it is a dead letter.
+        is_blocking: True if its lane waits while it is retried, and while it is a dead letter.
         key: its key in the executor, encoded; None for none.
         cost: its cost in the executor, encoded; None for one permit.
         is_named: True if its user chose the id: it is then remembered for a while after the task's end.
@@ -138,7 +138,7 @@ class Claimed(NamedTuple):
 
     Attributes:
         in_us: how long until it is due; negative if it is overdue.
-        expires_in_us: how long until it may no longer start; None for ever.
+        expires_in_us: how long until it may no longer start; None for no limit.
         attempt_count: attempts that have failed.
         lost_count: claims that ended with their process.
     """

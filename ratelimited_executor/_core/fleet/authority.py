@@ -1,4 +1,4 @@
-"""Who grants the permits of one rate: the rules that the script in Redis follows as well, over plain values.
+"""The authority that grants the permits of one rate: the rules of the Redis script, over plain values.
 
 Every permit is granted to one peer at most. That is all that the rate's safety rests on: peers may be slow, paused, cut
 off or counted wrongly; what they do not fetch lapses. A call in interval k fetches permits of interval k + 1, from a plan
@@ -37,7 +37,7 @@ _LOOK_COUNT: Final = 256  # ranks looked at, at most, for permits at once
 _QUARANTINE_MAX_US: Final = 60_000_000  # by which the clocks of two servers may differ at most
 _WHOLE_MAX: Final = 1 << 53  # integers below are exact in the script, too
 _UNPLANNED: Final = (-1, 0)
-_LOST: Final = 0  # in place of the call that changed a plan last: no plan agrees with it
+_LOST: Final = 0  # instead of the call that changed a plan last: no plan agrees with it
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class Authority:
         self._last_us = now_us
 
     def _go_back(self, number: int) -> FleetGrid:
-        """Let the grid begin where the clock is now, at the rate that was set last."""
+        """Move the beginning of the grid to the present, at the rate that was set last."""
         assert self._grid is not None
         latest = self._next_grid or self._grid
         self._grid, self._next_grid = self._grid.with_rate(latest.step, latest.unit, number), None
@@ -254,7 +254,7 @@ class Authority:
         return None
 
     def _touch(self, plan: _Plan) -> None:
-        """Note that this call changes a plan."""
+        """Record that this call changes a plan."""
         plan.call = self._calls
         self._planned[plan.number % 2] = plan.number, plan.call
 

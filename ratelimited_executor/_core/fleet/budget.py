@@ -1,4 +1,4 @@
-"""What a peer may start by the tickets that it holds, and what becomes of the rest: to the queue a limit of each resource.
+"""What a peer may start by the tickets that it holds, and what happens to the rest: to the queue a limit of each resource.
 
 A ticket was asked for as some task needed it, and belongs to no task: whichever is first uses what is there. Its parts count
 at its own time, whoever uses them, so that a start may use parts of several, and leave some.
@@ -99,7 +99,7 @@ class TicketBudget:
         self.lapsed_count = 0
 
     def hold(self, ticket: HeldTicket) -> None:
-        """Take in a ticket."""
+        """Add a ticket."""
         insort(self._coming, ticket, key=lambda each: each.at_us)
         if ticket.key_cost:
             self._coming_keys[ticket.key] += 1
@@ -155,12 +155,12 @@ class TicketBudget:
         return self._keys[key] + self._coming_keys[key]
 
     def has_key(self, key: str, now_ns: int) -> bool:
-        """Whether a task of a key may start now, as far as its key goes."""
+        """True if a task of a key may start now, as far as its key goes."""
         self._look(now_ns)
         return self._keys[key] > 0
 
     def when_key(self, key: str, now_ns: int) -> int | None:
-        """Tell when a ticket of a key that is held may be used; None if there is none."""
+        """Return when a ticket of a key that is held may be used; None if there is none."""
         if not self._coming_keys[key]:
             return None
         at_us = next(ticket.at_us for ticket in self._coming if ticket.key == key and ticket.key_cost)
@@ -188,7 +188,7 @@ class TicketBudget:
                 self.corrections.append(Correction(name, "", ticket.at_us, amount, receipt))
 
     def when(self, resource: str, amount: int, now_ns: int) -> int | None:
-        """Tell when the tickets held let somebody use so much; None if they do not."""
+        """Return when the held tickets allow an amount to be used; None if they do not."""
         left = self.left_of(resource, now_ns)
         if left >= amount:
             return now_ns
@@ -277,7 +277,7 @@ class BudgetLimit(Limit):
         return self._budget.left_of(self._resource, now_ns)
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the tickets' own times count
-        """Note a start; return the parts of tickets that it uses."""
+        """Record a start; return the parts of tickets that it uses."""
         self._newest = self._budget.use(self._resource, cost)
         return self._newest
 
@@ -301,7 +301,7 @@ class BudgetLimit(Limit):
             self._budget.correct(part[0], self._resource, back)
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when a start of a cost is admitted by what is held; None if that is not known yet."""
+        """Return when a start of a cost is admitted by what is held; None if that is not known yet."""
         return now_ns if cost <= 0 else self._budget.when(self._resource, cost, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
@@ -322,7 +322,7 @@ class BudgetLimit(Limit):
         self._cost_max, self._estimate = other._cost_max, other._estimate
 
     def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # the authority remembers
-        """Whether a new one would do the same."""
+        """True if a new one would do the same."""
         return True
 
 
@@ -367,7 +367,7 @@ class KeyBudgetLimit(Limit):
         return UNLIMITED if self._budget.has_key(self.text, now_ns) else 0
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
-        """Note a start; return the ticket that it uses, and its cost."""
+        """Record a start; return the ticket that it uses, and its cost."""
         return [self._budget.use_key(self.text), cost]
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
@@ -378,7 +378,7 @@ class KeyBudgetLimit(Limit):
             ticket[1] = cost
 
     def when(self, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # the ticket is for that
-        """Tell when a ticket that is held may be used, or until when the group has refused the key; None if neither is known."""
+        """Return when a ticket that is held may be used, or until when the group has refused the key; None if neither is known."""
         if self._budget.has_key(self.text, now_ns):
             return now_ns
         when = self._budget.when_key(self.text, now_ns)
@@ -409,7 +409,7 @@ class KeyBudgetLimit(Limit):
         self.settings, self._cost_max, self._per_second = other.settings, other._cost_max, other._per_second
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether a new one would do the same."""
+        """True if a new one would do the same."""
         return now_ns >= self.refused_ns
 
 

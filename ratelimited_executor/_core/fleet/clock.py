@@ -32,7 +32,7 @@ class ServerClock:
         self._held_ns: int | None = None  # until when the error has grown; None if it still does
 
     def measure(self, told_ns: int, sent_ns: int, got_ns: int) -> bool:
-        """Take in what a reply tells; False if it contradicts what was known, which is forgotten then.
+        """Process what a reply tells; False if it contradicts what was known, which is forgotten then.
 
         Args:
             told_ns: the authority's time.
@@ -60,7 +60,7 @@ class ServerClock:
         self.is_known = self._is_assumed = True
 
     def hold(self, now_ns: int) -> None:
-        """Let the error grow no more until the next measurement: nobody's permits are to be kept apart from ours."""
+        """Stop the growth of the error until the next measurement: no other permits need to be kept apart."""
         if self._held_ns is None:
             self._held_ns = now_ns
 

@@ -77,7 +77,7 @@ class Demand:
     # Seeing.
 
     def look(self, now: float) -> None:
-        """Note how it goes; after each run, and before each count."""
+        """Record how it goes; after each run, and before each count."""
         worker = self._worker
         if worker.max_concurrency is None and worker.queue.gate is None:
             return

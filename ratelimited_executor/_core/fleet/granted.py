@@ -94,7 +94,7 @@ class GrantedPermits:
     # For the peer.
 
     def hold(self, times_ns: Iterable[int]) -> None:
-        """Take in permits by their times on the authority's clock."""
+        """Add permits by their times on the authority's clock."""
         for time_ns in times_ns:
             insort_right(self._times, time_ns)
         if self.debt_count:
@@ -129,7 +129,7 @@ class GrantedPermits:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether everything may start at once."""
+        """True if everything may start at once."""
         return self.rate.is_unlimited
 
     counts_effects: Final = False  # a permit that is used in time counts from its own time
@@ -142,7 +142,7 @@ class GrantedPermits:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no permit comes up, because of a pause here or a rate of 0 of the whole group."""
+        """True if no permit comes up, because of a pause here or a rate of 0 of the whole group."""
         return self.rate.is_zero or self.per_second == 0
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's
@@ -176,7 +176,7 @@ class GrantedPermits:
             self._debtor = None
 
     def charge(self, cost: int) -> list[int]:
-        """Let the start that took a permit last cost so many in all: it uses up those that follow. Return its ticket."""
+        """Set the total cost of the last start, which uses up the following permits; return its ticket."""
         ticket = [cost]
         if not self.rate.is_unlimited:
             self._debtor = ticket
@@ -194,24 +194,24 @@ class GrantedPermits:
         self._pay()
 
     def _pay(self) -> None:
-        """Let what is owed go from what is held."""
+        """Pay the debt from the held permits."""
         paid = min(self.debt_count, len(self._times))
         del self._times[:paid]
         self.debt_count -= paid
         self.taken_count += paid
 
     def next_time(self, now_ns: int) -> int | None:
-        """Tell when the next permit may be taken, >= ``now_ns``; None if none is held."""
+        """Return when the next permit may be taken, >= ``now_ns``; None if none is held."""
         return now_ns if self.usable(now_ns) else self.next_fresh_time(now_ns)
 
     def next_fresh_time(self, now_ns: int) -> int | None:
-        """Tell the same where :meth:`usable` has just found none."""
+        """Return the next permit's time; call only where :meth:`usable` returned 0."""
         if not self._times or self.rate.is_zero or not self._clock.is_known or not self._is_clock_whole():
             return None
         return max(now_ns, self._clock.surely_after(self._times[0], now_ns))
 
     def next_number_time(self) -> int:
-        """Tell before when no permit comes up; another may be granted meanwhile."""
+        """Return a lower bound on the next permit's time; another may be granted meanwhile."""
         return self._clock.here(self._times[0]) if self._times and self._clock.is_known else _NEVER_NS
 
     def pace(self) -> tuple[float, float]:
@@ -233,7 +233,7 @@ class GrantedPermits:
         return UNLIMITED
 
     def time_after(self, now_ns: int, count: int) -> int | None:
-        """Tell when the ``count``-th permit from now may be expected; None if never at this rate."""
+        """Return when the ``count``-th permit from now may be expected; None if never at this rate."""
         times, clock = self._times, self._clock
         if self.rate.is_unlimited:
             return now_ns

@@ -335,7 +335,7 @@ class SharedLimit(ABC):
 
     @abstractmethod
     def use(self, now_us: int) -> Use:
-        """Tell how much is used."""
+        """Return how much is used."""
 
     @abstractmethod
     def load(self, text: str) -> bool:
@@ -446,7 +446,7 @@ class _Window(SharedLimit):
     """A log in parts: ``w1,check,last,gone,closed,total,u,amount;`` of the latest part, ``us:amount,`` of each one before.
 
     ``last`` is the latest t, ``gone`` the latest u that has left the log, from which the parts' times are counted, ``closed``
-    the u of the part before the latest. The check stands for all behind it, so that nothing of that need be read to be
+    the u of the part before the latest. The check stands for all behind it, so that nothing of that needed read to be
     believed: a part is read when it leaves the log.
     """
 
@@ -710,7 +710,7 @@ def _ceil(time: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a ticket is admitted.
+    """True if a ticket is admitted.
 
     Attributes:
         at_us: when it is, or could be; None if it never is.

@@ -73,7 +73,7 @@ class PeerSettings:
 
 
 def _is_lower(own: FleetGrid, grid: FleetGrid) -> bool:
-    """Whether a rate is lower than the one of a grid, and not 0."""
+    """True if a rate is lower than the one of a grid, and not 0."""
     return 0 < own.step * grid.unit < grid.step * own.unit
 
 
@@ -86,7 +86,7 @@ class Peer:
         clock: the authority's clock.
         grid_phase: where the first permit of the group's grid comes up, 0 to 1: as a part of the gap between two.
         is_clock_whole: tells whether our own clock has run on without a break.
-        is_new_rate: whether the rate is to be put in force; else only if the group has none.
+        is_new_rate: True if the rate is to be put in force; else only if the group has none.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Peer:
     # Settings.
 
     def set_rate(self, rate: Rate) -> None:
-        """Have another rate put in force for the whole group."""
+        """Request another rate for the whole group."""
         self._rate = rate
         self._own = None
         self._is_new_rate = True
@@ -211,7 +211,7 @@ class Peer:
 
     @property
     def is_own_rate(self) -> bool:
-        """Whether the rate in force is the one that this peer has set."""
+        """True if the rate in force is the one that this peer has set."""
         own = self._own_grid()
         return self.grid is None or (self.grid.step, self.grid.unit) == (own.step, own.unit)
 
@@ -243,17 +243,17 @@ class Peer:
         return self.clock.at(now_ns) // self.interval_ns()
 
     def quarantine_end(self, now_ns: int) -> int | None:
-        """Tell when the quarantine ends in which nothing is granted; None if there is none, as far as is known."""
+        """Return when the quarantine ends in which nothing is granted; None if there is none, as far as is known."""
         if not self.clock.is_known or self.number_at(now_ns) >= self.safe:
             return None
         return self.clock.here(self.safe * self.interval_ns())
 
     def next_call(self, now_ns: int) -> int:
-        """Tell when the next regular call is due."""
+        """Return when the next regular call is due."""
         return now_ns if self._call_ns is None else self._call_ns
 
     def has_demand(self, demand: DemandUntil, now_ns: int) -> bool:
-        """Whether there is anything to call for.
+        """True if there is anything to call for.
 
         Args:
             demand: counts the tasks that want to start, and could.
@@ -269,7 +269,7 @@ class Peer:
         return demand(until, now_ns, until, 1) > 0
 
     def wants_at_once(self, demand: DemandUntil, now_ns: int) -> int | None:
-        """Tell when to ask for permits at once; None if that is in vain before the next regular call.
+        """Return when to ask for permits at once; None if that is in vain before the next regular call.
 
         Args:
             demand: counts the tasks that want to start, and could.
@@ -299,7 +299,7 @@ class Peer:
         Args:
             now_ns: our time.
             demand: counts the tasks that want to start, and could.
-            is_regular: whether it is the one call of its interval, and not one for permits at once.
+            is_regular: True if it is the one call of its interval, and not one for permits at once.
         """
         settings = self.settings
         interval, number = self.interval_ns(), self.number_at(now_ns)
@@ -373,12 +373,12 @@ class Peer:
     # Answers.
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now_ns: int) -> bool:
-        """Take in an answer; return whether permits have come.
+        """Process an answer; return whether permits have come.
 
         Args:
             request: what it answers.
             reply: the answer.
-            is_step: whether it contradicts what was known of the authority's clock.
+            is_step: True if it contradicts what was known of the authority's clock.
             now_ns: our time.
         """
         if self._state is PeerState.CLOSED:
@@ -462,7 +462,7 @@ class Peer:
         return len(times)
 
     def fail(self, now_ns: int) -> None:
-        """Note a call without an answer."""
+        """Record a call without an answer."""
         self.failed_count += 1
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
             self._move_to(PeerState.OUTAGE)
@@ -470,7 +470,7 @@ class Peer:
 
     @property
     def goes_on_alone(self) -> bool:
-        """Whether there are no answers, and the outage policy leaves this peer permits."""
+        """True if there are no answers, and the outage policy leaves this peer permits."""
         policy = self.settings.outage
         if self._state is not PeerState.OUTAGE or policy.kind == "stop" or self.grid is None or not self.clock.is_known:
             return False
@@ -513,7 +513,7 @@ class Peer:
         self._call_ns = None
 
     def idle(self) -> None:
-        """Note that there is nothing to call for."""
+        """Record that there is nothing to call for."""
         self.demand = 0
         if self._state is PeerState.ACTIVE:
             self._move_to(PeerState.IDLE)

@@ -63,7 +63,7 @@ PEER_TRANSITIONS: Final[dict[PeerState, frozenset[PeerState]]] = {
 
 
 def check_move(peer: str, before: PeerState, after: PeerState) -> None:
-    """See that a peer of an id may go to a state, or stay in it.
+    """Check that a peer may move to a state, or stay in it.
 
     Raises:
         IllegalTransitionError: if the table does not allow it.

@@ -43,7 +43,7 @@ class Outage:
         may exceed it by ``c / peers_max``. A peer with a higher rank than that starts nothing.
 
         Raises:
-            TypeError: if it is no integer.
+            TypeError: if it is not an integer.
             ValueError: if it is less than 1.
         """
         if isinstance(peers_max, bool) or not isinstance(peers_max, int):

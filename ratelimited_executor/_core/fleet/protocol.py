@@ -30,10 +30,10 @@ class Request:
         step: the peer's own rate, or the one in force if that is lower, in permits in ``unit`` grant intervals ...
         unit: ... which counts only where none is in force, or if it is new.
         base: the phase of the first grid at its begin, in parts of ``unit``.
-        is_fetching: whether permits of interval k + 1 are asked for.
-        is_new_rate: whether that rate is to be put in force.
-        has_jumped: whether the authority's clock has stepped, as far as this peer can tell.
-        is_leaving: whether the peer goes.
+        is_fetching: True if permits of interval k + 1 are asked for.
+        is_new_rate: True if that rate is to be put in force.
+        has_jumped: True if the authority's clock has stepped, as far as this peer can tell.
+        is_leaving: True if the peer goes.
         interval_us: the length of a grant interval in microseconds, where none is in force.
         quarantine: grant intervals for which a new authority grants nothing beyond the next.
     """
@@ -100,7 +100,7 @@ class Reply:
 
     Attributes:
         now_us: its clock, in microseconds since the epoch.
-        era: another one means that the permits of before are void: a restart, a failover, a step of the clock.
+        era: another one means that the earlier permits are void: a restart, a failover, a step of the clock.
         safe: the number of the first interval of which permits are granted in this era.
         rank: a number >= 0 that no other peer of the group has.
         peers: how many peers made the latest plan.

@@ -1,4 +1,4 @@
-"""Who gets how many of an interval's permits, and which.
+"""The shares of peers in an interval's permits: how many, and which.
 
 *How many*: weighted max-min over the demands (Bertsekas and Gallager, Data Networks, 6.5.2): with the level L at which
 the sum of min(demand, weight * L) is what there is, nobody can get more without taking from one who has less for his

@@ -58,7 +58,7 @@ class SlotClaim:
         priority: larger goes first.
         note: what is told of it.
         owner: for whoever has made it.
-        limit: how many may hold slots of its pools, in place of the limits of these; -1 for those.
+        limit: how many may hold slots of its pools, instead of the limits of these; -1 for those.
         state: where it is.
         token: by which the authority knows it.
         fence: of its slots; 0 until it has some.
@@ -102,7 +102,7 @@ class SlotPeer:
 
     Args:
         settings: what they have in common.
-        may_renew: whether the owner of a claim is well enough for its lease to be renewed, and to be handed slots.
+        may_renew: True if the owner of a claim is well enough for its lease to be renewed, and to be handed slots.
 
     Attributes:
         settings: the same.
@@ -150,18 +150,18 @@ class SlotPeer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody holds or waits, and nothing is to be said."""
+        """True if nobody holds or waits, and nothing is to be said."""
         return self.is_free and not (self._releases or self._limits)
 
     @property
     def claims(self) -> list[SlotClaim]:
-        """Who holds slots, the longest held first."""
+        """The holders of slots, the longest held first."""
         held = [claim for claim in list(self._claims.values()) if claim.state is EntryState.HELD]
         return sorted(held, key=lambda claim: claim.fence)
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody holds or waits."""
+        """True if nobody holds or waits."""
         return not (self._claims or self._untold)
 
     def waiting(self) -> list[SlotClaim]:
@@ -198,14 +198,14 @@ class SlotPeer:
         self._tell(line)
 
     def declare(self, pool: str, limit: int | None) -> None:
-        """Tell of a pool, and of the limit with which this process was started."""
+        """Register a pool, and the limit with which this process was started."""
         self.pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
         if limit is not None:
             self._declared[pool] = limit
             self._undeclared.add(pool)
 
     def has_limit_to_tell(self, pool: str) -> bool:
-        """Whether the authority is still to be told of a limit, so that what it answers is not in force yet."""
+        """True if the authority is still to be told of a limit, so that what it answers is not in force yet."""
         return pool in self._limits or pool in self._undeclared
 
     def set_limit(self, pool: str, limit: int) -> None:
@@ -214,7 +214,7 @@ class SlotPeer:
         self.pools[pool] = self.pools.get(pool, PoolState(limit, 0, 0, 0))._replace(limit=limit)
 
     def note_woken(self, token: str) -> None:
-        """Take in that slots were handed over: a call has to say which."""
+        """Record that slots were handed over: a call has to say which."""
         claim = self._claims.get(token)
         if claim is not None and claim.state is EntryState.WAITING:
             self._urgent[token] = claim
@@ -226,7 +226,7 @@ class SlotPeer:
             self._urgent[claim.token] = claim
 
     def _tell(self, line: tuple[tuple[str, ...], float]) -> None:
-        """Let as many of a line be told as may."""
+        """Register as many waiters of a line as allowed."""
         waiting = self._untold.get(line)
         while waiting and self._told_counts[line] < _TOLD_COUNT:
             claim = next(iter(waiting))
@@ -252,7 +252,7 @@ class SlotPeer:
         return self.lease_ns // 4 if poll is None or claim.state is not EntryState.WAITING else poll
 
     def next_call(self, now_ns: int) -> int | None:
-        """Tell when the next call is due; None if there is nothing to say."""
+        """Return when the next call is due; None if there is nothing to say."""
         when: int | None = None
         if self._urgent or self._releases or self._limits or self._undeclared:
             when = now_ns
@@ -266,7 +266,7 @@ class SlotPeer:
         return None if when is None else max(when, self._last_ns + gap_ns, self._retry_ns)
 
     def next_end(self) -> int | None:
-        """Tell before what time no lease ends; None if there is none."""
+        """Return a lower bound on the end of the next lease; None if there is none."""
         return None if not self._claims or self._end_ns >= _NEVER_NS else self._end_ns
 
     def request(self, now_ns: int) -> SlotCall:
@@ -316,7 +316,7 @@ class SlotPeer:
         return due
 
     def take_in(self, call: SlotCall, reply: SlotReply, sent_ns: int, now_ns: int) -> list[SlotClaim]:
-        """Take in an answer; return the claims whose state it has changed, and those that it tells to wait.
+        """Process an answer; return the claims whose state it has changed, and those that it tells to wait.
 
         Args:
             call: what was said.
@@ -352,7 +352,7 @@ class SlotPeer:
         return changed
 
     def _note(self, token: str, fence: int, until_us: int, end_ns: int, now_ns: int) -> Iterable[SlotClaim]:
-        """Take in what a token has."""
+        """Process what a token has."""
         claim = self._claims.get(token)
         if claim is None:
             return  # it has gone meanwhile, as the authority will hear
@@ -395,7 +395,7 @@ class SlotPeer:
         return lost
 
     def note_failure(self, call: SlotCall, now_ns: int) -> list[SlotClaim]:
-        """Take in that a call had no answer: what it said is said again after a while. Return who is known to wait now."""
+        """Record a call without an answer: its content is repeated later. Return the claims now known to wait."""
         self.failed_count += 1
         waiting: list[SlotClaim] = []
         for entry in call.entries:

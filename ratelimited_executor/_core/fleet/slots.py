@@ -6,9 +6,9 @@ forget:
 
 1. **A lease ends by the authority's clock**, and its holder stops before, by its own: a lease is counted from when the
    server reads a call, and by its holder from when that was sent. There it also lasts for a third longer, the *spare*.
-2. **Time that nobody has seen does not pass.** The clock of the leases goes on by what has passed since the call before,
+2. **Time that nobody has seen does not pass.** The clock of the leases continues by what has passed since the call before,
    unless that is more than the spare: then it stands still, as it does where the server's clock has gone back. Whoever holds
-   or waits calls four times in a lease, so that it goes on while it matters. A step of the server's clock that is not seen
+   or waits calls four times in a lease, so that it continues while it matters. A step of the server's clock that is not seen
    is within the spare: it ends no lease too early.
 3. **An authority that may have forgotten hands nothing over for a lease and the spare**, the *quarantine*: where its state is
    not there, or not whole, and where the server is another run, whose last writes may be lost. Whoever held a slot before
@@ -17,7 +17,7 @@ forget:
    passed, by more than the clocks of two servers differ, nobody else has been handed the slot: before, it was the
    holder's, and since then nothing was handed over.
    Whoever has not heard of a hand-over waits again: an older memory may tell of one that has ended, and was others' since.
-5. **Fences begin at the time** of the server in microseconds, in each of its runs and after any that its predecessor's
+5. **Fences begin at the time** of the server in microseconds, in each of its runs and after any that the previous run's
    clock may have shown, and after the highest that any peer knows of: so they rise
    over a loss of the state, whatever the clock shows then.
 6. **A limit is set by whoever says so, and by a process that declares another one** than was declared last: so a pool that
@@ -47,7 +47,7 @@ class SlotEntry(NamedTuple):
         fence: of the slots that it holds; 0 if it waits.
         until_us: when its lease ends by the server's clock, as was told last; 0 if it waits.
         note: what the holder has said of itself.
-        limit: how many may hold slots of its pools, in place of the limits of these; -1 for those.
+        limit: how many may hold slots of its pools, instead of the limits of these; -1 for those.
     """
 
     token: str
@@ -219,7 +219,7 @@ class SlotAuthority:
         )
 
     def _go_on(self, now_us: int, run: str, call: SlotCall) -> int:
-        """Let the clock of the leases go on; begin anew what may have been forgotten. Return the clock's time."""
+        """Advance the clock of the leases; forget what may be outdated. Return the clock's time."""
         if not self._is_whole:
             self._is_whole = True
             self._pools = SlotPools()

@@ -100,7 +100,7 @@ class TicketPeer:
         budget: the tickets held.
         era: in which the authority is; None before the first answer.
         limits: what the latest reply told of each limit, by name.
-        is_own_plan: whether the plan in force is the one that this process has set.
+        is_own_plan: True if the plan in force is the one that this process has set.
         refusal: what the latest answer refused; None if nothing.
         granted_count: tickets that were given.
         refused_count: tickets that were asked for and not given.
@@ -163,14 +163,14 @@ class TicketPeer:
     # Settings.
 
     def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
-        """Have other limits put in force for the whole group; what was given by those of before is void."""
+        """Request other limits for the whole group; what was given by those of before is void."""
         self._plan_id, self._plan = plan_id, plan
         self._is_new_plan = True
         self.budget.drop()
         self._ask_ns, self._news_ns = 0, now_ns
 
     def penalize(self, key: str, until_ns: int, now_ns: int) -> None:
-        """Have nothing admitted before a time of ours; nothing of one key, if it is not empty."""
+        """Admit nothing before a local time; with a key, nothing of that key."""
         self._penalties.append((key, until_ns))
         self._news_ns = now_ns
 
@@ -195,7 +195,7 @@ class TicketPeer:
         return first if self._called_ns is None else max(first, self._called_ns + _ASK_GAP_NS)
 
     def _remembers(self, now_ns: int) -> bool:
-        """Whether there is anything to remember for an authority that forgets, or it is to be told that it is over."""
+        """True if there is anything to remember for an authority that forgets, or it is to be told that it is over."""
         for name in [name for name, (_, until_ns) in self._copies.items() if until_ns <= min(now_ns, self._heard_ns)]:
             del self._copies[name]
         return bool(self._copies)
@@ -246,12 +246,12 @@ class TicketPeer:
         )
 
     def receive(self, call: TicketCall, reply: TicketReply, *, is_step: bool, now_ns: int) -> bool:
-        """Take in an answer; return whether something may start by it.
+        """Process an answer; return whether something may start by it.
 
         Args:
             call: what was asked.
             reply: the answer.
-            is_step: whether it contradicts what was known of the authority's clock.
+            is_step: True if it contradicts what was known of the authority's clock.
             now_ns: our time.
         """
         if self._state is PeerState.CLOSED:
@@ -333,7 +333,7 @@ class TicketPeer:
         return count > 0
 
     def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
-        """Note until when a key is refused, and remember what its limit does."""
+        """Record until when a key is refused, and remember what its limit does."""
         if outcome.holder == run.key:
             self.refused_keys[run.key] = outcome.at_us
         if outcome.text and len(self._copies) < _REMEMBERED:
@@ -343,7 +343,7 @@ class TicketPeer:
             self._copies[f"key {run.key}"] = copy, now_ns + (until_us - told_us) * 1000
 
     def fail(self, call: TicketCall | None, now_ns: int) -> None:
-        """Note a call without an answer. It may have been heard, so that nothing is given back again."""
+        """Record a call without an answer. It may have been heard, so that nothing is given back again."""
         self.failed_count += 1
         if call is not None:
             self.budget.corrections.extend(each for each in call.corrections if each.cost < 0)
@@ -359,7 +359,7 @@ class TicketPeer:
         self._ask_ns = 0
 
     def idle(self) -> None:
-        """Note that there is nothing to call for."""
+        """Record that there is nothing to call for."""
         self.asked_count = 0
         if self._state is PeerState.ACTIVE:
             self._move_to(PeerState.IDLE)

@@ -124,7 +124,7 @@ class LimitCopy(NamedTuple):
 
     Attributes:
         name: of the limit, or the key.
-        is_key: whether it is a key's.
+        is_key: True if it is a key's.
         serial: the number of its last change.
         text: what it remembered.
     """
@@ -149,10 +149,10 @@ class TicketCall:
         interval_us: how far ahead a ticket may be admitted.
         difference_us: by which the clocks of two servers differ at most.
         quarantine_us: how long nothing is admitted in a new era; longer than all tickets of before are valid.
-        has_jumped: whether the server's clock has stepped in this era.
+        has_jumped: True if the server's clock has stepped in this era.
         plan_id: names the peer's plan.
         plan: its limits.
-        is_new_plan: whether it is to be put in force.
+        is_new_plan: True if it is to be put in force.
         penalties: (key, how long nothing starts), for all if the key is empty.
         corrections: of tickets of this era.
         copies: what the peer remembers, in a quarantine.
@@ -379,7 +379,7 @@ class TicketAuthority:
         return f"{self._state.run}:{self._state.since_us}"
 
     def _go_on(self, now_us: int, run: str, call: TicketCall) -> bool:
-        """Let time go on, or begin an era; return whether the caller vouches for the time."""
+        """Advance time, or begin an era; return True if the caller vouches for the time."""
         is_first = not hasattr(self, "_state")
         if is_first:
             self._state = _State(run, 0, now_us, now_us)
@@ -601,7 +601,7 @@ class TicketAuthority:
         return max(0, min(rivals) + lead - own + _cost_of(call) - 1) // _cost_of(call)
 
     def _serve(self, call: TicketCall, count: int, *, is_hungry: bool) -> None:
-        """Note what a peer has got, and whether it wants more."""
+        """Record what a peer has got, and whether it wants more."""
         state = self._state
         state.started += count
         rivals = [served for peer, served in state.served.items() if peer != call.peer]

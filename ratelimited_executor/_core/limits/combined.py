@@ -1,10 +1,10 @@
-"""Several limits at once, and the times at which nothing starts: to the queue what a grid of permits is.
+"""Several limits at once, and penalties; to the queue they look like a grid of permits.
 
 One of them may be a grid (the rate that paces), the others are limits; a start is admitted when all admit it, and takes
 its cost of each. Beside the permits there may be *resources* (the tokens of a language model, bytes, points), each with
-limits of its own, of which only those starts take that name it.
+limits of its own, which are charged only by starts that name it.
 
-A *penalty* is a time before which nothing starts, because somebody out there has said so.
+A *penalty* is a time before which nothing starts, because the remote service asked for it (Retry-After).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pace(Permits, Protocol):
 
     @property
     def is_foreseeable(self) -> bool:
-        """Whether a :meth:`trial` tells what will be: permits that others grant are not known in advance."""
+        """True if a :meth:`trial` tells what will be: permits that others grant are not known in advance."""
         ...
 
     def trial(self) -> Pace:
@@ -39,7 +39,7 @@ class Pace(Permits, Protocol):
         ...
 
     def charge(self, cost: int) -> Any:
-        """Let the start that took a permit last cost so many in all; return its ticket."""
+        """Set the total cost of the last start; return its ticket."""
         ...
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
@@ -60,11 +60,11 @@ class _Paid:
         self._grid.settle(ticket, cost, now_ns)
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:
-        """Do nothing: of their starts, the queue tells the permits themselves."""
+        """Do nothing: the queue reports these starts to the permits directly."""
 
 
 class Bound:
-    """A limit, and what people call it.
+    """A limit and its display name.
 
     Attributes:
         limit: what decides.
@@ -145,18 +145,18 @@ class CombinedPermits:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether everything may start at once: never, since a penalty may come."""
+        """True if everything may start at once: never, since a penalty may come."""
         return False
 
     @property
     def is_stopped(self) -> bool:
-        """Whether no permit comes up."""
+        """True if no permit comes up."""
         if self._is_paused or (self.grid is not None and self.grid.is_stopped):
             return True
         return any(limit.cost_max == 0 for limit in self._main)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Pause at a rate of 0, or go on; the grid goes by its own rate."""
+        """Pause at a rate of 0, or continue; the grid goes by its own rate."""
         self._is_paused = rate.is_zero
         self.rate = rate
         if self.grid is not None:
@@ -182,20 +182,20 @@ class CombinedPermits:
 
     @property
     def counts_effects(self) -> bool:
-        """Whether a start counts from when it takes effect, of which some limit wants to hear."""
+        """True if a start counts from when it takes effect, of which some limit wants to hear."""
         if self.grid is not None and self.grid.counts_effects:
             return True
         return any(limit.counts_effects for limit in self._main)
 
     def take_effect(self, now_ns: int) -> None:
-        """Note that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
+        """Record that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
         self.open_ticket = None
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
             grid.take_effect(now_ns)
 
     def defer(self, effects: list[list[int]]) -> None:
-        """Let the start that was decided last take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
         if self.open_ticket is None:
             return
         self.open_ticket = None
@@ -206,15 +206,15 @@ class CombinedPermits:
             limit.defer(ticket, effects)
 
     def next_time(self, now_ns: int) -> int | None:
-        """Tell when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
+        """Return when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
         return now_ns if self.usable(now_ns) else self.next_fresh_time(now_ns)
 
     def next_fresh_time(self, now_ns: int) -> int | None:
-        """Tell the same where :meth:`usable` has just found none."""
+        """Return the next permit's time; call only where :meth:`usable` returned 0."""
         return self.when(None, now_ns)
 
     def next_number_time(self) -> int:
-        """Tell before when no permit comes up."""
+        """Return a lower bound on the next permit's time."""
         return 0 if self.grid is None else self.grid.next_number_time()
 
     def pace(self) -> tuple[float, float]:
@@ -261,13 +261,13 @@ class CombinedPermits:
         return copies
 
     def admits(self, needs: Mapping[str, int], now_ns: int) -> bool:
-        """Whether a start that needs so much of each resource is admitted now; the grid admits any cost."""
+        """True if a start that needs so much of each resource is admitted now; the grid admits any cost."""
         return all(
             limit.admits(cost, now_ns) for resource, cost in needs.items() for limit in self.limits_of(resource) or ()
         )
 
     def is_beyond(self, needs: Mapping[str, int]) -> bool:
-        """Whether a start needs more than is ever admitted, since a rate has been lowered."""
+        """True if a start needs more than is ever admitted, since a rate has been lowered."""
         return any(
             limit.cost_max and cost > limit.cost_max  # one that admits nothing is paused
             for resource, cost in needs.items()
@@ -275,7 +275,7 @@ class CombinedPermits:
         )
 
     def when(self, needs: Mapping[str, int] | None, now_ns: int) -> int | None:
-        """Tell when a start is admitted, >= ``now_ns``, if there is none before; None if never at this rate."""
+        """Return when a start is admitted, >= ``now_ns``, if there is none before; None if never at this rate."""
         if self._is_paused:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
@@ -304,7 +304,7 @@ class CombinedPermits:
         return None if None in times else max(times)
 
     def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
-        """Tell when a start is admitted after others, each in its turn: what will be, if nothing else comes; None if never.
+        """Return when a start is admitted after others, each in its turn: what will be, if nothing else comes; None if never.
 
         It tries them on a copy of the limits, which takes some microseconds for each; costs of which no two fit into a
         window together cannot be told from their sum.
@@ -335,12 +335,12 @@ class CombinedPermits:
 
     @property
     def is_bursty(self) -> bool:
-        """Whether many starts may be admitted at once: windows and buckets keep what is not taken."""
+        """True if many starts may be admitted at once: windows and buckets keep what is not taken."""
         return self.grid is None
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """Whether the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
+        """True if the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
         return any(bound.limit.is_by_wall_clock for bound in self.bounds)
 
     is_by_tickets: bool = False
@@ -348,7 +348,7 @@ class CombinedPermits:
 
     @property
     def is_foreseeable(self) -> bool:
-        """Whether a copy tells what will be: a part in a fleet is not known in advance."""
+        """True if a copy tells what will be: a part in a fleet is not known in advance."""
         return self.grid is None or self.grid.is_foreseeable
 
     def charge(self, needs: Mapping[str, int]) -> list[Ticket]:

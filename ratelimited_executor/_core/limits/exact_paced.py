@@ -55,13 +55,13 @@ class ExactPacedLimit(PacedLimit):
         return count if self._window is None else max(0, min(count, self._window.count(now_ns)))
 
     def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start is admitted now, whatever its cost."""
+        """True if a start is admitted now, whatever its cost."""
         if not super().admits(cost, now_ns):
             return False
         return self._window is None or cost <= 0 or self._window.count(now_ns) > 0
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
-        """Note a start."""
+        """Record a start."""
         ticket: list[Any] = super().take(cost, now_ns)
         if self.rate.is_unlimited or cost <= 0:
             return ticket
@@ -83,18 +83,18 @@ class ExactPacedLimit(PacedLimit):
         return True
 
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
-        """Note that a start has taken effect by ``now_ns``."""
+        """Record that a start has taken effect by ``now_ns``."""
         if self._window is not None and ticket and isinstance(ticket[0], list):
             entry = ticket[1]
             self._window.take_effect(entry, min(now_ns, entry[0][0] + CALL_NS))
 
     def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
-        """Let a start take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of a start until ``note_effect()`` is called with ``effects``."""
         if self._window is not None and ticket and isinstance(ticket[0], list):
             self._window.defer(ticket[1], effects)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
-        """Tell when the ``count``-th start of cost 1 from now is admitted."""
+        """Return when the ``count``-th start of cost 1 from now is admitted."""
         when = super().when_count(count, now_ns)
         if when is None or self._window is None:
             return when
@@ -107,7 +107,7 @@ class ExactPacedLimit(PacedLimit):
         return count if self._window is None else min(count, self._window.count_until(now_ns, end_ns))
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether a new limit would do the same."""
+        """True if a new limit would do the same."""
         return super().is_idle(now_ns) and (self._window is None or self._window.is_idle(now_ns))
 
     def trial(self, time_ns: Callable[[], int]) -> Self:

@@ -35,7 +35,7 @@ class Taken(Protocol):
         ...
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:
-        """Note that a start takes effect only now."""
+        """Record that a start takes effect only now."""
         ...
 
 
@@ -59,40 +59,40 @@ class Limit(ABC):
         """Count the starts of cost 1 that are admitted now, one after the other; negative if costs were settled to more."""
 
     def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start of a cost is admitted now."""
+        """True if a start of a cost is admitted now."""
         return cost <= 0 or self.count(now_ns) >= cost
 
     # What starts.
 
     @abstractmethod
     def take(self, cost: int, now_ns: int) -> Any:
-        """Note a start; return its ticket, by which the methods below know it."""
+        """Record a start; return its ticket, by which the methods below know it."""
 
     @abstractmethod
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
-        """Correct the cost of a start afterwards, again if need be; what has lapsed meanwhile is not given back."""
+        """Correct the cost of a start afterwards, again if needed; what has lapsed meanwhile is not given back."""
 
     @property
     def is_foreseeable(self) -> bool:
-        """Whether :meth:`when` knows when a start is admitted; else others decide, and tell it shortly before."""
+        """True if :meth:`when` knows when a start is admitted; else others decide, and tell it shortly before."""
         return True
 
     @property
     def counts_effects(self) -> bool:
-        """Whether a start counts from when it takes effect: then :meth:`take_effect` or :meth:`defer` is told of each."""
+        """True if a start counts from when it takes effect: then :meth:`take_effect` or :meth:`defer` is told of each."""
         return False
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
-        """Note that a start takes effect only now; it may be told again, or of a start that was deferred."""
+        """Record that a start takes effect only now; it may be told again, or of a start that was deferred."""
 
     def defer(self, ticket: Any, effects: list[list[int]]) -> None:  # noqa: B027  # as above
-        """Let a start take effect when ``note_effect()`` is called with ``effects``."""
+        """Defer the effect of a start until ``note_effect()`` is called with ``effects``."""
 
     # When something may start.
 
     @abstractmethod
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when a start of a cost is admitted, >= ``now_ns``, if there is none before; None if never. To the nanosecond."""
+        """Return when a start of a cost is admitted, >= ``now_ns``, if there is none before; None if never. To the nanosecond."""
 
     @abstractmethod
     def when_count(self, count: int, now_ns: int) -> int | None:
@@ -108,7 +108,7 @@ class Limit(ABC):
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """Whether a step of the wall clock may let something start."""
+        """True if a step of the wall clock may let something start."""
         return False
 
     # Itself.
@@ -127,7 +127,7 @@ class Limit(ABC):
 
     @abstractmethod
     def is_idle(self, now_ns: int) -> bool:
-        """Whether a new limit would do the same."""
+        """True if a new limit would do the same."""
 
 
 def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:

@@ -80,11 +80,11 @@ class PacedLimit(Limit):
         return 0 if ahead < 0 else 1 + ahead // self._unit
 
     def admits(self, cost: int, now_ns: int) -> bool:
-        """Whether a start is admitted now, whatever its cost."""
+        """True if a start is admitted now, whatever its cost."""
         return self._next <= now_ns * self._step > 0 or cost <= 0 or self.rate.is_unlimited
 
     def take(self, cost: int, now_ns: int) -> list[int]:
-        """Note a start."""
+        """Record a start."""
         if self.rate.is_unlimited:
             return []
         unit = self._unit
@@ -106,11 +106,11 @@ class PacedLimit(Limit):
         ticket[:] = charged + change, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when a start is admitted, whatever its cost."""
+        """Return when a start is admitted, whatever its cost."""
         return now_ns if cost <= 0 else self.when_count(1, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
-        """Tell when the ``count``-th start of cost 1 from now is admitted."""
+        """Return when the ``count``-th start of cost 1 from now is admitted."""
         if self.count(now_ns) >= count:
             return now_ns
         if self.rate.is_zero:
@@ -131,7 +131,7 @@ class PacedLimit(Limit):
         return 0 if ahead < 0 else 1 + ahead // self._unit
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether the next start has been due for longer than the slack."""
+        """True if the next start has been due for longer than the slack."""
         return self._next < (now_ns - self.slack_ns) * self._step or self._step == self._next == 0
 
     def _due(self, now_ns: int) -> int:

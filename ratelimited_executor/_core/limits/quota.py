@@ -1,7 +1,7 @@
 """So many starts from one mark of the wall clock to the next: a day's quota, from midnight to midnight.
 
 Law: the costs of the starts that the wall clock puts between two marks sum to N at most, whichever way the clock steps:
-a period that it comes back to goes on from where it was left. That is kept for the last :data:`PERIOD_COUNT` periods seen.
+a period that it comes back to continues from where it was left. That is kept for the last :data:`PERIOD_COUNT` periods seen.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class QuotaLimit(Limit):
         return left if wall_ns < self._end_ns - self._margin_ns else min(0, left)
 
     def take(self, cost: int, now_ns: int) -> list[int]:  # noqa: ARG002  # as above
-        """Note a start."""
+        """Record a start."""
         self._enter()
         self._used[self._begin_ns] += cost
         return [self._begin_ns, cost]
@@ -82,7 +82,7 @@ class QuotaLimit(Limit):
             ticket[1] = cost
 
     def take_effect(self, ticket: list[int], now_ns: int) -> None:
-        """Note that a start has taken effect only now: it counts in the period that has begun meanwhile, if one has."""
+        """Record that a start has taken effect only now: it counts in the period that has begun meanwhile, if one has."""
         self._enter()
         begin_ns, charged = ticket
         if begin_ns < self._begin_ns:
@@ -91,7 +91,7 @@ class QuotaLimit(Limit):
             ticket[:] = self._begin_ns, charged
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when a start of a cost is admitted."""
+        """Return when a start of a cost is admitted."""
         if cost > self.permits:
             return None
         if self.admits(cost, now_ns):
@@ -102,7 +102,7 @@ class QuotaLimit(Limit):
         return self._here(mark_ns, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
-        """Tell when the ``count``-th start of cost 1 from now is admitted."""
+        """Return when the ``count``-th start of cost 1 from now is admitted."""
         left = max(0, self.count(now_ns))
         if count <= left:
             return now_ns
@@ -126,7 +126,7 @@ class QuotaLimit(Limit):
         return count
 
     def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # as above
-        """Whether nothing was used of the running period."""
+        """True if nothing was used of the running period."""
         self._enter()
         return self._used[self._begin_ns] == 0
 

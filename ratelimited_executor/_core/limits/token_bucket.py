@@ -75,7 +75,7 @@ class TokenBucketLimit(Limit):
         return self._content // self._unit
 
     def take(self, cost: int, now_ns: int) -> list[int]:
-        """Note a start."""
+        """Record a start."""
         if self.rate.is_unlimited:
             return []
         self._fill(now_ns)
@@ -100,13 +100,13 @@ class TokenBucketLimit(Limit):
         ticket[:] = cost, content + change, gained + back, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when a start of a cost is admitted."""
+        """Return when a start of a cost is admitted."""
         if cost <= 0:
             return now_ns
         return None if not self.rate.is_unlimited and cost > self.depth else self.when_count(cost, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
-        """Tell when the ``count``-th start of cost 1 from now is admitted."""
+        """Return when the ``count``-th start of cost 1 from now is admitted."""
         if self.count(now_ns) >= count:
             return now_ns
         if not self._step:
@@ -121,7 +121,7 @@ class TokenBucketLimit(Limit):
         return max(0, (self._content + (end_ns - 1 - now_ns) * self._step) // self._unit)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether the bucket is full."""
+        """True if the bucket is full."""
         self._fill(now_ns)
         return self._content >= self.depth * self._unit
 

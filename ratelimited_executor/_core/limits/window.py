@@ -109,7 +109,7 @@ class WindowLimit(Limit):
         return UNLIMITED if self.permits == UNLIMITED else self.permits - self.used
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
-        """Note a start: O(1)."""
+        """Record a start: O(1)."""
         if self.permits == UNLIMITED:
             return [[-1, 0], cost]
         self.used += cost
@@ -133,7 +133,7 @@ class WindowLimit(Limit):
             ticket[1] = cost
 
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
-        """Note that a start has taken effect only now, if that is later than the margin covers: it counts from now on."""
+        """Record that a start has taken effect only now, if that is later than the margin covers: it counts from now on."""
         entry, charged = ticket
         if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.permits == UNLIMITED:
             return
@@ -144,7 +144,7 @@ class WindowLimit(Limit):
         ticket[:] = self.take(charged, now_ns)
 
     def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
-        """Let a start take effect when :func:`note_effect` is called with ``effects``: until then it counts anyhow."""
+        """Defer the effect of a start until :func:`note_effect` is called with ``effects``: until then it counts anyhow."""
         entry, charged = ticket
         if charged <= 0 or self.permits == UNLIMITED:
             return
@@ -159,7 +159,7 @@ class WindowLimit(Limit):
         effects.append(entry)
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Tell when a start of a cost is admitted: O(entries of the log that must leave it)."""
+        """Return when a start of a cost is admitted: O(entries of the log that must leave it)."""
         room = self.count(now_ns)
         if cost <= room or cost <= 0:
             return now_ns
@@ -202,7 +202,7 @@ class WindowLimit(Limit):
         return max(0, room) + self.permits * windows
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether the window is empty."""
+        """True if the window is empty."""
         self.count(now_ns)
         return not self._log and not self._pending
 
@@ -221,7 +221,7 @@ class WindowLimit(Limit):
 
 
 def note_effect(effects: list[list[int]], now_ns: int) -> None:
-    """Note that the start takes effect now that :meth:`WindowLimit.defer` was called for; from any thread, once or more."""
+    """Record that the start takes effect now that :meth:`WindowLimit.defer` was called for; from any thread, once or more."""
     for entry in effects:
         if entry[0] == _PENDING:  # else it has taken effect before
             entry[0] = now_ns

@@ -56,7 +56,7 @@ class JSONCodec:
 def check_codec(codec: Any) -> Codec:
     """Refuse what has no ``dumps`` and ``loads``."""
     if not all(callable(getattr(codec, name, None)) for name in ("dumps", "loads")):
-        raise TypeError(f"codec must have the functions dumps and loads, as the module pickle has, got {codec!r}")
+        raise TypeError(f"codec must have the functions dumps and loads, like the module pickle, got {codec!r}")
     return codec  # type: ignore[no-any-return]  # just checked
 
 
@@ -66,7 +66,7 @@ def _check_keys(value: Any) -> None:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(
-                    f"a dict in JSON has texts as keys, got {key!r}: write it as a text, or hand in another codec"
+                    f"a dict in JSON must have strings as keys, got {key!r}: convert it to a string, or pass another codec="
                 )
         value = value.values()
     for item in value:

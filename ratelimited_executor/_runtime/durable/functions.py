@@ -1,4 +1,4 @@
-"""Functions whose calls are durable, and references to the tasks that these calls become."""
+"""Functions whose calls are durable, and references to the tasks of these calls."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _TEXT_MAX: Final = 255  # characters of an id, a lane and a name, so that every 
 
 
 class Putter(Protocol):
-    """What a function and a reference ask of the durable tasks that they belong to."""
+    """The parts of durable tasks that a function and a reference use."""
 
     store: TaskStore
     queue: str
     codec: Codec
 
     def new_id(self) -> str:
-        """Return an id that no other task has."""
+        """Return a unique id."""
         ...
 
     async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
@@ -58,7 +58,7 @@ class Putter(Protocol):
 
 
 class LaneFail(Enum):
-    """What the lane of a task that has failed does."""
+    """What the lane of a failed task does."""
 
     BLOCK = "block"
     """It waits while the task is tried again, and while it is a dead letter, until somebody puts it back or cancels it."""
@@ -80,7 +80,7 @@ class FunctionOptions(TypedDict, total=False):
 
 
 class PutOptions(TypedDict, total=False):
-    """The options of a put, besides the arguments of the function."""
+    """The options of a put, in addition to the arguments of the function."""
 
     delay: DurationLike
     at: datetime | float
@@ -100,8 +100,8 @@ class DurableRef:
     """A durable task, by its id.
 
     Attributes:
-        id: of the task.
-        created: True if the put has made it, False if there was a task with its id; None if it was not put here.
+        id: the id of the task.
+        created: True if the put created it, False if its id existed; None if it was not put here.
     """
 
     __slots__ = ("_tasks", "created", "id")
@@ -112,20 +112,20 @@ class DurableRef:
         self.created = created
 
     async def state(self) -> DurableState | None:
-        """Return where the task is; None if it has ended, or never was."""
+        """Return the state of the task; None if it has ended, or never existed."""
         row = await self.row()
         return None if row is None else row.state
 
     async def row(self) -> TaskRow | None:
-        """Return all that the store knows of the task; None if it has ended, or never was."""
+        """Return everything that the store knows of the task; None if it has ended, or never existed."""
         [row] = await self._tasks.store.find([self.id])
         return row
 
     async def cancel(self) -> bool:
-        """Cancel the task: it is deleted, or if it is claimed, ended by its process within a third of the lease.
+        """Cancel the task: a waiting task is deleted, a claimed one is ended within a third of the lease.
 
         Returns:
-            False if it has ended, or never was.
+            False if it has ended, or never existed.
         """
         [state] = await self._tasks.store.cancel([self.id])
         return state is not None
@@ -136,15 +136,15 @@ class DurableRef:
 
 
 class DurableFunction(Generic[P, R]):
-    """A function whose calls can be put into a store. Called as it is, it runs here and now, as if it were not decorated.
+    """A function whose calls can be put into a store. A direct call runs it here and now, undecorated.
 
-    Made by :meth:`DurableTasks.task`.
+    Created by :meth:`DurableTasks.task`.
 
     Attributes:
-        name: under which it is registered; tasks in the store name it.
-        version: the same.
-        retry: how it is tried again; None for not at all.
-        run_timeout: seconds that one attempt may run; None for no limit.
+        name: the name of its registration, which tasks in the store refer to.
+        version: the version of its registration.
+        retry: how it is retried; None for no retries.
+        run_timeout: the longest run of an attempt in seconds; None for no limit.
         in_thread: True if it runs in a worker thread.
     """
 
@@ -197,30 +197,30 @@ class DurableFunction(Generic[P, R]):
 
         Args:
             args: the function's positional arguments.
-            connection: a connection of the store's database, in whose open transaction the task is put: it is there if that
-                commits. The store's documentation says of what kind.
+            connection: a connection to the store's database, in whose open transaction the task is put: it exists if that
+                commits. The store's documentation names the kind of connection.
             kwargs: the function's keyword arguments; and the options below.
             delay: seconds from now until it is due, >= 0.
-            at: when it is due by the wall clock, an aware datetime or epoch seconds; the past is due now.
-            priority: a larger one is claimed, and started, first.
-            expires: seconds after it is due by which an attempt has to start; None for never.
+            at: the due time by the wall clock, an aware datetime or epoch seconds; the past is due now.
+            priority: the larger one is claimed, and started, first.
+            expires: seconds after its due time within which an attempt has to start; None for never.
             lane: its lane, whose tasks run one at a time, in the order in which they become due.
-            id: identifies it, so that a second put with it does nothing, also for a day after the task's end.
-            key: as of :meth:`RateLimitedExecutor.schedule`: a text or an integer.
-            cost: the same.
+            id: identifies it: a second put with the same id does nothing, up to a day after the task's end.
+            key: as for :meth:`RateLimitedExecutor.schedule`: a str or an int.
+            cost: as for :meth:`RateLimitedExecutor.schedule`.
 
         Raises:
-            TypeError: if the arguments do not fit the function or cannot be written, or an option has a wrong type.
-            ValueError: if an option is out of range, or the arguments have more than 256 KiB as they are written.
-            StoreUnavailableError: if the store could not do it.
+            TypeError: if the arguments do not fit the function or cannot be encoded, or an option has a wrong type.
+            ValueError: if an option is out of range, or the encoded arguments exceed 256 KiB.
+            StoreUnavailableError: if the store could not carry it out.
         """
         return await self._tasks.put(self.new(*args, **kwargs), connection=connection)
 
     def new(self, *args: Any, **kwargs: Any) -> NewTask:
-        """Return what :meth:`put` would put, for :meth:`DurableTasks.put_many`."""
+        """Return the task that :meth:`put` would put, for :meth:`DurableTasks.put_many`."""
         options = {name: kwargs.pop(name) for name in _OPTIONS.intersection(kwargs)}
         if "connection" in options:
-            raise TypeError("new() has no connection=: hand it to put()")
+            raise TypeError("new() has no connection=: pass it to put()")
         if kwargs or len(args) not in self._positional:
             try:
                 self._signature.bind(*args, **kwargs)
@@ -230,13 +230,13 @@ class DurableFunction(Generic[P, R]):
             body = self._tasks.codec.dumps([args, kwargs])
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"the arguments of {self.name} cannot be written: {error}") from error
+            raise kind(f"the arguments of {self.name} cannot be encoded: {error}") from error
         if not isinstance(body, bytes):
-            raise TypeError(f"codec must write bytes, got {type(body).__name__} for the arguments of {self.name}")
+            raise TypeError(f"codec must return bytes, got {type(body).__name__} for the arguments of {self.name}")
         if len(body) > _BODY_MAX:
             raise ValueError(
-                f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: keep them elsewhere, "
-                "and hand in where that is"
+                f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: store the data elsewhere, "
+                "and pass a reference"
             )
         return self._new(body, **options)
 
@@ -280,7 +280,7 @@ class DurableFunction(Generic[P, R]):
 
 
 def _positional_counts(signature: inspect.Signature) -> range:
-    """Return with how many positional arguments, and no others, a function may be called for certain."""
+    """Return the numbers of positional arguments with which a call certainly fits the function."""
     kinds = inspect.Parameter
     parameters = list(signature.parameters.values())
     positional = [each for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
@@ -290,17 +290,15 @@ def _positional_counts(signature: inspect.Signature) -> range:
 
 
 def text_of(name: str, value: Any) -> str:
-    """Return a text that every store can keep."""
+    """Return a string that every store can keep."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a text, got {value!r}")
+        raise TypeError(f"{name} must be a str, got {value!r}")
     if not value or len(value) > _TEXT_MAX or "\0" in value:
         raise ValueError(f"{name} must have 1 to {_TEXT_MAX} characters, and no NUL, got {value[:300]!r}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(
-            f"{name} must be a text that UTF-8 can write, without lone surrogates, got {value!r}"
-        ) from None
+        raise ValueError(f"{name} must be a str that UTF-8 can write, without lone surrogates, got {value!r}") from None
     return value
 
 
@@ -315,7 +313,7 @@ def _key_text(key: Any) -> str | None:
     if key is None:
         return None
     if isinstance(key, bool) or not isinstance(key, (str, int)):
-        raise TypeError(f"key of a durable task must be a text or an integer, got {key!r}")
+        raise TypeError(f"key of a durable task must be a str or an int, got {key!r}")
     return json.dumps(text_of("key", key) if isinstance(key, str) else key)
 
 

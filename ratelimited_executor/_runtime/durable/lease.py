@@ -1,7 +1,7 @@
 """The owner as which a process claims tasks, and its lease.
 
 A claim of which nothing was heard, as its answer was lost, may hold tasks that this process does not know; a server that has
-begun anew from an older copy may take for claimed what has ended. So the process goes on as *another* owner then, and says what it
+begun anew from an older copy may take for claimed what has ended. So the process continues as *another* owner then, and says what it
 holds: that passes to the new owner, the rest is given back, and a claim of the former owner that is still on its way finds no
 lease. Source of the idea: M. Kleppmann, "How to do distributed locking", 2016 (fencing).
 """
@@ -50,11 +50,11 @@ class Lease:
         self._is_joining = False  # the next owner may have joined already
 
     def is_over(self) -> bool:
-        """Whether the lease may have ended: others may have been given what is claimed."""
+        """True if the lease may have ended: others may have been given what is claimed."""
         return self._now() - self.renewed >= self.seconds
 
     def is_of(self, owner: str) -> bool:
-        """Whether an owner is the present one, and will stay it as far as is known."""
+        """True if an owner is the present one, and will stay it as far as is known."""
         return owner == self.owner and not self._is_joining
 
     async def begin(self) -> None:
@@ -74,7 +74,7 @@ class Lease:
             self._is_claiming = False
 
     async def settle(self, held: Callable[[], Collection[Ref]]) -> bool:
-        """Go on as another owner, if this one may have claimed what is not known here; not while a claim is under way.
+        """Continue as another owner, if this one may have claimed what is not known here; not while a claim is under way.
 
         Args:
             held: returns what this process has claimed, and not told the end of.

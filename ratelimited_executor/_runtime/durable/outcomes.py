@@ -1,4 +1,4 @@
-"""What becomes of a durable task whose attempt has ended."""
+"""The outcome of an attempt of a durable task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outcome_of(
     Args:
         claimed: the task.
         handle: of its attempt, which has ended.
-        retry: the policy of its function; None if it is not tried again.
+        retry: the policy of its function; None if it is not retried.
         is_unwanted: True if somebody has cancelled the task.
         is_given_up: True if its process cancels attempts, to give their tasks back.
         now: the loop time.

@@ -77,7 +77,7 @@ def cron_times(expression: str, tz: tzinfo) -> Callable[[float], float | None]:
 
 
 async def keep_placing(store: TaskStore, repetitions: Sequence[Repetition], clock: Clock) -> None:
-    """Put the next occurrence of each repetition, for ever."""
+    """Put the next occurrence of each repetition, forever."""
     placed: dict[str, str] = {}  # name -> id
     while True:
         wall = clock.wall()

@@ -2,7 +2,7 @@
 
 Five loops, of which each waits for the store by itself: the *pump* claims, the *beat* renews the lease, the *finisher* writes
 how claims have ended, as many as have come at once, the *watch* wakes the pump when the store has changed, and *repeat* puts
-what comes again. ``outcome_of`` decides what becomes of a claim.
+what comes again. ``outcome_of`` decides what happens to a claim.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _LOST_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurableStatistics:
-    """What one process has done with durable tasks since it began to run them.
+    """The counts of one process since it began to run durable tasks.
 
     Attributes:
         waiting: claimed, and not started.
@@ -219,7 +219,7 @@ class DurableRunner:
         """Give back what has not started, wait for what runs, and leave the store.
 
         Args:
-            timeout: seconds for which running tasks may go on; None for as long as they take.
+            timeout: seconds for which running tasks may continue; None for as long as they take.
         """
         self._is_closing = True
         self._wake.set()
@@ -237,7 +237,7 @@ class DurableRunner:
                     self._cancel()
                     await self._leave()
             finally:
-                for loop in self._loops:  # if this is cancelled once more: a lease that is renewed for ever never ends
+                for loop in self._loops:  # if this is cancelled once more: a lease that is renewed forever never ends
                     loop.cancel()
 
     # What the loops do
@@ -255,7 +255,9 @@ class DurableRunner:
                 try:
                     timeout = min(timeout, await self._claim(room, bound))
                 except (BacklogFullError, ExecutorStoppedError) as error:
-                    self._warnings.warn("full", "durable tasks: %s takes no more: %s", self._executor.name, error)
+                    self._warnings.warn(
+                        "full", "durable tasks: %s accepts no more tasks: %s", self._executor.name, error
+                    )
                     timeout = _FULL_SECONDS
                     await asyncio.sleep(timeout)  # what was given back would wake it at once
             if timeout == 0:
@@ -402,7 +404,7 @@ class DurableRunner:
             self._note_waiting(run.claimed.key, -1)
 
     def _ended(self, run: _Run) -> None:
-        """Decide what becomes of a task whose attempt has ended."""
+        """Decide what happens to a task whose attempt has ended."""
         assert run.handle is not None
         if not run.is_started:
             run.is_started = True
@@ -419,7 +421,7 @@ class DurableRunner:
         self._let_go(run, outcome)
 
     def _done(self, run: _Run) -> None:
-        """Note that a task has ended well: :meth:`_ended` for nearly every task."""
+        """Record that a task has ended well: :meth:`_ended` for nearly every task."""
         self._let_go(run, Outcome(run.claimed.ref, _END_DONE))
 
     def _let_go(self, run: _Run, outcome: Outcome) -> None:
@@ -451,11 +453,11 @@ class DurableRunner:
             else:
                 self._counts["lost"] += 1
                 self._warnings.warn(
-                    "lost", "durable tasks: a claim was no longer in force when it ended: its task may run once more"
+                    "lost", "durable tasks: a claim had been lost when its task ended: the task may run again"
                 )
 
     async def _beat(self) -> None:
-        """Renew the lease, for ever."""
+        """Renew the lease, forever."""
         while True:
             try:
                 cancelled = await self._lease.renew(self._claims)
@@ -474,24 +476,24 @@ class DurableRunner:
             await asyncio.sleep(self._lease.seconds / 3)
 
     async def _watch(self) -> None:
-        """Wake the pump whenever the store has changed, for ever."""
+        """Wake the pump whenever the store has changed, forever."""
         while True:
             await self._store.wait(_SWEEP_SECONDS)
             self._wake.set()
 
     async def _repeat(self) -> None:
-        """Put occurrences of repetitions, for ever."""
+        """Put occurrences of repetitions, forever."""
         await keep_placing(self._store, self._repetitions, self._clock)
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do work to its end, again after exceptions of the store, as long as this process does not leave."""
+        """Do work to its end, again after errors of the store, until this process leaves."""
         backoff = _BACKOFF_SECONDS
         while True:
             began = self._now()
             try:
                 await work()
             except StoreUnavailableError as error:
-                self._warnings.warn("store", "durable tasks: %s; trying again", error)
+                self._warnings.warn("store", "durable tasks: %s; retrying", error)
             else:
                 return
             if self._is_leaving:
@@ -504,19 +506,19 @@ class DurableRunner:
     # Parts of them
 
     async def _revive(self) -> None:
-        """Have what others put aside, as processes of an older release do, if its function is registered here."""
+        """Take back tasks that others put aside, if their function is registered here."""
         await self._store.revive(self._queue, list(self._functions))
 
     async def _start_anew(self) -> None:
-        """Go on after the lease has ended."""
+        """Continue after the lease has ended."""
         self._lose_all()
         await self._lease.begin()
 
     def _lose_all(self) -> None:
-        """Cancel what is held: others have been given it, or will be; what becomes of it here concerns nobody."""
+        """Cancel what is held: others have been given it, or will be; what happens to it here concerns nobody."""
         LOGGER.warning(
-            "durable tasks: the lease of this process has ended, as it stood still or the store was away for %g s; what it "
-            "ran is cancelled, and runs again", self._lease.seconds,
+            "durable tasks: the lease of this process has ended, because it was blocked or the store was away for %g s; its "
+            "running tasks are cancelled, and will run again", self._lease.seconds,
         )  # fmt: skip
         for run in list(self._held.values()):
             run.is_void = run.is_given_up = True
@@ -545,7 +547,7 @@ class DurableRunner:
             await self._lease.leave()
         except StoreUnavailableError as error:
             LOGGER.warning(
-                "durable tasks: cannot leave: %s; what is claimed is given to others within %g s",
+                "durable tasks: cannot leave the store: %s; claimed tasks go to other processes within %g s",
                 error,
                 self._lease.seconds,
             )
@@ -634,7 +636,7 @@ class DurableRunner:
 
 
 def _report(loop: asyncio.Task[None]) -> None:
-    """Tell of an internal error, which ends a loop: nothing would be claimed, or finished, any more."""
+    """Report an internal error that ends a loop: nothing more would be claimed, or finished."""
     if not loop.cancelled() and (error := loop.exception()) is not None:
         context = {"message": f"internal error in {loop.get_name()}", "exception": error, "task": loop}
         loop.get_loop().call_exception_handler(context)

@@ -1,4 +1,4 @@
-"""Durable tasks: the functions, the store, and what puts into it."""
+"""Durable tasks: the functions, the store, and puts into it."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _ID_MASK: Final = 2**_ID_BITS - 1
 
 @dataclass(frozen=True, slots=True)
 class PutSummary:
-    """What :meth:`DurableTasks.put_many` has put.
+    """The result of :meth:`DurableTasks.put_many`.
 
     Attributes:
-        created: tasks that are new.
-        duplicates: tasks whose id there was, or had been of late.
+        created: the number of new tasks.
+        duplicates: the number of tasks whose id exists, or existed until recently.
     """
 
     created: int = 0
@@ -57,16 +57,17 @@ class PutSummary:
 
 
 class DurableTasks:
-    """Functions whose calls outlast the process, in a store that the processes of one application may share.
+    """Functions whose calls survive the process, in a store that the processes of an application may share.
 
-    ``async with tasks:`` opens the store, which suffices to put. ``async with tasks.running(executor):`` claims and runs what
-    is in it as well. Both close it again.
+    ``async with tasks:`` opens the store, which is enough to put tasks. ``async with tasks.running(executor):`` also claims
+    and runs them. Both close the store again.
 
     Args:
-        store: where they are kept.
-        queue: of which tasks are put and claimed; several may share one store, each with functions of its own.
-        codec: writes and reads arguments: anything with ``dumps`` and ``loads`` over bytes; JSON if None.
-        lease: seconds after which the claims of a process that is gone are given to others, > 0.
+        store: holds the tasks.
+        queue: the queue into which tasks are put and from which they are claimed; several may share a store, each with its
+            own functions.
+        codec: encodes and decodes arguments: an object with ``dumps`` and ``loads`` over bytes; JSON if None.
+        lease: seconds after which the claims of a lost process are released to others, > 0.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -98,22 +99,22 @@ class DurableTasks:
     @overload
     def task(self, **options: Unpack[FunctionOptions]) -> Callable[[Callable[P, R]], DurableFunction[P, R]]: ...
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with **options
-        """Register a function, so that its calls can be put, and are run here: a decorator, with or without options.
+        """Register a function, so that its calls can be put, and run here: a decorator, with or without options.
 
-        A task may run more than once, as after the loss of its process: what it does should bear that.
+        A task may run more than once, for example after the loss of its process: the function has to tolerate that.
 
         Args:
             fn: the function: a plain one, or one that returns a coroutine.
-            name: by which tasks in the store know it; the function's own if None. Another name is another function.
-            version: of what its arguments mean. A process that knows other versions only leaves the task to others; several
-                versions are registered under one name, each with its own function.
-            retry: how it is tried again if it fails: a :class:`Retry`, or an object of tenacity's; None for not at all. With
-                its last attempt a task becomes a dead letter.
-            run_timeout: seconds that one attempt may run; then it is cancelled, and has failed.
-            in_thread: True if it blocks, and runs in a worker thread.
-            priority: of its tasks, where the put says nothing.
-            expires: the same, in seconds.
-            lane_fail: what its lane does while it fails.
+            name: identifies the function in the store; its own name if None. Another name is another function.
+            version: identifies the meaning of its arguments. A process that does not know the version leaves the task to others;
+                several versions can be registered under one name, each with its own function.
+            retry: how it is retried: a :class:`Retry`, or a retrying object of tenacity; None for no retries. After its last
+                attempt a task becomes a dead letter.
+            run_timeout: the longest run of an attempt in seconds; then it is cancelled, and has failed.
+            in_thread: True to run it in a worker thread, because it blocks.
+            priority: the default priority of its tasks.
+            expires: the default expiry of its tasks, in seconds.
+            lane_fail: what its lane does after a failure.
 
         Raises:
             TypeError: if an argument has a wrong type, or the function a parameter with the name of an option of ``put``.
@@ -144,26 +145,28 @@ class DurableTasks:
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Have a function run again and again, each occurrence once over all processes of the queue.
+        """Run a function again and again, each occurrence once over all processes of the queue.
 
         The next occurrence is put while a process runs tasks (:meth:`running`), and waits in the store until it is due. If no
-        process runs then, it runs once one does, and those after it that have passed are left out.
+        process runs then, it runs later, and the missed occurrences after it are skipped.
 
         Args:
-            function: one of these tasks.
+            function: a function of these tasks.
             args: its positional arguments.
             period: seconds from one to the next, > 0, at multiples of it since the epoch; or give ``cron``.
             cron: five fields as in ``cron(5)``, by the wall clock (extra ``cron``).
             tz: the time zone of ``cron``: a name, or a tzinfo.
-            name: of the repetition, in the whole store; that of the function if None.
+            name: the name of the repetition, in the whole store; that of the function if None.
             kwargs: the function's keyword arguments, and the options ``priority``, ``expires``, ``lane``, ``key``, ``cost``.
 
         Raises:
             TypeError: if an argument has a wrong type, or neither or both of ``period`` and ``cron`` are given.
-            ValueError: if it is out of range, or there is a repetition of that name.
+            ValueError: if it is out of range, or a repetition of that name exists.
         """
         if not isinstance(function, DurableFunction) or function not in self.functions.values():
-            raise TypeError(f"function must be one that @tasks.task of these tasks has made, got {function!r}")
+            raise TypeError(
+                f"function must be a durable function of these tasks, made by @tasks.task, got {function!r}"
+            )
         if (period is None) == (cron is None):
             raise TypeError("repeat() takes period= or cron=, one of them")
         if taken := {"delay", "at", "id"}.intersection(kwargs):
@@ -186,7 +189,7 @@ class DurableTasks:
     # Putting, and looking
 
     async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
-        """Put what ``new()`` of a function has made; see :meth:`DurableFunction.put`."""
+        """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put`."""
         if not isinstance(task, NewTask):  # or it would fail with all puts that share its transaction
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
         if connection is None:
@@ -196,14 +199,14 @@ class DurableTasks:
         return DurableRef(self, task.id, created)
 
     async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
-        """Put many tasks, a thousand in a transaction; return once all are durable.
+        """Put many tasks, a thousand in each transaction; return once all are durable.
 
         Args:
-            tasks: what ``new()`` of functions has made; an iterator is read as it is needed.
+            tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
 
         Raises:
-            TypeError: if there is anything else; whole thousands before it are put, as when an iterator raises.
-            StoreUnavailableError: if the store could not do it; whole thousands before are put.
+            TypeError: if another object is among them; whole thousands before it are put, as when an iterator raises.
+            StoreUnavailableError: if the store could not carry it out; whole thousands before that are put.
         """
         created = count = 0
         async for chunk in _chunks(tasks):
@@ -225,15 +228,15 @@ class DurableTasks:
         return await self.store.rows(known, after=count_of("after", after), limit=count_of("limit", limit, least=1))
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
-        """Return the lanes in which most tasks wait for others, the most first."""
+        """Return the lanes with the most waiting tasks, the most first."""
         return await self.store.lanes(limit=count_of("limit", limit, least=1))
 
     async def requeue(self, *ids: str) -> int:
-        """Put dead letters back, as if never tried; return how many there were."""
+        """Put dead letters back, as if never tried; return their number."""
         return (await self.store.requeue([text_of("ids", each) for each in ids])).count(DurableState.DEAD)
 
     async def cancel(self, *ids: str) -> int:
-        """Cancel tasks, or remove dead letters; return how many there were."""
+        """Cancel tasks, or remove dead letters; return their number."""
         return sum(state is not None for state in await self.store.cancel([text_of("ids", each) for each in ids]))
 
     # Opening, running
@@ -268,17 +271,17 @@ class DurableTasks:
     ) -> AsyncIterator[DurableRunner]:
         """Claim tasks and run them on an executor, under all its limits, in its order, until the block ends.
 
-        Then what has not started is given back, what runs is waited for, and the store is closed. If the block ends by an
-        exception, what runs is cancelled and given back.
+        At the end, unstarted tasks are released, running tasks are awaited, and the store is closed. If the block raises,
+        running tasks are cancelled and released.
 
         Args:
-            executor: which has started.
-            ahead: seconds of work to claim ahead, > 0, at most 60: the least that lets the executor start on time.
-            drain_timeout: seconds for which running tasks may go on at the end; then they are cancelled and given back. None
-                for as long as they take.
+            executor: a started executor.
+            ahead: seconds of work to claim ahead, > 0, at most 60: use the least that lets the executor start on time.
+            drain_timeout: seconds for which running tasks may continue at the end; then they are cancelled and released. None for
+                as long as they take.
 
         Raises:
-            TypeError: if the executor is none.
+            TypeError: if the executor is not one.
             ValueError: if a number of seconds is out of its range.
             ExecutorNotStartedError: if it has not started.
             StoreUnavailableError: if the store cannot be opened.
@@ -289,7 +292,7 @@ class DurableTasks:
         seconds = seconds_of("ahead", ahead)
         if seconds > AHEAD_MAX:
             raise ValueError(
-                f"ahead must be at most {AHEAD_MAX:g} seconds, got {seconds:g}: others cannot run what is claimed"
+                f"ahead must be at most {AHEAD_MAX:g} seconds, got {seconds:g}: other processes cannot run claimed tasks"
             )
         limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         async with self:
@@ -307,7 +310,7 @@ class DurableTasks:
             await runner._close(limit)
 
     def new_id(self) -> str:
-        """Return an id that no other task has; later ones are greater, which keeps indexes compact."""
+        """Return a unique id; later ids are greater, which keeps indexes compact."""
         milliseconds = round(self._clock.wall() * 1000)
         if milliseconds != self._id_milliseconds:
             self._id_milliseconds, self._id_bits = milliseconds, self._random.getrandbits(_ID_BITS)

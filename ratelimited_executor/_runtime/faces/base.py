@@ -1,4 +1,4 @@
-"""What all faces of an executor share: its life, its settings, and the gate that every call passes."""
+"""What all faces of an executor share: life cycle, settings, and the checks that every call passes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _PENALTY_SECONDS_MAX: Final = 3600.0
 
 
 class FaceParts(Insights, ObservableParts, PermitParts, CycleParts, Protocol):
-    """What the faces of an executor that has started ask of it; most of them its engine alone, an :class:`Intake`."""
+    """The parts of a started executor that its faces use; most use only its engine, an :class:`Intake`."""
 
     @property
     def keys(self) -> Keys:
@@ -88,12 +88,12 @@ class FaceParts(Insights, ObservableParts, PermitParts, CycleParts, Protocol):
 
     @property
     def threads(self) -> Threads:
-        """Where calls in threads run."""
+        """The thread pool for calls in threads."""
         ...
 
 
 class ExecutorBase(ExecutorFields):
-    """Life, settings and insight of an executor."""
+    """Life cycle, settings and inspection of an executor."""
 
     _engine: Intake | None
     _make_manager: Callable[..., ManagerBase[Any]]  # of an executor that is given none
@@ -196,13 +196,13 @@ class ExecutorBase(ExecutorFields):
             self._open(runner)
 
     def _manager_with(self, peers: Peers | Fleet | None, manager: ManagerBase[Any] | None) -> ManagerBase[Any]:
-        """Return the manager that was given; without one, make one that has these peers."""
+        """Return the given manager, or create one with these peers."""
         if manager is None:
             return self._make_manager(peers=peers)
         if not isinstance(manager, ManagerBase):
             raise TypeError(f"manager must be an ExecutorManager, got {manager!r}")
         if peers is not None:
-            raise TypeError("peers are the manager's: give them to ExecutorManager(peers=...), or leave manager out")
+            raise TypeError("peers= and manager= exclude each other: pass the peers to ExecutorManager(peers=...)")
         return manager
 
     # Life.
@@ -221,24 +221,24 @@ class ExecutorBase(ExecutorFields):
             self._open(self._manager._started_runner())
 
     async def aclose(self) -> Collection[TaskView]:
-        """Close as leaving ``async with`` normally does, and return the tasks that were cancelled before their start.
+        """Close as leaving ``async with`` normally does; return the tasks that were cancelled before their start.
 
-        Repeating tasks stop, and what was accepted runs at its due times, up to ``drain_timeout``; when that has passed,
-        or nothing can progress, the rest is cancelled, with one warning. To be cancelled here cuts the drain short.
+        Repeating tasks stop, and accepted tasks run at their due times, up to ``drain_timeout``. When that has passed, or no
+        progress is possible, the rest is cancelled, with one warning. Cancelling this call cuts the drain short.
         """
         return await self.shutdown()
 
     def shutdown(
         self, wait: bool = True, *, cancel_pending: bool = False, timeout: DurationLike | None = None
     ) -> Awaitable[Collection[TaskView]]:
-        """Begin to close at once, and return what to await for the end, and for the tasks that were cancelled before their start.
+        """Start closing at once; return an awaitable for the end, and for the tasks cancelled before their start.
 
-        They are sized and can be iterated, in no particular order; a batch takes no more memory in them than its items. Who
-        asks when they have been cancelled gets none: they are kept for nobody else.
+        They are a sized collection in no particular order; a batch uses no more memory in it than its items. A call that
+        comes after their cancellation returns none: they are kept for no one else.
 
         Args:
-            wait: whether awaiting the answer waits for the end; it need not be awaited otherwise.
-            cancel_pending: cancel what waits and what runs, in place of draining.
+            wait: True if awaiting the result waits for the end; it need not be awaited otherwise.
+            cancel_pending: cancel waiting and running tasks instead of draining.
             timeout: seconds after which the rest is cancelled; ``drain_timeout`` if None.
 
         Raises:
@@ -256,7 +256,7 @@ class ExecutorBase(ExecutorFields):
         return _Ended(self._closing if wait else None, unstarted)
 
     async def await_termination(self, timeout: DurationLike | None = None) -> bool:
-        """Wait until the executor is closed by somebody; False if that takes longer than ``timeout`` seconds."""
+        """Wait until the executor has been closed; return False if that takes longer than ``timeout`` seconds."""
         if timeout is not None:
             timeout = delay_of("timeout", timeout)
         try:
@@ -268,12 +268,12 @@ class ExecutorBase(ExecutorFields):
 
     @property
     def is_shutdown(self) -> bool:
-        """Whether closing has begun, so that nothing more is accepted."""
+        """True if closing has begun, so that no more calls are accepted."""
         return self._closing.is_begun
 
     @property
     def is_terminated(self) -> bool:
-        """Whether the executor is closed: nothing waits, and nothing runs."""
+        """True if the executor is closed: no task waits, and none runs."""
         return self._closing.is_closed
 
     async def __aenter__(self) -> Self:
@@ -293,19 +293,20 @@ class ExecutorBase(ExecutorFields):
 
     @property
     def name(self) -> str:
-        """What the executor is called."""
+        """The name of the executor."""
         return self._name
 
     @property
     def policy(self) -> Policy:
-        """How starts are limited in time."""
+        """The policy that limits starts over time."""
         return self._policy
 
     @property
     def rate(self) -> Rate:
-        """Permits over time: of several rates the one with the shortest ``per``, which paces.
+        """Permits over time: of several rates, the one with the shortest ``per``, which paces.
 
-        May be set at any time to what ``rate=`` takes, in place of all of them; 0 pauses, infinity lifts the limit.
+        May be set at any time to anything that ``rate=`` accepts, which replaces all rates; 0 pauses, infinity lifts the
+        limit.
         """
         return self._plan.rate if self._parts is None else self._parts.controls.rate
 
@@ -341,7 +342,7 @@ class ExecutorBase(ExecutorFields):
 
     @property
     def pacing(self) -> Pacing:
-        """Whether tasks are spread over their interval; may be set at any time."""
+        """The pacing of the tasks of an interval; may be set at any time."""
         return self._pacing
 
     @pacing.setter
@@ -355,7 +356,7 @@ class ExecutorBase(ExecutorFields):
     def early(self) -> bool:
         """True if a task may start anywhere in the interval of its due time; may be set at any time.
 
-        Tasks of the running interval that were taken up before it was set to False may still start early.
+        Tasks of the running interval that were opened before it was set to False may still start early.
         """
         return self._is_early
 
@@ -368,7 +369,7 @@ class ExecutorBase(ExecutorFields):
 
     @property
     def order(self) -> Order | Fair:
-        """The key function of importance; may be set at any time, which re-keys what is due once."""
+        """The key function of importance; may be set at any time, which re-sorts the due tasks once."""
         return self._order
 
     @order.setter
@@ -392,7 +393,7 @@ class ExecutorBase(ExecutorFields):
 
     @property
     def key_rate(self) -> RateLike | Callable[[Any], RateLike | None] | None:
-        """The rate of each key, or a function of the key that tells it; may be set at any time; None for no limit."""
+        """The rate of each key, or a function of the key; may be set at any time; None for no limit."""
         return self._key_limits.rate
 
     @key_rate.setter
@@ -423,9 +424,9 @@ class ExecutorBase(ExecutorFields):
 
     @property
     def expires(self) -> float | None:
-        """Seconds after its due time by which a task must start, where its own call says nothing; None for never.
+        """Seconds after its due time within which a task must start, by default; None for never.
 
-        May be set at any time, for what is scheduled from then on, and for the next runs of repeating tasks.
+        May be set at any time, for tasks that are scheduled from then on, and for the next runs of repeating tasks.
         """
         return self._expires
 
@@ -435,12 +436,12 @@ class ExecutorBase(ExecutorFields):
         self._expires = None if expires is None else delay_of("expires", expires)
 
     def _expires_of(self, expires: Any) -> Any:
-        """Return ``expires`` of one call, as it was given or as the executor has it."""
+        """Return the ``expires`` of a call: its own or the executor's."""
         return self._expires if expires is INHERITED else expires
 
     @property
     def is_paused(self) -> bool:
-        """Whether :meth:`pause` is in force."""
+        """True if :meth:`pause` is in force."""
         return self._is_paused
 
     def pause(self) -> None:
@@ -448,16 +449,16 @@ class ExecutorBase(ExecutorFields):
         self._set_paused(is_paused=True)
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
+        """Continue after :meth:`pause`."""
         self._set_paused(is_paused=False)
 
     def penalize(self, retry_after: DurationLike | None, *, key: Hashable = None) -> None:
-        """Start nothing for a time, because the other side has asked for it; what runs goes on.
+        """Start nothing for a time, because the remote service asked for it; running tasks continue.
 
         Args:
-            retry_after: seconds, >= 0, ``penalty_max`` at most; a shorter one does not shorten one that is in force. None,
-                which is what :func:`parse_retry_after` makes of a header that is missing, tells ``adaptive=`` alone.
-            key: of which alone nothing starts; None for the whole executor.
+            retry_after: seconds, >= 0, at most ``penalty_max``; a shorter penalty does not shorten one that is in force. None,
+                which :func:`parse_retry_after` returns for a missing header, only signals an overload to ``adaptive=``.
+            key: the key whose tasks are held; None for the whole executor.
         """
         seconds = 0.0 if retry_after is None else delay_of("retry_after", retry_after)
         held = key_of("key", key, self._keys)
@@ -478,15 +479,15 @@ class ExecutorBase(ExecutorFields):
         return insight.statistics(self._started())
 
     def backlog_seconds(self, key: Hashable = None) -> float:
-        """Return the seconds of work in tasks that are due; 0 while they fit, infinity if the rate is 0.
+        """Return the seconds of work in due tasks; 0 while they fit, infinity if the rate is 0.
 
         Args:
-            key: whose tasks; None for all. For one key it is when the last of its tasks is expected to start.
+            key: the key of the tasks; None for all. With a key, the time until the last of its tasks is expected to start.
         """
         return insight.backlog_seconds(self._started(), key_of("key", key, self._keys))
 
     def explain(self, handle: TaskHandle[Any]) -> Explanation:
-        """Tell what holds a task, how many go before it, and when it is expected to start; O(tasks that are due).
+        """Return what holds a task, how many are ahead of it, and its expected start; O(due tasks).
 
         Raises:
             ValueError: if the task is not of this executor.
@@ -498,10 +499,10 @@ class ExecutorBase(ExecutorFields):
         return insight.explain(parts, handle)
 
     def waiting_tasks(self, limit: int | None = 1000) -> list[TaskView]:
-        """Return tasks that wait, those for another attempt included, in no particular order: O(limit).
+        """Return waiting tasks, including those that wait for a retry, in no particular order: O(limit).
 
         Args:
-            limit: how many at most, >= 0; None for all.
+            limit: the maximum number, >= 0; None for all.
         """
         parts = self._started()
         self._check_place()
@@ -521,18 +522,18 @@ class ExecutorBase(ExecutorFields):
     # For the faces.
 
     def _admit(self, count: int = 1, *, key: Hashable = None, priority: float = 0) -> Intake:
-        """Return the engine if it may take in ``count`` tasks from here; drop others for them if need be.
+        """Return the engine if it may accept ``count`` tasks in this call; drop other tasks for them if needed.
 
         Args:
-            count: how many tasks.
-            key: whose they are, as it is held.
-            priority: how important they are: nothing more important is dropped for them.
+            count: the number of tasks.
+            key: their key, as it is stored.
+            priority: their priority: no task of a higher one is dropped for them.
 
         Raises:
             ExecutorNotStartedError: before the start.
             ExecutorStoppedError: after closing has begun.
             WrongLoopError: from another thread or event loop.
-            BacklogFullError: if so many would not fit.
+            BacklogFullError: if they would not fit.
         """
         parts = self._started()
         engine: Intake = parts.engine
@@ -550,7 +551,7 @@ class ExecutorBase(ExecutorFields):
             check_loop(self._name, self._engine.loop)
 
     def _is_held_back(self, key: Any) -> bool:
-        """Whether the limits of a key keep its next task from starting."""
+        """True if the limits of a key keep its next task from starting."""
         gate = self._started().queue.gate
         return gate is not None and gate.is_parked(key_of("key", key, self._keys))
 
@@ -560,7 +561,7 @@ class ExecutorBase(ExecutorFields):
         return self._parts
 
     def _open(self, runner: Runner) -> None:
-        """Begin to work; called once, on the loop."""
+        """Start working; called once, on the loop."""
         settings = Settings(
             plan=self._plan,
             pacing=self._pacing,
@@ -587,7 +588,7 @@ class ExecutorBase(ExecutorFields):
         self._find_home()
 
     def _find_home(self) -> None:
-        """Let calls from the loop's thread go the short way, on which nobody is told of them, if that is possible."""
+        """Let calls from the loop's thread take the short path, without notifications, if that is possible."""
         self._home = _NOWHERE
         if self._parts is None or self._closing.is_begun or self._listeners.wants_accepted:
             return
@@ -597,7 +598,7 @@ class ExecutorBase(ExecutorFields):
             self._home = loop if isinstance(loop, asyncio.BaseEventLoop) else _Home(loop)
 
     def _listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell a listener of all tasks from now on, see ``observing.py``; return what ends that.
+        """Notify a listener of all tasks from now on, see ``observing.py``; return a function that ends it.
 
         Raises:
             WrongLoopError: from another thread or event loop.
@@ -614,7 +615,7 @@ class ExecutorBase(ExecutorFields):
         return ignore
 
     def _make_plan(self, rates: Sequence[Rate | Quota]) -> PolicyPlan:
-        """Put policy, rates and resources together.
+        """Combine policy, rates and resources.
 
         Raises:
             ValueError: if they do not fit each other, or the peers.
@@ -627,34 +628,34 @@ class ExecutorBase(ExecutorFields):
         return plan
 
     def _check_adaptive(self, adaptive: Adaptive | None) -> Adaptive | None:
-        """Return how the rate adapts; None if it does not.
+        """Return the adaptive rate; None if there is none.
 
         Raises:
-            ValueError: if these peers cannot step it.
+            ValueError: if these peers cannot adjust it.
         """
         checked = check_adaptive(adaptive, self._plan.rate)
         if checked is not None and isinstance(self._peers, Fleet) and not self._is_one_pace:
             raise ValueError(
-                f"adaptive must be left out, got {adaptive!r}: these peers step the pace of a single rate without key_rate"
+                f"adaptive must be omitted, got {adaptive!r}: with these peers it needs a single Paced rate and no key_rate"
             )
         return checked
 
     @property
     def _is_one_pace(self) -> bool:
-        """Whether peers can share it as the permits of one rate."""
+        """True if peers can share it as the permits of one rate."""
         return self._plan.is_plain and self._key_limits.rate is None
 
     def _check_shared(self, name: str) -> None:
-        """Refuse a limit of the group to an executor whose group shares its pace and nothing else.
+        """Refuse a limit of the group to an executor whose group shares only a pace.
 
         Raises:
-            ValueError: if it is one.
+            ValueError: if it is such a limit.
         """
         parts: FaceParts | None = getattr(self, "_parts", None)  # None while it is made
         if parts is not None and parts.controls.member is not None and parts.controls.is_one_pace:
             raise ValueError(
-                f"{name} cannot be added to {self!r}: its peers share one pace, and no other limits; make it with all of its "
-                "limits, so that they share these"
+                f"{name} cannot be added to {self!r}: its peers share only one pace; create the executor with all of its "
+                "limits, so that the peers share them"
             )
 
     def _begin_closing(self) -> None:
@@ -667,11 +668,11 @@ class ExecutorBase(ExecutorFields):
             cancel_guarded(self._parts.engine.loop, repeating)
 
     def _forget_repeating(self, handle: RepeatingHandle | CycleHandle) -> None:
-        """Note that something that repeats has ended."""
+        """Record that a repeating task has ended."""
         self._repeating.pop(handle, None)
 
     async def _leave(self) -> None:
-        """Leave the group whose only executor this is in this process."""
+        """Leave the group, if this is its only executor in this process."""
         if self._parts is not None:
             self._parts.controls.member.close()
         await self._manager._leave_group()
@@ -686,7 +687,7 @@ class ExecutorBase(ExecutorFields):
 
 
 class _Home:
-    """Tells which thread runs a loop at this moment, as an attribute that asyncio's own loops have, too."""
+    """Knows which thread runs a loop at this moment, as an attribute that asyncio's own loops have, too."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop
@@ -700,7 +701,7 @@ _NOWHERE: Final = _Home(None)
 
 
 class _Ended:
-    """What ``shutdown`` returns: awaiting it waits for the end, if that was asked for, and gives what was not started."""
+    """The result of ``shutdown``: awaiting it waits for the end, if requested, and returns the unstarted tasks."""
 
     def __init__(self, closing: Closing | None, unstarted: Collection[TaskView]) -> None:
         self._closing = closing

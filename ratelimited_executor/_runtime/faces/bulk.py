@@ -86,23 +86,23 @@ class BulkFace(TaskFace):
 
         Args:
             fn: a plain function or one that returns a coroutine, of one argument.
-            items: a sequence is referred to, not copied: do not change it. Items of an iterator, async or not, are drawn
-                as they are needed, a thousand ahead at most.
+            items: a sequence is referenced, not copied: do not change it. Items of an iterator, async or not, are read on
+                demand, at most a thousand ahead.
             delay: seconds from now until all are due; now if no time is given.
             delays: seconds from now until each is due; as many as there are items.
             at: when all are due by the wall clock, an aware datetime or epoch seconds.
             over: seconds over which the due times are spread evenly, from now on.
-            count: how many items there are; needed with ``over`` for an iterator, which may end before, but not go on after.
+            count: the number of items; needed with ``over`` for an iterator, which may end before it, but not continue after.
             priority: a larger one is more important, where more tasks are due than may start.
             expires: seconds after its due time; a task that has not started by then never does. It counts anew at each
-                attempt of a task that is tried again. The executor's ``expires`` if it is left out; None for never.
-            results: whether outcomes are kept; otherwise the batch only counts.
+                attempt of a task that is retried. The executor's ``expires`` if it is left out; None for never.
+            results: True if outcomes are kept; otherwise the batch only counts.
             name: what the tasks are called, with their index; the function's name if None.
             context: the context variables to run in; those of the caller if None.
-            key: whose tasks they are, hashable; or a function that tells it of each item.
-            cost: permits that each start takes, >= 1, or a mapping from resource to amount; or a function that tells it of
-                each item.
-            retry: how a task is tried again if it fails, in place of the executor's ``retry``; None for not at all.
+            key: the key of the tasks, hashable; or a function of the item that returns it.
+            cost: permits that each start uses, >= 1, or a mapping from resource to amount; or a function of the item that returns
+                it.
+            retry: how a task is retried if it fails, instead of the executor's ``retry``; None for not at all.
 
         Raises:
             TypeError: if ``fn`` is not callable, ``items`` cannot be iterated, or two times are given.
@@ -134,7 +134,7 @@ class BulkFace(TaskFace):
         if isinstance(items, Collection):
             sized: Sequence[Any] = items if isinstance(items, Sequence) else tuple(items)
             if count is not None and count != len(sized):
-                raise ValueError(f"count must be the number of items, {len(sized)}, or left out, got {count}")
+                raise ValueError(f"count must be the number of items, {len(sized)}, or omitted, got {count}")
             offsets = None if delays is None else _offsets(delays, len(sized))
             groups = terms.groups(sized)
             engine = self._admit_groups(groups, len(sized), priority)
@@ -199,13 +199,13 @@ class BulkFace(TaskFace):
 
         Args:
             fn: a plain function or one that returns a coroutine, of one argument.
-            items: drawn as they are needed.
-            limit: how many calls wait, run or have results that were not taken yet, at most.
-            ordered: whether results come in the order of the items, or as they end.
+            items: read on demand.
+            limit: the maximum number of calls that wait, run or have results that were not taken yet.
+            ordered: True for results in the order of the items, False for results as they end.
             priority: a larger one is more important.
-            expires: seconds that a call may wait, as for :meth:`schedule`; one that waits for longer is a failure.
-            key: whose calls they are, hashable; or a function that tells it of each item.
-            cost: what each start takes, as for :meth:`schedule`; or a function that tells it of each item.
+            expires: seconds that a call may wait, as for :meth:`schedule`; one that waits longer fails.
+            key: the key of the calls, hashable; or a function of the item that returns it.
+            cost: what each start uses, as for :meth:`schedule`; or a function of the item that returns it.
 
         Raises:
             TypeError: if ``fn`` is not callable, or ``items`` cannot be iterated.
@@ -243,7 +243,7 @@ class BulkFace(TaskFace):
         limit: int,
         ordered: bool,
     ) -> AsyncIterator[Any]:
-        """Draw, submit and yield; an async source is awaited beside the calls, so that a slow one delays no result."""
+        """Read, submit and yield; an async source is awaited beside the calls, so that a slow one delays no result."""
         handles: deque[TaskHandle[Any]] = deque()
         source: Any = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
         is_async = isinstance(items, AsyncIterable)
@@ -367,7 +367,7 @@ class BulkFace(TaskFace):
         return [self.submit(function) for function in functions]
 
     def _admit_groups(self, groups: list[_Group], count: int, priority: float) -> Intake:
-        """Return the engine if it may take in the items of a batch, ``count`` in all, from here."""
+        """Return the engine if it may accept the items of a batch, ``count`` in all, in this call."""
         if self._key_limits.pending is not None:
             counts: Counter[Any] = Counter()
             for group in groups:
@@ -399,11 +399,11 @@ class BulkFace(TaskFace):
     def _feed(
         self, engine: Intake, batch: BatchHandle[Any], items: AsyncGenerator[Any, None], plan: _Plan, count: int | None
     ) -> None:
-        """Draw the items of an iterator in a task of their own."""
+        """Read the items of an iterator in a separate task."""
 
         async def wait_for_turn(index: int, item: Any) -> None:
             if count is not None and index >= count:
-                raise ValueError(f"count was {count}, and there are more items")
+                raise ValueError(f"count is {count}, but there are more items")
             ahead = plan.due_of(index, count) - engine.monotonic() - engine.queue.timeline.interval_seconds
             if ahead > 0:
                 await asyncio.sleep(ahead)
@@ -421,7 +421,7 @@ class BulkFace(TaskFace):
         batch._feeder.add_done_callback(engine.accounts.feeder_done)
 
     def _room(self) -> int:
-        """Return how many more tasks may wait, those left out that somebody else waits for."""
+        """Return how many more tasks may wait, without the places that other producers wait for."""
         if self._max_pending is None:
             return sys.maxsize
         parts = self._started()
@@ -432,13 +432,13 @@ class BulkFace(TaskFace):
         return self._max_pending - parts.accounts.waiting_count() - promised
 
     def _has_room_for(self, plan: _Plan, item: Any) -> bool:
-        """Whether an item of an iterator may wait."""
+        """True if an item of an iterator may wait."""
         if self._room() <= 0:
             return False
         return self._key_limits.pending is None or self._has_room_of(plan.key_of(item))
 
     def _has_room_of(self, key: Any) -> bool:
-        """Whether a task of a key may wait, as far as that has a limit of its own."""
+        """True if a task of a key may wait, as far as the limit of the key goes."""
         pending = self._key_limits.pending
         return pending is None or key is None or self._started().backlog.key_count(key) < pending
 
@@ -452,13 +452,13 @@ class _Group(NamedTuple):
 
 
 class _Terms:
-    """Whose the tasks of a batch are, and what they cost.
+    """The keys and costs of the tasks of a batch.
 
     Args:
         keys: the executor's table of keys.
-        needs_of: reads a cost.
-        key: of all of them, or a function of the item.
-        cost: of all of them, or a function of the item.
+        needs_of: parses a cost.
+        key: for all of them, or a function of the item.
+        cost: for all of them, or a function of the item.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -476,7 +476,7 @@ class _Terms:
         self._needs = None if callable(cost) else needs_of(cost)
 
     def of(self, item: Any) -> tuple[Any, Mapping[str, int] | None]:
-        """Return key and needs of an item."""
+        """Return the key and the needs of an item."""
         key = key_of("key", self._key(item), self._keys) if callable(self._key) else self._key
         return key, self._needs_of(self._cost(item)) if callable(self._cost) else self._needs
 
@@ -496,7 +496,7 @@ class _Terms:
 
 
 class _Plan:
-    """When the tasks of a batch are due, whose they are and what they cost."""
+    """The due times, keys and costs of the tasks of a batch."""
 
     def __init__(
         self,
@@ -518,17 +518,17 @@ class _Plan:
         self._first = 0.0
 
     def anchor(self, engine: Intake, *, wall: float | None) -> None:
-        """Count delays from now, which is ``wall`` by the wall clock; None where nothing follows that."""
+        """Count delays from now, which is ``wall`` by the wall clock; None if the tasks do not follow that."""
         self._first = engine.now() + self._delay
         if self._wall_due is not None and wall is not None:
             self._first += max(0.0, self._wall_due - wall)
 
     def key_of(self, item: Any) -> Any:
-        """Return whose task an item is."""
+        """Return the key of an item."""
         return self._terms.of(item)[0]
 
     def due_of(self, index: int, count: int | None) -> float:
-        """Return the loop time at which the item of an index is due."""
+        """Return the loop time at which an item is due, by its index."""
         return self._first if self._over is None or not count else self._first + self._over * index / count
 
     def accept_one(self, engine: Intake, batch: BatchHandle[Any], item: Any, index: int, count: int | None) -> None:
@@ -555,7 +555,7 @@ class _Plan:
             self.accept_delays(engine, batch, items, offsets)
 
     def accept(self, engine: Intake, batch: BatchHandle[Any], items: Sequence[Any], start: int, stop: int) -> None:
-        """Accept the items of a sequence; those due in the running interval apart from the others."""
+        """Accept the items of a sequence; those due in the running interval separately."""
         count = stop - start
         if not count:
             return
@@ -576,8 +576,8 @@ class _Plan:
     ) -> None:
         """Accept the items of a sequence with a delay for each.
 
-        They are put in due order here, where the caller waits anyway: done once for all of them, that costs less than
-        bucket by bucket.
+        They are put in due order here, where the caller waits anyway: once for all of them, which costs less than bucket by
+        bucket.
         """
         order, dues = in_due_order(offsets, self._first)
         joined = bisect_left(dues, engine.queue.interval_end)
@@ -594,7 +594,7 @@ class _Plan:
         groups: list[_Group],
         offsets: array[float] | None,
     ) -> None:
-        """Accept the items of a sequence that differ in key or cost: a source for each kind."""
+        """Accept the items of a sequence that differ in key or cost, with one source for each combination."""
         gap = 0.0 if self._over is None else self._over / len(items)
         for key, needs, indexes in groups:
             if offsets is None and not gap:
@@ -635,7 +635,7 @@ class _Plan:
 
 
 def _offsets(delays: Iterable[float], count: int) -> array[float]:
-    """Check a delay for each item; the sum of finite numbers >= 0 is finite, so that one look at it is enough."""
+    """Check a delay for each item; the sum of finite numbers >= 0 is finite, so one check of the sum is enough."""
     try:
         offsets = array("d", delays)
     except TypeError as error:
@@ -643,7 +643,7 @@ def _offsets(delays: Iterable[float], count: int) -> array[float]:
     except OverflowError as error:
         raise ValueError(f"delays must be finite numbers of seconds: {error}") from error
     if len(offsets) != count:
-        raise ValueError(f"delays must be as many as the items, {count}, got {len(offsets)}")
+        raise ValueError(f"delays must have one entry for each of the {count} items, got {len(offsets)}")
     if offsets and (min(offsets) < 0 or not math.isfinite(sum(offsets))):
         for index, offset in enumerate(offsets):
             delay_of(f"delays[{index}]", offset)

@@ -31,11 +31,11 @@ def check_name(name: Any) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"name must be a text that UTF-8 can write, without lone surrogates, got {name!r}") from None
+        raise ValueError(f"name must be a str that UTF-8 can write, without lone surrogates, got {name!r}") from None
 
 
 def threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor | None]:
-    """Return how many threads of the executor's own there are, or a pool in place of them.
+    """Return how many threads of the executor's own there are, or a pool instead of them.
 
     Raises:
         TypeError: if an argument has a wrong type, or both are given.
@@ -50,9 +50,7 @@ def threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor 
     if not _NOT_OF_THREADS.isdisjoint(kind.__name__ for kind in type(pool).__mro__):
         raise TypeError(f"thread_pool must run calls in threads of this interpreter, got {pool!r}")
     if count is not None:
-        raise TypeError(
-            "max_threads is for threads of the executor's own: thread_pool has a limit of its own, leave one out"
-        )
+        raise TypeError("max_threads and thread_pool exclude each other: a thread pool has its own limit")
     return _THREAD_COUNT, pool
 
 
@@ -64,7 +62,7 @@ def check_adaptive(adaptive: Any, rate: Rate) -> Adaptive | None:
         raise TypeError(f"adaptive must be an Adaptive, got {adaptive!r}")
     if not adaptive.floor <= float(rate) <= adaptive.ceiling:
         raise ValueError(
-            f"rate must be what adaptive begins with, from {adaptive.floor:g} to {adaptive.ceiling:g} permits a second, "
+            f"rate must be the initial rate for adaptive, from {adaptive.floor:g} to {adaptive.ceiling:g} permits a second, "
             f"got {rate!r}"
         )
     return adaptive
@@ -99,5 +97,5 @@ def count_or_function(name: str, count: Any) -> Any:
 def _refuse_mapping(name: str, value: Any) -> None:
     if isinstance(value, Mapping):
         raise TypeError(
-            f"{name} must be one for all keys, or a function of the key, got a mapping: pass its method get"
+            f"{name} must be one value for all keys, or a function of the key, got a mapping: pass its method get"
         )

@@ -57,29 +57,29 @@ class CycleFace(BulkFace):
     ) -> CycleHandle:
         """Run ``fn(key)`` for every key of a population once in each cycle, spread evenly and always in the same places.
 
-        The cycle is cut into slots, see :mod:`ratelimited_executor.spread`. When a slot's turn comes, its keys are loaded,
-        and each is due at its own instant in the slot; what was missed is caught up with. It goes on until it is cancelled
-        or the executor closes. With ``progress=`` the next process goes on with the keys that have not run.
+        The cycle is divided into slots, see :mod:`ratelimited_executor.spread`. When a slot's turn comes, its keys are loaded,
+        and each is due at its own instant in the slot; missed turns are made up for. The cycle continues until it is cancelled
+        or the executor closes. With ``progress=`` the next process continues with the keys that have not run.
 
         Args:
-            cycle: a whole and even number of seconds, a timedelta or a text such as ``"8h"``.
-            keys: returns the keys of a slot, which it is called with: an iterable, async or not, or an awaitable of one. It
-                is asked up to 30 s before the slot begins, and again after a pause if it raises.
+            cycle: a whole and even number of seconds, a timedelta or a str such as ``"8h"``.
+            keys: a function of the slot that returns its keys: an iterable, async or not, or an awaitable of one. It is called
+                up to 30 s before the slot begins, and again after a pause if it raises.
             fn: a plain function or one that returns a coroutine.
-            phase: by what part of the cycle all is later; see :func:`~ratelimited_executor.spread.reciprocal`.
+            phase: the part of the cycle by which it is shifted later; see :func:`~ratelimited_executor.spread.reciprocal`.
             buckets: 256 or 65,536, as for :func:`~ratelimited_executor.spread.cycle_slots`.
-            slot_of: tells the slot of a key, if it is not the one that its hash has; see
+            slot_of: a function of a key that returns its slot, if it is not the slot of its hash; see
                 :func:`~ratelimited_executor.spread.balance`.
-            progress: where it is kept what is through: the path of a file for SQLite, or a store, which is yours to close.
-                Nodes with the same store and ``name`` share the work: each turn is one node's. By default it is kept in
-                memory, for this cycle alone: a restart begins with the present slot, runs its keys again and skips what
-                was missed, and every process runs all keys.
-            catch_up: whether turns that were missed before now, at most a cycle of them, are taken.
-            look_ahead: how many keys may be placed and not through, for a slot that is huge.
-            lease: seconds for which a turn is a node's own; it is prolonged while the node lives, > 0.
+            progress: where finished keys are recorded: the path of a file for SQLite, or a store, which you close. Nodes with the
+                same store and ``name`` share the work: each turn belongs to one node. By default the progress is kept in memory,
+                for this cycle alone: a restart begins with the current slot, runs its keys again and skips missed turns, and
+                every process runs all keys.
+            catch_up: True if turns that were missed before now, at most a cycle of them, are made up for.
+            look_ahead: the maximum number of keys that are scheduled and not finished, for very large slots.
+            lease: seconds for which a node keeps its claim on a turn without renewing it, > 0; a live node renews it.
             priority: as for ``schedule_many``, and so are ``key``, ``cost`` and ``retry``. Keys never expire, whatever the
-                executor's ``expires``: each is to run once in each cycle.
-            name: what the cycle is called, in logs and in the store; the function's name if None.
+                executor's ``expires``: each has to run once in each cycle.
+            name: the name of the cycle, in logs and in the store; the function's name if None.
             window: the older name of ``look_ahead``.
 
         Raises:
@@ -134,16 +134,16 @@ class CycleFace(BulkFace):
 
 
 def _store_of(progress: Progress | str | PathLike[str] | None, *, has_files: bool) -> Progress:
-    """Return the store that ``progress=`` stands for: the object itself, or a new store.
+    """Return the store for ``progress=``: the object itself, or a new store.
 
-    A simulation has no threads, and must not find the progress of an earlier one: there a path stands for memory as well.
+    A simulation has no threads, and must not find the progress of an earlier one, so a path means memory there.
 
     Args:
-        progress: as ``every`` takes it.
-        has_files: whether a path stands for a file.
+        progress: as passed to ``every``.
+        has_files: True if a path means a file.
 
     Raises:
-        TypeError: if it is none of what ``every`` takes.
+        TypeError: if ``every`` does not accept it.
         ValueError: if the path is empty.
     """
     if progress is None:
@@ -152,7 +152,7 @@ def _store_of(progress: Progress | str | PathLike[str] | None, *, has_files: boo
         from ratelimited_executor.stores.sqlite import SQLiteProgress  # noqa: PLC0415  # most programs have no cycles
 
         if not fspath(progress):
-            raise ValueError("progress must be the path of a file, got an empty text")
+            raise ValueError("progress must be the path of a file, got an empty str")
         store = SQLiteProgress(progress)
         return store if has_files else MemoryProgress()
     if isinstance(progress, type) or not isinstance(progress, Progress):

@@ -1,4 +1,4 @@
-"""The limiter face: what users of a rate limiter do daily."""
+"""The limiter face: permits for code outside the executor's tasks."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class LimiterFace(TaskFace):
 
         Args:
             priority: a larger one is more important.
-            expires: seconds to wait at most; then entering raises ``TaskExpiredError``. The executor's ``expires`` if it is
+            expires: the longest wait in seconds; then entering raises ``TaskExpiredError``. The executor's ``expires`` if it is
                 left out; None for as long as it takes.
-            name: what the waiter is called; ``permit`` if None.
-            key: who waits, for ``order=Fair()`` and the limits of keys.
-            cost: permits that it takes, >= 1, or a mapping from resource to amount; ``settle()`` what is entered to
-                correct it.
+            name: the name of the waiter; ``permit`` if None.
+            key: the key of the waiter, for ``order=Fair()`` and the limits of keys.
+            cost: permits to use, >= 1, or a mapping from resource to amount; call ``settle()`` on the entered handle to correct
+                it.
         """
         key = key_of("key", key, self._keys)
         self._admit(0)
@@ -72,16 +72,16 @@ class LimiterFace(TaskFace):
         key: Hashable = None,
         cost: CostLike = 1,
     ) -> None:
-        """Wait for a permit, and use it up; takes no place of ``max_concurrency`` afterwards."""
+        """Wait for a permit, and use it; takes no place of ``max_concurrency`` afterwards."""
         async with self.permit(priority=priority, expires=expires, name=name or "acquire", key=key, cost=cost):
             pass
 
     def acquire_nowait(
         self, *, priority: float = 0, name: str | None = None, key: Hashable = None, cost: CostLike = 1
     ) -> None:
-        """Use up a permit that is there at this instant, without waiting; the arguments are those of :meth:`acquire`.
+        """Use a permit that is available now, without waiting; the arguments are those of :meth:`acquire`.
 
-        It goes before nobody: what is due and more important takes its permit first. A call that finds none is not counted.
+        It overtakes no one: a due task of larger priority takes its permit first. A call that raises is not counted.
 
         Raises:
             anyio.WouldBlock: if :meth:`acquire` would have to wait.
@@ -98,7 +98,7 @@ class LimiterFace(TaskFace):
             raise anyio.WouldBlock
 
     def _rare_of_waiter(self, key: Any, cost: Any) -> Rare | None:
-        """Check what few waiters are given; None if there is nothing of it."""
+        """Check the rare arguments of a waiter; return None if there are none."""
         if key is None and type(cost) is int and cost == 1:
             return None
         return self._read_rare({"key": key, "cost": cost})
@@ -131,12 +131,12 @@ class LimiterFace(TaskFace):
             fn: the function; a decorator is returned if it is left out.
             priority: as for :meth:`permit`, and so are the rest.
             expires: as for :meth:`permit`.
-            name: what the waiters are called; the function's name if None.
-            key: whose the calls are; or a function that tells it of the arguments of a call.
-            cost: what a call takes; or a function that tells it of the arguments of a call.
+            name: the name of the waiters; the function's name if None.
+            key: the key of the calls; or a function of the arguments of a call that returns it.
+            cost: what a call uses; or a function of the arguments of a call that returns it.
 
         Raises:
-            TypeError: if ``fn`` is no async function: a plain one cannot wait; or an argument has a wrong type.
+            TypeError: if ``fn`` is not an async function, because a plain one cannot wait; or an argument has a wrong type.
             ValueError: if an argument is out of range.
         """
         make_options(priority=priority, expires=self._expires_of(expires), name=name)

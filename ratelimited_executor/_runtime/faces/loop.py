@@ -1,7 +1,7 @@
 """The asyncio face: the signatures of ``loop.call_soon``, ``call_later`` and ``call_at``, as a drop-in.
 
-Always on time, never spread, never early, and never expired, whatever the executor's ``expires``; its rate still holds. Nothing is kept for a call but its place
-in a bucket's columns: the handle that is returned names that place, and may be dropped.
+Always on time: never spread, never early, and never expired, whatever the executor's ``expires``; its rate still holds. A
+call takes only a place in a bucket's columns: the returned handle names that place, and may be dropped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoopFace(ExecutorBase):
         """Call ``callback(*args)`` after ``delay`` seconds, as ``loop.call_later`` does; a negative delay is due now.
 
         Raises:
-            TypeError: if ``delay`` is no number or ``callback`` is not callable.
+            TypeError: if ``delay`` is not a number or ``callback`` is not callable.
             ValueError: if ``delay`` is NaN or infinite.
             BacklogFullError: if ``max_pending`` tasks wait.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
@@ -87,7 +87,7 @@ class LoopFace(ExecutorBase):
                 count += 1
                 if when < engine.armed:  # what is there is due later
                     engine.wake_for(when)
-                elif count == LARGE_COUNT:  # it wants to be prepared
+                elif count == LARGE_COUNT:  # it should be prepared
                     engine.wake()
                 return CallHandle(bucket, bucket.shift + count - 1, when)
         return _place(engine, engine.monotonic() + number_of("delay", delay), callback, args, context)
@@ -103,7 +103,7 @@ class LoopFace(ExecutorBase):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
-        """Call ``callback(*args)`` as soon as a permit is there, in the order of the calls, as ``loop.call_soon`` does."""
+        """Call ``callback(*args)`` as soon as a permit is available, in the order of the calls, like ``loop.call_soon``."""
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
@@ -118,7 +118,7 @@ class LoopFace(ExecutorBase):
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Do what :meth:`call_soon` does, from any thread; the handle cancels as long as the loop has not taken it up.
+        """Like :meth:`call_soon`, from any thread; the handle cancels until the loop has accepted the call.
 
         Raises:
             ExecutorNotStartedError: before the start.

@@ -66,10 +66,10 @@ class RepeatingFace(TaskFace):
             args: its positional arguments.
             period: seconds from one due time to the next, > 0.
             initial_delay: seconds until the first is due.
-            missed: what becomes of due times that passed while a run went on.
-            on_error: whether a run that raises ends the repetition.
-            max_runs: after how many runs it ends; None for never.
-            allow_overlap: whether a run may start while the one before goes on.
+            missed: what happens to due times that pass during a run.
+            on_error: what happens after a run that raises: the repetition continues or ends.
+            max_runs: the number of runs after which it ends; None for never.
+            allow_overlap: True if a run may start during the previous one.
             priority: as for ``schedule``, and so are the rest.
         """
         engine, rare = self._admit_runs(key, cost)
@@ -160,12 +160,12 @@ class RepeatingFace(TaskFace):
             expression: five fields, such as ``"*/5 * * * *"``.
             fn: as for ``schedule``.
             args: its positional arguments.
-            tz: the time zone that the expression is meant in: a name such as ``Europe/London`` or a ``tzinfo``; UTC if None.
+            tz: the time zone of the expression: a name such as ``Europe/London`` or a ``tzinfo``; UTC if None.
             missed: as for :meth:`schedule_at_fixed_rate`, and so are the rest.
 
         Raises:
             ImportError: if the extra ``cron`` is not installed.
-            ValueError: if the expression is none.
+            ValueError: if the expression is not a valid cron expression.
         """
         engine, rare = self._admit_runs(key, cost)
         if not isinstance(expression, str):
@@ -191,7 +191,7 @@ class RepeatingFace(TaskFace):
         )
 
     def _admit_runs(self, key: Any, cost: Any) -> tuple[Intake, Rare | None]:
-        """Return the engine if it may take in one more task from here, and what few repeating tasks are given."""
+        """Return the engine if it may accept one more task in this call, and the rare options of repeating tasks."""
         engine = self._admit(key=key_of("key", key, self._keys))
         is_plain = key is None and type(cost) is int and cost == 1
         return engine, None if is_plain else self._read_rare({"key": key, "cost": cost})

@@ -53,7 +53,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class TaskFace(ExecutorBase):
-    """``schedule``, ``submit``, ``execute`` and the ways in from other threads."""
+    """``schedule``, ``submit``, ``execute`` and their forms for other threads."""
 
     __slots__ = ()
 
@@ -79,32 +79,32 @@ class TaskFace(ExecutorBase):
         context: contextvars.Context | None = None,
         **rare: Any,
     ) -> TaskHandle[Any]:
-        """Run ``fn(*args)`` at or after its due time, when a permit is there.
+        """Run ``fn(*args)`` at or after its due time, when a permit is available.
 
         Args:
             fn: a plain function, which runs on the event loop, or one that returns a coroutine, which runs as a task.
             args: its positional arguments; for keyword arguments use ``functools.partial``.
-            delay: seconds from now until it is due, >= 0; now if neither ``delay`` nor ``at`` is given.
-            at: when it is due by the wall clock, an aware datetime or epoch seconds; the past is due now.
+            delay: seconds from now until the task is due, >= 0; now if neither ``delay`` nor ``at`` is given.
+            at: the due time by the wall clock, an aware datetime or epoch seconds; the past is due now.
             priority: a larger one is more important, where more tasks are due than may start.
-            expires: seconds after its due time; if it has not started by then, it fails with ``TaskExpiredError``. Each
-                attempt of a task that is tried again has a due time of its own, from which it counts anew. The executor's
-                ``expires`` if it is left out; None for never.
-            run_timeout: seconds that it may run; then it is cancelled and fails with ``RunTimeoutError``.
-            in_thread: whether the function runs in a worker thread, because it blocks.
-            name: what the task is called in logs and errors; the function's name if None.
+            expires: seconds after its due time; a task that has not started by then fails with ``TaskExpiredError``. Each
+                attempt of a retried task has its own due time, from which it counts again. The executor's ``expires`` if it is
+                omitted; None for never.
+            run_timeout: the longest run in seconds; then the task is cancelled and fails with ``RunTimeoutError``.
+            in_thread: True to run the function in a worker thread, because it blocks.
+            name: the name of the task in logs and errors; the function's name if None.
             context: the context variables to run in; those of the caller if None.
-            key: whose task it is, hashable: for ``order=Fair()`` and the limits of keys.
-            cost: permits that its start takes, >= 1; or a mapping from resource to amount, with ``"permits"`` for these.
-            retry: how it is tried again if it fails, in place of the executor's ``retry``; None for not at all.
-            deadline: seconds after its first due time by which it must have ended, all attempts included: none begins later,
-                and a coroutine or a call in a thread that still runs then is stopped as by ``run_timeout``.
-            slots: a pool of slots of the same manager, or several: it starts when it gets one of each, in one step, and holds
-                them until its run ends. Meanwhile it holds back no task that needs none.
+            key: the key of the task, hashable: for ``order=Fair()`` and the limits of keys.
+            cost: permits that its start uses, >= 1; or a mapping from resource to amount, with ``"permits"`` for these.
+            retry: how it is retried after a failure, instead of the executor's ``retry``; None for no retries.
+            deadline: seconds after its first due time by which it must have ended, including all attempts: none begins later,
+                and a coroutine or a call in a thread that still runs then is ended as by ``run_timeout``.
+            slots: a pool of slots of the same manager, or several: the task starts when it gets a slot of each, in one step,
+                and holds them until its run ends. While it waits, it holds back no task that needs none.
 
         Raises:
             TypeError: if ``fn`` is not callable, or an argument has a wrong type or an unknown name.
-            ValueError: if a time is NaN, infinite, negative or naive, or a cost is more than is ever admitted.
+            ValueError: if a time is NaN, infinite, negative or naive, or a cost could never be available.
             BacklogFullError: if ``max_pending`` tasks wait, and none is dropped.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
@@ -210,7 +210,7 @@ class TaskFace(ExecutorBase):
         context: contextvars.Context | None = None,
         **rare: Any,
     ) -> TaskHandle[Any]:
-        """Run ``fn(*args)`` as soon as a permit is there: :meth:`schedule` without a due time."""
+        """Run ``fn(*args)`` as soon as a permit is available: :meth:`schedule` without a due time."""
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         options = None
         if self._home._thread_id != get_ident():
@@ -257,7 +257,7 @@ class TaskFace(ExecutorBase):
     async def schedule_wait(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
         self, fn: Callable[..., Any], *args: Any, **options: Unpack[ScheduleOptions]
     ) -> TaskHandle[Any]:
-        """Do what :meth:`schedule` does, once there is room: under ``WhenFull.WAIT``, first come, first served.
+        """Like :meth:`schedule`, once there is room: under ``WhenFull.WAIT``, first come, first served.
 
         A delay counts from then on. Under another ``when_full`` it does not wait. Waiting may be cancelled.
 
@@ -271,7 +271,7 @@ class TaskFace(ExecutorBase):
 
     @two_bodies
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
-        """Run ``fn(*args)`` as soon as a permit is there, without a handle; a failure goes to the loop's handler."""
+        """Run ``fn(*args)`` as soon as a permit is available, without a handle; a failure goes to the loop's handler."""
         if self._expires is not None:
             self.submit(fn, *args, retry=None)  # only a record can expire
             return
@@ -295,7 +295,7 @@ class TaskFace(ExecutorBase):
     def schedule_threadsafe(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
         self, fn: Callable[..., Any], *args: Any, **options: Unpack[ScheduleOptions]
     ) -> concurrent.futures.Future[Any]:
-        """Do what :meth:`schedule` does, from any thread; cancelling the future cancels the task.
+        """Like :meth:`schedule`, from any thread; cancelling the future cancels the task.
 
         Raises:
             ExecutorNotStartedError: before the start.
@@ -319,12 +319,12 @@ class TaskFace(ExecutorBase):
     ) -> concurrent.futures.Future[Any]:
         """Call a method of the executor, such as :meth:`schedule_many`, on its loop, from any thread.
 
-        The future has what awaiting gives where the method returns something to await: the result of a task, the summary of a
-        batch, None at the end of a repeating task. Cancelling it cancels that: what waits of a batch, a repetition. Of any
-        other method it has what that returns. What the method raises, ``future.result()`` raises.
+        If the method returns an awaitable, the future has its result: that of a task, the summary of a batch, None at the end
+        of a repeating task. Cancelling the future cancels it: the waiting tasks of a batch, a repetition. Otherwise the future
+        has the method's result. ``future.result()`` raises what the method raises.
 
         Args:
-            method: what is called on the loop.
+            method: the method to call on the loop.
             args: its positional arguments.
             kwargs: its keyword arguments.
 
@@ -337,14 +337,14 @@ class TaskFace(ExecutorBase):
         return call_on_loop(engine.loop, functools.partial(callable_of("method", method), *args, **kwargs))
 
     def _admit_one(self, rare: dict[str, Any]) -> tuple[Intake, Options | None]:
-        """Return the engine if it may take in one more task from here, and options if each task needs some."""
+        """Return the engine if it may accept one more task in this call, and options if each task needs some."""
         engine = self._admit(
             0 if self._started().backlog.is_dropping else 1, key=key_of("key", rare.get("key"), self._keys)
         )
         return engine, None if engine.queue.drops is None else Options()
 
     def _read_rare(self, rare: dict[str, Any]) -> Rare:
-        """Check the keyword arguments that hardly any call has.
+        """Check the rare keyword arguments of a call.
 
         Raises:
             TypeError: if one is unknown, or has a wrong type.
@@ -368,7 +368,7 @@ class TaskFace(ExecutorBase):
         return Rare(key, needs, policy, shared, within, slots, self._started().keys)
 
     def _check_key(self, key: Any, cost: int) -> None:
-        """Refuse a cost that the rate of a key never admits, and a key whose limits cannot be told.
+        """Refuse a cost that the rate of a key can never admit, and a key whose limits are invalid.
 
         Raises:
             TypeError: if a function of the key returns something of a wrong type.
@@ -388,7 +388,7 @@ class TaskFace(ExecutorBase):
             raise ValueError(f"cost must be <= {most}, or the rate of the key {key!r} never admits it, got {cost!r}")
 
     def _needs_of(self, cost: Any) -> Mapping[str, int] | None:
-        """Return how much of each resource a cost is; None for one permit.
+        """Return the amounts of a cost by resource; None for one permit.
 
         Raises:
             TypeError: if it is neither an integer nor a mapping from resource to integer.
@@ -402,7 +402,7 @@ class TaskFace(ExecutorBase):
             name = f"cost[{resource!r}]" if isinstance(cost, Mapping) else "cost"
             if resource != PERMITS and resource not in plan.resources:
                 known = ", ".join(repr(one) for one in (PERMITS, *plan.resources))
-                raise ValueError(f"cost names {resource!r}, which is none of {known}: see resources=")
+                raise ValueError(f"cost names {resource!r}, which is not one of {known}: see resources=")
             count_of(name, amount, least=1 if resource == PERMITS else 0)
             cost_max = plan.cost_max(resource)
             if cost_max is not None and amount > cost_max:
@@ -414,23 +414,23 @@ class TaskFace(ExecutorBase):
         """Return a ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit.
 
         Args:
-            max_workers: how many threads at most; those of the executor if None.
+            max_workers: the maximum number of threads; None for the executor's limit.
         """
         engine = self._admit(0)
         return FuturesFace(self, engine.loop, self._started().threads, max_workers=max_workers)
 
 
 class Rare(NamedTuple):
-    """What hardly any task is given.
+    """The rare options of a task.
 
     Attributes:
-        key: whose task it is.
-        needs: how much of each resource its start takes; None for one permit.
-        retry: the policy by which it is tried again; :data:`INHERITED` for the executor's.
+        key: the key of the task.
+        needs: the amount of each resource that its start uses; None for one permit.
+        retry: the policy of its retries; :data:`INHERITED` for the executor's.
         shared: the options of tasks that have a key and nothing else; None without a key.
         within: seconds after the first due time by which the last attempt has to have ended; None for no such deadline.
-        slots: what it needs slots of; None if it needs none.
-        keys: of the executor, which has the lanes of tasks that need some.
+        slots: the slots that it needs; None if it needs none.
+        keys: the executor's table of keys, which has the lanes of tasks that need slots.
     """
 
     key: Any
@@ -453,7 +453,7 @@ def make_options(
     rare: Rare | None = None,
     options: Options | None = None,
 ) -> Options | None:
-    """Check what few tasks have; ``options`` if there is nothing of it."""
+    """Check the options of a task; return ``options`` if all are the defaults."""
     if priority == 0 and expires is None and run_timeout is None and not in_thread and name is None and context is None:
         if rare is None:
             return options
@@ -487,7 +487,7 @@ def check_context(context: Any) -> Any:
 
 
 def _refuse(names: dict[str, Any]) -> None:
-    """Say what to use in place of an unknown keyword argument."""
+    """Name the replacement of an unknown keyword argument."""
     if "timeout" in names:
         raise TypeError(
             "timeout= is ambiguous: use expires= for how long the task may wait, run_timeout= for how long it may run, "
@@ -510,7 +510,7 @@ _REMEDIES: Final = {
 
 
 def _with_rare(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function with its rare keyword arguments by their names, as ``help()`` is to show it."""
+    """Return the signature of a function that names its rare keyword arguments, for ``help()``."""
     signature = inspect.signature(function)
     kept = [parameter for parameter in signature.parameters.values() if parameter.kind is not _KEYWORDS]
     rare = {

@@ -47,12 +47,12 @@ class Half:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a half held the rate.
+    """True if a half held the rate.
 
     Attributes:
         most_started: most starts in any second, wherever it begins.
         most_arrived: most arrivals in any second, wherever it begins.
-        is_held: whether starts were never more than the rate in any second, and the arrivals agree: in no window of any
+        is_held: True if starts were never more than the rate in any second, and the arrivals agree: in no window of any
             width are they more than that and the way to the server explain.
         missing: deliveries that did not arrive exactly once.
     """

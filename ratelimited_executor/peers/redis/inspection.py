@@ -1,4 +1,4 @@
-"""What the keys of a group tell an operator: the hashes of ``grant.lua``, read as values.
+"""The state of a group for operators: the hashes of ``grant.lua``, parsed into values.
 
 Nothing here asks Redis: the caller reads the hashes, and the time of the server that holds them.
 """
@@ -57,7 +57,7 @@ class PeerView:
         planned: permits of the next interval that lie ready for it.
         share: its part of the running interval's permits, 0 to 1; None if there are none.
         seen: seconds since its last call.
-        is_stale: whether plans are made without it: it is idle, or gone.
+        is_stale: True if plans are made without it: it is idle, or gone.
     """
 
     id: str

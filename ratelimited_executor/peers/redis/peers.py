@@ -1,18 +1,18 @@
-"""Peers that share rates through Redis: one script call a peer and grant interval, whatever the rate.
+"""Peers that share rates through Redis: one script call per peer and grant interval, whatever the rate.
 
-The authority of :mod:`ratelimited_executor.peers.fleet` is ``grant.lua`` here, that of several limits ``tickets.lua``, and all
-that this module adds is the transport. A message is a pipeline of EVALSHA, one for each executor; to a cluster they go side by side, as redis-py's pipelines of a cluster
-refuse EVALSHA. The server may forget the script at any time (a restart, a failover, SCRIPT FLUSH)::
+The authority of :mod:`ratelimited_executor.peers.fleet` is ``grant.lua`` here, that of several limits ``tickets.lua``; this
+module only adds the transport. A message is a pipeline of EVALSHA, one for each executor; to a cluster the calls go side
+by side, because redis-py's pipelines for clusters refuse EVALSHA. The server may forget the script at any time (a restart,
+a failover, SCRIPT FLUSH)::
 
     no sha ── SCRIPT LOAD ──▶ sha known ── EVALSHA ──▶ answers
                    ▲                          │
                    └───── NOSCRIPT: once ─────┘
 
-An error that the server answers to one call, as for a key of another type, takes the place of that reply: the other rates
-go on. One that it answers to whoever connects, as for a wrong password, is raised: both as a
-:class:`~ratelimited_executor.peers.fleet.RefusedError`, with a remedy. Anything else is a connection that was lost, and raised:
-then nobody knows which calls were made, and that does not matter, since a call that is repeated gets the permits that it got
-before.
+If the server answers one call with an error, such as one for a key of another type, the error takes the place of that
+reply, and the other rates continue. An error that concerns the connection, such as a wrong password, is raised. Both are a
+:class:`~ratelimited_executor.peers.fleet.RefusedError`, with a remedy. Any other error is a lost connection, and is raised:
+it is then unknown which calls took effect, which does no harm, because a repeated call gets the same permits again.
 """
 
 from __future__ import annotations
@@ -57,29 +57,31 @@ _CHECK_SECONDS: Final = 0.25  # for the look at the server's settings
 class RedisPeers(FleetPeers):
     """Share the rate of each executor with all processes of a group, through Redis or Valkey (6.2 or later).
 
-    Redis grants numbered permits by its own clock, each to one peer at most, and a task starts only on a permit of its own
-    peer: so the group never exceeds the rate, whoever joins, hangs, crashes or is cut off. An executor shares its rate with
-    the executors of the same name in the other processes; the rate in force is the one that was set last, by a process that
-    started or by ``executor.rate = ...``. Executors without a limit share nothing.
+    Redis grants numbered permits by its own clock, each to at most one peer, and a task starts only on a permit of its own
+    peer: so the group never exceeds the rate, even while processes join, hang, crash or are cut off. An executor shares its
+    rate with the executors of the same name in the other processes; the rate in force is the one that was set last, by a
+    process that started or by ``executor.rate = ...``. Executors without a rate share nothing.
 
     Args:
         redis: a URL (``redis://``, ``rediss://`` for TLS, ``unix://``), or an asyncio client of redis-py: ``Redis``,
-            ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that is handed in is not closed.
-        group: names the group; peers of different groups know nothing of each other.
-        prefix: of all keys.
-        weight: this process's part where demand exceeds the rate, > 0.
-        strictness: what holds for the starts of the group.
-        outage: what to do while Redis is away.
-        interval: seconds in a grant interval, 0.05 to 5; the first process of a group sets it.
-        late: seconds after its time for which a permit may be used, 0.003 to 0.1. More forgives a busier event loop and a longer
-            way to Redis, whose round trip must stay well below it; with ``Strictness.EXACT`` permits are further apart by it.
-        clock_difference: seconds, 0 to 60, by which the clocks of two servers differ at most, one of which may take over from
-            the other.
+            ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that you pass is not closed.
+        group: the name of the group; groups are independent of each other.
+        prefix: the prefix of all keys.
+        weight: this process's share, relative to others, while demand exceeds the rate, > 0.
+        strictness: the law for the starts of the group.
+        outage: the behaviour while Redis is away.
+        interval: the length of a grant interval in seconds, 0.05 to 5; the first process of a group sets it.
+        late: how many seconds after its time a permit may be used, 0.003 to 0.1. A larger value tolerates a busier event loop
+            and a longer round trip to Redis, which must stay well below it; with ``Strictness.EXACT`` it widens the gaps
+            between permits.
+        clock_difference: the largest difference, in seconds, 0 to 60, between the clocks of two servers of which one may take
+            over from the other.
         timeout: seconds, 0.001 to 60, after which a call counts as lost.
-        lease: seconds, 0.5 to 600, for which a slot is held without being renewed; the same in all processes. A process that
-            dies frees its slots after it, one that cannot reach Redis loses them, and a server that may have forgotten who
-            holds some hands none over for as long.
-        hang_timeout: seconds, at least ``lease``, for which an event loop may stand still before its slots are renewed no more.
+        lease: seconds, 0.5 to 600, for which a slot is held without renewal; the same in all processes. A process that dies
+            frees its slots after that time, one that cannot reach Redis loses them, and a server that may have forgotten
+            holders hands no slot over for as long.
+        hang_timeout: seconds, at least ``lease``, for which an event loop may be blocked before its slots are no longer
+            renewed.
 
     Raises:
         ModuleNotFoundError: without the extra ``redis``.
@@ -110,7 +112,7 @@ class RedisPeers(FleetPeers):
     ) -> None:
         for name, value in (("group", group), ("prefix", prefix)):
             if not isinstance(value, str):
-                raise TypeError(f"{name} must be a text, got {value!r}")
+                raise TypeError(f"{name} must be a str, got {value!r}")
             if not value or set(value) & set("{}") or not value.isprintable():
                 raise ValueError(f"{name} must be printable, not empty, and without braces, got {value!r}")
         super().__init__(
@@ -147,7 +149,7 @@ class RedisPeers(FleetPeers):
         )
 
     def slots(self) -> GroupSlots:
-        """Return what keeps the slots of a manager; for the manager."""
+        """Return the keeper of a manager's slots; only the manager calls it."""
         return self._new_slots()
 
     def __repr__(self) -> str:
@@ -155,7 +157,7 @@ class RedisPeers(FleetPeers):
 
 
 class RedisTransport:
-    """Carries calls to Redis: one pipeline of script calls.
+    """Sends calls to Redis: one pipeline of script calls.
 
     Args:
         redis: a URL or a client.
@@ -175,7 +177,7 @@ class RedisTransport:
         self._is_checked = False
 
     async def connect(self) -> None:
-        """Open a connection, and see that the server knows the script; that of tickets, too, if there are any."""
+        """Open a connection, and load the script, or check that it is loaded; also that of tickets, if there are any."""
         try:
             sha = await self._client.script_load(SCRIPT)
             ticket_sha = await self._client.script_load(TICKET_SCRIPT) if self._has_tickets else None
@@ -192,7 +194,7 @@ class RedisTransport:
             await self._check_memory()
 
     async def _check_memory(self) -> None:
-        """Warn if the server may evict keys. That is told by INFO, which the script needs anyhow, unlike CONFIG."""
+        """Warn if the server may evict keys, by INFO, which the script needs anyway, unlike CONFIG."""
         try:
             target = (
                 {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
@@ -213,7 +215,7 @@ class RedisTransport:
             )
 
     async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[Reply | TicketReply | Exception]:
-        """Send requests by the names of their executors in one message; return the replies, or why there is none, in order."""
+        """Send requests by executor name in one message; return the replies, or the errors, in order."""
         if self._ticket_sha is None and any(type(call) is TicketCall for _, call in calls):
             self._has_tickets = True
             await self.connect()
@@ -231,12 +233,12 @@ class RedisTransport:
         ]
 
     async def aclose(self) -> None:
-        """Close the client, unless it was handed in."""
+        """Close the client, unless it was passed."""
         if self._owns_client:
             await self._client.aclose()
 
     def _arguments_of(self, name: str, call: Request | TicketCall) -> list[Any]:
-        """Return what EVALSHA is called with."""
+        """Return the arguments of EVALSHA."""
         if isinstance(call, TicketCall):
             keys = ticket_keys_of(self._prefix, self._group, name)
             return [self._ticket_sha, len(keys), *keys, *ticket_arguments_of(call)]
@@ -262,10 +264,10 @@ class RedisTransport:
 
 
 def _reply_or_refusal(answer: Any, read: Callable[[Any], Reply | TicketReply]) -> Reply | TicketReply | Exception:
-    """Read one answer; return the server's error, and one of ours if it is not as the script writes it.
+    """Read one answer; return an error for the server's error, and for an answer that the script never writes.
 
     Raises:
-        BaseException: if it stands for a connection that was lost.
+        BaseException: if it means a lost connection.
     """
     if isinstance(answer, BaseException):
         refusal = refusal_of(answer)

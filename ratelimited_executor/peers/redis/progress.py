@@ -1,4 +1,4 @@
-"""Where ``RedisProgress`` was before there were stores; the name stays importable from here."""
+"""The former home of ``RedisProgress``; the name can still be imported from here."""
 
 from ratelimited_executor.stores.redis import RedisProgress
 

@@ -1,4 +1,4 @@
-"""What a server refuses, told as what it is, with a remedy."""
+"""The refusals of a server, classified, with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the keys of a group tell an operator of its slots: what ``slots.lua`` has written, read as values.
+"""The state of a group's slots for operators: the keys of ``slots.lua``, parsed into values.
 
 Nothing here asks Redis: the caller reads the keys, and the time of the server that holds them.
 """
@@ -53,7 +53,7 @@ class PoolView:
         limit: how many slots may be held; of a key, the least of those that the processes name which hold or wait.
         holders: who holds one, the longest held first.
         waiting: who waits, the next one first.
-        is_by_key: whether it is that of a key, of which nobody sets a limit.
+        is_by_key: True if it is that of a key, of which nobody sets a limit.
     """
 
     name: str
@@ -83,7 +83,7 @@ class SlotsView:
 
     @property
     def is_stale(self) -> bool:
-        """Whether slots are held or waited for, and nobody has called for so long that whoever did is gone."""
+        """True if slots are held or waited for, and nobody has called for so long that whoever did is gone."""
         return self.last_call > self.lease and any(pool.holders or pool.waiting for pool in self.pools)
 
 

@@ -1,4 +1,4 @@
-"""What carries the calls of slots to Redis, and what it tells of hand-overs back."""
+"""Sends the calls of slots to Redis, and receives its notifications of hand-overs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTEN_SECONDS: Final = 10.0  # for one message; then it is listened on
 
 
 def is_copyable(redis: Any) -> bool:
-    """Whether another client can be made of a URL, or of a client that was handed in: of one that speaks to one server."""
+    """True if another client can be made of a URL, or of a client that was passed: of one that speaks to one server."""
     pool = getattr(redis, "connection_pool", None)
     return isinstance(redis, str) or (pool is not None and not hasattr(pool, "sentinel_manager"))
 
@@ -33,7 +33,7 @@ def is_copyable(redis: Any) -> bool:
 class RedisSlotTransport:
     """Carries calls to Redis: each is one script call; and listens on a channel of its own.
 
-    A client that was handed in is copied, as this one lives in another thread, on another event loop; one of a cluster or of a
+    A client that was passed is copied, as this one lives in another thread, on another event loop; one of a cluster or of a
     Sentinel is used itself.
 
     Args:
@@ -97,6 +97,6 @@ class RedisSlotTransport:
             await messages.aclose()
 
     async def aclose(self) -> None:
-        """Close the client, unless it was handed in and is used itself."""
+        """Close the client, unless it was passed and is used itself."""
         if self._owns_client:
             await self._client.aclose()

@@ -1,4 +1,4 @@
-"""What the keys of ``tickets.lua`` tell: the limits that a group shares, and how much of each is used."""
+"""The state of ``tickets.lua``: the limits that a group shares, and how much of each is used."""
 
 from __future__ import annotations
 

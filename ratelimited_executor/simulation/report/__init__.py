@@ -27,7 +27,7 @@ def write_report(
     """Write the report of a run, or the comparison of several, whose lines lie over one another.
 
     The page holds all it needs, plotly's JavaScript included, and asks no host for anything. The databases are only
-    read, which may be done while their runs go on.
+    read, which may be done while their runs continue.
 
     Args:
         databases: files that simulations wrote, one at least.

@@ -1,4 +1,4 @@
-"""What a page of ours is made of, whatever it reports: the document around it, its colours, and plots that follow them."""
+"""The parts of a report page: the document around it, its colours, and plots that follow them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def document(title: str, *, style: str, body: Sequence[str], has_plots: bool = T
         title: of the window, as text.
         style: the page's own rules, as CSS.
         body: pieces of HTML, one below the other; empty ones are left out.
-        has_plots: whether any of them is a plot, so that plots follow the colours of the page.
+        has_plots: True if any of them is a plot, so that plots follow the colours of the page.
     """
     parts = [
         "<!DOCTYPE html>",
@@ -87,7 +87,7 @@ def plot_html(figure: dict[str, Any], key: str, *, with_plotly: bool) -> str:
     Args:
         figure: data and layout; the layout says how high it is.
         key: names it on its page.
-        with_plotly: whether the piece brings plotly's JavaScript along, which a page needs once, before the first plot.
+        with_plotly: True if the piece brings plotly's JavaScript along, which a page needs once, before the first plot.
     """
     import plotly.io  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra, imported on use
 

@@ -25,7 +25,7 @@ def figure_html(plot: Plot, *, with_plotly: bool) -> str:
 
     Args:
         plot: what to draw.
-        with_plotly: whether the piece brings plotly's JavaScript along, which a page needs once, before the first plot.
+        with_plotly: True if the piece brings plotly's JavaScript along, which a page needs once, before the first plot.
     """
     if isinstance(plot, TimePlot):
         figure = _time_figure(plot)

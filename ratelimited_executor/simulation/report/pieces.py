@@ -86,7 +86,7 @@ class Maxima:
         return self._sum / self._grid.steps
 
     def add(self, step: int, level: int) -> None:
-        """Tell the level at the end of a step."""
+        """Add the level at the end of a step."""
         piece = step // self._grid.steps_in_piece
         self.values[piece] = max(self.values[piece], level)
         self._sum += level

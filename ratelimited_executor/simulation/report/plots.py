@@ -90,7 +90,7 @@ class TimePlot:
 
     @property
     def x_label(self) -> str:
-        """What the horizontal axis is."""
+        """The label of the horizontal axis."""
         return f"simulated time ({self.unit.name})"
 
     @property
@@ -128,7 +128,7 @@ class HistogramPlot:
 
     @property
     def log_ticks(self) -> list[float]:
-        """Where a logarithmic axis has its numbers: 1, 2, 5 and their multiples by powers of ten."""
+        """The numbers of a logarithmic axis: 1, 2, 5 and their multiples by powers of ten."""
         low, high = self.begin, self.end
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         factors = (1, 2, 5) if len(powers) <= 5 else (1,)
@@ -219,7 +219,7 @@ def has_something_to_show(plot: Plot) -> bool:
 
 
 class _Shared:
-    """What all plots over time have in common."""
+    """The common part of all plots over time."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         span = max(run.span for run in runs)
@@ -230,7 +230,7 @@ class _Shared:
         self._has_steps_alone = all(run.grid.steps_in_piece == 1 for run in runs)
 
     def point(self, alone: str, joined: str) -> str:
-        """Say what a point is: of one step alone, or of several joined."""
+        """Return what a point is: of one step alone, or of several joined."""
         length = " or ".join(map(duration, self._lengths))
         if self._has_steps_alone:
             return f"Each point stands for a step of {length}: {alone}."
@@ -494,13 +494,13 @@ def _upper(bins: list[Bin]) -> float:
 
 
 def _is_logarithmic(bins: list[Bin]) -> bool:
-    """Whether the bins grow with their values."""
+    """True if the bins grow with their values."""
     widths = [each.high - each.low for each in bins if math.isfinite(each.high) and each.low > 0]
     return bool(widths) and max(widths) > _LOG_RATIO * min(widths)
 
 
 def _has_steady_growth(bins: list[Bin]) -> bool:
-    """Whether each bin is longer than the one before by the same factor, so that a `_LogGrid` can join them."""
+    """True if each bin is longer than the one before by the same factor, so that a `_LogGrid` can join them."""
     growths = [math.log(each.high / each.low) for each in bins if each.low > 0 and math.isfinite(each.high)]
     return bool(growths) and max(growths) < _STEADY_RATIO * min(growths)
 

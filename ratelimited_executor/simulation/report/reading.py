@@ -43,7 +43,7 @@ _ENDS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who was measured."""
+    """A measured subject."""
 
     id: int
     kind: str
@@ -74,7 +74,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Of a whole run, in seconds; None if the run does not tell."""
+    """Quantiles of a whole run, in seconds; None if the run does not have them."""
 
     p50: float | None = None
     p90: float | None = None
@@ -125,7 +125,7 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the scenario did, in seconds since the start."""
+    """An event of the scenario, in seconds since the start."""
 
     time: float
     name: str
@@ -133,7 +133,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the report shows of a run.
+    """The content of a report on a run.
 
     Attributes:
         label: a name that no other run of the report has.
@@ -221,7 +221,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
             return _Reader(file, connection).read()
     except (sqlite3.Error, ArithmeticError, LookupError, TypeError) as error:
         raise ValueError(
-            f"{str(file)!r} is no database of a simulation run, or is damaged ({error}): "
+            f"{str(file)!r} is not a database of a simulation run, or is damaged ({error}): "
             "give a file that a simulation wrote"
         ) from error
 

@@ -74,7 +74,7 @@ def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
 
 
 def join(now_us: int, owner: str, lease_us: int, former: str, held: Collection[Ref]) -> Moves[bool]:
-    """Begin a lease, in place of another one."""
+    """Begin a lease, instead of another one."""
     dropped = yield "drop_owner", [(former,)] if former not in ("", owner) else []
     known = yield (
         "join_again",

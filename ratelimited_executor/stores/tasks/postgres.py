@@ -59,7 +59,7 @@ class PostgresStore(SQLStore, TaskStore):
         create: False to refuse a database that has no durable tasks yet, or those of an older release, as for what only looks.
 
     Raises:
-        TypeError: if ``conninfo`` is no text.
+        TypeError: if ``conninfo`` is not a text.
         ValueError: if it is empty.
     """
 
@@ -68,10 +68,10 @@ class PostgresStore(SQLStore, TaskStore):
     def __init__(self, conninfo: str, *, create: bool = True) -> None:
         if not isinstance(conninfo, str):
             raise TypeError(
-                f"conninfo must be a text such as 'postgresql://host/database', got {type(conninfo).__name__}"
+                f"conninfo must be a str such as 'postgresql://host/database', got {type(conninfo).__name__}"
             )
         if not conninfo:
-            raise ValueError("conninfo must be a text such as 'postgresql://host/database', got an empty one")
+            raise ValueError("conninfo must be a str such as 'postgresql://host/database', got an empty one")
         super().__init__()
         self._conninfo = conninfo
         self._is_creating = create
@@ -221,7 +221,7 @@ class PostgresStore(SQLStore, TaskStore):
                 await connection.execute("insert into durable_schema values (%s, %s)", (step.version, step.least))
 
     async def _notify(self, pool: Any) -> None:
-        """Tell the other processes, once for all that has come in a moment; also if the store is closed in this moment."""
+        """Notify the other processes, once for all changes within a moment; also if the store closes meanwhile."""
         try:
             await asyncio.sleep(_NOTIFY_SECONDS)
         finally:
@@ -274,7 +274,7 @@ class _RawConnection:
 
 
 async def _limit(connection: Any) -> None:
-    """Let no transaction of somebody else hold up all of ours.
+    """Prevent the transactions of others from holding up all of ours.
 
     One of the user's that has put into a lane has that lane; one of a process that is gone without a word has what it had locked,
     until the server ends it.

@@ -4,7 +4,7 @@ Every call is one script, which the server runs alone: ``redis_rules.lua`` holds
 what each call does. A put wakes the processes that wait by PUBLISH, in the same script.
 
 A server may answer and the answer be lost. A put, or the end of a claim, that is repeated changes nothing more; claims of which
-nobody has heard are given back when their process goes on as another owner.
+nobody has heard are given back when their process continues as another owner.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RedisStore(TaskStore):
 
     Args:
         redis: a URL (``redis://``, ``rediss://`` for TLS, ``unix://``), or an asyncio client of redis-py: ``Redis``,
-            ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that is handed in is not closed.
+            ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that is passed is not closed.
         prefix: of all keys, which lie in one slot of a cluster.
 
     Raises:
@@ -75,7 +75,7 @@ class RedisStore(TaskStore):
 
     def __init__(self, redis: Any, *, prefix: str = "durable") -> None:
         if not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a text, got {prefix!r}")
+            raise TypeError(f"prefix must be a str, got {prefix!r}")
         if not prefix or set(prefix) & set("{}") or not prefix.isprintable():
             raise ValueError(f"prefix must be printable, not empty, and without braces, got {prefix!r}")
         # No retries of the client's own, as it does not know what may be repeated; nor timeouts, as every call has ours.
@@ -237,12 +237,12 @@ class RedisStore(TaskStore):
         return await self._client.execute_command(*command, NEVER_DECODE=True)
 
     async def _disconnect(self) -> None:
-        """Close the client, unless it was handed in."""
+        """Close the client, unless it was passed."""
         if self._owns_client:
             await self._client.aclose()
 
     async def _check(self) -> None:
-        """See that the server is there, may be used by this release, and keeps what it holds.
+        """Check that the server is available, usable by this release, and keeps its data.
 
         Raises:
             StoreUnavailableError: if it is not so.
@@ -264,14 +264,14 @@ class RedisStore(TaskStore):
             raise StoreUnavailableError(repr(self), reason)
         if not int(persistence.get("aof_enabled", 1)):
             LOGGER.warning(
-                "durable tasks: %r: the server keeps no log of what it holds, and loses it when it stops: set appendonly yes",
+                "durable tasks: %r: the server has no append-only file, and loses its data when it stops: set appendonly yes",
                 self,
             )
 
     async def _listen(self) -> None:
         """Wake who waits whenever another process has changed something."""
         while True:
-            with contextlib.suppress(Exception):  # whatever a client raises: it is tried again
+            with contextlib.suppress(Exception):  # whatever a client raises: it is retried
                 async with self._client.pubsub() as channel:
                     await channel.subscribe(self._keys[0])
                     await self._hear(channel)

@@ -1,4 +1,4 @@
-"""What the stores in SQL have in common: each call plays its moves in one transaction."""
+"""The common part of the stores in SQL: each call plays its moves in one transaction."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SQLStore(TaskStore):
         ...
 
     def _tell(self) -> None:
-        """Tell other processes that something has changed, if they do not look by themselves."""
+        """Notify other processes of a change, if they do not poll."""
 
     async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
         if connection is not None:

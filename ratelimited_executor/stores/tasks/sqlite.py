@@ -125,7 +125,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         if not isinstance(connection, driver().Connection):
             raise TypeError(f"connection must be an apsw.Connection to {self._path}, got {connection!r}")
         if not connection.in_transaction:
-            raise ValueError("connection must have an open transaction: begin one first, best by BEGIN IMMEDIATE")
+            raise ValueError("connection must have an open transaction: begin one first, preferably by BEGIN IMMEDIATE")
         self._check_file()
         if not self._is_at(connection.filename):
             raise ValueError(f"connection must be to {self._path}, got one to {connection.filename or 'no file'}")

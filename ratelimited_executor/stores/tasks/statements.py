@@ -17,9 +17,9 @@ _HEADING: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 class SchemaStep(NamedTuple):
-    """What leads from one version of a schema to the next.
+    """The step from one version of a schema to the next.
 
-    Processes of the release before go on while it is done, and after it. So a step adds, and takes nothing away: columns with
+    Processes of the release before continue while it is done, and after it. So a step adds, and takes nothing away: columns with
     a default, tables, indexes. Where that cannot be, ``least`` is raised, and whoever knows less refuses to open the store.
 
     Attributes:

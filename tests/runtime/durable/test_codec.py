@@ -22,15 +22,15 @@ def test_json_comes_back_as_it_was(value):
     [
         (b"x", "bytes is not JSON serializable"),
         (float("nan"), "Out of range float values"),
-        ({1: 2}, "has texts as keys, got 1"),
-        ([{"a": [{None: 1}]}], "has texts as keys, got None"),
+        ({1: 2}, "must have strings as keys, got 1"),
+        ([{"a": [{None: 1}]}], "must have strings as keys, got None"),
         ("\ud800", "surrogates not allowed"),
     ],
 )
 def test_what_json_cannot_say_is_refused_at_the_put(store, value, words):
     """With the name of the function."""
     process = Process(store)
-    with pytest.raises((TypeError, ValueError), match=f"(?s)arguments of note cannot be written: .*{words}"):
+    with pytest.raises((TypeError, ValueError), match=f"(?s)arguments of note cannot be encoded: .*{words}"):
         process.note.new(value)
 
 

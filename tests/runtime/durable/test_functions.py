@@ -41,7 +41,7 @@ async def test_called_as_it_is_it_runs_here(tasks):
     ("options", "error", "words"),
     [
         ({"name": ""}, ValueError, "name must have 1 to 255 characters"),
-        ({"name": 5}, TypeError, "name must be a text"),
+        ({"name": 5}, TypeError, "name must be a str"),
         ({"version": -1}, ValueError, "version must be >= 0"),
         ({"retry": 3}, TypeError, "retry must be a Retry"),
         ({"run_timeout": 0}, ValueError, "run_timeout must be > 0"),
@@ -84,9 +84,9 @@ def test_functions_that_cannot_be_registered(tasks, note):
         (("x",), {"lane": ""}, ValueError, "lane must have 1 to 255 characters"),
         (("x",), {"lane": "a\0b"}, ValueError, "no NUL"),
         (("x",), {"id": "y" * 256}, ValueError, "id must have 1 to 255 characters"),
-        (("x",), {"id": "\ud800"}, ValueError, "id must be a text that UTF-8 can write"),
-        (("x",), {"key": 1.5}, TypeError, "key of a durable task must be a text or an integer"),
-        (("x",), {"key": True}, TypeError, "key of a durable task must be a text or an integer"),
+        (("x",), {"id": "\ud800"}, ValueError, "id must be a str that UTF-8 can write"),
+        (("x",), {"key": 1.5}, TypeError, "key of a durable task must be a str or an int"),
+        (("x",), {"key": True}, TypeError, "key of a durable task must be a str or an int"),
         (("x",), {"cost": 0}, ValueError, "cost must be >= 1"),
         (("x",), {"cost": {"tokens": -1}}, ValueError, "cost must be >= 0"),
     ],
@@ -110,8 +110,8 @@ async def test_wrong_task_does_not_fail_the_puts_beside_it(tasks, note):
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
-        (lambda tasks: tasks.requeue(["x"]), TypeError, "ids must be a text, got"),
-        (lambda tasks: tasks.cancel(5), TypeError, "ids must be a text, got 5"),
+        (lambda tasks: tasks.requeue(["x"]), TypeError, "ids must be a str, got"),
+        (lambda tasks: tasks.cancel(5), TypeError, "ids must be a str, got 5"),
         (lambda tasks: tasks.rows("dead"), TypeError, "state must be a DurableState"),
         (lambda tasks: tasks.rows(limit=0), ValueError, "limit must be >= 1"),
         (lambda tasks: tasks.rows(after=-1), ValueError, "after must be >= 0"),
@@ -176,5 +176,5 @@ def test_lane_fail_is_kept_with_the_task(tasks):
 
 def test_connection_is_for_put_alone(note):
     """And not for what makes a task."""
-    with pytest.raises(TypeError, match=r"new\(\) has no connection=: hand it to put\(\)"):
+    with pytest.raises(TypeError, match=r"new\(\) has no connection=: pass it to put\(\)"):
         note.new("x", connection=None)

@@ -184,7 +184,7 @@ async def test_codec_that_writes_text_is_refused(store):
     async def work(n): ...
 
     async with tasks:
-        with pytest.raises(TypeError, match="codec must write bytes, got str for the arguments of work"):
+        with pytest.raises(TypeError, match="codec must return bytes, got str for the arguments of work"):
             await work.put(1)
 
 

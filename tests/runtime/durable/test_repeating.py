@@ -106,7 +106,7 @@ def test_wrong_repetitions_are_refused(process, options, error, words):
 def test_functions_of_others_are_refused(process, store):
     """One that is not durable, and one of other durable tasks, whose queue and codec it would have."""
     for other in (print, Process(store).note):
-        with pytest.raises(TypeError, match=r"function must be one that @tasks.task of these tasks has made"):
+        with pytest.raises(TypeError, match=r"function must be a durable function of these tasks, made by @tasks"):
             process.tasks.repeat(other, "tick", period=1)
 
 

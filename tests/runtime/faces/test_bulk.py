@@ -247,7 +247,7 @@ async def test_iterator_over_a_span_needs_its_count(virtual_clock):
     async with RateLimitedExecutor("x") as executor:
         await executor.schedule_many(lambda item: starts.append(now()), iter(range(5)), over=10, count=5)
         assert [0, 2, 4, 6, 8] == [pytest.approx(start, abs=1.0) for start in starts]
-        with pytest.raises(ValueError, match="count was 2"):
+        with pytest.raises(ValueError, match="count is 2"):
             await executor.schedule_many(int, iter(range(3)), over=1, count=2)
 
 

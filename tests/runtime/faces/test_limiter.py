@@ -90,7 +90,7 @@ async def test_permit_is_entered_once(virtual_clock):
         permit = executor.permit()
         async with permit:
             pass
-        with pytest.raises(RuntimeError, match="can be entered once"):
+        with pytest.raises(RuntimeError, match="can be entered only once"):
             async with permit:
                 pass
 

@@ -175,9 +175,9 @@ async def test_servers_that_are_not_there_and_arguments_that_are_none(clock):
         store = PostgresStore("postgresql://user:secret@127.0.0.1:1/none?connect_timeout=1")
         await store.open(clock)
     assert "secret" not in str(caught.value) + repr(store)
-    with pytest.raises(TypeError, match="conninfo must be a text"):
+    with pytest.raises(TypeError, match="conninfo must be a str"):
         PostgresStore(5)
-    with pytest.raises(ValueError, match="conninfo must be a text"):
+    with pytest.raises(ValueError, match="conninfo must be a str"):
         PostgresStore("")
     with pytest.raises(StoreUnavailableError, match="not open"):
         await PostgresStore("postgresql://127.0.0.1:1/none").counts()

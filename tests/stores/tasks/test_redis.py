@@ -632,7 +632,7 @@ async def test_arguments_that_are_none(opened):
     for redis_, prefix, kind, words in (
         (5, "x", TypeError, "redis must be a URL or an asyncio client"),
         ("http://x", "x", ValueError, "redis must be a URL such as"),
-        ("redis://x", 5, TypeError, "prefix must be a text"),
+        ("redis://x", 5, TypeError, "prefix must be a str"),
         ("redis://x", "", ValueError, "prefix must be printable, not empty"),
         ("redis://x", "{a}", ValueError, "without braces"),
     ):
