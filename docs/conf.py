@@ -74,6 +74,8 @@ MODULES = {
     "ratelimited_executor.peers": "One rate for many processes",
     "ratelimited_executor.durable": "Tasks that survive a restart",
     "ratelimited_executor.insight": "Statistics and explanations",
+    "ratelimited_executor.metrics": "Metrics for monitoring",
+    "ratelimited_executor.tracing": "Spans of tasks",
     "ratelimited_executor.exceptions": "Errors",
     "ratelimited_executor.abc": "Protocols to implement",
     "ratelimited_executor.simulation": "The simulator",
