@@ -97,7 +97,8 @@ async def function_sender(
 ) -> AsyncIterator[Sender]:
     """Give what calls a function with the number of the request, and the name of its class if there are classes.
 
-    A function with fewer parameters gets fewer arguments. A factory of an async context manager is entered first, and yields the function.
+    A function with fewer parameters gets fewer arguments. A factory of an async context manager is entered first, and yields
+    the function.
 
     Raises:
         CommandError: if the set-up or the tear-down fails, or the set-up yields what cannot be called.
