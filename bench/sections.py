@@ -27,6 +27,7 @@ MODULES = {
     "peers": "bench.peers",
     "java": "bench.java",
     "durable": "bench.durable",
+    "load": "bench.load",
 }
 
 
