@@ -80,7 +80,7 @@ class DropIndex:
         return None if first is None else first[3]
 
     def firsts(self, count: int, key: Hashable = None) -> list[Record]:
-        """Return the tasks to be dropped first, of all or of one key: ``count`` of them, or fewer if there are not so many."""
+        """Return ``count`` tasks to be dropped first, of all or of one key, or fewer if there are not enough."""
         heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
         if heap is None or count <= 0:
             return []

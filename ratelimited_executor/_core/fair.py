@@ -323,7 +323,7 @@ class FairClock:
         return max(0, cost - refund)
 
     def rest(self, minus_priority: float, level: Level, flow: Flow) -> None:
-        """Record that a flow has no waiting task in a calendar; forget it, or keep its finish tag while that matters."""
+        """Record that a calendar has no waiting task of a flow; forget the flow, or keep its finish tag while needed."""
         level.waiting_count -= 1
         level.weight_sum -= flow.weight
         if flow.first is not None or flow.second is not None:

@@ -112,7 +112,7 @@ class DurationHistogram:
         return self._max
 
     def buckets(self) -> Iterator[tuple[float, float, int]]:
-        """Walk the buckets that hold anything, rising: (low, high, count), of durations > low and <= high; 0 is in the first."""
+        """Iterate over the non-empty buckets, rising: (low, high, count), of durations > low and <= high; 0 is in the first."""
         for bucket in sorted(self._counts):
             high = _SMALLEST_S * math.exp(bucket * self._growth_log)
             yield high * math.exp(-self._growth_log) if bucket else 0.0, high, self._counts[bucket]

@@ -484,7 +484,7 @@ class KeyGate:
         )
 
     def _drop(self, lane: SlotLane) -> None:
-        """Give back the slots of a lane; what is parked for them comes back into the order, and asks anew in its turn."""
+        """Return the slots of a lane; tasks parked for them come back into the order, and request slots again in turn."""
         self._lanes.discard(lane)
         lane.slots.drop()
         lane.resume()

@@ -124,7 +124,7 @@ class LazyHeap(Generic[Entry]):
         return heapq.nsmallest(count, self.walk())  # type: ignore[type-var]  # entries can be compared
 
     def leading(self, count: int) -> list[Entry]:
-        """Return about the same: O(count log count), and less than the least so many only if stale ones stand among them."""
+        """Return about ``count`` of the least entries: O(count log count); fewer only if stale ones are among them."""
         heaps = [self.entries, *([self._old] if self._old else [])]
         frontier = [(heap[0], place, 0) for place, heap in enumerate(heaps) if heap]
         heapq.heapify(frontier)

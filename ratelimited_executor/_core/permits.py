@@ -105,7 +105,7 @@ class PermitGrid(GridFields):
     # Changing the rate.
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Put ``rate`` in force from ``now_ns`` on, and keep the phase; with peers go over to the grid that all of them see."""
+        """Put ``rate`` in force from ``now_ns`` on, keeping the phase; with peers, move to the grid that all of them see."""
         if rate == self.rate:
             self._last = self._first
             return

@@ -279,7 +279,7 @@ class TaskQueue(PlainQueue):
 
     @decision
     def take_next(self, now: float, record: Record) -> bool:
-        """Take a record that has just been made ready, if it is what starts now; as of :meth:`.PlainQueue.take_next`."""
+        """Take a record that has just become ready, if it starts now; see :meth:`.PlainQueue.take_next`."""
         is_taken = super().take_next(now, record)
         self._beyond = None  # that is for take() to find out
         return is_taken
@@ -324,7 +324,7 @@ class TaskQueue(PlainQueue):
         return calendar if self.costs is None or calendar is None else self._choose_metered(calendar, now)
 
     def _choose_metered(self, calendar: Calendar, now: float) -> Calendar | None:
-        """Choose where starts may cost more than a permit: what is first waits for what it needs, and all others for it."""
+        """Choose when starts may cost more than a permit: the first task waits for its needs, and all others for it."""
         ready: Any = calendar.ready
         source, item = ready.peek_earliest() if self._is_planned else ready.peek()
         needs = item.needs if source is None else source.needs
@@ -364,7 +364,7 @@ class TaskQueue(PlainQueue):
     def _charge(
         self, key: Hashable, needs: Mapping[str, int] | None, cost: int, now: float
     ) -> list[tuple[str, Any, Any]]:
-        """Take what a start at loop time ``now`` costs beyond its permit, of the limits and of its key; return the tickets of that."""
+        """Charge a start at loop time ``now`` for its cost beyond the permit, to limits and key; return the tickets."""
         tickets: list[tuple[str, Any, Any]] = []
         if needs is not None and self.costs is not None:
             tickets = self.costs.charge(needs)
@@ -386,7 +386,7 @@ class TaskQueue(PlainQueue):
         return [*self.permits.tickets, *own]
 
     def _drop_beyond(self) -> None:
-        """Take out the first task, which costs more than is ever admitted since a rate has been lowered: all wait behind it."""
+        """Remove the first task, whose cost is never available after a rate was lowered: all others wait behind it."""
         calendar: Any = self._beyond
         self._beyond = None
         run = calendar.ready.pop_earliest() if self._is_planned else calendar.ready.pop()
@@ -407,7 +407,7 @@ class TaskQueue(PlainQueue):
             self._fair_clock.settle(share, change)
 
     def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:
-        """Look again at what had to wait for a task that has gone without a start; return whether there is any such thing.
+        """Examine the tasks that waited for one that has gone without a start; return True if there are any.
 
         Args:
             key: of the task.
@@ -461,7 +461,7 @@ class TaskQueue(PlainQueue):
         self.set_permits(permits)
 
     def note_order(self) -> None:
-        """Record if each start is a decision of its own, because another may change what comes next, or what it costs."""
+        """Record if each start is a separate decision, because another may change the next one, or its cost."""
         is_left = bool(self.rekeying) or self._is_interim  # an order that was in force before
         is_own = self.order is not default_order
         self.is_special = is_own or is_left or self.gate is not None or self.costs is not None
@@ -596,7 +596,7 @@ class TaskQueue(PlainQueue):
 def _cut(
     bucket: Bucket, start: int, stop: int, on_call: Callable[[Bucket, int], None] | None
 ) -> tuple[int, list[Record]]:
-    """Empty places of a bucket, and return how many tasks without a record waited there, and the records, to be cancelled now.
+    """Empty places of a bucket; return the number of tasks without a record, and the records, to be cancelled now.
 
     Args:
         bucket: where they lie.

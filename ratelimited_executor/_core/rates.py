@@ -64,7 +64,7 @@ class Rate:
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """Read ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"`` or ``"inf/s"``; a bare number is permits a second.
+        """Read ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"``, ``"inf/s"`` or a bare number of permits a second.
 
         Raises:
             ValueError: if the text is anything else.

@@ -264,7 +264,7 @@ class ReadyFair:
         return record
 
     def served(self) -> None:
-        """Record that the task that was taken starts: a key is charged for what starts, and not for what has expired."""
+        """Record that the taken task starts: a key is charged for started tasks, and not for expired ones."""
         flow = self._taken
         if flow is not None:
             _, level, tag, cost = self._taken_at
@@ -347,7 +347,7 @@ class ReadyFair:
     # Cancelling.
 
     def cancel_record(self) -> None:
-        """Record that a record here does not wait any more; places are freed, as a chore, when half of them are stale."""
+        """Record that a record here no longer waits; places are freed, as a chore, when half of them are stale."""
         self._stale_count += 1
         if self._stale_count * 2 > self.count + _SPARE_COUNT and not self._is_compacting:
             self._is_compacting = True

@@ -185,7 +185,7 @@ class ReadyHeap:
                 yield None, record
 
     def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, in no order, and forget it on the way: to free a million entries at one go takes too long."""
+        """Iterate over the waiting tasks, in no order, and drop them: freeing a million entries at once takes too long."""
         for entry in self._heap.drain():
             yield entry.source, entry.position
         for record in list(self._unkeyed):

@@ -97,7 +97,7 @@ class ReadyKeyed:
         self._look(lane)
 
     def head(self) -> Any:
-        """Return what compares as the importance of the first task, of keys that are not held back; None if none waits."""
+        """Return the importance of the first task, of keys that are not held back, for comparison; None if none waits."""
         if self._taken is not None:
             lane, self._taken = self._taken, None
             self._enter(lane)

@@ -89,7 +89,7 @@ class SlotAsker:
         return idle_ns + self.held_ns
 
     def ask_for_running(self, told: Callable[[SlotRequest], None]) -> SlotRequest:
-        """Ask for the slots of a task that runs without: before whatever is to start, and called ``told`` with once they are there."""
+        """Request slots for a running task without them, before all waiting tasks; call ``told`` when they are there."""
         return self._keeper.request(
             self.pools, name=self._name, priority=self._priority + 1, told=told, limit=self.limit
         )

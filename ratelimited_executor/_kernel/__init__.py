@@ -1,1 +1,1 @@
-"""What a plain task passes, from being scheduled to being taken to start: columns, due order, what is ready, and take()."""
+"""The path of a plain task from scheduling to its start: columns, due order, ready queues, and take()."""

@@ -75,7 +75,7 @@ class Admission(AdmissionFields):
         return count
 
     def find(self, now: float, interval_end: float) -> int:
-        """Count the same, but by what was counted before while that is usable; if there is none, note when the next comes up.
+        """Count permits like :meth:`count`, reusing the previous count while valid; if there is none, note the next time.
 
         Args:
             now: loop time.
@@ -103,7 +103,7 @@ class Admission(AdmissionFields):
         return False if count > (end - now) * self.per_second + self.usable_max + MARGIN_COUNT else None
 
     def take(self, count: int, now: float) -> None:
-        """Take some of the permits that were counted, for starts at loop time ``now``; nothing if none was, as none is needed."""
+        """Use some of the counted permits for starts at loop time ``now``; nothing if none were needed."""
         if not self.count:
             return
         self.count -= count

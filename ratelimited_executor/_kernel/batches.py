@@ -110,7 +110,7 @@ class BatchSource(BatchFields):
         self.started_count += 1
 
     def started_flags(self, position: int) -> bytearray | None:
-        """Return where to note, by position, what starts from ``position`` on; None if that is in order, and needs no note."""
+        """Return the started flags from ``position`` on; None while starts are in order and need no flags."""
         if self._started is None and position != self.started_count:
             self._make_flags()
         return self._started

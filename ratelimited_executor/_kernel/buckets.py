@@ -147,7 +147,7 @@ class Bucket(BucketFields):
         return None if position is None else self.calls[position]
 
     def take(self, place: int) -> tuple[Any, Any, Context | None] | None:
-        """Remove the task whose first place is ``place``, and return its callable, arguments and context; None if it has gone."""
+        """Remove the task whose first place is ``place``; return callable, arguments and context, None if it has gone."""
         position = self._position(place)
         if position is None or self.calls[position] is None:
             return None
@@ -282,7 +282,7 @@ class Bucket(BucketFields):
 
     @two_bodies
     def move_survivors(self, fresh: Bucket, origin: array[int], start: int, stop: int) -> None:
-        """Append what still waits between two positions to the columns of another bucket, and its first places to ``origin``."""
+        """Append the waiting tasks between two positions to another bucket, and their first places to ``origin``."""
         for position in filter(self.is_waiting, range(start, stop)):
             context = None if self.contexts is None else self.contexts[position]
             fresh.add(self.dues[position], self.calls[position], (), context)
@@ -324,7 +324,7 @@ class Bucket(BucketFields):
 
 
 def folded(args: tuple[Any, ...]) -> Any:
-    """Return what lies in the column of arguments: a single one lies there itself, so that no tuple has to (48 bytes a task)."""
+    """Return the arguments in the column: a single one is stored bare, which saves a tuple (48 bytes a task)."""
     return args[0] if len(args) == 1 and type(args[0]) is not tuple else args
 
 

@@ -628,7 +628,7 @@ class Calendar(CalendarFields):
 
 
 def _taken(source: Bucket | BatchSource, position: int) -> tuple[Source | None, Any] | None:
-    """Return a task that was taken from the order of its source, as (source, position) or (None, record); None if it has gone."""
+    """Return a task that was taken from the order, as (source, position) or (None, record); None if it has gone."""
     if not source.is_waiting(position):
         return None
     if type(source) is Bucket and source.args[position] is RECORD:

@@ -307,7 +307,7 @@ class Permits(Protocol):
         ...
 
     def pace(self) -> tuple[float, float]:
-        """Return how many permits come up in a second, evenly, and how many may be usable at once; (0, infinity) if not known."""
+        """Return how many permits come up a second, evenly, and how many may be usable at once; (0, infinity) if unknown."""
         ...
 
     @property

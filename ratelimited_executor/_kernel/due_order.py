@@ -148,7 +148,7 @@ class DueOrder:
         return taken
 
     def take_lone(self, now: float) -> int | None:
-        """Remove and return the first position, if it is due at ``now`` and the next one is not; None if not, or unknown."""
+        """Remove and return the first position if it is due at ``now`` and the next one is not; None if not, or unknown."""
         cursor, positions = self._cursor, self._open
         if cursor >= len(positions) or self._dues[positions[cursor]] > now:
             return None

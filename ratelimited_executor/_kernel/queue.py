@@ -141,7 +141,7 @@ class PlainQueue(Intervals):
         return self._note_left(options.lane or options.key, is_costly=options.charge is not None)
 
     def revoke(self, source: BatchSource) -> tuple[int, bool]:
-        """Cancel what still waits of a batch; return how many tasks that were, and whether that may let another start."""
+        """Cancel the waiting tasks of a batch; return their number, and if that may let another start."""
         calendar = source.calendar
         if calendar is None:
             return 0, False
@@ -289,7 +289,7 @@ class PlainQueue(Intervals):
         return sweep is not None and sweep <= self.timeline.number_at(now)
 
     def _take_planned(self, now: float) -> tuple[Any, Any] | None:
-        """Take the task to be spread that is due first, if its planned instant has come and is the only one that has."""
+        """Take the first task to be spread, if its planned instant, and no other, has come."""
         spread = self.spread
         ready: Any = spread.ready
         if not self.plan.is_one(now, left=spread.opened_count + self.later_count):
@@ -308,7 +308,7 @@ class PlainQueue(Intervals):
         return (source, item) if self._admit(spread, source, item, now) else None
 
     def _choose(self, now: float) -> Calendar | None:
-        """Return the calendar whose first ready task starts now; None if none does. It looks at the permits, and takes none."""
+        """Return the calendar whose first ready task starts now; None if none does. Reads the permits without using any."""
         admission = self.admission
         if self._is_sorting or (not admission.count and now < admission.next_at):
             return None
@@ -388,7 +388,7 @@ class PlainQueue(Intervals):
         return True
 
     def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
-        """Take the permits of starts from ``calendar``; the tasks are counted as started already. For :meth:`take` and its stretch."""
+        """Use the permits of starts from ``calendar``, already counted as started. For :meth:`take` and its stretch."""
         if self.on_start is not None:
             self.untold_count -= count
             if self.untold_count < 0:
@@ -457,7 +457,7 @@ class PlainQueue(Intervals):
 
     @two_bodies
     def next_lone_wake(self, now: float) -> float:
-        """Return the same if nothing but the next start in the running bucket matters; else minus infinity, and all is to be asked."""
+        """Return the time of the next start in the running bucket if nothing else matters; else minus infinity."""
         if not self._is_plain or self.expiry.is_used:
             return -math.inf
         on_time = self.on_time
@@ -572,7 +572,7 @@ class PlainQueue(Intervals):
         """Take the same for a task of a batch."""
 
     def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:  # noqa: ARG002  # the shape of it
-        """Look again at what had to wait for a task that has gone without a start; return whether there is any such thing."""
+        """Examine the tasks that waited for one that has gone without a start; return True if there are any."""
         return False
 
     def _is_passing(self) -> bool:
@@ -581,7 +581,7 @@ class PlainQueue(Intervals):
 
 
 def _bring_up(calendar: Calendar, now: float) -> bool:
-    """Make ready what is due of a calendar, and forget intervals that were read to the end; False if there is more to do."""
+    """Make the due tasks of a calendar ready, and drop intervals that were read; False if there is more to do."""
     return (len(calendar.groups) == 1 and calendar.next_due() > now) or calendar.pull(now, PULL_STEPS) > 0
 
 

@@ -69,7 +69,7 @@ class Timeline(TimelineFields):
         return other
 
     def cut(self, width_ns_max: int) -> Timeline:
-        """Return the same timeline with intervals cut into equal parts of a width at most, if whole nanoseconds allow it."""
+        """Return the timeline with intervals divided into equal parts of a maximum width, if whole nanoseconds allow it."""
         least = -(-self.interval_ns // width_ns_max)
         parts = next((n for n in range(least, 8 * least + 1) if self.interval_ns % n == 0), 1)
         return self if parts == 1 else self.with_interval(self.interval_ns // parts)

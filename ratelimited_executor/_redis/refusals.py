@@ -24,7 +24,7 @@ _REMEDIES: Final = (
 
 
 def remedy_of(error: BaseException) -> tuple[str, str] | None:
-    """Return the server's words and a remedy, which may be empty; None if it is no error of the server's, but a connection that was lost."""
+    """Return the server's message and a remedy, which may be empty; None if the error is a lost connection."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds.isdisjoint(_REFUSALS):
         return None

@@ -133,7 +133,7 @@ class Accounts(AccountFields):
             self.on_end()
 
     def raised(self, owner: TaskOwner, error: BaseException, origin: contextvars.Context | None) -> None:
-        """End a task that has raised, unless it is to be retried; what ends the program is recorded, and continues its way.
+        """End a task that has raised, unless it is retried; an error that ends the program is recorded and raised on.
 
         Args:
             owner: whom it concerns.

@@ -79,7 +79,7 @@ class Adapting:
             self._step(rate, self._control.step(rate, now, used_count=used, done_count=done, peers=self._peers), now)
 
     def _look(self, now: float) -> Fraction | None:
-        """Process what others have put in force, let the rate fall if it is to, and return it; None if it is not known."""
+        """Adopt the rate that others have put in force, lower it if due, and return it; None if it is unknown."""
         if not self._limits.plan.rate.per_second:  # a pause, or no limit
             self._is_overloaded = False
             return None

@@ -104,7 +104,7 @@ class Backlog:
                 )
 
     async def in_turn(self, key: Hashable, call: Callable[[], T]) -> T:
-        """Call what adds one task of a key: once it has a place, if that is how this executor deals with a full backlog."""
+        """Call the function that adds one task of a key, after waiting for a place if ``when_full`` says so."""
         if self.room is None:
             return call()
         await self.room.wait(key)

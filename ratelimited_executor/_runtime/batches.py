@@ -203,7 +203,7 @@ class BatchHandle(HandleFields, Generic[T]):
         return self._is_complete and self.open_count == 0
 
     def cancelled(self) -> bool:
-        """True if the batch was cancelled before its end, by :meth:`cancel` or with its executor; running tasks continue."""
+        """True if the batch was cancelled before its end, by itself or with its executor; running tasks continue."""
         return self._is_cancelled
 
     def __repr__(self) -> str:
@@ -246,7 +246,7 @@ class BatchHandle(HandleFields, Generic[T]):
     # For the engine.
 
     def _cancel_steps(self, step_count: int) -> Iterator[int]:
-        """Cancel every waiting task in steps of ``step_count``, and notify the watcher; yield the number of each step."""
+        """Cancel waiting tasks in steps of ``step_count``, and notify the watcher; yield the number of each step."""
         self._is_cancelled = self._is_cancelled or not self.done()
         if self._feeder is not None:
             cancel_guarded(self._engine.loop, self._feeder)

@@ -128,7 +128,7 @@ class BlockingLimiter:
         key: Hashable = None,
         cost: CostLike = 1,
     ) -> BlockingPermit:
-        """Return a permit to enter with ``with``, which waits for it; the arguments are those of an executor's ``permit``.
+        """Return a permit to enter with ``with``, which waits for it; the arguments are those of ``permit`` elsewhere.
 
         Raises:
             BacklogFullError: if it is refused.

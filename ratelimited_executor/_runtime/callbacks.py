@@ -1,4 +1,4 @@
-"""The done callbacks of one executor: those of all handles that end in one turn of the event loop are called by one ``call_soon``.
+"""The done callbacks of one executor: one ``call_soon`` calls those of all handles that end in a loop iteration.
 
 Theory. ``loop.call_soon`` for each callback makes an ``asyncio.Handle``, a context and an entry of the loop's queue for each:
 more than most callbacks cost themselves. Here the first callback that is added asks the loop for one call, and those that
@@ -77,7 +77,7 @@ class DoneCallbacks(CallbackFields):
 
     @two_bodies
     def _run(self) -> None:
-        """Call what has been added by now; the rest in the next turn, if there is too much, or the program is to end."""
+        """Call the callbacks added so far; leave the rest to the next iteration if there are many, or the program ends."""
         pending = self._pending
         scratch = contextvars.Context()
         try:

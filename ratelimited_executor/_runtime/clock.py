@@ -92,7 +92,7 @@ class Moments:
 
 
 def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:
-    """Return the clock by which the timers of a loop run that offers none (``hooks.py``): the system's, or one made of its time."""
+    """Return the clock of a loop's timers if the loop offers none (``hooks.py``): the system's, or one of its time."""
     if isinstance(loop, asyncio.BaseEventLoop):
         is_foreign = loop.time != MethodType(asyncio.BaseEventLoop.time, loop)  # overridden or patched
     else:

@@ -162,7 +162,7 @@ class Closing:
         self.task = parts.runner.loop.create_task(self._run(parts, timeout), name=f"close {self.name}")
 
     def unstarted(self) -> Unstarted:
-        """Return what takes in the tasks that are cut from now on; they are kept for who has asked, and for nobody else."""
+        """Return the collector of tasks that are cancelled from now on; they are kept only for callers who asked."""
         if self._unstarted is not None:
             return self._unstarted
         unstarted = Unstarted(float if self.parts is None else self.parts.queue.timeline.to_epoch)

@@ -209,7 +209,7 @@ class _Unborn:
 
 
 class _Birth:
-    """Stands for the loop while a task is made, before 3.12: keeps its first step, instead of calling it a turn later."""
+    """Stands for the loop while a task is created, before 3.12: keeps its first step instead of delaying it."""
 
     __slots__ = ("step",)
 

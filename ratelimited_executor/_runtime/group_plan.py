@@ -1,4 +1,4 @@
-"""The limits of a plan as a group of processes shares them, and what admits starts here by the tickets that they give."""
+"""The limits of a plan as a group of processes shares them, and the permits derived from their tickets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _US = 1_000_000
 def group_limits(
     plan: PolicyPlan, *, valid_us: int, late_us: int, is_exact: bool
 ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
-    """Return a name of a plan's limits, and what tells them at a time of the authority, in microseconds since the epoch.
+    """Return a name of a plan's limits, and a function that describes them at a time of the authority (us, epoch).
 
     Args:
         plan: of this process.

@@ -167,7 +167,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @two_bodies
     def exception(self) -> BaseException | None:
-        """Return the exception of the call, None if it returned; raises like :meth:`result` before the end or if cancelled."""
+        """Return the exception of the call, None if it returned; raises like :meth:`result` otherwise."""
         state = self._state
         if state is TaskState.DONE:
             return None
@@ -544,7 +544,7 @@ class CallHandle:
             bucket.calendar.cancel_call(bucket, self._place)
 
     def reschedule(self, delay: DurationLike) -> bool:
-        """Make the callback due ``delay`` seconds from now, instead of at its previous time; a negative delay means now.
+        """Make the callback due ``delay`` seconds from now instead of its previous time; a negative delay means now.
 
         The call keeps its arguments and context variables, and this costs a fraction of a cancellation and another
         ``call_later``. Among calls of equal due times it may keep its place.

@@ -65,7 +65,7 @@ class LoopHooks(VirtualTime, Protocol):
         ...
 
     def make_waker(self, run_due: Callable[[float], float]) -> Waker:
-        """Return what wakes the executors of a manager: it calls ``run_due(now)``, which returns when to be called next."""
+        """Return the waker of a manager's executors: it calls ``run_due(now)``, which returns the next time to call."""
         ...
 
 

@@ -85,7 +85,7 @@ class KeyLimits:
 
 
 class Keys:
-    """The keys of one executor, and the gate that keeps their limits: there is none until a limit or a penalty needs it.
+    """The keys of one executor, and the gate that enforces their limits, created by the first limit or penalty.
 
     Args:
         limits: as the user has given them.
@@ -156,7 +156,7 @@ class Keys:
             self.gate()
 
     def gate(self) -> KeyGate:
-        """Return the gate; it is opened if there is none: every key is asked from now on whether it may start a task."""
+        """Return the gate, created if needed; from then on every key needs its admission to start a task."""
         gate = self._queue.gate
         if gate is None:
             gate = KeyGate(

@@ -129,7 +129,7 @@ def _plain_result(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 
 def context_of_thread(context: Context | None, *, is_own: bool) -> Context:
-    """Return what a call in a thread runs in: a copy, as others may run in the same at this moment, or what is its own."""
+    """Return the context of a call in a thread: a copy, because others may use the original now, or its own."""
     if context is None:
         return Context()
     return context if is_own else context.copy()

@@ -162,7 +162,7 @@ class Rule(ABC):
 
     @abstractmethod
     def depth(self, rate: Rate, resource: str) -> int | None:
-        """Return how much of a resource may start at one instant, for a finite rate of all peers; None for any amount."""
+        """Return how much of a resource may start at one instant, for a finite rate of all peers; None for any."""
 
     @abstractmethod
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:

@@ -1,4 +1,4 @@
-"""A number of starts for each day, hour or other period of the calendar, from one mark of the wall clock to the next."""
+"""A number of starts for each day, hour or other calendar period, between two marks of the wall clock."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def period_number(quota: Quota, begin: float) -> int:
 
 
 def rate_or_quota(text: str) -> Rate | Quota:
-    """Read a text where both are possible: a slash stands for a rate, and ``per`` with a day, week or month for a quota.
+    """Read a text as a rate or a quota: a slash means a rate, ``per`` with a day, week or month a quota.
 
     Raises:
         ValueError: if the text is neither, or could be both.

@@ -1,4 +1,4 @@
-"""``peers`` from its options to its exit status: reads a group's keys in Redis, and shows them once or again and again."""
+"""``peers`` from its options to its exit status: reads a group's keys in Redis, and shows them, once or live."""
 
 from __future__ import annotations
 

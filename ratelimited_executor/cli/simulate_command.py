@@ -1,4 +1,4 @@
-"""``simulate`` from its options to its exit status: runs scenarios, shows how far they are, sums them up, writes a report."""
+"""``simulate`` from its options to its exit status: runs scenarios, shows progress and summary, writes a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tasks`` from its options to its exit status: shows a store of durable tasks, puts dead letters back, cancels tasks."""
+"""``tasks`` from its options to its exit status: shows a store, requeues dead letters, cancels tasks."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def busiest_second(starts: Sequence[float], *, chunk: int = CHUNK_STARTS) -> tup
 def worst_report(
     starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), chunk: int = CHUNK_STARTS
 ) -> AuditReport:
-    """Return the audit of the worst window; ``starts`` rise and are not empty, ``costs`` go with them if there are any."""
+    """Return the audit of the worst window; ``starts`` rise and are not empty, ``costs`` belong to them, if given."""
     parts = (
         zip(_chunks(starts, chunk), _chunks(costs, chunk), strict=True)
         if costs

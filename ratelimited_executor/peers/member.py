@@ -1,4 +1,4 @@
-"""One executor in its group: it counts what could start, asks in its peer's name, and wakes the queue when permits have come."""
+"""One executor in its group: counts what could start, makes its peer's calls, and wakes the queue for permits."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ class FleetMember:
             self.owner.wake()
 
     def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
-        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are those of before."""
+        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are the previous ones."""
         peer, name = self.peer, self.owner.name
         if era is None:
             LOGGER.info("fleet: %s joins its group as %s, rank %s", name, peer.settings.id, peer.rank)

@@ -1,4 +1,4 @@
-"""One executor in its group, where more is shared than one pace: it asks for tickets, and wakes the queue when they have come."""
+"""One executor in a group that shares more than one pace: requests tickets, and wakes the queue for them."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ class TicketMember:
         self.owner.go_alone(outage.peers_max if outage.kind == "static" else 1, used)
 
     def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
-        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are those of before."""
+        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are the previous ones."""
         peer, name = self.peer, self.owner.name
         if era is None:
             LOGGER.info("fleet: %s joins its group as %s", name, peer.settings.id)

@@ -108,7 +108,7 @@ class Daily(_Endless):
         self._given = dict(rates)
         self._start = number_of("start", start)
         if not rates or not all(hour in range(24) for hour in rates):
-            raise ValueError(f"rates must have at least one hour of the day, 0 to 23, got {dict(rates)!r}")
+            raise ValueError(f"rates must have hours of the day, 0 to 23, and at least one, got {dict(rates)!r}")
         self._rates: list[float] = []
         last = rates[max(rates)]
         for hour in range(24):

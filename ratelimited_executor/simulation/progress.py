@@ -13,7 +13,7 @@ __all__ = ["InstantProgress"]
 
 
 class InstantProgress(MemoryProgress):
-    """Progress in memory that is noted where a key ends, and not in a turn of the loop of its own: half of the cost of a key."""
+    """Progress in memory, recorded where a key ends and not in a separate loop iteration: half the cost of a key."""
 
     def note_now(self, name: str, turn: int, keys: Iterable[bytes]) -> None:
         """Record keys that are through."""

@@ -287,7 +287,7 @@ class Simulation:
         keys: Sequence[Any] | None = None,
         **options: Any,
     ) -> None:
-        """Let jobs arrive at an executor, in portions of a minute, so that memory does not grow with the length of the run.
+        """Let jobs arrive at an executor, in portions of a minute, so that memory stays bounded however long the run.
 
         Args:
             arrivals: the times of arrival, such as :class:`Poisson` or :class:`Recorded`.

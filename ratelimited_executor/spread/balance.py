@@ -78,7 +78,7 @@ def balance(costs: Mapping[K, float], slots: int, *, slack: float = 0.1) -> dict
 
 
 def _room(costs: Mapping[K, float], slots: int, slack: float) -> float:
-    """Return the room of a slot: at most 1 + slack times the least that some slot needs, and at least the root of that."""
+    """Return the room of a slot: from the root of 1 + slack to 1 + slack times the least that some slot needs."""
     least = max(math.fsum(costs.values()) / slots, max(costs.values(), default=0.0))
     if least == 0:
         return math.inf

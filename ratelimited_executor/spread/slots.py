@@ -129,7 +129,7 @@ class CycleSlots:
         return key_hash(key) * self.count >> 64
 
     def offset_ns(self, key: Key) -> int:
-        """Return the position of a key in the cycle, in nanoseconds from its beginning, exactly: always within its slot."""
+        """Return the exact position of a key in the cycle, in nanoseconds from its beginning: always in its slot."""
         return offset_ns(key, self.seconds * _NS)
 
     def buckets_of(self, slot: int) -> range:

@@ -218,7 +218,7 @@ def _scan_windows(
 
 
 class _Window(NamedTuple):
-    """The window in force from a time on: a number of permits, None for any, in a width; earlier starts do not count."""
+    """The window in force from a time on: a number of permits, None for any, and a width; earlier starts do not count."""
 
     since_ns: int
     permits: int | None

@@ -96,7 +96,7 @@ def test_a_file_that_came_meanwhile_is_not_overwritten(source: LineSource) -> No
 def test_lines_that_an_earlier_run_could_not_write_to_the_end_are_not_overwritten(source: LineSource) -> None:
     """They are named, and refused."""
     Path("rest.partial").write_text("1\n")
-    with pytest.raises(CommandError, match=r"rest\.partial holds a part of the lines that an earlier run"):
+    with pytest.raises(CommandError, match=r"rest\.partial holds lines that an earlier run"):
         claimed("rest", source)
     assert "1\n" == Path("rest.partial").read_text()
 

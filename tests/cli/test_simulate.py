@@ -465,7 +465,7 @@ def test_what_is_there_is_not_written_over(place):
     assert 0 == simulate("load.toml", "--output", "out").exit_code
     before = content(place.path / "out" / "load.sqlite3")
     result = simulate("load.toml", "--output", "out", "--seed", "2")
-    assert_refused(result, "out/load.sqlite3 is there", "--resume", "--force", "--output DIR")
+    assert_refused(result, "out/load.sqlite3 already exists", "--resume", "--force", "--output DIR")
     assert before == content(place.path / "out" / "load.sqlite3")
     assert 0 == simulate("load.toml", "--output", "out", "--seed", "2", "--force").exit_code
     assert 2 == content(place.path / "out" / "load.sqlite3")["seed"]

@@ -736,7 +736,7 @@ def test_a_scenario_that_has_changed_is_refused_again(tmp_path, each_step):
     path = tmp_path / "run"
     simulate(changed(1), days=0.1, database=path, on_progress=stop_at(1800))
     for _ in range(2):
-        with pytest.raises(ValueError, match="the past could not be made again"):
+        with pytest.raises(ValueError, match="the past could not be repeated"):
             simulate(changed(2), days=0.1, database=path, resume=True)
     simulate(changed(1), days=0.1, database=path, resume=True)
     simulate(changed(1), days=0.1, database=tmp_path / "whole")
@@ -748,7 +748,7 @@ def test_a_scenario_that_has_changed_leaves_the_file_as_it_is(tmp_path, each_ste
     path = tmp_path / "run"
     simulate(changed(1), days=0.1, database=path, on_progress=stop_at(1800))
     before = read(path)
-    with pytest.raises(ValueError, match="the past could not be made again"):
+    with pytest.raises(ValueError, match="the past could not be repeated"):
         simulate(changed(2), days=0.1, database=path, resume=True)
     assert before == read(path)
 

@@ -138,7 +138,7 @@ def test_what_is_no_key_is_refused(key):
 
 
 @pytest.mark.parametrize(
-    ("key", "remedy"), [(2**63, "convert it to a str"), (-(2**63) - 1, "as a text"), ("\ud800", "UTF-8")]
+    ("key", "remedy"), [(2**63, "convert it to a str"), (-(2**63) - 1, "convert it to a str"), ("\ud800", "UTF-8")]
 )
 def test_what_has_no_bytes_is_refused(key, remedy):
     """With the remedy."""

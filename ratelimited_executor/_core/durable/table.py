@@ -199,7 +199,7 @@ class TaskTable:
         return states
 
     def requeue(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
-        """Put dead letters back, as if they had never been tried; return the state in which each was, None if there is none.
+        """Put dead letters back, as if never tried; return the state of each task before, None if it did not exist.
 
         What is in another state stays as it is.
         """

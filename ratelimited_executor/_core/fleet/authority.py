@@ -181,7 +181,7 @@ class Authority:
         return self._grid
 
     def _lapse_intervals(self, request: Request) -> int:
-        """Return for how many intervals beyond the next nothing is granted in a new era, so that two eras keep the rate.
+        """Return the length of the quarantine of a new era in intervals beyond the next, so that two eras keep the rate.
 
         They pass until no permit of the last era may be used any more, and then a gap between two permits: where the last of
         them was is not known. Where a gap is shorter than an interval, the quarantine that peers ask for has room for it.
@@ -202,7 +202,7 @@ class Authority:
     # The rate.
 
     def _turn_rate(self, request: Request, number: int) -> None:
-        """Put a new rate in force from the first interval that has no plan; let one that has come take the old one's place."""
+        """Activate a pending rate whose interval has begun; put a new one in force from the first unplanned interval."""
         assert self._grid is not None
         if self._next_grid is not None and number >= self._next_grid.since:
             self._grid, self._next_grid = self._next_grid, None
@@ -259,7 +259,7 @@ class Authority:
         self._planned[plan.number % 2] = plan.number, plan.call
 
     def _plan_of(self, number: int, now_us: int, *, is_upcoming: bool) -> _Plan | None:
-        """Return the plan of an interval, made if there is none; None where it was lost, or a later one is in its place."""
+        """Return the plan of an interval, created if needed; None if it was lost, or replaced by a later one."""
         plan = self._find(number)
         if plan is not None or self._planned[number % 2][0] >= number:
             return plan
@@ -319,7 +319,7 @@ class Authority:
             plan.granted[peer] = []
 
     def _ask_at_once(self, request: Request, number: int, now_us: int) -> tuple[Grant, int]:
-        """Give a peer the next permits of the running interval that nobody has; return all it got, and how many are new."""
+        """Grant a peer the next unassigned permits of the running interval; return all it got, and the number of new ones."""
         plan = self._plan_of(number, now_us, is_upcoming=False)
         if plan is None:
             return NO_GRANT, 0

@@ -1,4 +1,4 @@
-"""What a peer may start by the tickets that it holds, and what happens to the rest: to the queue a limit of each resource.
+"""The starts that a peer's tickets allow, and the return of unused parts; to the queue, a limit of each resource.
 
 A ticket was asked for as some task needed it, and belongs to no task: whichever is first uses what is there. Its parts count
 at its own time, whoever uses them, so that a start may use parts of several, and leave some.
@@ -282,7 +282,7 @@ class BudgetLimit(Limit):
         return self._newest
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
-        """Correct the cost of a start: of the last one from what is held, as far as that goes, else with the authority."""
+        """Correct the cost of a start: from held tickets if it was the last one, otherwise with the authority."""
         parts: list[list[Any]] = ticket
         change = cost - sum(amount for _, amount in parts)
         if change > 0 and parts is self._newest:
@@ -327,7 +327,7 @@ class BudgetLimit(Limit):
 
 
 class KeyBudgetLimit(Limit):
-    """What tickets leave of one key: to the gate of keys, a limit that admits as many tasks as there are tickets for them.
+    """The tickets left for one key; to the gate of keys, a limit that admits one task per ticket.
 
     Args:
         budget: the tickets held.
@@ -378,7 +378,7 @@ class KeyBudgetLimit(Limit):
             ticket[1] = cost
 
     def when(self, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # the ticket is for that
-        """Return when a ticket that is held may be used, or until when the group has refused the key; None if neither is known."""
+        """Return when a held ticket may be used, or until when the group refuses the key; None if neither is known."""
         if self._budget.has_key(self.text, now_ns):
             return now_ns
         when = self._budget.when_key(self.text, now_ns)
@@ -414,7 +414,7 @@ class KeyBudgetLimit(Limit):
 
 
 class BudgetPermits(CombinedPermits):
-    """All that bounds the starts of one executor in a group: the tickets that it holds, as its limits of each resource tell."""
+    """All limits on the starts of one executor in a group, derived from the tickets that it holds."""
 
     __slots__ = ()
 

@@ -327,7 +327,7 @@ class SharedLimit(ABC):
 
     @abstractmethod
     def redate(self, t_us: int) -> None:
-        """Count all that the state remembers as if it had just been used at a time, which is the present from then on."""
+        """Count everything that the state remembers as used at a given time, which becomes the present."""
 
     @abstractmethod
     def is_at_rest(self, now_us: int) -> bool:
@@ -443,7 +443,7 @@ class _Bucket(SharedLimit):
 
 
 class _Window(SharedLimit):
-    """A log in parts: ``w1,check,last,gone,closed,total,u,amount;`` of the latest part, ``us:amount,`` of each one before.
+    """A log in parts: ``w1,check,last,gone,closed,total,u,amount;`` for the latest, ``us:amount,`` for each earlier one.
 
     ``last`` is the latest t, ``gone`` the latest u that has left the log, from which the parts' times are counted, ``closed``
     the u of the part before the latest. The check stands for all behind it, so that nothing of that needed read to be

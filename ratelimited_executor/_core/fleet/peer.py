@@ -290,7 +290,7 @@ class Peer:
         return when if self._allowance(when) >= 1 else None
 
     def _allowance(self, now_ns: int) -> float:
-        """Return how many calls for permits at once may be made: some in a row, one in a grant interval in the long run."""
+        """Return how many immediate calls for permits may be made: several in a row, one per grant interval on average."""
         return min(_ASK_COUNT_MAX, self._allowed_count + (now_ns - self._allowed_ns) / self.interval_ns())
 
     def request(self, now_ns: int, demand: DemandUntil, *, is_regular: bool) -> Request:

@@ -70,7 +70,7 @@ class TicketSettings:
 
     @property
     def quarantine_us(self) -> int:
-        """For how long nothing is admitted in a new era: until tickets have lapsed, and each peer has called three times."""
+        """The quarantine of a new era: until tickets have lapsed, and each peer has called three times."""
         return 2 * self.difference_us + self.interval_us + 3 * self.late_us + 250_000
 
 

@@ -1,4 +1,4 @@
-"""Joint admission to the limits of a group: what peers ask of the authority, what it answers, and its rules over plain values.
+"""Joint admission to the limits of a group: the calls of peers, the replies, and the rules, over plain values.
 
 ``peers/redis/tickets.lua`` has the same rules; one suite of tests holds for both. Those of each limit stand in ``laws.py``.
 Here is what it takes that they hold between processes, any of which may stop, and a server that may forget:
@@ -248,7 +248,7 @@ class TicketReply:
 
 
 class _Kept(NamedTuple):
-    """What is stored of a limit: the begin of the era in which it was written, 0 for a copy; serial, settings and text."""
+    """The stored form of a limit: the beginning of its era, 0 for a copy; serial, settings and text."""
 
     since_us: int
     serial: int
@@ -296,7 +296,7 @@ class _Asked:
     at_us: int = 0
 
     def free_at(self, begin_us: int) -> int:
-        """Return when the limits of the plan admit a ticket: until then its key holds nobody up. 0, if they never do."""
+        """Return when the limits of the plan admit a ticket; until then its key blocks no other. 0, if they never do."""
         if self.own is None:
             return 0
         return decide(self.limits[:-1], self.amounts[:-1], begin_us, -1).at_us or 0
@@ -521,7 +521,7 @@ class TicketAuthority:
     def _admit(
         self, call: TicketCall, by_name: dict[str, SharedLimit], by_key: dict[str, SharedLimit]
     ) -> list[Outcome]:
-        """Decide on each run; those that only their keys hold back are looked at again, a little ahead, after all others."""
+        """Decide on each run; runs that only their keys hold back are examined again, a little ahead, after all others."""
         allowance = self._allowance(call)
         asked = [_Asked(run, *self._limits_for(run, by_name, by_key.get(run.key))) for run in call.runs]
         total, is_hungry = 0, call.waiting > 0

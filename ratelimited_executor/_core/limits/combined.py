@@ -188,7 +188,7 @@ class CombinedPermits:
         return any(limit.counts_effects for limit in self._main)
 
     def take_effect(self, now_ns: int) -> None:
-        """Record that the starts that were decided last have taken effect by ``now_ns``; margins cover that in windows."""
+        """Record that the latest starts have taken effect by ``now_ns``; in windows, margins cover that."""
         self.open_ticket = None
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
@@ -304,7 +304,7 @@ class CombinedPermits:
         return None if None in times else max(times)
 
     def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
-        """Return when a start is admitted after others, each in its turn: what will be, if nothing else comes; None if never.
+        """Return when a start is admitted after others, each in its turn, if nothing else comes; None if never.
 
         It tries them on a copy of the limits, which takes some microseconds for each; costs of which no two fit into a
         window together cannot be told from their sum.

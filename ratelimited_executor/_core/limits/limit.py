@@ -56,7 +56,7 @@ class Limit(ABC):
 
     @abstractmethod
     def count(self, now_ns: int) -> int:
-        """Count the starts of cost 1 that are admitted now, one after the other; negative if costs were settled to more."""
+        """Count the starts of cost 1 that are admitted now, in succession; negative after costs were settled to more."""
 
     def admits(self, cost: int, now_ns: int) -> bool:
         """True if a start of a cost is admitted now."""
@@ -79,7 +79,7 @@ class Limit(ABC):
 
     @property
     def counts_effects(self) -> bool:
-        """True if a start counts from when it takes effect: then :meth:`take_effect` or :meth:`defer` is told of each."""
+        """True if a start counts from when it takes effect; :meth:`take_effect` or :meth:`defer` is then called for each."""
         return False
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
@@ -92,7 +92,7 @@ class Limit(ABC):
 
     @abstractmethod
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Return when a start of a cost is admitted, >= ``now_ns``, if there is none before; None if never. To the nanosecond."""
+        """Return when a start of a cost is admitted, >= ``now_ns``, to the nanosecond, if none comes before; None if never."""
 
     @abstractmethod
     def when_count(self, count: int, now_ns: int) -> int | None:

@@ -135,5 +135,5 @@ class PacedLimit(Limit):
         return self._next < (now_ns - self.slack_ns) * self._step or self._step == self._next == 0
 
     def _due(self, now_ns: int) -> int:
-        """Return when the next start is due, nanoseconds times ``_step``: now, if that has passed by more than the slack."""
+        """Return when the next start is due, nanoseconds times ``_step``: now, if it is overdue by more than the slack."""
         return self._next if self._next >= (now_ns - self.slack_ns) * self._step else now_ns * self._step

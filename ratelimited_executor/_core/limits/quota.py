@@ -82,7 +82,7 @@ class QuotaLimit(Limit):
             ticket[1] = cost
 
     def take_effect(self, ticket: list[int], now_ns: int) -> None:
-        """Record that a start has taken effect only now: it counts in the period that has begun meanwhile, if one has."""
+        """Record that a start has taken effect only now: it counts in the period that has begun meanwhile, if any."""
         self._enter()
         begin_ns, charged = ticket
         if begin_ns < self._begin_ns:
@@ -131,7 +131,7 @@ class QuotaLimit(Limit):
         return self._used[self._begin_ns] == 0
 
     def trial(self, time_ns: Callable[[], int]) -> Self:
-        """Return a copy that goes by another time, to be asked about times to come; the wall clock goes along with that."""
+        """Return a copy with another time, for questions about the future; the wall clock moves along."""
         other = super().trial(time_ns)
         other._used = dict(self._used)  # noqa: SLF001  # a copy of itself
         ahead_ns = self._wall_ns() - time_ns()

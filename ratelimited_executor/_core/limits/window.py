@@ -133,7 +133,7 @@ class WindowLimit(Limit):
             ticket[1] = cost
 
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
-        """Record that a start has taken effect only now, if that is later than the margin covers: it counts from now on."""
+        """Record that a start has taken effect only now; if that is later than the margin covers, it counts from now on."""
         entry, charged = ticket
         if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.permits == UNLIMITED:
             return
@@ -144,7 +144,7 @@ class WindowLimit(Limit):
         ticket[:] = self.take(charged, now_ns)
 
     def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
-        """Defer the effect of a start until :func:`note_effect` is called with ``effects``: until then it counts anyhow."""
+        """Defer the effect of a start until :func:`note_effect` is called with ``effects``; it counts until then as well."""
         entry, charged = ticket
         if charged <= 0 or self.permits == UNLIMITED:
             return
@@ -221,7 +221,7 @@ class WindowLimit(Limit):
 
 
 def note_effect(effects: list[list[int]], now_ns: int) -> None:
-    """Record that the start takes effect now that :meth:`WindowLimit.defer` was called for; from any thread, once or more."""
+    """Make the start take effect now for which :meth:`WindowLimit.defer` was called; from any thread, once or more."""
     for entry in effects:
         if entry[0] == _PENDING:  # else it has taken effect before
             entry[0] = now_ns

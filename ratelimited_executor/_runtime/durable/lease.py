@@ -74,7 +74,7 @@ class Lease:
             self._is_claiming = False
 
     async def settle(self, held: Callable[[], Collection[Ref]]) -> bool:
-        """Continue as another owner, if this one may have claimed what is not known here; not while a claim is under way.
+        """Continue as another owner, if this one may hold claims that are unknown here; never during a claim.
 
         Args:
             held: returns what this process has claimed, and not told the end of.

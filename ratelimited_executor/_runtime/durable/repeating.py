@@ -1,4 +1,4 @@
-"""Durable tasks that come again: each process puts the next occurrence, under an id that all of them derive from its time.
+"""Durable repetitions: each process puts the next occurrence, under an id derived from its time.
 
 So an occurrence is placed once, whoever is first, and there is no table of schedules and no leader. The next one waits in the
 store already while the last one runs: if every process is away when it is due, it runs as soon as one is back, and what has

@@ -618,7 +618,7 @@ class DurableRunner:
         return self._low_mark + 1, (-negative, round((last - now) * _US)), pause
 
     def _waiting_for_permits(self) -> int:
-        """Count what has not started, without what the limits of its key hold back: that takes no permit, however long."""
+        """Count unstarted tasks, except those held by the limits of their keys, which use no permit, however long."""
         if not self._has_key_limits():
             return self._waiting
         is_held_back = self._executor._is_held_back

@@ -195,7 +195,7 @@ class BulkFace(TaskFace):
         key: Hashable | Callable[[Any], Hashable] = None,
         cost: CostLike | Callable[[Any], CostLike] = 1,
     ) -> AsyncIterator[Any]:
-        """Iterate over ``fn(item)`` of every item; the first failure raises, and leaving the iteration cancels the rest.
+        """Iterate over ``fn(item)`` for every item; the first failure raises, and leaving cancels the remaining calls.
 
         Args:
             fn: a plain function or one that returns a coroutine, of one argument.

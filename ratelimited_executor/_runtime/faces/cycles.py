@@ -55,7 +55,7 @@ class CycleFace(BulkFace):
         name: str | None = None,
         window: int | None = None,
     ) -> CycleHandle:
-        """Run ``fn(key)`` for every key of a population once in each cycle, spread evenly and always in the same places.
+        """Run ``fn(key)`` for every key of a population once in each cycle, evenly and always in the same places.
 
         The cycle is divided into slots, see :mod:`ratelimited_executor.spread`. When a slot's turn comes, its keys are loaded,
         and each is due at its own instant in the slot; missed turns are made up for. The cycle continues until it is cancelled

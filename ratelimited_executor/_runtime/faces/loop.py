@@ -103,7 +103,7 @@ class LoopFace(ExecutorBase):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> CallHandle:
-        """Call ``callback(*args)`` as soon as a permit is available, in the order of the calls, like ``loop.call_soon``."""
+        """Call ``callback(*args)`` as soon as a permit is available, in call order, like ``loop.call_soon``."""
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()

@@ -271,7 +271,7 @@ class TaskFace(ExecutorBase):
 
     @two_bodies
     def execute(self, fn: Callable[[*Ts], object], *args: *Ts) -> None:
-        """Run ``fn(*args)`` as soon as a permit is available, without a handle; a failure goes to the loop's handler."""
+        """Run ``fn(*args)`` as soon as a permit is available, without a handle; the loop's handler gets failures."""
         if self._expires is not None:
             self.submit(fn, *args, retry=None)  # only a record can expire
             return

@@ -177,7 +177,7 @@ class RedisTransport:
         self._is_checked = False
 
     async def connect(self) -> None:
-        """Open a connection, and load the script, or check that it is loaded; also that of tickets, if there are any."""
+        """Open a connection, and make sure that the script is loaded, and that of tickets, if there are any."""
         try:
             sha = await self._client.script_load(SCRIPT)
             ticket_sha = await self._client.script_load(TICKET_SCRIPT) if self._has_tickets else None

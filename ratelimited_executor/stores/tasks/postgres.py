@@ -179,7 +179,7 @@ class PostgresStore(SQLStore, TaskStore):
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
-        """Put tasks by a ``psycopg.AsyncConnection`` to the same database; others find them with their next look, or sooner."""
+        """Put tasks by a ``psycopg.AsyncConnection`` to the same database; others notice them at their next poll."""
         driver = _psycopg(self)
         if not isinstance(connection, driver.AsyncConnection):
             raise TypeError(f"connection must be a psycopg.AsyncConnection, got {connection!r}")

@@ -1,4 +1,4 @@
-"""How durable tasks are written for the scripts in Redis, and read from them: ``redis_rules.lua`` has the other side."""
+"""The encoding of durable tasks for the scripts in Redis, and back: ``redis_rules.lua`` has the other side."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def key_of(text: str | None) -> str:
 
 @lru_cache(1024)
 def rank_of(priority: float) -> bytes:
-    """Write a priority as bytes whose order is that in which tasks are claimed: the larger the priority, the smaller they are."""
+    """Encode a priority as bytes that sort in the order of claims: the larger the priority, the smaller they are."""
     [bits] = _BITS.unpack(struct.pack(">d", 0.0 - priority))
     return _BITS.pack(bits ^ (_ALL if bits & _SIGN else _SIGN))
 

@@ -114,7 +114,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         return self._in_transaction(lambda cursor: _play(cursor, program(self._now_us())), synchronous)
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
-        """Put tasks by a connection of apsw's to the same file, in the caller's thread; its commit wakes others within a look."""
+        """Put tasks by an apsw connection to the same file, in the caller's thread; others notice its commit soon."""
         if self._connection is None:
             raise StoreUnavailableError(repr(self), _NOT_OPEN)
         self._check_user(connection)
