@@ -125,7 +125,7 @@ def make_app(
 ) -> Starlette:
     """Make the application; see :func:`~ratelimited_executor.dashboard.dashboard`."""
     pages = Pages(title=title, clock=clock, authorize_view=authorize_view)
-    site = _Site(Recorder(target), pages, dict(stores), authorize)
+    site = _Site(target, pages, dict(stores), authorize)
     return Starlette(
         routes=[
             Route("/", pages.page(site.overview)),
@@ -146,8 +146,14 @@ def static_files() -> Mount:
 class _Site:
     """The pages of one manager."""
 
-    def __init__(self, recorder: Recorder, pages: Pages, stores: dict[str, TaskStore], authorize: Any) -> None:
-        self._recorder = recorder
+    def __init__(
+        self,
+        target: RateLimitedExecutor | ExecutorManager,
+        pages: Pages,
+        stores: dict[str, TaskStore],
+        authorize: Any,
+    ) -> None:
+        self._recorder = Recorder(target, self)
         self._pages = pages
         self._stores = stores
         self._authorize = authorize

@@ -11,12 +11,14 @@ from ratelimited_executor._runtime.insight import Hold
 
 if TYPE_CHECKING:
     from fractions import Fraction
+    from typing import SupportsFloat
 
     from ratelimited_executor._runtime.insight import Statistics
 
 __all__ = [
     "NOTHING",
     "count_text",
+    "float_of",
     "hold_text",
     "number_text",
     "per_second_text",
@@ -30,13 +32,28 @@ NOTHING = "-"
 """What stands where there is no value."""
 
 
+def float_of(number: SupportsFloat) -> float:
+    """Return a number >= 0 as a float; one that no float can hold as infinity.
+
+    >>> float_of(10**400)
+    inf
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
 def count_text(count: float) -> str:
     """Write a count.
 
-    >>> count_text(1234567)
-    '1,234,567'
+    >>> count_text(1234567), count_text(10**400)
+    ('1,234,567', '∞')
     """
-    return NOTHING if math.isnan(count) else f"{count:,.0f}"
+    number = float_of(count)
+    if math.isinf(number):
+        return "∞"
+    return NOTHING if math.isnan(number) else f"{count:,.0f}"
 
 
 _MEANINGS: Final = {
@@ -87,13 +104,13 @@ def per_second_text(value: float | Fraction) -> str:
     >>> per_second_text(12.345), per_second_text(0)
     ('12.3/s', '0/s')
     """
-    return NOTHING if math.isnan(value) else f"{number_text(float(value))}/s"
+    return NOTHING if math.isnan(value) else f"{number_text(float_of(value))}/s"
 
 
 def rate_text(statistics: Statistics) -> str:
     """Write the rate in force."""
     if statistics.fleet is not None and statistics.fleet.rate is not None:
-        return f"{number_text(float(statistics.fleet.rate))}/s, of the group"
+        return f"{number_text(float_of(statistics.fleet.rate))}/s, of the group"
     return "no limit" if statistics.rate.is_unlimited else str(statistics.rate)
 
 
