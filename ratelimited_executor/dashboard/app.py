@@ -15,13 +15,14 @@ from urllib.parse import parse_qsl, urlencode
 import anyio
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor.dashboard.errors import PageError
-from ratelimited_executor.dashboard.guards import HEADERS, is_same_origin
+from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_same_origin
 from ratelimited_executor.dashboard.recording import Recorder
 from ratelimited_executor.dashboard.texts import (
     count_text,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
 
-__all__ = ["Pages", "make_app", "static_files"]
+__all__ = ["Pages", "make_app"]
 
 _BODY_BYTES_MAX: Final = 10_000  # of a form
 _STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs tells nothing
@@ -68,8 +69,13 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(count=count_text, per_second=per_second_text, seconds=seconds_text, query=urlencode)
+    environment.filters.update(count=count_text, per_second=per_second_text, seconds=seconds_text, query=_query)
     return environment
+
+
+def _query(values: Mapping[str, Any]) -> str:
+    """Write a query; lone surrogates, which no address can have, as question marks."""
+    return urlencode(values, errors="replace")
 
 
 class Pages:
@@ -92,7 +98,7 @@ class Pages:
         page = self._environment.get_template(template).render(
             title=self._title, now=time_text(self.clock()), status=status, **values
         )
-        return HTMLResponse(page, status_code=status, headers=HEADERS)
+        return HTMLResponse(page.encode(errors="replace"), status_code=status)  # a name may have lone surrogates
 
     def page(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Return a handler that asks first who looks, and shows errors as pages."""
@@ -106,6 +112,21 @@ class Pages:
                 return await self.render("error.html", status=error.status, message=error.message)
 
         return answer
+
+    def app(self, *routes: Route) -> Starlette:
+        """Return the application of some pages, and of the script and the style that they use."""
+        static = Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
+        return Starlette(
+            routes=[*routes, static],
+            middleware=[Middleware(StrictHeaders)],
+            exception_handlers={Exception: self._failed},
+        )
+
+    async def _failed(self, _request: Request, _error: Exception) -> Response:
+        """Answer for a page that raises; the server logs the error."""
+        page = await self.render("error.html", status=500, message="The page has failed: see the log of the server.")
+        page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
+        return page
 
 
 async def is_granted(ask: Callable[[Request], Any], request: Request) -> bool:
@@ -126,21 +147,13 @@ def make_app(
     """Make the application; see :func:`~ratelimited_executor.dashboard.dashboard`."""
     pages = Pages(title=title, clock=clock, authorize_view=authorize_view)
     site = _Site(target, pages, dict(stores), authorize)
-    return Starlette(
-        routes=[
-            Route("/", pages.page(site.overview)),
-            Route("/executor", pages.page(site.executor)),
-            Route("/task", pages.page(site.task)),
-            Route("/store", pages.page(site.store)),
-            Route("/change", pages.page(site.change), methods=["POST"]),
-            static_files(),
-        ]
+    return pages.app(
+        Route("/", pages.page(site.overview)),
+        Route("/executor", pages.page(site.executor)),
+        Route("/task", pages.page(site.task)),
+        Route("/store", pages.page(site.store)),
+        Route("/change", pages.page(site.change), methods=["POST"]),
     )
-
-
-def static_files() -> Mount:
-    """Return where the script and the style of the pages are."""
-    return Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
 
 
 class _Site:
@@ -280,7 +293,7 @@ class _Site:
             page = await action(form)
         except (ValueError, TypeError, RateLimitedExecutorError) as error:
             raise PageError(409, str(error)) from error
-        return RedirectResponse(f"{page}?{urlencode({'name': form.get('name', '')})}", status_code=303, headers=HEADERS)
+        return RedirectResponse(f"{page}?{_query({'name': form.get('name', '')})}", status_code=303)
 
     async def _set_rate(self, form: Mapping[str, str]) -> str:
         text = form.get("rate", "").strip()

@@ -21,8 +21,8 @@ def _virtual(virtual_clock):
     """Pages are asked for on the loop of the executors."""
 
 
-def client(app):
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+def client(app, **options):
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app, **options), base_url="http://service")
 
 
 async def nothing(*_args):
@@ -173,14 +173,37 @@ async def test_pools_of_slots_show_their_holders():
                 assert "gpu 1 1 0 training (5 s)" in text_of(await web.get("/"))
 
 
-async def test_headers_are_strict_on_every_page():
-    """Those of errors, too."""
+async def test_headers_are_strict_on_every_answer():
+    """Those of files, redirects, refusals and failures, too."""
+
+    def fail(request):
+        raise BufferError
+
+    async with RateLimitedExecutor("mail") as executor:
+        app, failing = dashboard(executor, authorize=lambda request: True), dashboard(executor, authorize_view=fail)
+        async with client(app) as web, client(failing, raise_app_exceptions=False) as broken:
+            answers = [
+                *[await web.get(path) for path in ("/", "/executor?name=mail", "/executor?name=x", "/no", "/change")],
+                *[await web.get(path) for path in ("/static/page.js", "/static/no", "/static", "/executor/")],
+                await web.options("/"),
+                await web.post("/change", data={"name": "mail", "action": "pause"}, headers=SAME),
+                await broken.get("/"),
+            ]
+            assert [answer.status_code for answer in answers] == [
+                200, 200, 404, 404, 405, 200, 404, 307, 307, 405, 303, 500,
+            ]  # fmt: skip
+            for answer in answers:
+                assert "default-src 'none'" in answer.headers["content-security-policy"]
+                assert answer.headers["cache-control"] == "no-store"
+                assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "The page has failed" in answers[-1].text
+
+
+async def test_nothing_beside_the_files_of_the_page_is_served():
+    """Whatever the path."""
     async with RateLimitedExecutor("mail") as executor, client(dashboard(executor)) as web:
-        for path in ("/", "/executor?name=mail", "/executor?name=x"):
-            headers = (await web.get(path)).headers
-            assert "default-src 'none'" in headers["content-security-policy"]
-            assert headers["cache-control"] == "no-store"
-            assert headers["x-content-type-options"] == "nosniff"
+        for path in ("..%2fapp.py", "%2e%2e/app.py", "..%5capp.py", "%2fetc%2fpasswd", "page.js%00"):
+            assert (await web.get(f"/static/{path}")).status_code == 404
 
 
 async def test_who_may_not_look_sees_nothing():
