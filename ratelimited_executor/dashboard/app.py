@@ -27,6 +27,7 @@ from ratelimited_executor.dashboard.recording import Recorder
 from ratelimited_executor.dashboard.texts import (
     count_text,
     hold_text,
+    name_text,
     per_second_text,
     seconds_text,
     state_text,
@@ -38,6 +39,7 @@ from ratelimited_executor.dashboard.views import (
     batch_of,
     batches_of,
     epoch_of,
+    explanation_of,
     figures_of,
     overview_of,
     plots_of,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
+    from ratelimited_executor.dashboard.recording import Recorded
 
 __all__ = ["Pages", "make_app"]
 
@@ -69,7 +72,9 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(count=count_text, per_second=per_second_text, seconds=seconds_text, query=_query)
+    environment.filters.update(
+        count=count_text, name=name_text, per_second=per_second_text, seconds=seconds_text, query=_query
+    )
     return environment
 
 
@@ -203,14 +208,13 @@ class _Site:
 
     async def executor(self, request: Request) -> Response:
         """Show one executor."""
-        recorded = self._recorder.recorded.get(request.query_params.get("name", ""))
-        if recorded is None:
-            raise PageError(404, "There is no such executor, or it has closed.")
+        recorded = self._recorded_of(request.query_params)
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
         find, now = request.query_params.get("find", ""), epoch_of(executor)
-        tasks, keys, is_all = tasks_of(executor, now, find)
+        tasks, keys, is_all = tasks_of(recorded, now, find)
+        batches, batch_count = batches_of(executor)
         return await self._pages.render(
             "executor.html",
             executor=executor,
@@ -218,7 +222,8 @@ class _Site:
             state=state_text(statistics, is_closing=executor.is_shutdown),
             figures=figures_of(executor, statistics),
             plots=plots_of(recorded.history, now),
-            batches=batches_of(executor),
+            batches=batches,
+            batch_count=batch_count,
             tasks=tasks,
             keys=keys,
             is_all=is_all,
@@ -228,21 +233,22 @@ class _Site:
 
     async def task(self, request: Request) -> Response:
         """Explain a task that waits."""
-        executor, task_id = self._executor_of(dict(request.query_params)), request.query_params.get("id", "")
-        task = task_of(executor, task_id)
+        recorded, task_id = self._recorded_of(request.query_params), request.query_params.get("id", "")
+        task = task_of(recorded, task_id)
         if task is None:
             raise PageError(404, "The task does not wait any more: it has started, or ended without.")
-        explanation = executor.explain(task)
-        expected = explanation.expected_start
+        now = epoch_of(recorded.executor)
+        explanation = explanation_of(recorded.executor, task, now)
+        expected = None if explanation is None else explanation.expected_start
         return await self._pages.render(
             "task.html",
-            executor=executor,
+            executor=recorded.executor,
             task=task,
             task_id=task_id,
             due=time_text(task.due),
             explanation=explanation,
-            meaning=hold_text(explanation.hold),
-            expected=None if expected is None else (time_text(expected), max(0.0, expected - epoch_of(executor))),
+            meaning=None if explanation is None else hold_text(explanation.hold),
+            expected=None if expected is None else (time_text(expected), max(0.0, expected - now)),
             may_change=await self._may_change(request),
         )
 
@@ -265,11 +271,14 @@ class _Site:
             may_change=await self._may_change(request),
         )
 
-    def _executor_of(self, values: Mapping[str, str]) -> RateLimitedExecutor:
+    def _recorded_of(self, values: Mapping[str, str]) -> Recorded:
         recorded = self._recorder.recorded.get(values.get("name", ""))
-        if recorded is None or recorded.statistics() is None:
+        if recorded is None:
             raise PageError(404, "There is no such executor, or it has closed.")
-        return recorded.executor
+        return recorded
+
+    def _executor_of(self, values: Mapping[str, str]) -> RateLimitedExecutor:
+        return self._recorded_of(values).executor
 
     def _store_of(self, name: str) -> TaskStore:
         store = self._stores.get(name)
@@ -315,7 +324,7 @@ class _Site:
         return "executor"
 
     async def _cancel_task(self, form: Mapping[str, str]) -> str:
-        task = task_of(self._executor_of(form), form.get("id", ""))
+        task = task_of(self._recorded_of(form), form.get("id", ""))
         if task is None:
             raise PageError(409, "The task does not wait any more, so it was not cancelled.")
         task.cancel("by the dashboard")

@@ -9,6 +9,7 @@ neither header is refused here: it is no browser's, and whoever writes a program
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+
 from starlette.datastructures import MutableHeaders
 
 if TYPE_CHECKING:

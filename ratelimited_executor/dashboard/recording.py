@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime.observing import Listener
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Statistics
     from ratelimited_executor._runtime.observing import Observed
     from ratelimited_executor._runtime.slots import Slots
@@ -111,6 +113,11 @@ class Recorded:
         executor: that is recorded.
         history: to go on with.
         opened: told of the event loop when the executor starts, or that it has.
+
+    Attributes:
+        executor: as above.
+        history: as above.
+        listed: the tasks with handles that a page has listed, by the ids that it has given them.
     """
 
     def __init__(
@@ -121,6 +128,7 @@ class Recorded:
     ) -> None:
         self.executor = executor
         self.history = history
+        self.listed: WeakValueDictionary[str, TaskHandle[Any]] = WeakValueDictionary()
         self._opened_loop = opened
         self._observed: Observed | None = None  # once it has started
         self._before: tuple[float, Statistics] | None = None

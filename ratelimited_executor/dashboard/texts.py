@@ -20,6 +20,7 @@ __all__ = [
     "count_text",
     "float_of",
     "hold_text",
+    "name_text",
     "number_text",
     "per_second_text",
     "rate_text",
@@ -30,6 +31,7 @@ __all__ = [
 
 NOTHING = "-"
 """What stands where there is no value."""
+_NAME_LENGTH_MAX: Final = 200
 
 
 def float_of(number: SupportsFloat) -> float:
@@ -80,6 +82,19 @@ _MEANINGS: Final = {
 def hold_text(hold: Hold) -> str:
     """Say what a hold means."""
     return _MEANINGS[hold]
+
+
+def name_text(value: object) -> str:
+    """Write a name or a key, which may be any object, and shorten it.
+
+    >>> name_text(("ann", 3)), name_text("x" * 1000) == "x" * 200 + "…"
+    ("('ann', 3)", True)
+    """
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001  # code of the user
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _NAME_LENGTH_MAX else f"{text[:_NAME_LENGTH_MAX]}…"
 
 
 def number_text(value: float) -> str:
@@ -141,9 +156,12 @@ def state_text(statistics: Statistics, *, is_closing: bool) -> tuple[str, str]:
 
 
 def time_text(at: float) -> str:
-    """Write epoch seconds as a time of day, UTC.
+    """Write epoch seconds as a time of day, UTC; those of no year that a calendar has, as seconds.
 
-    >>> time_text(0)
-    '1970-01-01 00:00:00 UTC'
+    >>> time_text(0), time_text(1e15)
+    ('1970-01-01 00:00:00 UTC', '1e+15 s after 1970')
     """
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, OSError, ValueError):
+        return f"{at:.3g} s after 1970"
