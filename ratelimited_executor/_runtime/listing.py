@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.ordering import TaskView
 from ratelimited_executor._kernel.buckets import RECORD, Bucket, name_of, unfolded
+from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
@@ -182,13 +183,14 @@ class _KeptItems:
 def _walk(queue: TaskQueue) -> Iterator[tuple[TaskView, TaskHandle[Any] | None]]:
     """Walk what waits: tasks with handles first where that is cheap.
 
-    What is ready holds tasks of buckets and batches as well, which are passed over here: some at first, and the rest once
-    they have been walked themselves, so that never more is passed over than is walked.
+    What is ready in an order of the user's holds tasks of buckets and batches as well, which are passed over here: some at
+    first, and the rest once they have been walked themselves, so that never more is passed over than is walked.
     """
     to_epoch = queue.timeline.to_epoch
     calendars = (queue.on_time, queue.spread)
     readies = (*(calendar.ready for calendar in calendars), *(old for _, old in queue.rekeying))
-    entries = chain.from_iterable(ready.walk() for ready in readies)
+    entries = chain.from_iterable(ready.walk() for ready in readies if not isinstance(ready, ReadyQueues))
+    yield from _records_of(chain.from_iterable(ready.records() for ready in readies if isinstance(ready, ReadyQueues)))
     yield from _records_of(islice(entries, _READY_COUNT))
     for holder in (*calendars, queue.wall):
         for bucket in holder.buckets():
