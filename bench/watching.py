@@ -74,7 +74,6 @@ def _looks(options: Options) -> Table:
 async def _look(executor_count: int, waiting: int) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Return the CPU seconds of some looks, and the bytes of their answers."""
     from ratelimited_executor.dashboard import dashboard  # noqa: PLC0415  # an extra, imported on use
-    from ratelimited_executor.dashboard.recording import Recorder  # noqa: PLC0415  # as above
 
     seconds: dict[str, list[float]] = {}
     size: dict[str, int] = {}
@@ -96,11 +95,10 @@ async def _look(executor_count: int, waiting: int) -> tuple[dict[str, list[float
                 size[name] = await _ask(app, path, query)
                 seconds.setdefault(name, []).append(time.process_time() - before)
             del seconds[name][0]  # which compiles the template
-        recorder = Recorder(manager)
         for _ in range(_LOOKS):
             before = time.process_time()
-            for recorded in recorder.recorded.values():
-                recorded.statistics()
+            for executor in manager.executors.values():
+                executor.statistics()
             seconds.setdefault("a point of each executor", []).append(time.process_time() - before)
         for batch in batches:
             batch.cancel()

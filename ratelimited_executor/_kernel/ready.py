@@ -161,6 +161,12 @@ class ReadyQueues(ReadyFields):
         for run in [run for rank in sorted(self.active) for run in self._queues[rank]]:
             yield from run.walk()
 
+    def records(self) -> Iterator[tuple[None, Record]]:
+        """Walk the records that wait as :meth:`walk` does, without a look at each task of the sources between them."""
+        for run in [run for rank in sorted(self.active) for run in self._queues[rank]]:
+            if isinstance(run, RecordRun):
+                yield from run.walk()
+
     def drain(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk what waits: a few hundred runs at most, which are soon forgotten."""
         return self.walk()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.ordering import TaskView
 from ratelimited_executor._kernel.buckets import RECORD, Bucket, name_of, unfolded
+from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.handles import TaskHandle
 
 __all__ = ["Unstarted", "waiting_batches", "waiting_handles", "waiting_tasks"]
+
+_READY_COUNT: Final = 1000  # of what is ready, looked at for tasks with handles before all others: 0.3 ms
 
 
 def waiting_tasks(queue: TaskQueue, accounts: Accounts, limit: int | None) -> list[TaskView]:
@@ -178,12 +181,17 @@ class _KeptItems:
 
 
 def _walk(queue: TaskQueue) -> Iterator[tuple[TaskView, TaskHandle[Any] | None]]:
+    """Walk what waits: tasks with handles first where that is cheap.
+
+    What is ready in an order of the user's holds tasks of buckets and batches as well, which are passed over here: some at
+    first, and the rest once they have been walked themselves, so that never more is passed over than is walked.
+    """
     to_epoch = queue.timeline.to_epoch
     calendars = (queue.on_time, queue.spread)
-    for ready in chain((calendar.ready for calendar in calendars), (old for _, old in queue.rekeying)):
-        for source, record in ready.walk():
-            if source is None:
-                yield _view_of_record(record, _call_of(record)), record
+    readies = (*(calendar.ready for calendar in calendars), *(old for _, old in queue.rekeying))
+    entries = chain.from_iterable(ready.walk() for ready in readies if not isinstance(ready, ReadyQueues))
+    yield from _records_of(chain.from_iterable(ready.records() for ready in readies if isinstance(ready, ReadyQueues)))
+    yield from _records_of(islice(entries, _READY_COUNT))
     for holder in (*calendars, queue.wall):
         for bucket in holder.buckets():
             yield from _walk_bucket(bucket, to_epoch)
@@ -191,6 +199,13 @@ def _walk(queue: TaskQueue) -> Iterator[tuple[TaskView, TaskHandle[Any] | None]]
         items = _KeptItems(batch.owner._call, batch.owner._parts[batch])
         for position in batch.waiting_positions():
             yield _view_of_item(batch, position, to_epoch, items), None
+    yield from _records_of(entries)
+
+
+def _records_of(entries: Iterator[tuple[Any, Any]]) -> Iterator[tuple[TaskView, TaskHandle[Any]]]:
+    for source, record in entries:
+        if source is None:
+            yield _view_of_record(record, _call_of(record)), record
 
 
 def _walk_bucket(

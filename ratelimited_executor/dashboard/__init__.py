@@ -30,7 +30,7 @@ def dashboard(
     """Return a live page of executors, as an application of Starlette to be mounted in another.
 
     ``app.mount("/executors", dashboard(manager))`` does so in FastAPI, too. It must run on the event loop of the executors, as a page of the same server does. A point of each executor is recorded
-    every five seconds from then on, and kept for an hour, in memory: 26 KB an executor.
+    every five seconds, for as long as the application exists, and kept for an hour, in memory: 26 KB an executor.
 
     Whoever reaches the page may read it, unless ``authorize_view`` says otherwise: it shows names, keys and errors of tasks.
     Nobody may change anything, unless ``authorize`` says otherwise.

@@ -15,17 +15,19 @@ from urllib.parse import parse_qsl, urlencode
 import anyio
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor.dashboard.errors import PageError
-from ratelimited_executor.dashboard.guards import HEADERS, is_same_origin
+from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_same_origin
 from ratelimited_executor.dashboard.recording import Recorder
 from ratelimited_executor.dashboard.texts import (
     count_text,
     hold_text,
+    name_text,
     per_second_text,
     seconds_text,
     state_text,
@@ -37,6 +39,7 @@ from ratelimited_executor.dashboard.views import (
     batch_of,
     batches_of,
     epoch_of,
+    explanation_of,
     figures_of,
     overview_of,
     plots_of,
@@ -52,8 +55,9 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
+    from ratelimited_executor.dashboard.recording import Recorded
 
-__all__ = ["Pages", "make_app", "static_files"]
+__all__ = ["Pages", "make_app"]
 
 _BODY_BYTES_MAX: Final = 10_000  # of a form
 _STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs tells nothing
@@ -68,8 +72,15 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(count=count_text, per_second=per_second_text, seconds=seconds_text, query=urlencode)
+    environment.filters.update(
+        count=count_text, name=name_text, per_second=per_second_text, seconds=seconds_text, query=_query
+    )
     return environment
+
+
+def _query(values: Mapping[str, Any]) -> str:
+    """Write a query; lone surrogates, which no address can have, as question marks."""
+    return urlencode(values, errors="replace")
 
 
 class Pages:
@@ -92,7 +103,7 @@ class Pages:
         page = self._environment.get_template(template).render(
             title=self._title, now=time_text(self.clock()), status=status, **values
         )
-        return HTMLResponse(page, status_code=status, headers=HEADERS)
+        return HTMLResponse(page.encode(errors="replace"), status_code=status)  # a name may have lone surrogates
 
     def page(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Return a handler that asks first who looks, and shows errors as pages."""
@@ -106,6 +117,21 @@ class Pages:
                 return await self.render("error.html", status=error.status, message=error.message)
 
         return answer
+
+    def app(self, *routes: Route) -> Starlette:
+        """Return the application of some pages, and of the script and the style that they use."""
+        static = Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
+        return Starlette(
+            routes=[*routes, static],
+            middleware=[Middleware(StrictHeaders)],
+            exception_handlers={Exception: self._failed},
+        )
+
+    async def _failed(self, _request: Request, _error: Exception) -> Response:
+        """Answer for a page that raises; the server logs the error."""
+        page = await self.render("error.html", status=500, message="The page has failed: see the log of the server.")
+        page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
+        return page
 
 
 async def is_granted(ask: Callable[[Request], Any], request: Request) -> bool:
@@ -125,29 +151,27 @@ def make_app(
 ) -> Starlette:
     """Make the application; see :func:`~ratelimited_executor.dashboard.dashboard`."""
     pages = Pages(title=title, clock=clock, authorize_view=authorize_view)
-    site = _Site(Recorder(target), pages, dict(stores), authorize)
-    return Starlette(
-        routes=[
-            Route("/", pages.page(site.overview)),
-            Route("/executor", pages.page(site.executor)),
-            Route("/task", pages.page(site.task)),
-            Route("/store", pages.page(site.store)),
-            Route("/change", pages.page(site.change), methods=["POST"]),
-            static_files(),
-        ]
+    site = _Site(target, pages, dict(stores), authorize)
+    return pages.app(
+        Route("/", pages.page(site.overview)),
+        Route("/executor", pages.page(site.executor)),
+        Route("/task", pages.page(site.task)),
+        Route("/store", pages.page(site.store)),
+        Route("/change", pages.page(site.change), methods=["POST"]),
     )
-
-
-def static_files() -> Mount:
-    """Return where the script and the style of the pages are."""
-    return Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
 
 
 class _Site:
     """The pages of one manager."""
 
-    def __init__(self, recorder: Recorder, pages: Pages, stores: dict[str, TaskStore], authorize: Any) -> None:
-        self._recorder = recorder
+    def __init__(
+        self,
+        target: RateLimitedExecutor | ExecutorManager,
+        pages: Pages,
+        stores: dict[str, TaskStore],
+        authorize: Any,
+    ) -> None:
+        self._recorder = Recorder(target, self)
         self._pages = pages
         self._stores = stores
         self._authorize = authorize
@@ -184,14 +208,13 @@ class _Site:
 
     async def executor(self, request: Request) -> Response:
         """Show one executor."""
-        recorded = self._recorder.recorded.get(request.query_params.get("name", ""))
-        if recorded is None:
-            raise PageError(404, "There is no such executor, or it has closed.")
+        recorded = self._recorded_of(request.query_params)
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
         find, now = request.query_params.get("find", ""), epoch_of(executor)
-        tasks, keys, is_all = tasks_of(executor, now, find)
+        tasks, keys, is_all = tasks_of(recorded, now, find)
+        batches, batch_count = batches_of(executor)
         return await self._pages.render(
             "executor.html",
             executor=executor,
@@ -199,7 +222,8 @@ class _Site:
             state=state_text(statistics, is_closing=executor.is_shutdown),
             figures=figures_of(executor, statistics),
             plots=plots_of(recorded.history, now),
-            batches=batches_of(executor),
+            batches=batches,
+            batch_count=batch_count,
             tasks=tasks,
             keys=keys,
             is_all=is_all,
@@ -209,21 +233,22 @@ class _Site:
 
     async def task(self, request: Request) -> Response:
         """Explain a task that waits."""
-        executor, task_id = self._executor_of(dict(request.query_params)), request.query_params.get("id", "")
-        task = task_of(executor, task_id)
+        recorded, task_id = self._recorded_of(request.query_params), request.query_params.get("id", "")
+        task = task_of(recorded, task_id)
         if task is None:
             raise PageError(404, "The task does not wait any more: it has started, or ended without.")
-        explanation = executor.explain(task)
-        expected = explanation.expected_start
+        now = epoch_of(recorded.executor)
+        explanation = explanation_of(recorded.executor, task, now)
+        expected = None if explanation is None else explanation.expected_start
         return await self._pages.render(
             "task.html",
-            executor=executor,
+            executor=recorded.executor,
             task=task,
             task_id=task_id,
             due=time_text(task.due),
             explanation=explanation,
-            meaning=hold_text(explanation.hold),
-            expected=None if expected is None else (time_text(expected), max(0.0, expected - epoch_of(executor))),
+            meaning=None if explanation is None else hold_text(explanation.hold),
+            expected=None if expected is None else (time_text(expected), max(0.0, expected - now)),
             may_change=await self._may_change(request),
         )
 
@@ -246,11 +271,14 @@ class _Site:
             may_change=await self._may_change(request),
         )
 
-    def _executor_of(self, values: Mapping[str, str]) -> RateLimitedExecutor:
+    def _recorded_of(self, values: Mapping[str, str]) -> Recorded:
         recorded = self._recorder.recorded.get(values.get("name", ""))
-        if recorded is None or recorded.statistics() is None:
+        if recorded is None:
             raise PageError(404, "There is no such executor, or it has closed.")
-        return recorded.executor
+        return recorded
+
+    def _executor_of(self, values: Mapping[str, str]) -> RateLimitedExecutor:
+        return self._recorded_of(values).executor
 
     def _store_of(self, name: str) -> TaskStore:
         store = self._stores.get(name)
@@ -274,7 +302,7 @@ class _Site:
             page = await action(form)
         except (ValueError, TypeError, RateLimitedExecutorError) as error:
             raise PageError(409, str(error)) from error
-        return RedirectResponse(f"{page}?{urlencode({'name': form.get('name', '')})}", status_code=303, headers=HEADERS)
+        return RedirectResponse(f"{page}?{_query({'name': form.get('name', '')})}", status_code=303)
 
     async def _set_rate(self, form: Mapping[str, str]) -> str:
         text = form.get("rate", "").strip()
@@ -296,7 +324,7 @@ class _Site:
         return "executor"
 
     async def _cancel_task(self, form: Mapping[str, str]) -> str:
-        task = task_of(self._executor_of(form), form.get("id", ""))
+        task = task_of(self._recorded_of(form), form.get("id", ""))
         if task is None:
             raise PageError(409, "The task does not wait any more, so it was not cancelled.")
         task.cancel("by the dashboard")

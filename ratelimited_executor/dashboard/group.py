@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from starlette.applications import Starlette
 from starlette.routing import Route
 
-from ratelimited_executor.dashboard.app import Pages, static_files
+from ratelimited_executor.dashboard.app import Pages
 from ratelimited_executor.dashboard.errors import PageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -48,4 +48,4 @@ def make_group_app(
             raise PageError(404, f"There is no group {name!r}, or none of its processes is left.")
         return await pages.render("group.html", group=await read(name))
 
-    return Starlette(routes=[Route("/", pages.page(overview)), Route("/group", pages.page(group)), static_files()])
+    return pages.app(Route("/", pages.page(overview)), Route("/group", pages.page(group)))

@@ -9,12 +9,15 @@ neither header is refused here: it is no browser's, and whoever writes a program
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HEADERS", "is_same_origin"]
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["HEADERS", "StrictHeaders", "is_same_origin"]
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -30,6 +33,27 @@ HEADERS: Final = {
 """Of every answer."""
 
 
+class StrictHeaders:
+    """Sets the headers of every answer of an application: pages, files, redirects, refusals.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request as the application does."""
+
+        async def send_strictly(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, send_strictly)
+
+
 def is_same_origin(headers: Mapping[str, str]) -> bool:
     """Return True if a request that changes something comes from a page of this very host.
 
@@ -40,4 +64,4 @@ def is_same_origin(headers: Mapping[str, str]) -> bool:
     if site is not None:
         return site == "same-origin"
     origin, host = headers.get("origin"), headers.get("host")
-    return bool(host) and origin is not None and urlsplit(origin).netloc == host
+    return bool(host) and origin in (f"http://{host}", f"https://{host}")

@@ -7,18 +7,23 @@ The points of many executors are not taken in one turn of the event loop, which 
 from __future__ import annotations
 
 import math
+import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime.observing import Listener
 from ratelimited_executor._runtime.sampling import Samples
 from ratelimited_executor.dashboard.history import STEP_SECONDS, History, Point
+from ratelimited_executor.dashboard.texts import float_of
 from ratelimited_executor.exceptions import RateLimitedExecutorError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
+    from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Statistics
     from ratelimited_executor._runtime.observing import Observed
     from ratelimited_executor._runtime.slots import Slots
@@ -30,14 +35,20 @@ _GROUP_SIZE: Final = 20  # executors in one turn of the event loop: about half a
 
 
 class Recorder:
-    """Records how the executors of a manager stand, from their start until their end.
+    """Records how the executors of a manager stand, from their start until their end, for as long as somebody can look.
+
+    A mounted application is not told of its end. So the manager and the timer hold the recorder, which holds its reader weakly:
+    the first tick after the reader has gone ends the recording, and nothing of it stays behind.
 
     Args:
         target: a manager, with the executors that it has and those that it makes later; or one executor.
+        reader: who shows what is recorded.
     """
 
-    def __init__(self, target: RateLimitedExecutor | ExecutorManager) -> None:
+    def __init__(self, target: RateLimitedExecutor | ExecutorManager, reader: object) -> None:
+        self._target = target
         self._manager = target if isinstance(target, ExecutorManager) else target.manager
+        self._reader = weakref.ref(reader)
         self._recorded: dict[str, Recorded] = {}
         self._due: list[Recorded] = []  # those whose next point is to be taken in this round
         self._is_running = False
@@ -50,8 +61,8 @@ class Recorder:
 
     @property
     def recorded(self) -> dict[str, Recorded]:
-        """What is recorded, by the name of the executor."""
-        return dict(self._recorded)
+        """What is recorded of executors that have not closed, by their names."""
+        return {name: each for name, each in self._recorded.items() if not each.executor.is_terminated}
 
     @property
     def pools(self) -> list[Slots]:
@@ -65,26 +76,34 @@ class Recorder:
             executor, History() if before is None else before.history, self._opened
         )
 
-    def _opened(self, observed: Observed) -> None:
+    def _opened(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._is_running:
             self._is_running = True
-            observed.loop.call_later(STEP_SECONDS, self._take, observed)
+            loop.call_later(STEP_SECONDS, self._take, loop)
 
-    def _take(self, observed: Observed) -> None:
+    def _take(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the next points, and come back for more."""
+        if self._reader() is None:
+            self._end()
+            return
         if not self._due:
-            for name, recorded in list(self._recorded.items()):
-                if recorded.executor.is_terminated:
-                    del self._recorded[name]
+            self._recorded = self.recorded
             self._due = list(self._recorded.values())
             if not self._due:  # the next executor that opens begins anew
                 self._is_running = False
                 return
-        for recorded in self._due[-_GROUP_SIZE:]:
-            recorded.take(observed)
-        del self._due[-_GROUP_SIZE:]
         turn_count = math.ceil(len(self._recorded) / _GROUP_SIZE)
-        observed.loop.call_later(STEP_SECONDS / max(1, turn_count), self._take, observed)
+        loop.call_later(STEP_SECONDS / turn_count, self._take, loop)  # first: what fails below is one point, not all
+        for _ in range(min(_GROUP_SIZE, len(self._due))):
+            self._due.pop().take()
+
+    def _end(self) -> None:
+        """Listen no more."""
+        if isinstance(self._target, ExecutorManager):
+            self._target._on_executor.remove(self._add)
+        for recorded in self._recorded.values():
+            recorded.ignore()
+        self._recorded.clear()
 
 
 class Recorded:
@@ -93,12 +112,25 @@ class Recorded:
     Args:
         executor: that is recorded.
         history: to go on with.
-        opened: told when the executor starts, or that it has.
+        opened: told of the event loop when the executor starts, or that it has.
+
+    Attributes:
+        executor: as above.
+        history: as above.
+        listed: the tasks with handles that a page has listed, by the ids that it has given them.
     """
 
-    def __init__(self, executor: RateLimitedExecutor, history: History, opened: Callable[[Observed], None]) -> None:
+    def __init__(
+        self,
+        executor: RateLimitedExecutor,
+        history: History,
+        opened: Callable[[asyncio.AbstractEventLoop], None],
+    ) -> None:
         self.executor = executor
         self.history = history
+        self.listed: WeakValueDictionary[str, TaskHandle[Any]] = WeakValueDictionary()
+        self._opened_loop = opened
+        self._observed: Observed | None = None  # once it has started
         self._before: tuple[float, Statistics] | None = None
         listeners = executor._listeners
         self._samples: Samples = Samples(
@@ -106,9 +138,18 @@ class Recorded:
             rest=lambda *, is_resting: listeners.rest(self._samples.listener, is_resting=is_resting),
             restart=listeners.restart_samples,
         )
-        executor._listen(self._samples.listener)
+        self._ignores = [executor._listen(self._samples.listener)]
         listeners.rest(self._samples.listener, is_resting=True)
-        executor._listen(Listener(opened=opened))
+        self._ignores.append(executor._listen(Listener(opened=self._opened)))
+
+    def _opened(self, observed: Observed) -> None:
+        self._observed = observed
+        self._opened_loop(observed.loop)
+
+    def ignore(self) -> None:
+        """Listen no more."""
+        for ignore in self._ignores:
+            ignore()
 
     def statistics(self) -> Statistics | None:
         """Return its counts; None if it has not started."""
@@ -116,18 +157,14 @@ class Recorded:
             return self.executor.statistics()
         return None
 
-    def take(self, observed: Observed) -> None:
-        """Take a point.
-
-        Args:
-            observed: an executor of the same manager, which tells the time.
-        """
+    def take(self) -> None:
+        """Take a point."""
+        observed, statistics = self._observed, self.statistics()
+        if observed is None or statistics is None:
+            return
         now = observed.now()
         started, _ = self._samples.take()
         lateness = sorted(sample.lateness for sample in started)
-        statistics = self.statistics()
-        if statistics is None:
-            return
         before, self._before = self._before, (now, statistics)
         if before is None or now <= before[0]:
             return
@@ -148,4 +185,4 @@ class Recorded:
 
 def rate_of(statistics: Statistics) -> float:
     """Return the starts a second that the rate in force allows; 0 while the executor is paused, infinity without a limit."""
-    return 0.0 if statistics.is_paused else float(statistics.rate)
+    return 0.0 if statistics.is_paused else float_of(statistics.rate)

@@ -11,13 +11,16 @@ from ratelimited_executor._runtime.insight import Hold
 
 if TYPE_CHECKING:
     from fractions import Fraction
+    from typing import SupportsFloat
 
     from ratelimited_executor._runtime.insight import Statistics
 
 __all__ = [
     "NOTHING",
     "count_text",
+    "float_of",
     "hold_text",
+    "name_text",
     "number_text",
     "per_second_text",
     "rate_text",
@@ -28,15 +31,31 @@ __all__ = [
 
 NOTHING = "-"
 """What stands where there is no value."""
+_NAME_LENGTH_MAX: Final = 200
+
+
+def float_of(number: SupportsFloat) -> float:
+    """Return a number >= 0 as a float; one that no float can hold as infinity.
+
+    >>> float_of(10**400)
+    inf
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def count_text(count: float) -> str:
     """Write a count.
 
-    >>> count_text(1234567)
-    '1,234,567'
+    >>> count_text(1234567), count_text(10**400)
+    ('1,234,567', '∞')
     """
-    return NOTHING if math.isnan(count) else f"{count:,.0f}"
+    number = float_of(count)
+    if math.isinf(number):
+        return "∞"
+    return NOTHING if math.isnan(number) else f"{count:,.0f}"
 
 
 _MEANINGS: Final = {
@@ -65,6 +84,19 @@ def hold_text(hold: Hold) -> str:
     return _MEANINGS[hold]
 
 
+def name_text(value: object) -> str:
+    """Write a name or a key, which may be any object, and shorten it.
+
+    >>> name_text(("ann", 3)), name_text("x" * 1000) == "x" * 200 + "…"
+    ("('ann', 3)", True)
+    """
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001  # code of the user
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _NAME_LENGTH_MAX else f"{text[:_NAME_LENGTH_MAX]}…"
+
+
 def number_text(value: float) -> str:
     """Write a value of an axis, short.
 
@@ -87,13 +119,13 @@ def per_second_text(value: float | Fraction) -> str:
     >>> per_second_text(12.345), per_second_text(0)
     ('12.3/s', '0/s')
     """
-    return NOTHING if math.isnan(value) else f"{number_text(float(value))}/s"
+    return NOTHING if math.isnan(value) else f"{number_text(float_of(value))}/s"
 
 
 def rate_text(statistics: Statistics) -> str:
     """Write the rate in force."""
     if statistics.fleet is not None and statistics.fleet.rate is not None:
-        return f"{number_text(float(statistics.fleet.rate))}/s, of the group"
+        return f"{number_text(float_of(statistics.fleet.rate))}/s, of the group"
     return "no limit" if statistics.rate.is_unlimited else str(statistics.rate)
 
 
@@ -124,9 +156,12 @@ def state_text(statistics: Statistics, *, is_closing: bool) -> tuple[str, str]:
 
 
 def time_text(at: float) -> str:
-    """Write epoch seconds as a time of day, UTC.
+    """Write epoch seconds as a time of day, UTC; those of no year that a calendar has, as seconds.
 
-    >>> time_text(0)
-    '1970-01-01 00:00:00 UTC'
+    >>> time_text(0), time_text(1e15)
+    ('1970-01-01 00:00:00 UTC', '1e+15 s after 1970')
     """
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, OSError, ValueError):
+        return f"{at:.3g} s after 1970"

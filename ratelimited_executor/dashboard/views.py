@@ -7,12 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.listing import waiting_batches, waiting_handles
 from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 from ratelimited_executor.dashboard.plots import Line, plot_svg
 from ratelimited_executor.dashboard.texts import (
     NOTHING,
     count_text,
+    name_text,
     number_text,
     per_second_text,
     rate_text,
@@ -23,11 +25,10 @@ from ratelimited_executor.dashboard.texts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratelimited_executor._core.ordering import TaskView
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.handles import TaskHandle
-    from ratelimited_executor._runtime.insight import Statistics
+    from ratelimited_executor._runtime.insight import Explanation, Statistics
     from ratelimited_executor.dashboard.history import History
     from ratelimited_executor.dashboard.recording import Recorded
 
@@ -43,6 +44,7 @@ __all__ = [
     "batches_of",
     "epoch_of",
     "executor_row",
+    "explanation_of",
     "figures_of",
     "overview_of",
     "plots_of",
@@ -53,6 +55,7 @@ __all__ = [
 PAGE_SIZE: Final = 50
 SORTS: Final = ("name", "started", "overdue", "waiting", "running", "failed", "lateness")
 _LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the event loop
+_EXPLAINED_MAX: Final = 3000  # tasks that are due, all of which an explanation walks: some 15 ms
 _KEYS_SHOWN_MAX: Final = 20
 _SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of plots: the shortest that shows all there is
 
@@ -177,17 +180,18 @@ def executor_row(recorded: Recorded) -> ExecutorRow:
         started=NOTHING if point is None else per_second_text(point.started),
         overdue=count_text(statistics.overdue),
         waiting=count_text(statistics.waiting),
-        backlog=seconds_text(_backlog_seconds(executor, statistics)),
+        backlog=seconds_text(_backlog_seconds(executor)),
         running=count_text(statistics.running),
         lateness=NOTHING if point is None else seconds_text(point.lateness),
         failed=count_text(statistics.failed),
     )
 
 
-def _backlog_seconds(executor: RateLimitedExecutor, statistics: Statistics) -> float:
+def _backlog_seconds(executor: RateLimitedExecutor) -> float:
     """Return the seconds of work that is due; NaN where that would have to look at too many tasks one by one."""
-    is_costly = executor.key_rate is not None or executor.key_concurrency is not None or statistics.limits
-    return math.nan if is_costly and statistics.overdue > _LOOKED_AT_MAX else executor.backlog_seconds()
+    queue = executor._started().queue
+    is_costly = queue.costs is not None or queue.gate is not None
+    return math.nan if is_costly and queue.ready_count() > _LOOKED_AT_MAX else executor.backlog_seconds()
 
 
 def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Figure]:
@@ -197,7 +201,7 @@ def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Fi
     figures = [
         Figure("Rate", rate_text(statistics), _manner_of(executor)),
         Figure("Due", count_text(statistics.overdue), "tasks that are due and wait"),
-        Figure("Backlog", seconds_text(_backlog_seconds(executor, statistics)), "until the last that is due starts"),
+        Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last that is due starts"),
         Figure("Waiting", count_text(statistics.waiting), "all tasks that have not started"),
         Figure("Running", f"{count_text(statistics.running)}{of}", "started and not ended"),
         Figure("Accepted", count_text(statistics.accepted), "so far"),
@@ -269,48 +273,59 @@ def epoch_of(executor: RateLimitedExecutor) -> float:
     return parts.queue.timeline.to_epoch(parts.moments.monotonic())
 
 
-def tasks_of(executor: RateLimitedExecutor, now: float, find: str) -> tuple[list[TaskRow], list[tuple[str, int]], bool]:
+def tasks_of(recorded: Recorded, now: float, find: str) -> tuple[list[TaskRow], list[tuple[str, int]], bool]:
     """Look at tasks that wait; return those to list, the keys that have most of those looked at, and whether these were all.
 
     Args:
-        executor: whose tasks.
+        recorded: the executor whose tasks they are; those to list that have handles can be found by their ids from now on.
         now: epoch seconds.
         find: what their names or keys have, in whatever case.
     """
-    parts = executor._started()
+    parts = recorded.executor._started()
     looked_at = waiting_handles(parts.queue, parts.accounts, _LOOKED_AT_MAX + 1)
     is_all = len(looked_at) <= _LOOKED_AT_MAX
-    keys = Counter(str(view.key) for view, _ in looked_at if view.key is not None)
-    wanted = find.casefold()
-    found = [
-        (view, handle)
+    tasks = [
+        (view, handle, name_text(view.name), None if view.key is None else name_text(view.key))
         for view, handle in looked_at
-        if wanted in view.name.casefold() or (view.key is not None and wanted in str(view.key).casefold())
     ]
-    found.sort(key=lambda pair: pair[0].due)
-    return (
-        [_task_row(view, handle, now) for view, handle in found[:PAGE_SIZE]],
-        keys.most_common(_KEYS_SHOWN_MAX),
-        is_all,
-    )
+    keys = Counter(key for *_, key in tasks if key is not None)
+    wanted = find.casefold()
+    found = [each for each in tasks if wanted in each[2].casefold() or wanted in (each[3] or "").casefold()]
+    found.sort(key=lambda each: each[0].due)
+    rows = []
+    for view, handle, name, key in found[:PAGE_SIZE]:
+        task_id = "" if handle is None else _id_of_task(handle)
+        if handle is not None:
+            recorded.listed[task_id] = handle
+        rows.append(
+            TaskRow(
+                id=task_id,
+                name=name,
+                key=NOTHING if key is None else key,
+                priority=f"{view.priority:g}",
+                cost=count_text(view.cost),
+                due=f"in {seconds_text(view.due - now)}" if view.due > now else f"since {seconds_text(now - view.due)}",
+            )
+        )
+    return rows, keys.most_common(_KEYS_SHOWN_MAX), is_all
 
 
-def _task_row(view: TaskView, handle: TaskHandle[Any] | None, now: float) -> TaskRow:
-    return TaskRow(
-        id="" if handle is None else _id_of_task(handle),
-        name=view.name,
-        key=NOTHING if view.key is None else str(view.key),
-        priority=f"{view.priority:g}",
-        cost=count_text(view.cost),
-        due=f"in {seconds_text(view.due - now)}" if view.due > now else f"since {seconds_text(now - view.due)}",
-    )
+def task_of(recorded: Recorded, task_id: str) -> TaskHandle[Any] | None:
+    """Return the task of an id that was listed; None if it does not wait any more."""
+    handle = recorded.listed.get(task_id)
+    return handle if handle is not None and handle.state is TaskState.WAITING else None
 
 
-def task_of(executor: RateLimitedExecutor, task_id: str) -> TaskHandle[Any] | None:
-    """Return the task of an id; None if it does not wait any more, or too many others have come before it meanwhile."""
-    parts = executor._started()
-    looked_at = waiting_handles(parts.queue, parts.accounts, 10 * _LOOKED_AT_MAX)
-    return next((handle for _, handle in looked_at if handle is not None and _id_of_task(handle) == task_id), None)
+def explanation_of(executor: RateLimitedExecutor, task: TaskHandle[Any], now: float) -> Explanation | None:
+    """Tell why a task waits; None if that would have to look at too many tasks one by one.
+
+    Args:
+        executor: whose task it is.
+        task: that waits.
+        now: epoch seconds.
+    """
+    is_costly = task.due <= now and executor._started().queue.ready_count() > _EXPLAINED_MAX
+    return None if is_costly else executor.explain(task)
 
 
 def _id_of_task(handle: TaskHandle[Any]) -> str:
@@ -318,9 +333,10 @@ def _id_of_task(handle: TaskHandle[Any]) -> str:
     return f"{id(handle):x}-{handle._due.hex().removeprefix('0x')}"
 
 
-def batches_of(executor: RateLimitedExecutor) -> list[BatchRow]:
-    """Return the batches of which tasks wait."""
-    return [_batch_row(batch) for batch in waiting_batches(executor._started().queue)]
+def batches_of(executor: RateLimitedExecutor) -> tuple[list[BatchRow], int]:
+    """Return the oldest batches of which tasks wait, and how many there are in all."""
+    batches = waiting_batches(executor._started().queue)
+    return [_batch_row(batch) for batch in batches[:PAGE_SIZE]], len(batches)
 
 
 def batch_of(executor: RateLimitedExecutor, batch_id: str) -> BatchHandle[Any] | None:
@@ -333,7 +349,7 @@ def _batch_row(batch: BatchHandle[Any]) -> BatchRow:
     summary = batch.summary
     return BatchRow(
         id=_id_of_batch(batch),
-        name=batch.name,
+        name=name_text(batch.name),
         total=summary.total,
         ended=summary.total - batch.open_count,
         failed=summary.failed,

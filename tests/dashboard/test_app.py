@@ -21,8 +21,8 @@ def _virtual(virtual_clock):
     """Pages are asked for on the loop of the executors."""
 
 
-def client(app):
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+def client(app, **options):
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app, **options), base_url="http://service")
 
 
 async def nothing(*_args):
@@ -145,6 +145,72 @@ async def test_names_are_escaped(handler, reports):
         executor.rate = math.inf
 
 
+class Nameless:
+    """A key of which nothing can be said."""
+
+    def __str__(self):
+        raise BufferError
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"key": Nameless()}, "&lt;Nameless&gt;"),
+        ({"key": "x" * 1_000_000}, "x…"),
+        ({"name": "y" * 1_000_000}, "y…"),
+        ({"key": "a\ud800"}, "a?"),
+        ({"name": "a\ud800\x00\x1b[2J"}, "a?"),
+        ({"cost": 10**400}, "∞"),
+        ({"at": 1e18}, "1e+18 s after 1970"),
+        ({"delay": 1e300}, "1e+300 s after 1970"),
+    ],
+)
+async def test_odd_tasks_are_shown(options, shown):
+    """In few bytes, on the page of their executor and on their own."""
+    async with RateLimitedExecutor("mail", drain_timeout=0) as executor, client(dashboard(executor)) as web:
+        handle = executor.schedule(nothing, **(options if "at" in options else {"delay": 60, **options}))
+        listed = await web.get("/executor?name=mail")
+        link = re.search(r'href="(task\?[^"]+)"', listed.text)[1].replace("&amp;", "&")
+        explained = await web.get(f"/{link}")
+        assert [page.status_code for page in (listed, explained)] == [200, 200]
+        assert shown in listed.text + explained.text
+        assert len(listed.content) < 20_000
+        handle.cancel()
+
+
+async def test_name_does_not_get_into_a_header():
+    """It has to be an address's part."""
+    async with ExecutorManager() as manager:
+        app = dashboard(manager, authorize=lambda request: True)
+        odd = manager.executor("b\r\nSet-Cookie: x=1")
+        async with client(app) as web:
+            answer = await web.post("/change", data={"name": odd.name, "action": "pause"}, headers=SAME)
+            assert answer.headers["location"] == "executor?name=b%0D%0ASet-Cookie%3A+x%3D1"
+            assert (odd.is_paused, "set-cookie" in answer.headers) == (True, False)
+
+
+async def test_pages_of_very_many_tasks_stay_small():
+    """The oldest batches are listed, a task is found by its page's link, and what takes long is left out."""
+    async with RateLimitedExecutor("mail", rate=1, drain_timeout=0) as executor:
+        app = dashboard(executor)
+        handles = [executor.submit(nothing, name=f"task {n}", cost=2) for n in range(5000)]
+        batches = [executor.schedule_many(nothing, range(3), name=f"batch {n}") for n in range(200)]
+        late = executor.schedule(nothing, name="late", delay=50, cost=2)
+        await asyncio.sleep(1.5)
+        async with client(app) as web:
+            page = await web.get("/executor?name=mail")
+            assert "the oldest 50 of 200" in page.text
+            assert len(re.findall("batch \\d+<", page.text)) == 50
+            assert re.search("Backlog - ", text_of(page))
+            link = re.search(r'<a href="(task\?[^"]+)">task 9</a>', page.text)[1].replace("&amp;", "&")
+            assert "Held by unknown" in text_of(await web.get(f"/{link}"))
+            for handle in handles[10:]:
+                handle.cancel()
+            assert "Held by order" in text_of(await web.get(f"/{link}"))
+        for each in (*batches, late):
+            each.cancel()
+
+
 async def test_what_is_not_there_is_said_to_be_so():
     """With a page of the same looks."""
     manager = ExecutorManager()
@@ -173,14 +239,37 @@ async def test_pools_of_slots_show_their_holders():
                 assert "gpu 1 1 0 training (5 s)" in text_of(await web.get("/"))
 
 
-async def test_headers_are_strict_on_every_page():
-    """Those of errors, too."""
+async def test_headers_are_strict_on_every_answer():
+    """Those of files, redirects, refusals and failures, too."""
+
+    def fail(request):
+        raise BufferError
+
+    async with RateLimitedExecutor("mail") as executor:
+        app, failing = dashboard(executor, authorize=lambda request: True), dashboard(executor, authorize_view=fail)
+        async with client(app) as web, client(failing, raise_app_exceptions=False) as broken:
+            answers = [
+                *[await web.get(path) for path in ("/", "/executor?name=mail", "/executor?name=x", "/no", "/change")],
+                *[await web.get(path) for path in ("/static/page.js", "/static/no", "/static", "/executor/")],
+                await web.options("/"),
+                await web.post("/change", data={"name": "mail", "action": "pause"}, headers=SAME),
+                await broken.get("/"),
+            ]
+            assert [answer.status_code for answer in answers] == [
+                200, 200, 404, 404, 405, 200, 404, 307, 307, 405, 303, 500,
+            ]  # fmt: skip
+            for answer in answers:
+                assert "default-src 'none'" in answer.headers["content-security-policy"]
+                assert answer.headers["cache-control"] == "no-store"
+                assert answer.headers["x-content-type-options"] == "nosniff"
+            assert "The page has failed" in answers[-1].text
+
+
+async def test_nothing_beside_the_files_of_the_page_is_served():
+    """Whatever the path."""
     async with RateLimitedExecutor("mail") as executor, client(dashboard(executor)) as web:
-        for path in ("/", "/executor?name=mail", "/executor?name=x"):
-            headers = (await web.get(path)).headers
-            assert "default-src 'none'" in headers["content-security-policy"]
-            assert headers["cache-control"] == "no-store"
-            assert headers["x-content-type-options"] == "nosniff"
+        for path in ("..%2fapp.py", "%2e%2e/app.py", "..%5capp.py", "%2fetc%2fpasswd", "page.js%00"):
+            assert (await web.get(f"/static/{path}")).status_code == 404
 
 
 async def test_who_may_not_look_sees_nothing():

@@ -19,7 +19,13 @@ from ratelimited_executor.dashboard.guards import HEADERS, is_same_origin
         ({"origin": "http://evil", "host": "me"}, False),
         ({"origin": "http://me.evil", "host": "me"}, False),
         ({"origin": "null", "host": "me"}, False),  # a sandboxed frame
+        ({"origin": "http://[::1]:8000", "host": "[::1]:8000"}, True),
+        ({"origin": "http://[::1", "host": "me"}, False),
+        ({"origin": "http://me@evil", "host": "me"}, False),
+        ({"origin": "http://me/evil", "host": "me"}, False),
+        ({"origin": "//me", "host": "me"}, False),
         ({"origin": "", "host": ""}, False),
+        ({"origin": "http://", "host": ""}, False),
         ({"host": "me"}, False),
         ({}, False),
     ],

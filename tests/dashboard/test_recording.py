@@ -1,13 +1,23 @@
 """What the page remembers: points of each executor, from its start to its end, in virtual time."""
 
 import asyncio
+import gc
 import math
+import weakref
+from fractions import Fraction
 
 import pytest
 
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 from ratelimited_executor.dashboard.recording import Recorder
+
+
+class Reader:
+    """Who looks at what is recorded."""
+
+
+READER = Reader()
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +37,7 @@ async def fail():
 async def test_points_tell_how_the_executor_stood():
     """Rates a second between two points, and levels at their time."""
     async with RateLimitedExecutor("mail", rate=10) as executor:
-        recorder = Recorder(executor)
+        recorder = Recorder(executor, READER)
         executor.schedule_many(nothing, range(1000))
         await asyncio.sleep(4 * STEP_SECONDS + 0.05)
         history = recorder.recorded["mail"].history
@@ -51,7 +61,7 @@ async def test_failures_are_counted(handler, reports):
     """As many a second as there were."""
     handler()
     async with RateLimitedExecutor("mail", rate=4) as executor:
-        recorder = Recorder(executor)
+        recorder = Recorder(executor, READER)
         executor.schedule_many(fail, range(200), name="bad")
         await asyncio.sleep(3 * STEP_SECONDS)
         assert recorder.recorded["mail"].history.last().failed == pytest.approx(4, abs=0.3)
@@ -61,7 +71,7 @@ async def test_failures_are_counted(handler, reports):
 async def test_executors_made_later_are_recorded_and_closed_ones_forgotten():
     """One of the same name goes on in the history of the one before."""
     async with ExecutorManager() as manager:
-        recorder = Recorder(manager)
+        recorder = Recorder(manager, READER)
         assert recorder.recorded == {}
         first = manager.executor("a", rate=1)
         manager.executor("b")
@@ -81,7 +91,7 @@ async def test_executors_made_later_are_recorded_and_closed_ones_forgotten():
 async def test_recording_begins_again_after_all_have_closed():
     """Nothing ticks meanwhile."""
     async with ExecutorManager() as manager:
-        recorder = Recorder(manager)
+        recorder = Recorder(manager, READER)
         await manager.executor("a").aclose()
         await asyncio.sleep(10 * STEP_SECONDS)
         manager.executor("b")
@@ -93,7 +103,7 @@ async def test_executors_that_have_not_started_have_no_points():
     """And are asked for none."""
     manager = ExecutorManager()
     manager.executor("a")
-    recorder = Recorder(manager)
+    recorder = Recorder(manager, READER)
     assert recorder.recorded["a"].statistics() is None
     async with manager:
         await asyncio.sleep(3 * STEP_SECONDS)
@@ -103,7 +113,7 @@ async def test_executors_that_have_not_started_have_no_points():
 async def test_points_of_many_executors_are_spread_over_the_step():
     """Each has one a step, whatever their number, and none holds the loop for all."""
     async with ExecutorManager() as manager:
-        recorder = Recorder(manager)
+        recorder = Recorder(manager, READER)
         for number in range(105):
             manager.executor(f"e{number}")
         await asyncio.sleep(6 * STEP_SECONDS)
@@ -117,6 +127,72 @@ async def test_points_of_many_executors_are_spread_over_the_step():
 async def test_an_hour_is_kept():
     """The oldest points go."""
     async with RateLimitedExecutor("mail") as executor:
-        recorder = Recorder(executor)
+        recorder = Recorder(executor, READER)
         await asyncio.sleep((POINT_COUNT + 100) * STEP_SECONDS)
         assert len(recorder.recorded["mail"].history) == POINT_COUNT
+
+
+async def test_recording_ends_with_its_reader():
+    """Applications that are made and thrown away, as tests do, leave nothing on a manager that lives on."""
+    async with ExecutorManager() as manager:
+        executor = manager.executor("a", rate=10)
+        listeners = executor._listeners._listeners
+        recorders = []
+        for _ in range(10):
+            reader = Reader()
+            recorders.append(weakref.ref(Recorder(manager, reader)))
+            del reader
+        await asyncio.sleep(2 * STEP_SECONDS)
+        later = manager.executor("b")
+        assert manager._on_executor == []
+        assert executor._listeners._listeners == listeners
+        assert later._listeners._listeners == listeners
+        gc.collect()
+        assert [recorder() for recorder in recorders] == [None] * 10
+
+
+async def test_closed_executor_is_let_go():
+    """Also the first, whose start has begun the recording, and one that has never started."""
+    manager = ExecutorManager()
+    recorder = Recorder(manager, READER)
+    executor = manager.executor("never")
+    await executor.aclose()
+    assert recorder.recorded == {}
+    async with manager:
+        executor = manager.executor("a")
+        gone = weakref.ref(executor)
+        manager.executor("b")
+        await executor.aclose()
+        del executor
+        await asyncio.sleep(3 * STEP_SECONDS)
+        gc.collect()
+        assert gone() is None
+        assert len(recorder.recorded["b"].history) >= 1
+
+
+@pytest.mark.parametrize("rate", [10**400, Fraction(1, 10**400)])
+async def test_rate_that_no_float_can_hold_is_recorded(rate):
+    """As infinity, or as next to nothing."""
+    async with RateLimitedExecutor("mail", rate=rate) as executor:
+        recorder = Recorder(executor, READER)
+        await asyncio.sleep(3 * STEP_SECONDS)
+        assert recorder.recorded["mail"].history.column("rate")[-1] == (math.inf if rate > 1 else 0)
+
+
+async def test_point_that_fails_ends_no_recording(monkeypatch, handler, reports):
+    """It is reported, and all others are taken."""
+    handler()
+    async with ExecutorManager() as manager:
+        recorder = Recorder(manager, READER)
+        bad, good = manager.executor("bad"), manager.executor("good")
+        await asyncio.sleep(STEP_SECONDS / 2)
+
+        def fail():
+            raise BufferError
+
+        monkeypatch.setattr(recorder.recorded["bad"], "statistics", fail)
+        await asyncio.sleep(10 * STEP_SECONDS)
+        assert len(recorder.recorded[good.name].history) >= 3
+        assert len(recorder.recorded[bad.name].history) == 0
+        assert {type(report["exception"]) for report in reports} == {BufferError}
+        reports.clear()

@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 
 from ratelimited_executor import Fair, Pacing, RateLimitedExecutor, TaskView, WrongLoopError, earliest_due_first
+from ratelimited_executor._core.ready_heap import ReadyHeap
+from ratelimited_executor._kernel.runs import Run
 
 EPOCH = 1704067200  # where the virtual wall clock begins
 
@@ -89,6 +91,47 @@ async def test_list_is_as_long_as_asked_for(virtual_clock):
         batch.cancel()
         assert 2 == len(executor.waiting_tasks())
     assert [] == executor.waiting_tasks()
+
+
+@pytest.mark.parametrize("options", [{}, {"order": earliest_due_first}], ids=["plain", "order"])
+@pytest.mark.parametrize("is_batch", [True, False], ids=["batch", "calls"])
+async def test_list_costs_as_much_as_it_is_long(virtual_clock, monkeypatch, is_batch, options):
+    """What is ready holds 50,000 tasks of a batch, or calls without handles, of which few are looked at."""
+    walked = 0
+
+    def counted(walk):
+        def counting(ready):
+            nonlocal walked
+            for entry in walk(ready):
+                walked += 1
+                yield entry
+
+        return counting
+
+    monkeypatch.setattr(Run, "walk", counted(Run.walk))
+    monkeypatch.setattr(ReadyHeap, "walk", counted(ReadyHeap.walk))
+    async with paused(**options) as executor:
+        if is_batch:
+            executor.schedule_many(work, range(50_000))
+        else:
+            for number in range(50_000):
+                executor.call_soon(work, number)
+        await asyncio.sleep(1.5)
+        walked = 0
+        assert 100 == len(executor.waiting_tasks(100))
+        assert walked <= 1000
+
+
+@pytest.mark.parametrize("options", [{}, {"order": earliest_due_first}], ids=["plain", "order"])
+async def test_task_behind_a_large_batch_is_listed(virtual_clock, options):
+    """Once, and first in the order that is none of the user's."""
+    async with paused(**options) as executor:
+        executor.schedule_many(work, range(5000))
+        executor.submit(work, "code")
+        await asyncio.sleep(1.5)
+        listed = [task.args[0] for task in executor.waiting_tasks(None)]
+        assert options or listed[0] == "code"
+        assert Counter(["code", *range(5000)]) == Counter(listed)
 
 
 async def test_list_stays_as_it_was(virtual_clock):

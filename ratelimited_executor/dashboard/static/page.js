@@ -47,10 +47,12 @@ async function refresh() {
   try {
     const response = await fetch(location.href, { signal: AbortSignal.timeout(10000), cache: "no-store" });
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
-    const main = fresh.querySelector("main");
-    if (!main) throw new Error("not a page of ours");
+    if (response.redirected) return location.reload(); // to a page where one logs in
+    if (!fresh.getElementById("connection")) throw new Error("not a page of ours");
+    const focused = document.activeElement;
     document.title = fresh.title;
-    update(document.querySelector("main"), main);
+    update(document.querySelector("main"), fresh.querySelector("main"));
+    if (focused.isConnected) focused.focus({ preventScroll: true }); // its row may have moved
     say("");
   } catch {
     say("No answer: what you see is no longer up to date.");
