@@ -53,9 +53,9 @@ class Recorder:
         self._due: list[Recorded] = []  # those whose next point is to be taken in this round
         self._is_running = False
         if isinstance(target, ExecutorManager):
-            target._on_executor.append(self._add)
             for executor in target.executors.values():
                 self._add(executor)
+            target._on_executor.append(self._add)
         else:
             self._add(target)
 
