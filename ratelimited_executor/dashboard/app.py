@@ -273,7 +273,7 @@ class _Site:
         )
 
     def _recorded_of(self, values: Mapping[str, str]) -> Recorded:
-        recorded = self._recorder.recorded.get(values.get("name", ""))
+        recorded = self._recorder.recorded_of(values.get("name", ""))
         if recorded is None:
             raise PageError(404, "There is no such executor, or it has closed.")
         return recorded

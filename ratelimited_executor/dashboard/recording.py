@@ -64,6 +64,11 @@ class Recorder:
         """What is recorded of executors that have not closed, by their names."""
         return {name: each for name, each in self._recorded.items() if not each.executor.is_terminated}
 
+    def recorded_of(self, name: str) -> Recorded | None:
+        """Return what is recorded of one executor; None if there is none, or it has closed."""
+        found = self._recorded.get(name)
+        return None if found is None or found.executor.is_terminated else found
+
     @property
     def pools(self) -> list[Slots]:
         """The pools of slots of the manager."""
