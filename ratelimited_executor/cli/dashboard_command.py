@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DashboardOptions", "Groups", "serve"]
 
-_KEPT_SECONDS: Final = 1.0  # for which an answer of Redis serves all who look
+_KEPT_SECONDS: Final = 1.0  # for which an answer of Redis, or that there was none, serves all who look
+_SEARCH_SECONDS: Final = 5.0  # between two searches for groups, each of which walks all keys of the server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,11 @@ class Groups:
         Raises:
             PageError: if Redis cannot be read.
         """
-        names: Sequence[str] = await self._answer("", GroupReader.groups)
+        names: Sequence[str] = await self._answer("", GroupReader.groups, _SEARCH_SECONDS)
+        async with self._lock:
+            for gone in self._readers.keys() - {"", *names}:
+                self._readers.pop(gone).close()
+                self._kept.pop(gone, None)
         return names
 
     async def read(self, group: str) -> Picture:
@@ -122,16 +127,18 @@ class Groups:
         picture: Picture = await self._answer(group, GroupReader.read)
         return picture
 
-    async def _answer(self, group: str, ask: Callable[[GroupReader], Any]) -> Any:
+    async def _answer(self, group: str, ask: Callable[[GroupReader], Any], kept_seconds: float = _KEPT_SECONDS) -> Any:
         async with self._lock:
             read_at, answer = self._kept.get(group, (-math.inf, None))
-            if anyio.current_time() - read_at > _KEPT_SECONDS:
+            if anyio.current_time() - read_at > kept_seconds:
                 try:
                     answer = await anyio.to_thread.run_sync(lambda: ask(self._reader_of(group)))
                 except (RedisReadError, CommandError) as error:
-                    raise PageError(503, str(error)) from error
+                    answer = PageError(503, str(error))
                 self._kept[group] = anyio.current_time(), answer
-            return answer
+        if isinstance(answer, PageError):
+            raise answer.with_traceback(None)
+        return answer
 
     def _reader_of(self, group: str) -> GroupReader:
         reader = self._readers.get(group)

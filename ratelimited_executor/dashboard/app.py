@@ -7,6 +7,7 @@ shutting down for as long as somebody has the page open.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -203,7 +204,7 @@ class _Site:
             sort=sort,
             sorts=SORTS,
             pools=[pool.statistics() for pool in self._recorder.pools],
-            stores=[(name, await _counts_of(store)) for name, store in self._stores.items()],
+            stores=list(zip(self._stores, await asyncio.gather(*map(_counts_of, self._stores.values())), strict=True)),
         )
 
     async def executor(self, request: Request) -> Response:
@@ -272,7 +273,7 @@ class _Site:
         )
 
     def _recorded_of(self, values: Mapping[str, str]) -> Recorded:
-        recorded = self._recorder.recorded.get(values.get("name", ""))
+        recorded = self._recorder.recorded_of(values.get("name", ""))
         if recorded is None:
             raise PageError(404, "There is no such executor, or it has closed.")
         return recorded
@@ -377,5 +378,5 @@ async def _answer_of(asked: Awaitable[Any]) -> Any:
             return await asked
     except TimeoutError as error:
         raise PageError(503, f"The store has not answered within {_STORE_SECONDS:g} s.") from error
-    except RateLimitedExecutorError as error:
-        raise PageError(503, f"The store cannot be used: {error}") from error
+    except Exception as error:  # of a store of the user's, perhaps; the rest of the page stays
+        raise PageError(503, f"The store cannot be used: {error or type(error).__name__}") from error

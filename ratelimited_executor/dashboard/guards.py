@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.datastructures import MutableHeaders
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,6 +29,7 @@ HEADERS: Final = {
     "X-Frame-Options": "DENY",
 }
 """Of every answer."""
+_RAW_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class StrictHeaders:
@@ -48,7 +47,7 @@ class StrictHeaders:
 
         async def send_strictly(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                message = {**message, "headers": [*message.get("headers", ()), *_RAW_HEADERS]}
             await send(message)
 
         await self._app(scope, receive, send_strictly)

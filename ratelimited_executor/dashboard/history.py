@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import Final, NamedTuple
 
@@ -70,6 +71,10 @@ class History:
         """Return one field of all points, the oldest first."""
         column = self._columns[name]
         return [*column[self._next :], *column[: self._next]]
+
+    def last_of(self, name: str) -> float:
+        """Return one field of the newest point; NaN if there is none."""
+        return self._columns[name][self._next - 1] if len(self) else math.nan
 
     def last(self) -> Point | None:
         """Return the newest point; None if there is none."""

@@ -23,6 +23,7 @@ _TOP: Final = 8
 _BOTTOM: Final = 22
 _TICK_COUNT: Final = 4
 _GAP_STEPS: Final = 2.5  # a line breaks where two points are further apart than so many steps
+_LEAST: Final = 1e-100  # what is less is taken for 0: no tick could be written for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ def ticks(highest: float, count: int = _TICK_COUNT) -> list[float]:
     >>> ticks(7), ticks(1234), ticks(0.0008)
     ([0.0, 2.0, 4.0, 6.0, 8.0], [0.0, 500.0, 1000.0, 1500.0], [0.0, 0.0002, 0.0004, 0.0006, 0.0008])
     """
-    if not 0 < highest < math.inf:
+    if not _LEAST < highest < math.inf:
         return [0.0, 1.0]
     rough = highest / count
     power = 10.0 ** math.floor(math.log10(rough))

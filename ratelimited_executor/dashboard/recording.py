@@ -53,9 +53,9 @@ class Recorder:
         self._due: list[Recorded] = []  # those whose next point is to be taken in this round
         self._is_running = False
         if isinstance(target, ExecutorManager):
-            target._on_executor.append(self._add)
             for executor in target.executors.values():
                 self._add(executor)
+            target._on_executor.append(self._add)
         else:
             self._add(target)
 
@@ -63,6 +63,11 @@ class Recorder:
     def recorded(self) -> dict[str, Recorded]:
         """What is recorded of executors that have not closed, by their names."""
         return {name: each for name, each in self._recorded.items() if not each.executor.is_terminated}
+
+    def recorded_of(self, name: str) -> Recorded | None:
+        """Return what is recorded of one executor; None if there is none, or it has closed."""
+        found = self._recorded.get(name)
+        return None if found is None or found.executor.is_terminated else found
 
     @property
     def pools(self) -> list[Slots]:

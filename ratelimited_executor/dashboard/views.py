@@ -140,7 +140,8 @@ def overview_of(recorded: dict[str, Recorded], *, find: str, sort: str, page: in
         sort: one of ``SORTS``; but by name, the largest come first.
         page: its number; the nearest there is is returned.
     """
-    found = [name for name in sorted(recorded) if find.casefold() in name.casefold()]
+    wanted = find.casefold()
+    found = sorted(recorded if not wanted else (name for name in recorded if wanted in name.casefold()))
     if sort != "name":
         found.sort(key=lambda name: -_last(recorded[name].history, sort))
     page_count = max(1, math.ceil(len(found) / PAGE_SIZE))
@@ -157,8 +158,7 @@ def overview_of(recorded: dict[str, Recorded], *, find: str, sort: str, page: in
 
 def _last(history: History, name: str) -> float:
     """Return a value of the last point; -1 if there is none."""
-    point = history.last()
-    value = math.nan if point is None else getattr(point, name)
+    value = history.last_of(name)
     return -1.0 if math.isnan(value) else value
 
 

@@ -11,6 +11,7 @@ import sys
 
 import httpx
 import pytest
+import redis.asyncio
 from click.testing import CliRunner
 
 if sys.platform == "win32":
@@ -36,12 +37,12 @@ def client_of(groups: Groups) -> httpx.AsyncClient:
 
 async def wait_for(client: httpx.AsyncClient, path: str, *texts: str) -> httpx.Response:
     """Ask again until a page has all texts."""
-    for _ in range(200):
+    for _ in range(400):
         page = await client.get(path)
         if all(text in text_of(page) for text in texts):
             return page
         await asyncio.sleep(0.05)
-    pytest.fail(f"not within 10 seconds: {texts} in {text_of(page)}")
+    pytest.fail(f"not within 20 seconds: {texts} in {text_of(page)}")
 
 
 async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
@@ -77,7 +78,7 @@ async def test_page_goes_on_when_redis_comes_back(redis_server):
         async with client_of(groups) as web:
             assert (await web.get("/")).status_code == 200
             redis_server.kill()
-            for _ in range(100):
+            for _ in range(400):
                 page = await web.get("/")
                 if page.status_code != 200:
                     break
@@ -85,6 +86,33 @@ async def test_page_goes_on_when_redis_comes_back(redis_server):
             assert (page.status_code, "Redis cannot be read" in page.text) == (503, True)
             redis_server.start()
             await wait_for(web, "/", "There is no group")
+
+
+async def test_redis_that_hangs_holds_up_nobody_twice(redis_server):
+    """All who look then are told together."""
+    with Groups(DashboardOptions(url=redis_server.url)) as groups:
+        async with client_of(groups) as web:
+            async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+                await client.client_pause(4_000)
+            pages = await asyncio.gather(*(web.get("/", timeout=60) for _ in range(20)))
+            assert {page.status_code for page in pages} == {503}  # one after the other, the last would find it awake
+            await wait_for(web, "/", "There is no group")
+
+
+async def test_group_that_has_gone_is_forgotten(redis_server):
+    """With its connection."""
+    with Groups(DashboardOptions(url=redis_server.url)) as groups:
+        async with ExecutorManager(peers=RedisPeers(redis_server.url, group="short")) as manager:
+            manager.executor("mail", rate=40, drain_timeout=0).schedule_many(str, range(1000))
+            async with client_of(groups) as web:
+                await wait_for(web, "/", "short")
+                assert (await web.get("/group?name=short")).status_code == 200
+                assert "short" in groups._readers
+                async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+                    await manager.executors["mail"].aclose()
+                    await client.flushall()
+                await wait_for(web, "/", "There is no group")
+                assert list(groups._readers) == [""]
 
 
 def test_process_serves_until_it_is_told_to_stop(redis_server):

@@ -33,7 +33,8 @@ def test_last_point_of_a_full_ring_is_the_newest():
         history.add(point(number, running=number))
     assert history.last().running == 2
     history.add(point(3, running=3))
-    assert history.last().running == 3
+    assert history.last().running == history.last_of("running") == 3
+    assert math.isnan(History().last_of("running"))
 
 
 def test_what_was_not_measured_stays_so():

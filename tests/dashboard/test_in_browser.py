@@ -136,7 +136,7 @@ def test_what_a_reader_does_is_left_alone(visit):
 
 
 def tree(random, ids, depth=3):
-    """Some HTML, in which each id stands once at most."""
+    """Some HTML, in which each id stands once at most, but one that may stand twice, as none should."""
     html = ""
     for _ in range(random.randrange(6)):
         if random.random() < 0.3:
@@ -154,14 +154,14 @@ def test_update_makes_a_page_the_other_and_keeps_what_has_an_id(visit):
     pairs = []
     for seed in range(2000):
         random = Random(seed)
-        pairs.append([tree(random, random.sample("abcdefgh", 8)) for _ in range(2)])
+        pairs.append([tree(random, random.sample("abcdefghh", 9)) for _ in range(2)])
     differing = visit().evaluate(
         """(pairs) => pairs.filter((pair) => {
           const [old, fresh, expected] = [...pair, pair[1]].map(
             (html) => new DOMParser().parseFromString(html, "text/html").body);
           const before = new Map([...old.children].filter((each) => each.id).map((each) => [each.id + each.nodeName, each]));
           update(old, fresh);
-          const isKept = (each) => !each.id || (before.get(each.id + each.nodeName) ?? each) === each;
+          const isKept = (each) => !each.id || each.id === "h" || (before.get(each.id + each.nodeName) ?? each) === each;
           return !old.isEqualNode(expected) || ![...old.children].every(isKept);
         })""",
         pairs,

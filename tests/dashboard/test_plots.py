@@ -33,7 +33,7 @@ def test_ticks_are_few_round_numbers_up_to_the_highest(highest):
     assert all(math.isclose(mark, number * step) for number, mark in enumerate(marks))
 
 
-@pytest.mark.parametrize("highest", [0.0, math.inf, math.nan, -1.0])
+@pytest.mark.parametrize("highest", [0.0, 5e-324, math.inf, math.nan, -1.0])
 def test_axis_of_nothing_is_there_all_the_same(highest):
     """A plot without values has one."""
     assert ticks(highest) == [0.0, 1.0]

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, RateLimitedExecutor, WrongLoopError
 from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 from ratelimited_executor.dashboard.recording import Recorder
 
@@ -196,3 +196,13 @@ async def test_point_that_fails_ends_no_recording(monkeypatch, handler, reports)
         assert len(recorder.recorded[bad.name].history) == 0
         assert {type(report["exception"]) for report in reports} == {BufferError}
         reports.clear()
+
+
+async def test_recorder_on_another_loop_is_refused():
+    """And leaves nothing behind."""
+    async with ExecutorManager() as manager:
+        executor = manager.executor("a")
+        listeners = executor._listeners._listeners
+        with pytest.raises(WrongLoopError):
+            await asyncio.to_thread(Recorder, manager, READER)
+        assert (manager._on_executor, executor._listeners._listeners) == ([], listeners)

@@ -27,6 +27,7 @@ function update(old, fresh) {
       old.insertBefore(node, place);
       continue;
     }
+    byId.delete(node.id); // of two with one id, which should not be, the second is another
     if (match === place) place = place.nextSibling;
     else old.insertBefore(match, place);
     update(match, node);
