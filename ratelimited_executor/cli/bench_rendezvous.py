@@ -42,20 +42,20 @@ class Times:
     """How long things take; seconds.
 
     Attributes:
-        patience: for the others to come.
-        poll: between two looks.
-        lead: from the agreement to the beginning; each participant has to look once meanwhile.
-        silence: after which one that waits has gone.
-        grief: after which one that has begun, and whose figures are missing, is given up.
-        heartbeat: between two signs of life while the load is sent.
+        join_timeout: within which all participants must come.
+        poll_interval: between two looks at Redis.
+        lead_time: from the agreement to the beginning; each participant has to look once meanwhile.
+        waiting_timeout: without a sign of life, after which a participant that waits counts as gone.
+        result_timeout: without a sign of life, after which the figures of a participant that has begun are given up.
+        heartbeat_interval: between two signs of life while the load is sent.
     """
 
-    patience: float = 300.0
-    poll: float = 0.5
-    lead: float = 2.0
-    silence: float = 5.0
-    grief: float = 10.0
-    heartbeat: float = 1.0
+    join_timeout: float = 300.0
+    poll_interval: float = 0.5
+    lead_time: float = 2.0
+    waiting_timeout: float = 5.0
+    result_timeout: float = 10.0
+    heartbeat_interval: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Rendezvous:
 
     async def _meet(self, tell: Callable[[int], None]) -> Meeting:
         joined = await self._server_time()
-        until = joined + self._times.patience
+        until = joined + self._times.join_timeout
         told = 0
         while True:
             now = await self._server_time()
@@ -185,10 +185,10 @@ class Rendezvous:
                 tell(told)
             if now > until:
                 raise CommandError(
-                    f"--peers: {told} of {self._expect} participants came within {self._times.patience:g} s: start all "
+                    f"--peers: {told} of {self._expect} participants came within {self._times.join_timeout:g} s: start all "
                     "of them with the same --group and --expect"
                 )
-            await asyncio.sleep(self._times.poll)
+            await asyncio.sleep(self._times.poll_interval)
 
     async def _server_time(self) -> float:
         """Return the server's time, and keep what the best sample says of the clock."""
@@ -210,7 +210,7 @@ class Rendezvous:
             pipeline.hgetall(key)
             *_, texts = await pipeline.execute()
         waiting = {name: json.loads(text) for name, text in texts.items()}
-        alive = [name for name, each in waiting.items() if each["seen"] > now - self._times.silence]
+        alive = [name for name, each in waiting.items() if each["seen"] > now - self._times.waiting_timeout]
         return {name: waiting[name] for name in sorted(alive, key=lambda name: (waiting[name]["joined"], name))}
 
     def _check_settings(self, waiting: dict[str, dict[str, Any]]) -> None:
@@ -233,9 +233,9 @@ class Rendezvous:
         key = f"{self._base}:agreed"
         if len(waiting) >= self._expect:
             members = waiting[: self._expect]
-            proposal = {"run": secrets.token_hex(8), "begin": now + self._times.lead, "members": members}
+            proposal = {"run": secrets.token_hex(8), "begin": now + self._times.lead_time, "members": members}
             # Gone soon after the beginning, so that the name can be used again.
-            lifetime_ms = round(1000 * (self._times.lead + 2 * self._times.poll))
+            lifetime_ms = round(1000 * (self._times.lead_time + 2 * self._times.poll_interval))
             await self._client.set(key, json.dumps(proposal), nx=True, px=lifetime_ms)
         text = await self._client.get(key)
         plan: dict[str, Any] = {} if text is None else json.loads(text)
@@ -268,7 +268,7 @@ class Rendezvous:
                     pipeline.hset(key, str(meeting.rank), repr(self._clock() - meeting.begin))
                     pipeline.expire(key, _KEY_SECONDS)
                     await pipeline.execute()
-            await asyncio.sleep(self._times.heartbeat)
+            await asyncio.sleep(self._times.heartbeat_interval)
 
     async def exchange(self, meeting: Meeting, result: Any, *, is_stopped: Callable[[], bool]) -> Exchanged:
         """Hand the own figures over, and wait for those of the others, as long as they are alive.
@@ -296,13 +296,13 @@ class Rendezvous:
                     if rank not in signs or signs[rank][0] != position:
                         signs[rank] = (position, now)
                 absent = [rank for rank in signs if rank not in present]
-                if is_stopped() or all(now - signs[rank][1] > self._times.grief for rank in absent):
+                if is_stopped() or all(now - signs[rank][1] > self._times.result_timeout for rank in absent):
                     texts = await self._client.hgetall(self._key(meeting, "results"))
                     return Exchanged(results={int(rank): json.loads(text) for rank, text in texts.items()}, heard=heard)
             except self._errors as error:
-                if is_stopped() or self._clock() - last_answer > self._times.grief:
+                if is_stopped() or self._clock() - last_answer > self._times.result_timeout:
                     raise ExchangeError(_reason_of(error)) from error
-            await asyncio.sleep(self._times.poll)
+            await asyncio.sleep(self._times.poll_interval)
 
     async def _give(self, meeting: Meeting, result: Any) -> None:
         key = self._key(meeting, "results")

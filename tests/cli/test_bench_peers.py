@@ -24,7 +24,9 @@ from tests.peers.servers import RedisServer
 
 pytestmark = pytest.mark.real_time("processes, sockets and Redis have no virtual time")
 
-SWIFT = Times(patience=20, poll=0.05, lead=0.5, silence=2, grief=1, heartbeat=0.1)
+SWIFT = Times(
+    join_timeout=20, poll_interval=0.05, lead_time=0.5, waiting_timeout=2, result_timeout=1, heartbeat_interval=0.1
+)
 
 
 @pytest.fixture(scope="module")
@@ -236,8 +238,8 @@ async def test_other_settings_are_refused_by_who_came_later(redis_server) -> Non
 
 
 async def test_too_few_participants_are_told(redis_server) -> None:
-    """After the patience that one has."""
-    lonely = rendezvous(redis_server.url, times=Times(patience=0.3, poll=0.05))
+    """After the time within which all must come."""
+    lonely = rendezvous(redis_server.url, times=Times(join_timeout=0.3, poll_interval=0.05))
     with pytest.raises(CommandError, match="1 of 2 participants came within 0.3 s"):
         await lonely.meet(lambda count: None)
     await lonely.close()
@@ -260,13 +262,13 @@ async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_
     (first, one), (second, other) = pairs = await met(redis_server.url)
     async with second.in_touch(other):
         waiting = asyncio.ensure_future(first.exchange(one, 1, is_stopped=lambda: False))
-        await asyncio.sleep(2 * SWIFT.grief)
+        await asyncio.sleep(2 * SWIFT.result_timeout)
         assert not waiting.done()
     exchanged = await waiting
     await close(pairs)
 
     assert {one.rank: 1} == exchanged.results
-    assert exchanged.heard[other.rank] > -SWIFT.lead
+    assert exchanged.heard[other.rank] > -SWIFT.lead_time
 
 
 async def test_exchange_without_redis_says_why(redis_server) -> None:
