@@ -82,40 +82,42 @@ def cli() -> None:
     "--jsonl", is_flag=True, help="Each line is one JSON value, passed as the argument. Blank lines are skipped."
 )
 @click.option("--rate", type=_Rate(), default="inf", show_default="no limit", help="Starts allowed: 200, 100/s, 5/min.")
-@click.option("--over", type=_Duration(), help="Start the lines evenly over this time: 90, 10m, 1h30m.")
-@click.option("--count", type=click.IntRange(min=0), help="How many lines will come; --over needs it for a stream.")
-@click.option("--at-field", metavar="FIELD", help="Due time of a JSON line: epoch seconds, or ISO 8601 with a zone.")
+@click.option("--over", type=_Duration(), help="Spread the starts evenly over this span: 90, 10m, 1h30m.")
+@click.option("--count", type=click.IntRange(min=0), help="The number of lines; --over needs it for a stream.")
 @click.option(
-    "--priority-field", metavar="FIELD", help="Priority of a JSON line, a whole number; larger is more important."
+    "--at-field", metavar="FIELD", help="The field with a line's due time: epoch seconds, or ISO 8601 with a zone."
+)
+@click.option(
+    "--priority-field", metavar="FIELD", help="The field with a line's priority, an integer; larger is more important."
 )
 @click.option(
     "--look-ahead", "--window", type=click.IntRange(min=1), default=100_000, show_default=True,
-    help="Lines that are read ahead, within which due times and priorities are put in order.",
+    help="The number of lines read ahead and sorted by due time and priority.",
 )  # fmt: skip
 @click.option(
-    "--on-time", is_flag=True, help="With --at-field: start each line when it is due, not spread over its second."
+    "--on-time", is_flag=True, help="With --at-field: start each line at its due time, not spread over its second."
 )
-@click.option("--key-field", metavar="FIELD", help="Whose a JSON line is, a text or a number: a tenant, an account.")
-@click.option("--fair", is_flag=True, help="Give each key its share: with --key-field, inside a priority.")
-@click.option("--key-rate", type=_Rate(), metavar="RATE", help="Starts allowed for each key.")
 @click.option(
-    "--key-concurrency", type=click.IntRange(min=1), metavar="N", help="Calls of each key under way at a time."
+    "--key-field", metavar="FIELD", help="The field with a line's key, a string or a number: a tenant, an account."
 )
-@click.option("--cost-field", metavar="FIELD", help="Permits that a JSON line takes, a whole number; 1 if it has none.")
+@click.option("--fair", is_flag=True, help="With --key-field: give each key a fair share within a priority.")
+@click.option("--key-rate", type=_Rate(), metavar="RATE", help="Starts allowed for each key.")
+@click.option("--key-concurrency", type=click.IntRange(min=1), metavar="N", help="Concurrent calls for each key.")
+@click.option("--cost-field", metavar="FIELD", help="The field with a line's cost in permits, an integer; 1 if absent.")
 @click.option(
     "--retry", type=click.IntRange(min=1), metavar="N",
-    help="Try a line that fails again, N times in all, after a growing pause; each time takes a permit.",
+    help="Retry a failed line, up to N attempts in all, with growing pauses; each attempt takes a permit.",
 )  # fmt: skip
-@click.option("--expires", type=_Duration(), help="Do not start a line later than this after it was due.")
-@click.option(
-    "--concurrency", type=click.IntRange(min=1), default=10_000, show_default=True, help="Calls under way at a time."
-)
+@click.option("--expires", type=_Duration(), help="Do not start a line later than this after its due time.")
+@click.option("--concurrency", type=click.IntRange(min=1), default=10_000, show_default=True, help="Concurrent calls.")
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Run a blocking plain function in N threads.")
-@click.option("--results", metavar="FILE", help="Write what became of each line, as JSON Lines; - is standard output.")
+@click.option("--results", metavar="FILE", help="Write the result of each line, as JSON Lines; - is standard output.")
 @click.option("--append", is_flag=True, help="Add to a --results file that is not empty.")
-@click.option("--remaining", metavar="FILE", help="Where lines go that were not started when the run had to stop.")
+@click.option(
+    "--remaining", metavar="FILE", help="Where to write the lines that were not started when the run was stopped."
+)
 @click.option("--uvloop", is_flag=True, help="Run on uvloop (extra uvloop).")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress; the summary stays.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
 def run(target: str, uvloop: bool, **options: Any) -> None:
     """Call TARGET with each line of INPUT (a file, or - for standard input).
 
@@ -142,14 +144,14 @@ def run(target: str, uvloop: bool, **options: Any) -> None:
     type=_Duration(4, 120),
     default="20s",
     show_default=True,
-    help="How long both halves take together: 4s to 2m.",
+    help="The duration of both halves together: 4s to 2m.",
 )
 @click.option(
     "--rate",
     type=click.IntRange(20, 1000),
     default=200,
     show_default=True,
-    help="Deliveries a second that are allowed.",
+    help="The rate of deliveries allowed, per second.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show only the verdict, no live view, tables or plots.")
 def demo(seconds: float, rate: int, quiet: bool) -> None:
@@ -169,13 +171,13 @@ def demo(seconds: float, rate: int, quiet: bool) -> None:
     "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
     help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
 )  # fmt: skip
-@click.option("--group", default="default", show_default=True, help="Whose rates to show.")
-@click.option("--prefix", default="rle", show_default=True, help="Of the group's keys in Redis.")
-@click.option("--once", is_flag=True, help="Show the group once; in a pipe that is so anyway.")
-@click.option("--interval", type=_Duration(0.1), default="1s", show_default=True, help="The time between two readings.")
+@click.option("--group", default="default", show_default=True, help="The group to show.")
+@click.option("--prefix", default="rle", show_default=True, help="The prefix of the group's Redis keys.")
+@click.option("--once", is_flag=True, help="Show the group once and exit; the default in a pipe.")
+@click.option("--interval", type=_Duration(0.1), default="1s", show_default=True, help="The time between two updates.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, once.")
 def peers(**options: Any) -> None:
-    """Show which processes share the rates of a group, and how (extra redis). It only reads.
+    """Show which processes share the rates of a group, and how (extra redis). Read-only.
 
     Exit status: 0 shown; 1 the group has no rates; 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
@@ -188,15 +190,18 @@ def peers(**options: Any) -> None:
 
 @cli.command()
 @click.argument("url", metavar="REDIS_URL", envvar="REDIS_URL")
-@click.option("--prefix", default="rle", show_default=True, help="Of the groups' keys in Redis.")
+@click.option("--prefix", default="rle", show_default=True, help="The prefix of the groups' Redis keys.")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="The address to listen on. Whoever reaches it may look."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on; anyone who can reach it can read the page.",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port to listen on; 0 for any."
 )
 def dashboard(**options: Any) -> None:
-    """Serve a live page of all groups in Redis: rates, peers, limits, slots (extras dashboard, redis). It only reads.
+    """Serve a live page of all groups in Redis: rates, peers, limits, slots (extras dashboard, redis). Read-only.
 
     REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster.
 
@@ -225,15 +230,18 @@ def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tu
     "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
     help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
 )  # fmt: skip
-@click.option("--group", default="default", show_default=True, help="Whose slots to show.")
-@click.option("--prefix", default="rle", show_default=True, help="Of the group's keys in Redis.")
+@click.option("--group", default="default", show_default=True, help="The group to show.")
+@click.option("--prefix", default="rle", show_default=True, help="The prefix of the group's Redis keys.")
 @click.option(
-    "--set", "limits", multiple=True, metavar="POOL=LIMIT", callback=_limits, help="Put a limit in force; 0 halts."
+    "--set",
+    "limits",
+    multiple=True,
+    metavar="POOL=LIMIT",
+    callback=_limits,
+    help="Set the limit of a pool; 0 halts it.",
 )
-@click.option(
-    "--release", type=click.IntRange(min=1), metavar="FENCE", help="Release the slot of a holder that is dead."
-)
-@click.option("--yes", "is_sure", is_flag=True, help="Release it without asking.")
+@click.option("--release", type=click.IntRange(min=1), metavar="FENCE", help="Release the slot of a dead holder.")
+@click.option("--yes", "is_sure", is_flag=True, help="Release without asking for confirmation.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def slots(**options: Any) -> None:
     """Show who holds the slots of a group, and who waits; set limits, release slots (extra redis).
@@ -252,16 +260,22 @@ def slots(**options: Any) -> None:
 @click.option(
     "--state",
     type=click.Choice(["scheduled", "ready", "behind", "claimed", "unknown", "dead"]),
-    help="List tasks in it.",
+    help="List the tasks in this state.",
 )
-@click.option("--lanes", "has_lanes", is_flag=True, help="List the lanes in which most tasks wait for others.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many to list.")
-@click.option("--requeue", multiple=True, metavar="ID", help="Put a dead letter back, as if it had never been tried.")
-@click.option("--requeue-dead", is_flag=True, help="Put all dead letters back.")
+@click.option("--lanes", "has_lanes", is_flag=True, help="List the lanes with the most waiting tasks.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows to list."
+)
+@click.option(
+    "--requeue", multiple=True, metavar="ID", help="Put a dead letter back in the queue, with its attempts reset."
+)
+@click.option("--requeue-dead", is_flag=True, help="Put all dead letters back in the queue.")
 @click.option("--cancel", multiple=True, metavar="ID", help="Cancel a task, or remove a dead letter.")
-@click.option("--prefix", default="durable", show_default=True, help="Of the keys in Redis.")
-@click.option("--watch", "is_watched", is_flag=True, help="Show it live, on a terminal, until Ctrl-C.")
-@click.option("--check", "is_check", is_flag=True, help="Exit with 1 if there are dead letters or unknown functions.")
+@click.option("--prefix", default="durable", show_default=True, help="The prefix of the Redis keys.")
+@click.option("--watch", "is_watched", is_flag=True, help="On a terminal, update live until Ctrl-C.")
+@click.option(
+    "--check", "is_check", is_flag=True, help="Exit with status 1 if there are dead letters or unknown functions."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def tasks(**options: Any) -> None:
     """Show a store of durable tasks: how many there are in each state, and which (extra sqlite, postgres or redis).
@@ -280,7 +294,7 @@ def tasks(**options: Any) -> None:
 
 
 def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-    """Print the strategies, and end."""
+    """Print the strategies and exit."""
     if is_wanted and not context.resilient_parsing:
         from ratelimited_executor.cli.scenarios import strategies_text  # noqa: PLC0415  # nothing else needs the simulator
 
@@ -295,32 +309,38 @@ def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool
     is_eager=True,
     expose_value=False,
     callback=_list_strategies,
-    help="List the strategies, and end.",
+    help="List the strategies and exit.",
 )
 @click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
 @click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), help="Days to simulate; those of the scenario if not given."
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    help="The number of days to simulate; the scenario's own by default.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn.")
-@click.option("--step", type=_Duration(), default="1m", show_default=True, help="Over which values are summed up.")
-@click.option("--samples", is_flag=True, help="Keep every single value: ten times the size and more.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of all random numbers."
+)
+@click.option(
+    "--step", type=_Duration(), default="1m", show_default=True, help="The interval over which values are aggregated."
+)
+@click.option("--samples", is_flag=True, help="Keep every single value: at least ten times the size.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenarios.")
 @click.option(
     "--compare",
     "is_comparison",
     is_flag=True,
-    help="Say which of several scenarios is best by what; so it does anyway.",
+    help="Compare several scenarios; the default if there are several.",
 )
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR",
-    help="Where databases, report and plots go; simulation-SCENARIO if not given.",
+    help="The directory for databases, report and plots; simulation-SCENARIO by default.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Write over what is there.")
-@click.option("--resume", is_flag=True, help="Go on with a run that was interrupted, or with more --days.")
+@click.option("--force", is_flag=True, help="Overwrite existing output.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run, or a finished one with more --days.")
 @click.option("--report/--no-report", default=True, help="Write report.html and plots (extra simulate).")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress; the summary stays.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
 def simulate(**options: Any) -> None:
-    """Preview what a policy does: weeks of jobs in seconds, on the executor that production runs.
+    """Preview a policy: weeks of jobs in seconds, on the executor that production runs.
 
     SCENARIO is a strategy, a TOML file, or a class such as my_module:MyScenario or load.py:MyScenario; the word strategies is
     all of those that come with it, to be compared. Parameters in brackets are for that one alone: 'slots[workers=10]'.
@@ -336,36 +356,46 @@ def simulate(**options: Any) -> None:
 
 @cli.command()
 @click.argument("scenario", required=False)
-@click.option("--calls", type=click.IntRange(min=1), help="How many are to be made, all due at the start.")
+@click.option("--calls", type=click.IntRange(min=1), help="The number of calls, all due at the start.")
 @click.option(
-    "--rate", type=_Rate(), default="inf", show_default="no limit", help="Starts allowed, of all nodes together."
+    "--rate", type=_Rate(), default="inf", show_default="no limit", help="Starts allowed, for all nodes together."
 )
 @click.option(
     "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that share the rate."
 )
-@click.option("--concurrency", type=click.IntRange(min=1), help="Calls under way at a time, on each node.")
-@click.option("--duration", type=_Duration(), help="How long each call takes, always the same: 0.4, 250ms.")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Concurrent calls on each node.")
+@click.option("--duration", type=_Duration(), help="The duration of each call, always the same: 0.4, 250ms.")
 @click.option(
     "--mean", type=_Duration(),
-    help="How long a call takes in the mean: exponential, or log-normal with --p90.",
+    help="The mean duration of a call: exponential, or log-normal with --p90.",
 )  # fmt: skip
-@click.option("--p90", type=_Duration(), help="What nine in ten take at most; with --mean.")
-@click.option("--durations", metavar="FILE", help="How long calls took: an access log that tells it.")
+@click.option("--p90", type=_Duration(), help="The 90th percentile of durations; with --mean.")
+@click.option("--durations", metavar="FILE", help="Take durations from an access log that contains them.")
 @click.option(
-    "--failures", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="The part of them that fails."
+    "--failures", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="The fraction of calls that fail."
 )
 @click.option(
-    "--attempts", type=click.IntRange(min=1), default=1, show_default=True, help="How often a call is tried at most."
+    "--attempts",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="The maximum number of attempts of a call.",
 )
-@click.option("--start", default="00:00", show_default=True, metavar="HH:MM", help="When it begins.")
-@click.option("--by", metavar="HH:MM", help="By when all is to be through, on the same or the next day.")
-@click.option("--within", type=_Duration(), help="The same as a time from the start: 6h.")
-@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Runs; the more, the surer.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the first run.")
+@click.option("--start", default="00:00", show_default=True, metavar="HH:MM", help="The time of the start.")
+@click.option("--by", metavar="HH:MM", help="The deadline for all calls, on the same or the next day.")
+@click.option("--within", type=_Duration(), help="The same deadline as a span from the start: 6h.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="The number of runs; more runs make the answer more certain.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of the first run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenario.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 def forecast(**options: Any) -> None:
-    """Tell whether work will be through in time, and how sure that is: by several runs with different seeds.
+    """Estimate the probability that work is done in time, from several runs with different seeds.
 
     Say what the work is with --calls and its like, or name a SCENARIO as for simulate.
 
@@ -413,47 +443,60 @@ def _read(read: Callable[[S], T], given: S) -> T:
     "--rate", "rates", multiple=True, callback=_rates, metavar="[CLASS=]RATE",
     help="Requests a second: 500, 5/min, 100..1000. With a name in front, of a class: urgent=20; repeat for each class.",
 )  # fmt: skip
-@click.option("--for", "duration", type=_Duration(), help="How long to send; 30s unless given. A range is a ramp.")
-@click.option("--step", type=click.FloatRange(min=0, min_open=True), help="Go through a range of rates in such steps.")
 @click.option(
-    "--every", type=_Duration(), help="How long each step lasts, or each trial of --find-max; 10s unless given."
+    "--for", "duration", type=_Duration(), help="The duration of the load; 30s by default. A range of rates is a ramp."
 )
-@click.option("--warm-up", type=_Duration(), help="Send for so long at the first rate before anything is recorded.")
+@click.option("--step", type=click.FloatRange(min=0, min_open=True), help="Step through a range of rates by this much.")
+@click.option(
+    "--every", type=_Duration(), help="The duration of each step, or of each trial of --find-max; 10s by default."
+)
+@click.option("--warm-up", type=_Duration(), help="Send at the first rate for this long before recording.")
 @click.option(
     "--arrivals", type=click.Choice(["regular", "poisson"]), default="regular", show_default=True,
-    help="Evenly, or at random as independent users come.",
+    help="Even, or random as from independent users.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random arrivals.")
-@click.option("--method", metavar="WORD", help="GET, or POST if there is a --body, unless given.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of random arrivals.")
+@click.option("--method", metavar="WORD", help="The HTTP method; GET by default, POST with --body.")
 @click.option(
-    "--header", "headers", multiple=True, callback=_headers, metavar="'NAME: VALUE'", help="Sent with each request."
+    "--header",
+    "headers",
+    multiple=True,
+    callback=_headers,
+    metavar="'NAME: VALUE'",
+    help="A header to send with each request.",
 )
 @click.option(
-    "--body", metavar="TEXT", help="Sent with each request; @FILE is what a file holds, {n} the request's number."
+    "--body", metavar="TEXT", help="The body of each request; @FILE reads it from a file, {n} is the request's number."
 )
-@click.option("--requests", metavar="FILE", help="Requests to send in turn: JSON Lines of method, url, headers, body.")
+@click.option(
+    "--requests", metavar="FILE", help="Send the requests of a file in turn: JSON Lines of method, url, headers, body."
+)
 @click.option(
     "--connections", type=click.IntRange(1, 100_000), metavar="N",
-    help="Requests under way at a time; 500, or 64 threads of a plain function, unless given.",
+    help="Concurrent requests; 500 by default, or 64 threads for a plain function.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=_Duration(0.001, 3600), default="30s", show_default=True, help="Give a request up after this."
+    "--timeout", type=_Duration(0.001, 3600), default="30s", show_default=True, help="The timeout of a request."
 )
-@click.option("--find-max", is_flag=True, help="Find the highest rate that keeps --p99 and --errors.")
-@click.option("--p99", type=_Duration(), help="What 99 of 100 requests may take from the intended start: 200ms.")
-@click.option("--errors", callback=_share, metavar="PART", help="The part of the requests that may fail: 1%, 0.01.")
+@click.option("--find-max", is_flag=True, help="Find the highest rate that meets --p99 and --errors.")
+@click.option("--p99", type=_Duration(), help="The threshold for the 99th percentile from the intended start: 200ms.")
+@click.option(
+    "--errors", callback=_share, metavar="PART", help="The threshold for the fraction of failed requests: 1%, 0.01."
+)
 @click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for bench compare.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
 @click.option(
     "--peers", metavar="URL",
-    help="Share the load with other processes, which meet in this Redis: redis://host:6379/0 (extra redis).",
+    help="Share the load with other processes, coordinated through this Redis: redis://host:6379/0 (extra redis).",
 )  # fmt: skip
-@click.option("--group", metavar="NAME", help="The name under which they meet; default unless given.")
-@click.option("--expect", type=click.IntRange(2, 1000), metavar="N", help="How many processes share the load.")
+@click.option("--group", metavar="NAME", help="The name of the shared load; 'default' if omitted.")
+@click.option(
+    "--expect", type=click.IntRange(2, 1000), metavar="N", help="The number of processes that share the load."
+)
 @click.option("--uvloop", is_flag=True, help="Run on uvloop (extra uvloop).")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress; the tables stay.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the tables.")
 def bench(targets: tuple[str, ...], **options: Any) -> None:
-    """Measure a service with an open load: requests start when they are due, whatever became of those before (extra load).
+    """Measure a service with an open load: requests start at their due times, whether or not earlier ones have ended (extra load).
 
     TARGET is a URL, or module:function or file.py:function, sync or async, or a context manager that yields one. In a URL and a
     body, {n} is the number of the request, and {class} the name of its class. bench compare A.json B.json shows two
