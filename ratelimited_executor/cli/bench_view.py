@@ -198,7 +198,7 @@ def tool_limit_text(figures: Figures) -> Text | None:
         return None
     return Text.assemble(
         (" THE TOOL WAS THE LIMIT ", "bold white on red"),
-        f" {reason}. The figures are too bad for the service: lower the rate, leave the machine to the tool, or share the "
+        f" {reason}. The service is better than these figures: lower the rate, leave the machine to the tool, or share the "
         "load between several machines.",
     )
 

@@ -52,7 +52,7 @@ def serve(options: DashboardOptions) -> ExitStatus:
             f"dashboard needs the package {error.name}: pip install 'ratelimited-executor[dashboard,redis]'"
         ) from error
     with Groups(options) as groups:
-        app = make_group_app(groups=groups.names, read=groups.read, title=f"Groups of {options.prefix}")
+        app = make_group_app(groups=groups.names, read=groups.read, title=f"Groups (prefix {options.prefix})")
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
         with _listen(options) as listener:
             host, port = listener.getsockname()[:2]

@@ -115,7 +115,7 @@ class Pages:
                     raise PageError(403, "You may not look at this page.")
                 return await handle(request)
             except PageError as error:
-                return await self.render("error.html", status=error.status, message=error.message)
+                return await self.render("error.html", status=error.status, message=error.message, back=error.back)
 
         return answer
 
@@ -130,7 +130,9 @@ class Pages:
 
     async def _failed(self, _request: Request, _error: Exception) -> Response:
         """Answer for a page that raises; the server logs the error."""
-        page = await self.render("error.html", status=500, message="The page has failed: see the log of the server.")
+        page = await self.render(
+            "error.html", status=500, message="The page has failed: see the log of the server.", back=None
+        )
         page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
         return page
 
@@ -176,7 +178,7 @@ class _Site:
         self._pages = pages
         self._stores = stores
         self._authorize = authorize
-        self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[str]]] = {
+        self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[None]]] = {
             "set-rate": self._set_rate,
             "pause": self._pause,
             "resume": self._resume,
@@ -299,13 +301,20 @@ class _Site:
         action = self._actions.get(form.get("action", ""))
         if action is None:
             raise PageError(400, f"action must be one of {', '.join(self._actions)}, got {form.get('action')!r}")
+        page = "store" if action == self._requeue else "executor"
+        back = f"{page}?{_query({'name': form.get('name', '')})}"
         try:
-            page = await action(form)
+            await action(form)
+        except PageError as error:
+            error.back = back
+            raise
         except (ValueError, TypeError, RateLimitedExecutorError) as error:
-            raise PageError(409, str(error)) from error
-        return RedirectResponse(f"{page}?{_query({'name': form.get('name', '')})}", status_code=303)
+            refused = PageError(409, str(error))
+            refused.back = back
+            raise refused from error
+        return RedirectResponse(back, status_code=303)
 
-    async def _set_rate(self, form: Mapping[str, str]) -> str:
+    async def _set_rate(self, form: Mapping[str, str]) -> None:
         text = form.get("rate", "").strip()
         executor = self._executor_of(form)
         if len(executor.rates) > 1:
@@ -314,35 +323,29 @@ class _Site:
             executor.rate = float(text)
         except ValueError:
             executor.rate = text
-        return "executor"
 
-    async def _pause(self, form: Mapping[str, str]) -> str:
+    async def _pause(self, form: Mapping[str, str]) -> None:
         self._executor_of(form).pause()
-        return "executor"
 
-    async def _resume(self, form: Mapping[str, str]) -> str:
+    async def _resume(self, form: Mapping[str, str]) -> None:
         self._executor_of(form).resume()
-        return "executor"
 
-    async def _cancel_task(self, form: Mapping[str, str]) -> str:
+    async def _cancel_task(self, form: Mapping[str, str]) -> None:
         task = task_of(self._recorded_of(form), form.get("id", ""))
         if task is None:
             raise PageError(409, "The task does not wait any more, so it was not cancelled.")
         task.cancel("by the dashboard")
-        return "executor"
 
-    async def _cancel_batch(self, form: Mapping[str, str]) -> str:
+    async def _cancel_batch(self, form: Mapping[str, str]) -> None:
         batch = batch_of(self._executor_of(form), form.get("id", ""))
         if batch is None:
             raise PageError(409, "No task of the batch waits any more, so none was cancelled.")
         batch.cancel()
-        return "executor"
 
-    async def _requeue(self, form: Mapping[str, str]) -> str:
+    async def _requeue(self, form: Mapping[str, str]) -> None:
         (state,) = await _answer_of(self._store_of(form.get("name", "")).requeue([form.get("id", "")]))
         if state is not DurableState.DEAD:
             raise PageError(409, "The task is no dead letter any more.")
-        return "store"
 
 
 async def _form_of(request: Request) -> dict[str, str]:

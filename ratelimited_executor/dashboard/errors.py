@@ -11,9 +11,15 @@ class PageError(Exception):
     Args:
         status: of HTTP.
         message: for whoever looks at it.
+
+    Attributes:
+        status: as above.
+        message: as above.
+        back: the address of the page to return to; None for the list.
     """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.back: str | None = None

@@ -337,6 +337,7 @@ async def test_executor_is_paused_resumed_and_set():
             for text in ("", "fast", "-1", "nan"):
                 answer = await change(web, 409, action="set-rate", rate=text)
                 assert "rate" in answer.text
+                assert '<a href="executor?name=mail">Back</a>' in answer.text
             assert str(executor.rate) == "inf/s"
 
 
