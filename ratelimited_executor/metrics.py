@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
-from ratelimited_executor._runtime.sampling import Samples
+from ratelimited_executor._runtime.sampling import sample_executor
 from ratelimited_executor.exceptions import RateLimitedExecutorError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
     from ratelimited_executor._runtime.insight import Statistics
+    from ratelimited_executor._runtime.sampling import Samples
 
 __all__ = ["Instrumentation", "instrument"]
 
@@ -219,14 +220,7 @@ class _Source:
         self._let_go()
         self.executor = executor
         if self._count_max:
-            listeners = executor._listeners
-            samples: Samples = Samples(
-                count_max=self._count_max,
-                rest=lambda *, is_resting: listeners.rest(samples.listener, is_resting=is_resting),
-                restart=listeners.restart_samples,
-            )
-            self._ignore = executor._listen(samples.listener)
-            listeners.rest(samples.listener, is_resting=True)
+            samples, self._ignore = sample_executor(executor, executor._listeners, self._count_max)
             self._samples.append(samples)
 
     def ignore(self) -> None:

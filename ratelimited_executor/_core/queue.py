@@ -461,7 +461,7 @@ class TaskQueue(PlainQueue):
         self.set_permits(permits)
 
     def note_order(self) -> None:
-        """Record if each start is a separate decision, because another may change the next one, or its cost."""
+        """Record whether each start is a separate decision, because another may change the next one, or its cost."""
         is_left = bool(self.rekeying) or self._is_interim  # an order that was in force before
         is_own = self.order is not default_order
         self.is_special = is_own or is_left or self.gate is not None or self.costs is not None

@@ -535,12 +535,12 @@ class PlainQueue(Intervals):
         self._note_unlimited()
 
     def set_crowded(self, *, is_crowded: bool) -> None:
-        """Record if more may be due than there are places to run in."""
+        """Record whether more may be due than there are places to run in."""
         self._is_crowded = is_crowded
         self._note_unlimited()
 
     def _note_unlimited(self) -> None:
-        """Record if all that is due may start: what is asked for without delay then overtakes nothing.
+        """Record whether all that is due may start: what is asked for without delay then overtakes nothing.
 
         Else it would keep what is due waiting forever if each call makes another, which an event loop does not do.
         """

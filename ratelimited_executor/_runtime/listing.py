@@ -95,7 +95,7 @@ class Unstarted(Collection[TaskView]):
         self._args.append(unfolded(bucket.args[position]))
 
     def add_batch(self, batch: BatchHandle[Any]) -> None:
-        """Process what waits of a batch, before it is cancelled."""
+        """Add the waiting tasks of a batch, before it is cancelled."""
         for source, items in batch._parts.items():
             self._item_count += source.live
             self._batches.append((source, _KeptItems(batch._call, items)))

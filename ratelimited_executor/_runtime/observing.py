@@ -206,7 +206,7 @@ class Listeners:
                 self._connect()
 
     def rest(self, listener: Listener, *, is_resting: bool) -> None:
-        """Record if the ends of tasks matter to a listener for now: while they matter to nobody, they cost nothing."""
+        """Record whether the ends of tasks matter to a listener for now: while they matter to nobody, they cost nothing."""
         (self._resting.add if is_resting else self._resting.discard)(listener)
         if self._parts is not None and self._is_each_end is not (len(self._resting) < self._ended_count):
             self._tell_ends()

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from ratelimited_executor._kernel.states import TaskState
-    from ratelimited_executor._runtime.observing import Observed
+    from ratelimited_executor._runtime.observing import Listeners, Observable, Observed
 
-__all__ = ["Sample", "Samples"]
+__all__ = ["Sample", "Samples", "sample_executor"]
 
 _OPEN_COUNT_MAX: Final = 10_000  # sampled tasks that run at once: some 2 MB
 
@@ -33,6 +33,27 @@ class Rest(Protocol):
     def __call__(self, *, is_resting: bool) -> None:
         """Record it."""
         ...
+
+
+def sample_executor(executor: Observable, listeners: Listeners, count_max: int) -> tuple[Samples, Callable[[], None]]:
+    """Sample the tasks of an executor from now on; return the samples, and a function that ends it.
+
+    Args:
+        executor: whose tasks they are.
+        listeners: its own.
+        count_max: the number of samples of starts, and of ends, to keep at most.
+
+    Raises:
+        WrongLoopError: from another thread or event loop than that of an executor which has started.
+    """
+    samples: Samples = Samples(
+        count_max=count_max,
+        rest=lambda *, is_resting: listeners.rest(samples.listener, is_resting=is_resting),
+        restart=listeners.restart_samples,
+    )
+    ignore = executor._listen(samples.listener)
+    listeners.rest(samples.listener, is_resting=True)
+    return samples, ignore
 
 
 class Sample:

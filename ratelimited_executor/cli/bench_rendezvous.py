@@ -264,10 +264,7 @@ class Rendezvous:
         key = self._key(meeting, "heard")
         while True:
             with suppress(*self._errors):
-                async with self._client.pipeline() as pipeline:
-                    pipeline.hset(key, str(meeting.rank), repr(self._clock() - meeting.begin))
-                    pipeline.expire(key, _KEY_SECONDS)
-                    await pipeline.execute()
+                await self._put(key, meeting.rank, repr(self._clock() - meeting.begin))
             await asyncio.sleep(self._times.heartbeat_interval)
 
     async def exchange(self, meeting: Meeting, result: Any, *, is_stopped: Callable[[], bool]) -> Exchanged:
@@ -287,7 +284,7 @@ class Rendezvous:
             try:
                 present = {int(rank) for rank in await self._client.hkeys(self._key(meeting, "results"))}
                 if meeting.rank not in present:
-                    await self._give(meeting, result)
+                    await self._put(self._key(meeting, "results"), meeting.rank, json.dumps(result))
                     present.add(meeting.rank)
                 heard = await self._heard(meeting)
                 now = last_answer = self._clock()
@@ -304,10 +301,10 @@ class Rendezvous:
                     raise ExchangeError(_reason_of(error)) from error
             await asyncio.sleep(self._times.poll_interval)
 
-    async def _give(self, meeting: Meeting, result: Any) -> None:
-        key = self._key(meeting, "results")
+    async def _put(self, key: str, rank: int, text: str) -> None:
+        """Write what a participant has to say, for as long as anybody may read it."""
         async with self._client.pipeline() as pipeline:
-            pipeline.hset(key, str(meeting.rank), json.dumps(result))
+            pipeline.hset(key, str(rank), text)
             pipeline.expire(key, _KEY_SECONDS)
             await pipeline.execute()
 

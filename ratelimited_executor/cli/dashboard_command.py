@@ -89,9 +89,7 @@ class Groups:
     def __init__(self, options: DashboardOptions) -> None:
         self._options = options
         self._readers: dict[str, GroupReader] = {}
-        self._kept: dict[
-            str, tuple[float, Any]
-        ] = {}  # what was read last, and when; by the name of the group, "" for all names
+        self._kept: dict[str, tuple[float, Any]] = {}  # when what was read last; by the group's name, "" for all names
         self._lock = anyio.Lock()
         try:
             self._reader_of("").groups()  # a server that cannot be read is an error of the command

@@ -35,6 +35,7 @@ from ratelimited_executor.dashboard.texts import (
     time_text,
 )
 from ratelimited_executor.dashboard.views import (
+    COLUMNS,
     PAGE_SIZE,
     SORTS,
     batch_of,
@@ -202,6 +203,7 @@ class _Site:
         return await self._pages.render(
             "overview.html",
             overview=overview,
+            columns=COLUMNS,
             find=find,
             sort=sort,
             sorts=SORTS,
@@ -309,9 +311,7 @@ class _Site:
             error.back = back
             raise
         except (ValueError, TypeError, RateLimitedExecutorError) as error:
-            refused = PageError(409, str(error))
-            refused.back = back
-            raise refused from error
+            raise PageError(409, str(error), back=back) from error
         return RedirectResponse(back, status_code=303)
 
     async def _set_rate(self, form: Mapping[str, str]) -> None:

@@ -11,15 +11,11 @@ class PageError(Exception):
     Args:
         status: of HTTP.
         message: for whoever looks at it.
-
-    Attributes:
-        status: as above.
-        message: as above.
         back: the address of the page to return to; None for the list.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, back: str | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
-        self.back: str | None = None
+        self.back = back

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime.observing import Listener
-from ratelimited_executor._runtime.sampling import Samples
+from ratelimited_executor._runtime.sampling import sample_executor
 from ratelimited_executor.dashboard.history import STEP_SECONDS, History, Point
 from ratelimited_executor.dashboard.texts import float_of
 from ratelimited_executor.exceptions import RateLimitedExecutorError
@@ -137,15 +137,8 @@ class Recorded:
         self._opened_loop = opened
         self._observed: Observed | None = None  # once it has started
         self._before: tuple[float, Statistics] | None = None
-        listeners = executor._listeners
-        self._samples: Samples = Samples(
-            count_max=_SAMPLES_MAX,
-            rest=lambda *, is_resting: listeners.rest(self._samples.listener, is_resting=is_resting),
-            restart=listeners.restart_samples,
-        )
-        self._ignores = [executor._listen(self._samples.listener)]
-        listeners.rest(self._samples.listener, is_resting=True)
-        self._ignores.append(executor._listen(Listener(opened=self._opened)))
+        self._samples, ignore = sample_executor(executor, executor._listeners, _SAMPLES_MAX)
+        self._ignores = [ignore, executor._listen(Listener(opened=self._opened))]
 
     def _opened(self, observed: Observed) -> None:
         self._observed = observed

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.dashboard.recording import Recorded
 
 __all__ = [
+    "COLUMNS",
     "PAGE_SIZE",
     "SORTS",
     "BatchRow",
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 PAGE_SIZE: Final = 50
+COLUMNS: Final = ("Rate", "Starts", "Due", "Backlog", "Waiting", "Running", "Lateness", "Failed")
 SORTS: Final = ("name", "started", "overdue", "waiting", "running", "failed", "lateness")
 _LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the event loop
 _EXPLAINED_MAX: Final = 3000  # tasks that are due, all of which an explanation walks: some 15 ms
@@ -62,19 +64,12 @@ _SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of plots: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorRow:
-    """One executor in the list; all texts but the name and the class of its state."""
+    """One executor in the list: its name, its state with the class of its colour, and a text for each of ``COLUMNS``."""
 
     name: str
     state: str
     state_class: str
-    rate: str
-    started: str
-    overdue: str
-    waiting: str
-    backlog: str
-    running: str
-    lateness: str
-    failed: str
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,24 +162,20 @@ def executor_row(recorded: Recorded) -> ExecutorRow:
     executor, point = recorded.executor, recorded.history.last()
     statistics = recorded.statistics()
     if statistics is None:
-        texts = dict.fromkeys(("started", "overdue", "waiting", "backlog", "running", "lateness", "failed"), NOTHING)
-        return ExecutorRow(
-            name=executor.name, state="not started", state_class="wait", rate=str(executor.rate), **texts
-        )
+        texts = [str(executor.rate), *[NOTHING] * (len(COLUMNS) - 1)]
+        return ExecutorRow(name=executor.name, state="not started", state_class="wait", texts=texts)
     state, state_class = state_text(statistics, is_closing=executor.is_shutdown)
-    return ExecutorRow(
-        name=executor.name,
-        state=state,
-        state_class=state_class,
-        rate=rate_text(statistics),
-        started=NOTHING if point is None else per_second_text(point.started),
-        overdue=count_text(statistics.overdue),
-        waiting=count_text(statistics.waiting),
-        backlog=seconds_text(_backlog_seconds(executor)),
-        running=count_text(statistics.running),
-        lateness=NOTHING if point is None else seconds_text(point.lateness),
-        failed=count_text(statistics.failed),
-    )
+    texts = [
+        rate_text(statistics),
+        NOTHING if point is None else per_second_text(point.started),
+        count_text(statistics.overdue),
+        seconds_text(_backlog_seconds(executor)),
+        count_text(statistics.waiting),
+        count_text(statistics.running),
+        NOTHING if point is None else seconds_text(point.lateness),
+        count_text(statistics.failed),
+    ]
+    return ExecutorRow(name=executor.name, state=state, state_class=state_class, texts=texts)
 
 
 def _backlog_seconds(executor: RateLimitedExecutor) -> float:
