@@ -248,9 +248,10 @@ def test_pipe_is_named() -> None:
 @pytest.mark.real_time("a process takes real time")
 def test_subprocess_is_named_and_can_be_awaited() -> None:
     """A process that runs is named by its number and command; under ``wait`` its end comes with the clock still."""
+    reading, writing = os.pipe()  # the process runs until its standard input ends
 
     async def main() -> tuple[int, float]:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", "open(0).read()", stdin=reading)
         ticker = asyncio.create_task(asyncio.sleep(1))
         code = await process.wait()
         ended = _loop().time()
@@ -259,8 +260,10 @@ def test_subprocess_is_named_and_can_be_awaited() -> None:
 
     loop = VirtualEventLoop()
     task = loop.create_task(main())
-    with pytest.raises(RealIOError, match=r"subprocess \d+: .*-c pass"):
+    with pytest.raises(RealIOError, match=r"subprocess \d+: .*-c 'open"):
         loop.run_until_complete(task)
+    os.close(reading)
+    os.close(writing)
     loop.real_io = "wait"
 
     assert (0, 0.0) == loop.run_until_complete(task)
