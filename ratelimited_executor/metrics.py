@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
-from ratelimited_executor._runtime.sampling import sample_executor
+from ratelimited_executor._runtime.sampling import SampleSize, sample_executor
 from ratelimited_executor.exceptions import RateLimitedExecutorError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _RESULTS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 _BOUNDARIES: Final = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
-_COUNT_MAX: Final = {"sampled": 250, "all": 100_000}  # samples between two collections; a minute has several of these
+_SIZES: Final = {"sampled": SampleSize(per_second=100, total=1_000), "all": SampleSize(100_000, 100_000)}
 
 
 def instrument(
@@ -53,9 +53,9 @@ def instrument(
     Args:
         target: an executor; or a manager, with the executors that it has and those that it makes later.
         meter_provider: where instruments are made; the global one if None.
-        durations: of which tasks time in queue and duration are recorded: ``"sampled"`` for up to 250 between two collections,
-            drawn evenly from all; ``"all"`` for each task, and an even sample only beyond 100,000; None for none, which costs
-            nothing. Counts are exact in each case.
+        durations: of which tasks time in queue and duration are recorded: ``"sampled"`` for up to 100 a second, and up to
+            1,000 between two collections, drawn evenly from all; ``"all"`` for each task, and an even sample only beyond
+            100,000; None for none, which costs nothing. Counts are exact in each case.
         keys: whether recorded durations tell the key of the task, as a text: each key makes time series of its own.
         attributes: that every measurement has beside the name of its executor.
 
@@ -69,16 +69,15 @@ def instrument(
         raise TypeError(f"target must be a RateLimitedExecutor or an ExecutorManager, got {target!r}")
     if meter_provider is not None and not callable(getattr(meter_provider, "get_meter", None)):
         raise TypeError(f"meter_provider must be a MeterProvider of OpenTelemetry, or None, got {meter_provider!r}")
-    if durations is not None and durations not in _COUNT_MAX:
+    if durations is not None and durations not in _SIZES:
         raise ValueError(f"durations must be 'sampled', 'all' or None, got {durations!r}")
     if not isinstance(keys, bool):
         raise TypeError(f"keys must be a bool, got {keys!r}")
-    count_max = 0 if durations is None else _COUNT_MAX[durations]
     return Instrumentation(
         _Followed(
             _Instruments.of(meter_provider),
             target,
-            count_max=count_max,
+            size=None if durations is None else _SIZES[durations],
             has_keys=keys,
             attributes=dict(attributes or {}),
         )
@@ -123,7 +122,7 @@ class _Followed:
     Args:
         instruments: which measure it.
         target: an executor or a manager.
-        count_max: how many samples are kept of each name; 0 for none.
+        size: how many samples are kept of each name; None for none.
         has_keys: whether samples tell their keys.
         attributes: of every measurement.
 
@@ -131,20 +130,20 @@ class _Followed:
         target: as above.
     """
 
-    __slots__ = ("_attributes", "_count_max", "_has_keys", "_instruments", "_sources", "target")
+    __slots__ = ("_attributes", "_has_keys", "_instruments", "_size", "_sources", "target")
 
     def __init__(
         self,
         instruments: _Instruments,
         target: RateLimitedExecutor | ExecutorManager,
         *,
-        count_max: int,
+        size: SampleSize | None,
         has_keys: bool,
         attributes: dict[str, Any],
     ) -> None:
         self._instruments = instruments
         self.target = target
-        self._count_max = count_max
+        self._size = size
         self._has_keys = has_keys
         self._attributes = attributes
         self._sources: dict[str, _Source] = {}  # by the names of their executors
@@ -179,7 +178,7 @@ class _Followed:
         source = self._sources.get(executor.name)
         if source is None:
             attributes = {**self._attributes, _NAME: executor.name}
-            source = self._sources[executor.name] = _Source(attributes, self._count_max, has_keys=self._has_keys)
+            source = self._sources[executor.name] = _Source(attributes, self._size, has_keys=self._has_keys)
         source.follow(executor)
 
     def has(self, target: object) -> bool:
@@ -196,7 +195,7 @@ class _Source:
 
     Args:
         attributes: of every measurement.
-        count_max: how many samples are kept; 0 for none.
+        size: how many samples are kept; None for none.
         has_keys: whether samples tell their keys.
 
     Attributes:
@@ -204,11 +203,11 @@ class _Source:
         executor: the one that is followed; None once it has closed, and its counts are kept.
     """
 
-    __slots__ = ("_before", "_count_max", "_has_keys", "_ignore", "_samples", "attributes", "executor")
+    __slots__ = ("_before", "_has_keys", "_ignore", "_samples", "_size", "attributes", "executor")
 
-    def __init__(self, attributes: dict[str, Any], count_max: int, *, has_keys: bool) -> None:
+    def __init__(self, attributes: dict[str, Any], size: SampleSize | None, *, has_keys: bool) -> None:
         self.attributes = attributes
-        self._count_max = count_max
+        self._size = size
         self._has_keys = has_keys
         self._before: Counter[str] = Counter()  # the counts of executors that have closed
         self._samples: list[Samples] = []
@@ -219,8 +218,8 @@ class _Source:
         """Go on with another executor."""
         self._let_go()
         self.executor = executor
-        if self._count_max:
-            samples, self._ignore = sample_executor(executor, executor._listeners, self._count_max)
+        if self._size is not None:
+            samples, self._ignore = sample_executor(executor, executor._listeners, self._size)
             self._samples.append(samples)
 
     def ignore(self) -> None:

@@ -2,14 +2,16 @@
 
 Theory. The first starts since the samples were taken last are all drawn. Whenever there are too many, every second of them is
 thrown away, and from then on half as many are drawn: what is kept is every 2nd, 4th, 8th ... start of all, evenly. With a limit
-of 250 some two thousand are drawn of a million; the others start as if nobody looked. The next time as few are drawn from the
+of 100 some seven hundred are drawn of a million; the others start as if nobody looked. The next time as few are drawn from the
 outset as would have been enough for the starts of this time. The sample of a quiet time is all that there is.
+
+The limit grows with the time since the samples were taken last, so that they cost as much a second however often that is.
 """
 
 from __future__ import annotations
 
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ratelimited_executor._core.keys import given_key
 from ratelimited_executor._core.records import TaskRecord
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.states import TaskState
     from ratelimited_executor._runtime.observing import Listeners, Observable, Observed
 
-__all__ = ["Sample", "Samples", "sample_executor"]
+__all__ = ["Sample", "SampleSize", "Samples", "sample_executor"]
 
 _OPEN_COUNT_MAX: Final = 10_000  # sampled tasks that run at once: some 2 MB
 
@@ -35,19 +37,31 @@ class Rest(Protocol):
         ...
 
 
-def sample_executor(executor: Observable, listeners: Listeners, count_max: int) -> tuple[Samples, Callable[[], None]]:
+class SampleSize(NamedTuple):
+    """How many samples of starts, and of ends, are kept at most.
+
+    Attributes:
+        per_second: of the time since they were taken last, and within the first second.
+        total: however long ago that is.
+    """
+
+    per_second: int
+    total: int
+
+
+def sample_executor(executor: Observable, listeners: Listeners, size: SampleSize) -> tuple[Samples, Callable[[], None]]:
     """Sample the tasks of an executor from now on; return the samples, and a function that ends it.
 
     Args:
         executor: whose tasks they are.
         listeners: its own.
-        count_max: the number of samples of starts, and of ends, to keep at most.
+        size: how many samples are kept.
 
     Raises:
         WrongLoopError: from another thread or event loop than that of an executor which has started.
     """
     samples: Samples = Samples(
-        count_max=count_max,
+        size=size,
         rest=lambda *, is_resting: listeners.rest(samples.listener, is_resting=is_resting),
         restart=listeners.restart_samples,
     )
@@ -83,7 +97,7 @@ class Samples:
     """Samples of the tasks of one executor.
 
     Args:
-        count_max: how many samples of starts, and of ends, are kept at most.
+        size: how many samples are kept.
         rest: told whether ends do not matter for now.
         restart: has the next start drawn.
 
@@ -92,14 +106,15 @@ class Samples:
     """
 
     __slots__ = (
-        "_count_max", "_ended", "_lock", "_now", "_number", "_open", "_open_count", "_rest", "_restart", "_started",
-        "_step", "listener",
+        "_began", "_ended", "_limit", "_lock", "_now", "_number", "_open", "_open_count", "_rest", "_restart", "_size",
+        "_started", "_step", "listener",
     )  # fmt: skip
 
     _now: Callable[[], float]
 
-    def __init__(self, *, count_max: int, rest: Rest, restart: Callable[[], None]) -> None:
-        self._count_max = count_max
+    def __init__(self, *, size: SampleSize, rest: Rest, restart: Callable[[], None]) -> None:
+        self._size = size
+        self._limit = size.per_second  # on the number of samples, for now
         self._rest = rest
         self._restart = restart
         self._lock = RLock()  # taken from another thread; by this one again where a finalizer starts a task
@@ -108,6 +123,7 @@ class Samples:
         self._open: dict[float, list[Sample]] = {}  # those that run, by the loop time of their start
         self._open_count = 0
         self._number = 0
+        self._began = 0.0  # the loop time of the first start since the samples were taken last
         self._step = 1  # of so many starts one is drawn
         self.listener = Listener(
             opened=self._opened,
@@ -121,9 +137,10 @@ class Samples:
         with self._lock:
             started, self._started = self._started, []
             ended, self._ended = self._ended, []
-            wanted = self._number // self._count_max  # from the outset next time, if as many start
+            wanted = self._number // self._limit  # from the outset next time, if as many start
             self._step = 1 << (wanted.bit_length() - 1) if wanted else 1
             self._number = 0
+            self._limit = self._size.per_second
             self._restart()
         return started, ended
 
@@ -134,6 +151,8 @@ class Samples:
         """Draw a start, and return how many may pass before the next."""
         with self._lock:
             number = self._number
+            if not number:
+                self._began = now
             sample = Sample(number, now - due)
             self._started.append(sample)
             if self._open_count < _OPEN_COUNT_MAX:
@@ -141,7 +160,9 @@ class Samples:
                 self._open_count += 1
                 if self._open_count == 1:
                     self._rest(is_resting=False)
-            if len(self._started) > self._count_max:
+            if len(self._started) > self._limit:
+                self._limit = self._limit_at(now)
+            if len(self._started) > self._limit:
                 self._step *= 2
                 for thrown in self._started:
                     thrown.is_kept = not thrown.number % self._step
@@ -149,6 +170,10 @@ class Samples:
                 self._ended = [each for each in self._ended if each.is_kept]
             self._number = (number // self._step + 1) * self._step
             return self._number - number - 1
+
+    def _limit_at(self, now: float) -> int:
+        per_second, total = self._size
+        return min(total, int(per_second * max(1.0, now - self._began)))
 
     def _end(self, owner: Any, state: TaskState | None) -> None:
         """Record the end of a task, which may have been drawn."""
@@ -170,7 +195,7 @@ class Samples:
                 sample.state = state
                 sample.key = _key_of(owner)
                 self._ended.append(sample)
-                if len(self._ended) > self._count_max:
+                if len(self._ended) > self._limit:
                     del self._ended[::2]
 
     def _retried(self, owner: Any) -> None:

@@ -38,6 +38,7 @@ from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.figures import Measurement
 from ratelimited_executor.load.merging import alone, whole_of
+from ratelimited_executor.load.requests import describe_requests
 from ratelimited_executor.load.search import Found, Trial, decide
 from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
 
@@ -126,6 +127,11 @@ class _Bench:
             self._target = load_target(options.target)
         blocks = self._target is not None and is_in_threads(self._target)
         self._connections = options.connections or (_THREADS if blocks else _CONNECTIONS)
+        self._settings = settings_of(
+            options,
+            connections=self._connections,
+            requests=describe_requests(self._templates) if self._templates else None,
+        )
         check_extras(options)
         for name, path in (("--json", options.json), ("--html", options.html)):
             check_output(name, path)
@@ -198,7 +204,7 @@ class _Bench:
     async def _share(self, send: Sender, url: str) -> ExitStatus:
         """Meet the other participants, send a share, and report on the whole."""
         own = {"target": self._options.target, "version": version("ratelimited-executor")}
-        settings = settings_of(self._options, self._connections) | own
+        settings = self._settings | own
         del settings["connections"]  # each participant may have its own
         rendezvous = Rendezvous(
             url,
@@ -261,7 +267,7 @@ class _Bench:
     def _measurement(self, figures: Figures, search: dict[str, Any] | None = None) -> Measurement:
         return Measurement(
             target=self._options.target,
-            settings=settings_of(self._options, self._connections),
+            settings=self._settings,
             begun=self._begun,
             version=version("ratelimited-executor"),
             figures=figures,

@@ -144,10 +144,12 @@ def trial_classes(options: BenchOptions, rate: float) -> dict[str, list[Phase]]:
     }
 
 
-def settings_of(options: BenchOptions, connections: int) -> dict[str, str]:
-    """Return what a report says of the options."""
+def settings_of(options: BenchOptions, *, connections: int, requests: str | None) -> dict[str, str]:
+    """Return what a report says of the options, and of the requests if there are any."""
     rates = [f"{name} {rate_text(*pair)}".lstrip() for name, pair in _rates(options).items()]
     settings = {"rate": " and ".join(rates)}
+    if requests is not None:
+        settings["requests"] = requests
     if options.find_max:
         settings["find-max"] = f"trials of {format_duration(options.every or _STEP_SECONDS)}"
     elif options.step is not None:

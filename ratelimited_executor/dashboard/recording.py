@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime.observing import Listener
-from ratelimited_executor._runtime.sampling import sample_executor
+from ratelimited_executor._runtime.sampling import SampleSize, sample_executor
 from ratelimited_executor.dashboard.history import STEP_SECONDS, History, Point
 from ratelimited_executor.dashboard.texts import float_of
 from ratelimited_executor.exceptions import RateLimitedExecutorError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Recorded", "Recorder"]
 
-_SAMPLES_MAX: Final = 100  # of the starts between two points
+_SAMPLES: Final = SampleSize(per_second=100, total=100)  # of the starts between two points
 _GROUP_SIZE: Final = 20  # executors in one turn of the event loop: about half a millisecond
 
 
@@ -137,7 +137,7 @@ class Recorded:
         self._opened_loop = opened
         self._observed: Observed | None = None  # once it has started
         self._before: tuple[float, Statistics] | None = None
-        self._samples, ignore = sample_executor(executor, executor._listeners, _SAMPLES_MAX)
+        self._samples, ignore = sample_executor(executor, executor._listeners, _SAMPLES)
         self._ignores = [ignore, executor._listen(Listener(opened=self._opened))]
 
     def _opened(self, observed: Observed) -> None:

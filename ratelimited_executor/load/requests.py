@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ __all__ = [
     "RequestTemplate",
     "check_method",
     "check_url",
+    "describe_requests",
     "fill",
     "parse_header",
     "parse_requests",
@@ -26,6 +28,7 @@ _METHOD: Final = re.compile(r"[A-Z][A-Z-]*")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELDS: Final = frozenset({"method", "url", "headers", "body", "class"})
 _CLASS: Final = "{class}"
+_SECRET: Final = re.compile(r"auth|cookie|token|key|secret|signature", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,42 @@ def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[
     if not found:
         raise ValueError(f"there is no request for the class {name!r}")
     return found
+
+
+def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
+    """Say what is sent in a few words, with a digest by which other requests are told; secrets are no part of it.
+
+    Args:
+        classes: the requests of each class.
+
+    >>> describe_requests([[RequestTemplate(url="http://host/")]])
+    'GET'
+    >>> describe_requests([[RequestTemplate(url="http://host/", method="POST", body="{n}")]])
+    'POST, 3 bytes, b2b3c231'
+    """
+    templates = [each for group in classes for each in group]
+    methods = "/".join(dict.fromkeys(each.method for each in templates))
+    headers = len({name.lower() for each in templates for name in each.headers})
+    size = sum(len((each.body or "").encode()) for each in templates)
+    words = [
+        methods if len(templates) == 1 else f"{len(templates):,} of {methods}",
+        *([f"{headers:,} header{'s' if headers > 1 else ''}"] if headers else []),
+        *([f"{size:,} bytes"] if size else []),
+    ]
+    if len(templates) > 1 or headers or size:
+        sent = [[_identity(each) for each in group] for group in classes]
+        words.append(hashlib.sha256(json.dumps(sent).encode()).hexdigest()[:8])
+    return ", ".join(words)
+
+
+def _identity(template: RequestTemplate) -> list[object]:
+    """Return what makes a request another: not its host, and not the value of a header that proves who sends it."""
+    parts = urlsplit(template.url)
+    headers = {
+        name.lower(): "" if _SECRET.search(name) else text  # whose digest could be found by trying
+        for name, text in template.headers.items()
+    }
+    return [template.method, parts.path, parts.query, sorted(headers.items()), template.body]
 
 
 def fill(text: str, number: int) -> str:

@@ -6,6 +6,7 @@ Loads run in real time, as the sockets do; what is asserted is counts, kinds and
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -378,6 +379,22 @@ def test_compare_shows_both_and_what_differs(place, service) -> None:
     row = next(line for line in result.stdout.splitlines() if "errors" in line)
     assert "0 %" in row and "100 %" in row and "worse" in row
     assert f"target: {service.url}/, then {service.url}/status/500" in result.stdout
+    assert "requests: " not in result.stdout
+
+
+@real_time
+def test_compare_notices_other_requests_to_the_same_target(place, service) -> None:
+    """Not the credentials, which are nobody's to keep."""
+    texts = {}
+    for name, body, token in (("a.json", "one", "t1"), ("b.json", "two", "t1"), ("c.json", "two", "t2")):
+        header = f"Authorization: Bearer {token}"
+        bench(f"{service.url}/", "--rate", "50", "--for", "200ms", "--body", body, "--header", header, "--json", name)
+        texts[name] = place.text(name)
+    other, same = bench("compare", "a.json", "b.json"), bench("compare", "b.json", "c.json")
+
+    assert re.search(r"requests: POST, 1 header, 3 bytes, \w{8}, then POST, 1 header, 3 bytes, \w{8}", other.stdout)
+    assert "settings" not in same.stdout
+    assert [] == [name for name, text in texts.items() if "Bearer" in text]
 
 
 # Bad usage.

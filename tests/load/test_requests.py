@@ -7,6 +7,7 @@ import pytest
 from ratelimited_executor.load.requests import (
     RequestTemplate,
     check_url,
+    describe_requests,
     fill,
     parse_header,
     parse_requests,
@@ -124,3 +125,27 @@ def test_class_without_a_rate_or_without_a_request_is_refused() -> None:
         parse_requests(['{"class": "urgent"}'], BASE, ["ordinary"])
     with pytest.raises(ValueError, match="no request for the class 'ordinary'"):
         templates_of_class(parse_requests(['{"class": "urgent"}'], BASE, ["ordinary", "urgent"]), "ordinary")
+
+
+def test_description_tells_requests_apart() -> None:
+    """By all that is sent but the host and credentials, by the order, and by the class."""
+    one, two = (RequestTemplate(url=f"http://h/{name}", body="b") for name in "ab")
+    described = [
+        describe_requests(classes)
+        for classes in (
+            [[one]], [[one, two]], [[two, one]], [[one], [two]], [[one, two], [one]],
+            [[RequestTemplate(url="http://h/a", body="c")]],
+            [[RequestTemplate(url="http://h/a", body="b", method="PUT")]],
+            [[RequestTemplate(url="http://h/a", body="b", headers={"Accept": "a/b"})]],
+            [[RequestTemplate(url="http://h/a", body="b", headers={"Accept": "a/c"})]],
+            [[RequestTemplate(url="http://h/a", body="b", headers={"X-Api-Key": "1"})]],
+        )
+    ]  # fmt: skip
+    assert len(described) == len(set(described))
+    assert "2 of GET, 2 bytes, " in described[1]
+    for header in ("Authorization", "Cookie", "X-API-Key", "Proxy-Authorization"):
+        texts = {describe_requests([[RequestTemplate(url="http://h/", headers={header: text})]]) for text in "ab"}
+        assert 1 == len(texts)
+    assert describe_requests([[RequestTemplate(url="http://h/")]]) == describe_requests(
+        [[RequestTemplate(url="http://i/")]]
+    )

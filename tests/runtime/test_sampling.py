@@ -6,7 +6,7 @@ import pytest
 
 from ratelimited_executor import TaskState
 from ratelimited_executor._runtime.accounts import CallOwner
-from ratelimited_executor._runtime.sampling import Samples
+from ratelimited_executor._runtime.sampling import Samples, SampleSize
 
 DONE = TaskState.DONE
 
@@ -24,11 +24,13 @@ class Clock:
 class Course:
     """Starts tasks one after the other, as a queue does that is told how many may pass."""
 
-    def __init__(self, count_max: int) -> None:
+    def __init__(self, per_second: int, total: int | None = None) -> None:
         self.rests: list[bool] = []
         self.clock = Clock()
         self.samples = Samples(
-            count_max=count_max, rest=lambda *, is_resting: self.rests.append(is_resting), restart=self.restart
+            size=SampleSize(per_second, total or per_second),
+            rest=lambda *, is_resting: self.rests.append(is_resting),
+            restart=self.restart,
         )
         self.listener = self.samples.listener
         self.listener.opened(self.clock)
@@ -38,8 +40,8 @@ class Course:
     def restart(self) -> None:
         self.passing = 0
 
-    def start(self, count: int, *, running: float | None = 0.0) -> None:
-        """Start one a second, on time; each ends after so many seconds, before the next; None if later."""
+    def start(self, count: int, *, running: float | None = 0.0, period: float = 1.0) -> None:
+        """Start one each period, on time; each ends after so many seconds, before the next; None if later."""
         for _ in range(count):
             at = self.clock.time
             if self.passing:
@@ -50,7 +52,7 @@ class Course:
             if running is not None:
                 self.clock.time = at + running
                 self.listener.ended(CallOwner("x", None, at), DONE)
-            self.clock.time = at + 1.0
+            self.clock.time = at + period
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 25, 100, 1003, 20_000])
@@ -68,6 +70,17 @@ def test_what_is_kept_is_every_so_manieth_start(count):
     assert {0.25} == {sample.lateness for sample in started}
     assert {0.5} == {sample.duration for sample in ended}
     assert len(course.drawn) < 10 + 7 * count.bit_length()
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(0.25, 10), (1, 10), (3, 30), (9, 90), (50, 100)])
+def test_limit_grows_with_the_time_since_they_were_taken(seconds, limit):
+    """By so many each second, up to the total; and is what it was once they are taken."""
+    course = Course(10, 100)
+    for _ in range(3):
+        course.start(int(1000 * seconds), period=0.001)
+        started, ended = course.samples.take()
+        assert started == ended
+        assert limit / 2 <= len(started) <= limit
 
 
 def test_after_they_are_taken_the_next_start_is_drawn():
