@@ -3,9 +3,10 @@
 Redis hands out no request. Each participant computes the whole load, and sends every n-th request of it from a moment on
 that all share, so that Redis is idle meanwhile and may even be away: only the exchange at the end needs it again.
 
-Whoever waits writes itself into a hash twice a second. Who finds as many there as are expected tries to write the beginning,
-two seconds ahead by the server's clock; one of them succeeds (``SET NX``), and its list says who takes part, and in which
-order. Each then turns the server's time into its own clock's by the shortest round trip that it has seen.
+Whoever waits writes itself into a hash twice a second. Who finds as many there as are expected tries to propose a beginning,
+two seconds ahead by the server's clock; one of them succeeds (``SET NX``), and writes it down for each of those who take part.
+Each finds it there when it looks next, though that be after the beginning, and turns the server's time into its own clock's by
+the shortest round trip that it has seen.
 
 At the end each writes its figures under its rank, again if a restart has lost them, and waits until those of all others are
 there, or until these have been silent for too long.
@@ -44,7 +45,7 @@ class Times:
     Attributes:
         join_timeout: within which all participants must come.
         poll_interval: between two looks at Redis.
-        lead_time: from the agreement to the beginning; each participant has to look once meanwhile.
+        lead_time: from the agreement to the beginning; a participant that does not look meanwhile begins late.
         waiting_timeout: without a sign of life, after which a participant that waits counts as gone.
         result_timeout: without a sign of life, after which the figures of a participant that has begun are given up.
         heartbeat_interval: between two signs of life while the load is sent.
@@ -169,17 +170,18 @@ class Rendezvous:
         finally:
             with suppress(*self._errors):
                 await self._client.hdel(f"{self._base}:waiting", self._id)
+                await self._client.hdel(f"{self._base}:plans", self._id)
 
     async def _meet(self, tell: Callable[[int], None]) -> Meeting:
         joined = await self._server_time()
         until = joined + self._times.join_timeout
         told = 0
-        while True:
+        while (meeting := await self._planned()) is None:
             now = await self._server_time()
             waiting = await self._look(now, joined)
             self._check_settings(waiting)
-            if (meeting := await self._agreed(now, list(waiting))) is not None:
-                return meeting
+            if len(waiting) >= self._expect and await self._propose(now, list(waiting)[: self._expect]):
+                continue
             if len(waiting) != told:
                 told = len(waiting)
                 tell(told)
@@ -189,6 +191,7 @@ class Rendezvous:
                     "of them with the same --group and --expect"
                 )
             await asyncio.sleep(self._times.poll_interval)
+        return meeting
 
     async def _server_time(self) -> float:
         """Return the server's time, and keep what the best sample says of the clock."""
@@ -228,19 +231,27 @@ class Rendezvous:
                 "Give all participants the same, or another --group"
             )
 
-    async def _agreed(self, now: float, waiting: list[str]) -> Meeting | None:
-        """Agree on a beginning if enough are there; return it if this participant takes part."""
-        key = f"{self._base}:agreed"
-        if len(waiting) >= self._expect:
-            members = waiting[: self._expect]
-            proposal = {"run": secrets.token_hex(8), "begin": now + self._times.lead_time, "members": members}
-            # Gone soon after the beginning, so that the name can be used again.
-            lifetime_ms = round(1000 * (self._times.lead_time + 2 * self._times.poll_interval))
-            await self._client.set(key, json.dumps(proposal), nx=True, px=lifetime_ms)
-        text = await self._client.get(key)
-        plan: dict[str, Any] = {} if text is None else json.loads(text)
-        if self._id not in plan.get("members", ()):
+    async def _propose(self, now: float, members: list[str]) -> bool:
+        """Write a beginning down for these, unless somebody has just done so for others; return whether it is written."""
+        plan = json.dumps({"run": secrets.token_hex(8), "begin": now + self._times.lead_time, "members": members})
+        # Until each has looked, and is not taken for one that waits.
+        lifetime_ms = round(1000 * (self._times.lead_time + 2 * self._times.poll_interval))
+        if not await self._client.set(f"{self._base}:agreed", self._id, nx=True, px=lifetime_ms):
+            return False
+        async with self._client.pipeline() as pipeline:
+            for member in members:
+                pipeline.hsetnx(f"{self._base}:plans", member, plan)
+            pipeline.expire(f"{self._base}:plans", _KEY_SECONDS)
+            pipeline.hdel(f"{self._base}:waiting", *members)
+            await pipeline.execute()
+        return True
+
+    async def _planned(self) -> Meeting | None:
+        """Return what was agreed on, if this participant takes part in it."""
+        text = await self._client.hget(f"{self._base}:plans", self._id)
+        if text is None:
             return None
+        plan: dict[str, Any] = json.loads(text)
         return Meeting(
             run=plan["run"],
             rank=plan["members"].index(self._id),

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,31 @@ async def test_participants_agree_on_ranks_and_a_beginning(redis_server) -> None
         assert 1 == len({meeting.run for _, meeting in pairs})
         assert max(begins) - min(begins) < 0.05  # half a round trip each
         assert min(begins) > time.perf_counter() - 0.5
+
+
+async def test_participant_that_looks_late_takes_part_and_is_nobody_elses(redis_server) -> None:
+    """However long its machine stood still; its beginning has passed by then."""
+    slow, swift, third = (
+        rendezvous(redis_server.url, times=replace(SWIFT, poll_interval=interval)) for interval in (1.5, 0.05, 0.05)
+    )
+    late = asyncio.ensure_future(slow.meet(lambda count: None))
+    await asyncio.sleep(0.2)
+    early = await swift.meet(lambda count: None)
+    alone = asyncio.ensure_future(third.meet(lambda count: None))
+    meeting = await late
+    await asyncio.sleep(0.2)
+
+    assert (early.run, early.names) == (meeting.run, meeting.names)
+    assert meeting.rank != early.rank
+    assert meeting.begin == pytest.approx(early.begin, abs=0.05)
+    assert meeting.begin < time.perf_counter()
+    assert not alone.done()
+    alone.cancel()
+    await asyncio.wait({alone})
+    with redis_server.client() as client:
+        assert not client.exists("{rle:g}:bench:waiting", "{rle:g}:bench:plans")
+    for each in (slow, swift, third):
+        await each.close()
 
 
 async def test_rights_that_the_how_to_lists_are_enough() -> None:
