@@ -108,7 +108,7 @@ class Adapting:
         assert rate is not None
         if not told:
             return  # a pause is not a step
-        is_mine = self._member.is_first and not self._has_joined  # the processes that left this rate are gone
+        is_mine = self._member.is_first and not self._has_joined  # the peers that set this rate are gone
         if is_mine or control.is_overruled(rate, told, now):
             self._set_plan(plan, now)
             return
@@ -129,5 +129,5 @@ class Adapting:
 
     def _step(self, before: Fraction, after: Fraction, now: float) -> None:
         if after != before:
-            is_local = self._member is not None and self._member.is_left_alone  # cut off: the step is not for the group
+            is_local = self._member is not None and self._member.is_left_alone  # in an outage: not for the group
             self._set_plan(self._limits.plan.with_rate(after, self._adaptive), now, is_told=is_local)
