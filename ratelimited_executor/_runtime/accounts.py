@@ -336,6 +336,6 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _never(owner: Any, error: BaseException, origin: Any) -> bool:  # noqa: ARG001  # the shape of Accounts.try_again
+def _never(owner: Any, error: BaseException, origin: Any) -> bool:  # noqa: ARG001  # the signature of Accounts.try_again
     """Return False: nothing is retried."""
     return False

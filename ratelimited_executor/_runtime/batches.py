@@ -295,7 +295,7 @@ class BatchHandle(HandleFields, Generic[T]):
         self._error = error
         self._wake()
 
-    def _feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the shape of a callback
+    def _feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the signature of a callback
         """Complete a batch whose feeder was cancelled before its first step."""
         if not self._is_complete:
             self._complete()
