@@ -117,7 +117,7 @@ class Engine(EngineFields):
         self._member = member
         self._runner = runner
         self._wall = moments.wall
-        self._is_full = False  # True if max_concurrency ended the last run, so that the end of a task may let another start
+        self._is_full = False  # True if max_concurrency ended the last run: the end of a task lets another start
         accounts.on_free = self._freed
         queue.chores.on_added = self.wake
         queue.on_time.owner = self
