@@ -1,6 +1,6 @@
 """The accounts of an executor: tasks accepted, started and ended. Every task ends here, and only here.
 
-Every accepted task ends in exactly one state, and the counts close at every instant::
+Every accepted task ends in exactly one state, and the counts add up at every instant::
 
     accepted = waiting + running + done + failed + cancelled + expired + dropped
 

@@ -246,7 +246,7 @@ class BatchHandle(HandleFields, Generic[T]):
     # For the engine.
 
     def _cancel_steps(self, step_count: int) -> Iterator[int]:
-        """Cancel waiting tasks in steps of ``step_count``, and notify the watcher; yield the number of each step."""
+        """Cancel waiting tasks in steps of ``step_count``, and notify the watcher; yield the count of each step."""
         self._is_cancelled = self._is_cancelled or not self.done()
         if self._feeder is not None:
             cancel_guarded(self._engine.loop, self._feeder)
@@ -421,8 +421,8 @@ async def feed(
     Args:
         batch: the batch of the items.
         items: the source.
-        accept: accepts an item by its index.
-        wait_for_turn: returns an awaitable for an index and itself, which ends when an item may be accepted.
+        accept: accepts an item with its index.
+        wait_for_turn: returns an awaitable for an index and its item, which ends when the item may be accepted.
     """
     index = 0
     error: BaseException | None = None

@@ -112,7 +112,7 @@ class BlockingLimiter:
 
     @property
     def rate(self) -> Rate:
-        """Permits over time; settable at any time, as of an executor."""
+        """Permits over time; settable at any time."""
         return self._executor.rate
 
     @rate.setter

@@ -103,7 +103,7 @@ class DoneCallbacks(CallbackFields):
     def _report(
         self, callback: Callable[[Any], object], handle: Any, context: contextvars.Context, error: BaseException
     ) -> None:
-        """Report a failed ``call_soon`` callback to the loop's exception handler."""
+        """Report a failed callback to the loop's exception handler, as for ``call_soon``."""
         self._loop.call_exception_handler(
             {
                 "message": f"Exception in callback {_format_callback_source(callback, (handle,))}",

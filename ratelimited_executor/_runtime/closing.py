@@ -52,7 +52,7 @@ class Ending(Protocol):
         ...
 
     def halt(self) -> None:
-        """Start nothing more, for good."""
+        """Start nothing more, permanently."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The contexts in which tasks were scheduled; consecutive tasks with equal variables share one."""
+"""The contexts in which tasks were scheduled; consecutive tasks with the same variables share one."""
 
 from __future__ import annotations
 

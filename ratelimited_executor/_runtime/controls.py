@@ -81,7 +81,7 @@ class Controls:
         self.is_adaptive = settings.adaptive is not None
         self.is_one_pace = (
             settings.plan.is_plain and settings.key_limits.rate is None
-        )  # of the initial settings: an executor that shares by tickets continues to
+        )  # of the initial settings: sharing by tickets does not change later
         self._first_plan = settings.plan
         self.timeline = timeline
         self._penalty_max = settings.penalty_max
@@ -124,7 +124,7 @@ class Controls:
         self._limits.penalize(self.timeline.to_ns(until))
 
     def go_alone(self, count: int, used: dict[str, tuple[int, int]]) -> None:
-        """Apply one part in ``count`` of the limits; ``used`` holds the used amount and the maximum by resource."""
+        """Apply ``1 / count`` of the limits; ``used`` holds the used amount and the maximum by resource."""
         self.accounts.detach()
         self._limits.go_alone(count, used)
         self._apply_rate(self.decided_at())

@@ -167,7 +167,7 @@ class Coroutines(CoroutineFields):
             finally:
                 if effects is not None:  # even if cancelled: its place in the window is freed with time
                     now_ns = self._moments.ns()
-                    for entry in effects:  # note_effect() without a call
+                    for entry in effects:  # note_effect() inlined
                         entry[0] = now_ns
             is_begun = True
             if self.running[number] is _UNBORN:

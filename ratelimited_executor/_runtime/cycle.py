@@ -2,7 +2,7 @@
 
 A runner takes the turns of slots one after the other: it claims each, loads its keys, schedules each key at its own
 instant in the slot, and records which keys are finished. At most three turns are in progress, so that a slow loader, slow
-calls or a long outage delay the work and never pile it up. Missed turns are made up for, after the current one.
+calls or a long outage delay the work but never pile it up. Missed turns are made up for, after the current one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CycleStatistics:
         failed: keys whose call raised, in its last attempt.
         completed: finished turns.
         loader_errors: failures of the loader.
-        lost: turns that another node took over, because this one had not renewed its claim in time.
+        lost: turns that another process took over, because this one had not renewed its lease in time.
         skipped_turns: turns that were unfinished when the next one of their slot was due.
     """
 

@@ -134,7 +134,7 @@ class Engine(EngineFields):
         return now
 
     def wake_for(self, due: float) -> None:
-        """Schedule a run in time for a task due at ``due``, or for the interval in which it is due."""
+        """Schedule a run no later than a task due at loop time ``due`` requires."""
         if due >= self.queue.end:
             due = min(self.queue.on_time.opening_time(), self.queue.spread.next_start(), due)
         if due < self.armed:
@@ -194,7 +194,7 @@ class Engine(EngineFields):
         accounts.is_changed = False
         taken: Any = None
         most = accounts.max_concurrency
-        if most is None or len(accounts.running) + len(accounts.holding) < most:  # has_place() without a call
+        if most is None or len(accounts.running) + len(accounts.holding) < most:  # has_place() inlined
             taken = queue.take_lone(now)
         start_count = 0
         if taken is not None:

@@ -26,7 +26,7 @@ class LongCollections:
     """The latest collections of this process that took 5 ms or more.
 
     Args:
-        monotonic: the time in seconds.
+        monotonic: returns the time in seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float] = SystemClock.monotonic) -> None:
@@ -36,7 +36,7 @@ class LongCollections:
         self._user_count = 0
 
     def watch(self) -> None:
-        """Record collections from now on; :meth:`unwatch` ends it, once for each call."""
+        """Record collections from now on, until one :meth:`unwatch` for each call."""
         self._user_count += 1
         if self._user_count == 1:
             gc.callbacks.append(self._note)

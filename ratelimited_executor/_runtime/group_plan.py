@@ -39,7 +39,7 @@ _US = 1_000_000
 def group_limits(
     plan: PolicyPlan, *, valid_us: int, late_us: int, is_exact: bool
 ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
-    """Return a name of a plan's limits, and a function that describes them at a time of the authority (us, epoch).
+    """Return a name of a plan's limits, and a function that describes them at the authority's time (epoch us).
 
     Args:
         plan: the plan of this process.
