@@ -62,7 +62,7 @@ class Adapting:
         self._peers = peers
         self._set_plan = set_plan
         self._has_joined = False  # True once the group's earlier rate is known
-        self._is_overloaded = False  # True from an overload until the rate has been lowered, which waits until it is known
+        self._is_overloaded = False  # True after an overload, until the rate is known and has been lowered
 
     def overloaded(self, now: float) -> None:
         """Record at loop time ``now`` that the remote service is overloaded."""

@@ -158,7 +158,7 @@ class Coroutines(CoroutineFields):
         effects: list[list[int]] | None,
         is_late: bool,
     ) -> Any:
-        """Await a coroutine, and record its begin and end; return its result, None if it failed."""
+        """Await a coroutine, and record when it starts and how it ends; return its result, None if it failed."""
         is_begun = not is_late
         try:
             try:

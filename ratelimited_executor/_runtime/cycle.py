@@ -35,7 +35,7 @@ __all__ = ["CycleHandle", "CyclePlan", "CycleStatistics"]
 
 _TURN_COUNT_MAX: Final = 3  # in progress at once: the current one, the next, and a late one
 _CHUNK_COUNT: Final = 1000  # keys placed between two turns of the loop
-_LEAD_SECONDS_MAX: Final = 30.0  # from the loading of a turn to the begin of its slot
+_LEAD_SECONDS_MAX: Final = 30.0  # from the loading of a turn to the start of its slot
 _BACKOFF_SECONDS_MAX: Final = 60.0  # between two attempts of a failing loader
 _ENDS: Final = {TaskState.DONE: "done", TaskState.FAILED: "failed"}  # the states in which a key is finished
 
@@ -222,7 +222,7 @@ class CycleHandle:
 
     @property
     def _lead(self) -> float:
-        """Seconds from the loading of a turn to the begin of its slot."""
+        """Seconds from the loading of a turn to the start of its slot."""
         return min(self.slots.slot_seconds / 4, _LEAD_SECONDS_MAX)
 
     async def _take_turns(self, now: float, last: int) -> float:

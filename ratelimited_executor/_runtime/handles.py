@@ -451,7 +451,7 @@ class _Awaiter(asyncio.Future[None]):
             self.set_result(None)
 
     def result(self) -> None:
-        """Raise if the task was cancelled; the awaiting task calls this once."""
+        """Raise if the task or this awaiter was cancelled; the awaiting task calls this once."""
         super().result()
         if self.handle._state is TaskState.CANCELLED:
             error = self.handle._make_cancelled_error()

@@ -49,12 +49,12 @@ class Repetition:
 
 
 def fixed_times(period: float) -> Callable[[float], float]:
-    """Return the times at multiples of a period in seconds since the epoch: the same in every process."""
+    """Return ``next_after`` for the multiples of a period in seconds since the epoch: the same in every process."""
     return lambda wall: (math.floor(wall / period) + 1) * period
 
 
 def cron_times(expression: str, tz: tzinfo) -> Callable[[float], float | None]:
-    """Return the times of a cron expression in a time zone.
+    """Return ``next_after`` for a cron expression in a time zone.
 
     Raises:
         ImportError: without the extra ``cron``.

@@ -1,4 +1,4 @@
-"""Running durable tasks: claims the tasks that can start soon, runs them on an executor, and ends the claims.
+"""The runner of durable tasks: claims those that can start soon, runs them on an executor, and ends the claims.
 
 Five loops use the store independently: the *pump* claims tasks, the *beat* renews the lease, the *finisher* writes the ends of
 claims in batches, the *watch* wakes the pump when the store has changed, and *repeat* puts the occurrences of repetitions.
@@ -96,7 +96,7 @@ class DurableStatistics:
 
 
 class _Run(TriedOnce):
-    """One claim, from its begin to its end; calling it starts the task.
+    """One claim, until its end; calling it starts the task.
 
     Attributes:
         func: the function; the executor's logs take its name, as of a partial.

@@ -176,7 +176,7 @@ class DurableTasks:
             raise ValueError(f"name must have at most {_REPETITION_NAME_MAX} characters, got {known!r}")
         if known in self._repetitions:
             raise ValueError(f"name {known!r} is a repetition already: give another name=")
-        function.new(*args, **kwargs)  # raises wrong arguments here, and not when an occurrence is due
+        function.new(*args, **kwargs)  # reports wrong arguments here, and not when an occurrence is due
         if cron is None:
             assert period is not None
             times: Callable[[float], float | None] = fixed_times(seconds_of("period", period))
