@@ -5,9 +5,9 @@ Every accepted task ends in exactly one state, and the counts add up at every in
     accepted = waiting + running + done + failed + cancelled + expired + dropped
 
 A task returns (:meth:`Accounts.done`), raises (:meth:`Accounts.raised`, which may retry it), or never starts
-(:meth:`Accounts.end`). The end goes to the task's *owner*: its handle, its place in a batch (``batches.BatchItem``), or a
-:class:`CallOwner` if it has neither. A failure affects no other task: the owner passes it to whoever awaits the result, or to
-the loop's exception handler.
+(:meth:`Accounts.end`). The end goes to the task's *owner*: its handle, its place in a batch (``batches.BatchItem``), or
+a :class:`CallOwner` if it has neither. A failure affects no other task: the owner passes it to whoever awaits the
+result, or to the loop's exception handler.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ class Accounts(AccountFields):
         name: as above.
         running: the asyncio tasks of running coroutines, by their number.
         holding: the handles of held permits, with the asyncio task of each holder.
-        feeders: internal asyncio tasks that will add more tasks: they read the items of an iterator, or the keys of a cycle.
+        feeders: internal asyncio tasks that will add more tasks, from the items of an iterator or the keys of a cycle.
         accepted_count: accepted tasks.
         started_count: tasks that have started.
         counts: tasks that have ended, by state.
         is_inside: True while a plain function, or the first step of a coroutine, runs.
         calls: the owner of calls that have neither a handle nor a batch.
-        is_changed: True if something has changed since the last decision on what starts, which makes that decision void.
+        is_changed: True if a change has made the last decision on what starts void.
         settle: updates the counts, which may lag while a stretch of tasks starts.
         detach: ends such a stretch after the running call, so that other code may take its tasks.
-        try_again: called with owner, error and original context of a failed task; returns True if the task will be retried.
+        try_again: called with owner, error and original context of a failed task; returns True if it will be retried.
         on_task_end: called with the owner and the state of each ended task; None without limits of keys and observers.
         on_free: called when a held permit is released, which frees its place.
         on_end: called at each end of a task; None unless somebody waits for the end of all.
         on_room: called at each end of a task; None unless somebody waits for room.
         on_accepted: called with the number of newly accepted tasks; None without observers.
-        on_cancelled: called with the number of tasks without their own handle that were cancelled before their start; None
-            without observers.
+        on_cancelled: called with the number of tasks without their own handle that were cancelled before their start;
+            None without observers.
         on_retried: called with the owner of a failed attempt that is followed by another; None without observers.
         started_at: loop time of the latest start; None without observers.
     """
@@ -336,6 +336,6 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _never(owner: Any, error: BaseException, origin: Any) -> bool:  # noqa: ARG001  # the signature of Accounts.try_again
+def _never(owner: Any, error: BaseException, origin: Any) -> bool:  # noqa: ARG001  # signature of Accounts.try_again
     """Return False: nothing is retried."""
     return False

@@ -247,9 +247,9 @@ def _slots_of(pools: Iterable[BlockingSlots]) -> list[Slots]:
 class BlockingManager:
     """Permits and slots for threads without an event loop; the arguments are those of an :class:`ExecutorManager`.
 
-    It runs an event loop in its own thread, which starts at the first use, or with ``with``. So a manager that is created
-    before a process forks can be used in all forks. The thread ends with the ``with`` block, with :meth:`close`, or with
-    the interpreter.
+    It runs an event loop in its own thread, which starts at the first use, or with ``with``. So a manager that is
+    created before a process forks can be used in all forks. The thread ends with the ``with`` block, with
+    :meth:`close`, or with the interpreter.
 
     >>> with BlockingManager() as manager:
     ...     limiter = manager.limiter("api", rate="10/s")

@@ -1,14 +1,14 @@
 """The done callbacks of one executor: one ``call_soon`` serves all handles that end in a loop iteration.
 
-Theory. A ``loop.call_soon`` for each callback would create an ``asyncio.Handle``, a context and an entry in the loop's queue:
-more than most callbacks cost themselves. Here the first callback requests one call from the loop, and callbacks added before
-that call wait for it in a list.
+Theory. A ``loop.call_soon`` for each callback would create an ``asyncio.Handle``, a context and an entry in the loop's
+queue: more than most callbacks cost themselves. Here the first callback requests one call from the loop, and callbacks
+added before that call wait for it in a list.
 
 Order: callbacks of one executor are called in the order in which their handles ended and, for one handle, in which they
-were added. Each is called no later than its own ``call_soon`` would have called it, in the same loop iteration: all take the
-place of the first. Callbacks added during these calls are called in the next iteration.
+were added. Each is called no later than its own ``call_soon`` would have called it, in the same loop iteration: all
+take the place of the first. Callbacks added during these calls are called in the next iteration.
 
-At most :data:`CALL_COUNT_MAX` are called in one iteration, then the loop handles I/O: one call may cancel a million handles.
+At most :data:`CALL_COUNT_MAX` are called in one iteration, as one call may cancel a million handles: I/O comes between.
 """
 
 from __future__ import annotations

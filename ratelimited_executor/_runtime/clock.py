@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Moments", "SystemClock", "clock_for", "coarse_time_of", "is_of_system", "next_tick"]
 
-# A foreign loop keeps its own time if it differs from the system's by more than this. uvloop's is up to an iteration behind.
+# A foreign loop keeps its own time if that differs from the system's by more. uvloop's lags by up to an iteration.
 _FOREIGN_SECONDS: Final = 60.0
 # Two clocks read within this time count as read at once; a thread that is preempted each time gives up in the end.
 _READING_SECONDS: Final = 0.0002
@@ -36,9 +36,9 @@ class SystemClock:
     def suspended() -> float:
         """Return the seconds that the machine was suspended since it started; 0 where the system cannot tell.
 
-        This is the difference of two clocks, which cannot be read at once: a thread preempted between the two readings would
-        take its own pause for a suspension. So a reading that took too long is repeated. Suspensions do not prolong it, since
-        monotonic time does not include them.
+        This is the difference of two clocks, which cannot be read at once: a thread preempted between the two readings
+        would take its own pause for a suspension. So a reading that took too long is repeated. Suspensions do not
+        prolong it, since monotonic time does not include them.
         """
         boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
         if boot is None:

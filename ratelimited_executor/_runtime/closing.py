@@ -1,9 +1,10 @@
 """How an executor ends: drained, or cut short.
 
-Draining runs the accepted tasks at their due times, and ends early when nothing can progress any more (rate 0, paused, no
-place). Cutting short cancels waiting tasks in steps, between which the loop runs, cancels running coroutines, and waits for
-them for :data:`GRACE_SECONDS` at most, so that a coroutine that ignores its cancellation cannot block a server's shutdown.
-Closing with a million waiting handles blocked the loop for two seconds in one go, and in steps for five milliseconds at most.
+Draining runs the accepted tasks at their due times, and ends early when nothing can progress any more (rate 0, paused,
+no place). Cutting short cancels waiting tasks in steps, between which the loop runs, cancels running coroutines, and
+waits for them for :data:`GRACE_SECONDS` at most, so that a coroutine that ignores its cancellation cannot block a
+server's shutdown. Closing with a million waiting handles blocked the loop for two seconds in one go, and in steps for
+five milliseconds at most.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class SharedContexts(ContextFields):
     def share(self, context: contextvars.Context) -> contextvars.Context:
         """Return the previous call's context instead of a copy of the caller's, if both hold the same values.
 
-        The values must be the same objects: ``==`` would call user code, and merge equal values of two requests. They are
-        read from the variables themselves, which is fastest.
+        The values must be the same objects: ``==`` would call user code, and merge equal values of two requests. They
+        are read from the variables themselves, which is fastest.
         """
         last = None if self._last is None else self._last()
         if last is not None and len(last) == len(context):

@@ -1,13 +1,15 @@
 """Runs coroutines as asyncio tasks, and records the end of each in the loop iteration in which it ends.
 
-Theory. A done callback would cost half as much as the task itself (0.8 of 1.6 microseconds), and a loop iteration. So each
-coroutine is awaited by an internal one, the watch, which sees its end (0.4). The compiled body uses an object without a frame.
+Theory. A done callback would cost half as much as the task itself (0.8 of 1.6 microseconds), and a loop iteration. So
+each coroutine is awaited by an internal one, the watch, which sees its end (0.4). The compiled body uses an object
+without a frame.
 
-The first step is taken in the loop iteration of the start, on every interpreter: a start takes effect at once, and a coroutine
-that does not suspend costs no iteration. From 3.12 on, asyncio offers this (``eager_start``). Before that, the task is created
-with a stand-in for the loop, which captures the first step; then the task becomes a future of the real loop, and the step is
-called. If the step must come later (a task factory, or a start within a step of another task), the watch takes a step of its
-own before the task is created, so that it also sees a cancellation before the task's first step.
+The first step is taken in the loop iteration of the start, on every interpreter: a start takes effect at once, and a
+coroutine that does not suspend costs no iteration. From 3.12 on, asyncio offers this (``eager_start``). Before that,
+the task is created with a stand-in for the loop, which captures the first step; then the task becomes a future of the
+real loop, and the step is called. If the step must come later (a task factory, or a start within a step of another
+task), the watch takes a step of its own before the task is created, so that it also sees a cancellation before the
+task's first step.
 """
 
 from __future__ import annotations
@@ -171,7 +173,7 @@ class Coroutines(CoroutineFields):
                         entry[0] = now_ns
             is_begun = True
             if self.running[number] is _UNBORN:
-                self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # it runs in a task
+                self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # never None
                 if isinstance(owner, Record):
                     owner._place = starting
             result = await coroutine
@@ -203,7 +205,7 @@ class Coroutines(CoroutineFields):
 class _Unborn:
     """A placeholder for a task that is being created: it has not run, and cannot be cancelled."""
 
-    def cancel(self, message: object = None) -> bool:  # noqa: ARG002  # the signature of a task's
+    def cancel(self, message: object = None) -> bool:  # noqa: ARG002  # as of a task
         """Return False."""
         return False
 
@@ -215,7 +217,7 @@ class _Birth:
 
     get_debug: Any = bool  # False; the loop itself is asked afterwards
 
-    def call_soon(self, step: Callable[[], None], *, context: Context) -> None:  # noqa: ARG002  # the signature of a loop's
+    def call_soon(self, step: Callable[[], None], *, context: Context) -> None:  # noqa: ARG002  # as of a loop
         """Keep the first step."""
         self.step = step
 

@@ -272,7 +272,7 @@ class Engine(EngineFields):
         wake = -math.inf if self._is_full else queue.next_lone_wake(now)
         if wake == -math.inf:
             wake = queue.next_wake(now, may_start=not self._is_full)
-        # Tasks that became due during this run wait for the next wake-up: looking for each would cost more than its start.
+        # Tasks that became due during this run wait for the next wake-up: looking for each costs more than its start.
         runner = self._runner
         earliest = runner.earliest
         if queue.is_unlimited:

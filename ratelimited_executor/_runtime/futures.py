@@ -179,7 +179,7 @@ class FuturesFace(concurrent.futures.Executor):
 
         try:
             handle = self._executor.submit(StandIn(start, *_shown(call)), name=name_of(call))
-        except Exception as error:  # noqa: BLE001  # closed, full: it goes to the future, whose owner is in another thread
+        except Exception as error:  # noqa: BLE001  # closed, full: the owner of the future gets it
             future.set_exception(error)
             return
         future.on_cancel = partial(self._loop.call_soon_threadsafe, handle.cancel)

@@ -1,8 +1,8 @@
 """Long garbage collections, recorded so that no task is blamed for the time that they take.
 
-A collection runs inside whatever statement allocates one object too many, and blocks every thread of the interpreter. It
-is timed by ``gc.callbacks``: two calls for some 700 new objects, a nanosecond an object. Nothing is installed unless an
-executor runs on a real clock.
+A collection runs inside whatever statement allocates one object too many, and blocks every thread of the interpreter.
+It is timed by ``gc.callbacks``: two calls for some 700 new objects, a nanosecond an object. Nothing is installed unless
+an executor runs on a real clock.
 """
 
 from __future__ import annotations

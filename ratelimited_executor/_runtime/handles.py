@@ -1,8 +1,8 @@
 """The handles that schedule calls return, to inspect, await and cancel a task.
 
-:class:`TaskHandle` is the task's record itself: there is no second object, and the result or exception is freed with the
-last reference to the handle. It has the read side of ``asyncio.Future``, so that ``await``, ``asyncio.wait``, ``gather``,
-``wait_for``, ``as_completed`` and ``shield`` work on it as on a future.
+:class:`TaskHandle` is the task's record itself: there is no second object, and the result or exception is freed with
+the last reference to the handle. It has the read side of ``asyncio.Future``, so that ``await``, ``asyncio.wait``,
+``gather``, ``wait_for``, ``as_completed`` and ``shield`` work on it as on a future.
 
 :class:`CallHandle` is the handle of the asyncio face: it refers to a place in a bucket's columns.
 """
@@ -82,8 +82,8 @@ class TaskHost(Protocol):
 class TaskHandle(TaskRecord, Generic[T_co]):
     """A scheduled call: its state, its result, and the means to await and cancel it.
 
-    Created by ``schedule``, ``submit`` and similar methods, not directly. As with ``asyncio.Task``, cancelling the awaiter
-    cancels the call, waiting or running.
+    Created by ``schedule``, ``submit`` and similar methods, not directly. As with ``asyncio.Task``, cancelling the
+    awaiter cancels the call, waiting or running.
     """
 
     _engine: TaskHost
@@ -419,9 +419,9 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 class _Awaiter(asyncio.Future[None]):
     """The future on which one awaiter of a handle waits: it is done when the handle is.
 
-    Cancelling it cancels the call. The awaiter then receives the error with which the call ended or, if that has another
-    source, an error with the message of this awaiter's own cancellation: anyio recognises the cancellation of its scope by the
-    message. If the handle itself were awaited, all awaiters would share one message.
+    Cancelling it cancels the call. The awaiter then receives the error with which the call ended or, if that has
+    another source, an error with the message of this awaiter's own cancellation: anyio recognises the cancellation of
+    its scope by the message. If the handle itself were awaited, all awaiters would share one message.
     """
 
     __slots__ = ("handle", "messages")
@@ -546,8 +546,8 @@ class CallHandle:
     def reschedule(self, delay: DurationLike) -> bool:
         """Make the callback due ``delay`` seconds from now instead of its previous time; a negative delay means now.
 
-        The call keeps its arguments and context variables. This costs a fraction of a cancellation and another ``call_later``.
-        Among calls of equal due times it may keep its place.
+        The call keeps its arguments and context variables. This costs a fraction of a cancellation and another
+        ``call_later``. Among calls of equal due times it may keep its place.
 
         Returns:
             False if it was cancelled, has run, or is running; nothing is changed then.

@@ -1,8 +1,9 @@
 """The hooks that an event loop may offer to its executors, each optional; asyncio and uvloop offer none.
 
 A loop with virtual time, such as that of ``ratelimited_executor.testing``, has a clock and a source of random numbers
-(:class:`VirtualTime`). The loop of a simulation offers all of :class:`LoopHooks`: it also wakes executors and runs coroutines
-itself. :func:`hooks_of` reads a loop once, for the runner of a manager; no other code uses more of a loop than asyncio does.
+(:class:`VirtualTime`). The loop of a simulation offers all of :class:`LoopHooks`: it also wakes executors and runs
+coroutines itself. :func:`hooks_of` reads a loop once, for the runner of a manager; no other code uses more of a loop
+than asyncio does.
 """
 
 from __future__ import annotations

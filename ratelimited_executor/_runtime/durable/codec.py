@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 __all__ = ["Codec", "JSONCodec", "check_codec"]
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_SCAN: Final[Any] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # json.loads() checks options and blanks first
+_SCAN: Final[Any] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # json.loads() checks more first
 
 
 class Codec(Protocol):
@@ -34,8 +34,8 @@ class Codec(Protocol):
 class JSONCodec:
     """Arguments as JSON: None, booleans, numbers, strings, and lists and dicts of these.
 
-    A tuple arrives as a list. Other values that ``json`` would change silently, or write as invalid JSON, are refused: NaN and
-    infinity, and dict keys that are not strings.
+    A tuple arrives as a list. Other values that ``json`` would change silently, or write as invalid JSON, are refused:
+    NaN and infinity, and dict keys that are not strings.
     """
 
     def dumps(self, arguments: Any, /) -> bytes:

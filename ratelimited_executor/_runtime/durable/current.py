@@ -40,7 +40,7 @@ class CurrentTask:
 def current_task() -> CurrentTask | None:
     """Return the current durable task; None outside of one.
 
-    It is a context variable: visible to all code that the task calls, and to tasks and threads started with its context.
+    It is a context variable: visible to code that the task calls, and to tasks and threads started with its context.
     """
     claimed = CURRENT.get()
     if claimed is None:

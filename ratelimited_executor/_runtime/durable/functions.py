@@ -197,8 +197,8 @@ class DurableFunction(Generic[P, R]):
 
         Args:
             args: the function's positional arguments.
-            connection: a connection to the store's database; the task is put in its open transaction, and exists once that
-                commits. The store's documentation names the kind of connection.
+            connection: a connection to the store's database; the task is put in its open transaction, and exists once
+                that commits. The store's documentation names the kind of connection.
             kwargs: the function's keyword arguments, and the options below.
             delay: seconds from now until the task is due, >= 0.
             at: the due time by the wall clock, an aware datetime or epoch seconds; a past time is due now.

@@ -1,9 +1,9 @@
 """The owner under whose name a process claims tasks, and its lease.
 
-A claim whose answer was lost may hold tasks that this process does not know of; a server restored from an older copy may
-regard ended tasks as claimed. In both cases the process continues as *another* owner, and lists the claims that it holds: they
-pass to the new owner, all others are released, and a claim of the former owner that arrives later finds no lease. Source of
-the idea: M. Kleppmann, "How to do distributed locking", 2016 (fencing).
+A claim whose answer was lost may hold tasks that this process does not know of; a server restored from an older copy
+may regard ended tasks as claimed. In both cases the process continues as *another* owner, and lists the claims that it
+holds: they pass to the new owner, all others are released, and a claim of the former owner that arrives later finds no
+lease. Source of the idea: M. Kleppmann, "How to do distributed locking", 2016 (fencing).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Lease:
             await self.store.leave(self._following())
 
     async def _join(self, former: str, held: Collection[Ref]) -> bool:
-        """Join as the next owner, which takes over the held claims; return False if the former one has no lease any more.
+        """Join as the next owner, which takes over held claims; return False if the former one has no lease any more.
 
         After a lost answer the call is repeated with the same name, and changes nothing more. So does the second of two
         concurrent calls.

@@ -18,8 +18,8 @@ _BATCH: Final = 500
 class Putting:
     """Puts tasks into a store, in batches of concurrent puts.
 
-    No put waits for a batch to fill: if no transaction is in progress, it begins one at once. So a single put takes as long as
-    its commit, and under load the batches grow by themselves.
+    No put waits for a batch to fill: if no transaction is in progress, it begins one at once. So a single put takes as
+    long as its commit, and under load the batches grow by themselves.
 
     Args:
         store: the store of the tasks.

@@ -1,9 +1,9 @@
 """Durable repetitions: each process puts the next occurrence, under an id derived from its time.
 
-So each occurrence is put once, by any process, without a table of schedules or a leader. The next one already waits in the
-store while the last one runs: if no process runs when it is due, it runs as soon as one is back, and the occurrences missed
-after it are skipped. The store remembers ids for a day after a task's end, so a process whose clock is behind by less than
-that puts none twice.
+So each occurrence is put once, by any process, without a table of schedules or a leader. The next one already waits in
+the store while the last one runs: if no process runs when it is due, it runs as soon as one is back, and the
+occurrences missed after it are skipped. The store remembers ids for a day after a task's end, so a process whose clock
+is behind by less than that puts none twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The runner of durable tasks: claims those that can start soon, runs them on an executor, and ends the claims.
 
-Five loops use the store independently: the *pump* claims tasks, the *beat* renews the lease, the *finisher* writes the ends of
-claims in batches, the *watch* wakes the pump when the store has changed, and *repeat* puts the occurrences of repetitions.
-``outcome_of`` decides how a claim ends.
+Five loops use the store independently: the *pump* claims tasks, the *beat* renews the lease, the *finisher* writes the
+ends of claims in batches, the *watch* wakes the pump when the store has changed, and *repeat* puts the occurrences of
+repetitions. ``outcome_of`` decides how a claim ends.
 """
 
 from __future__ import annotations
@@ -588,9 +588,9 @@ class DurableRunner:
     def _room(self) -> tuple[int, _Bound, float]:
         """Return the number of tasks to claim, their bound, and the seconds until the next look.
 
-        The target is the number of tasks that will start soon, by the recent pace, or twice the number started since the last
-        claim. While more than half of it waits, only tasks that precede the last waiting one are claimed, and not too often: a
-        task that is due now must not wait for tasks claimed ahead.
+        The target is the number of tasks that will start soon, by the recent pace, or twice the number started since
+        the last claim. While more than half of it waits, only tasks that precede the last waiting one are claimed, and
+        not too often: a task that is due now must not wait for tasks claimed ahead.
         """
         now = self._now()
         since, count = self._measured

@@ -64,8 +64,8 @@ class DurableTasks:
 
     Args:
         store: holds the tasks.
-        queue: the queue into which tasks are put and from which they are claimed; several queues may share a store, each with
-            its own functions.
+        queue: the queue into which tasks are put and from which they are claimed; several queues may share a store,
+            each with its own functions.
         codec: encodes and decodes arguments: an object with ``dumps`` and ``loads`` over bytes; JSON if None.
         lease: seconds after which the claims of a lost process are released to others, > 0.
 
@@ -108,8 +108,8 @@ class DurableTasks:
             name: identifies the function in the store; its ``__name__`` if None. Another name is another function.
             version: identifies the meaning of its arguments. A process that does not know the version leaves the task to others;
                 several versions can be registered under one name, each with its own function.
-            retry: the retry policy: a :class:`Retry`, or a retrying object of tenacity; None for no retries. After its last
-                failed attempt a task becomes a dead letter.
+            retry: the retry policy: a :class:`Retry`, or a retrying object of tenacity; None for no retries. After its
+                last failed attempt a task becomes a dead letter.
             run_timeout: the longest run of an attempt in seconds; a longer one is cancelled, and has failed.
             in_thread: True to run it in a worker thread, because it blocks.
             priority: the default priority of its tasks.
@@ -205,7 +205,7 @@ class DurableTasks:
             tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
 
         Raises:
-            TypeError: if another object is among them; complete thousands before it are put, as when an iterator raises.
+            TypeError: if another object is among them; whole thousands before it are put, as when an iterator raises.
             StoreUnavailableError: if the store could not complete a transaction; the thousands before it are put.
         """
         created = count = 0
