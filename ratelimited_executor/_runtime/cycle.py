@@ -57,7 +57,7 @@ class CycleStatistics:
         failed: keys whose call raised, in its last attempt.
         completed: finished turns.
         loader_errors: failures of the loader.
-        lost: turns that another process took over, because this one had not renewed its lease in time.
+        lost: turns that another node took over, because this one had not renewed its lease in time.
         skipped_turns: turns that were unfinished when the next one of their slot was due.
     """
 
@@ -268,7 +268,7 @@ class CycleHandle:
             del self._todo[turn]
             self._failures.pop(turn, None)
             if turn not in is_open:
-                continue  # another process has finished it
+                continue  # another node has finished it
             self._counts["skipped_turns"] += 1
             self._warn(
                 "turn %d of slot %d was not finished within a cycle, and is skipped", turn, turn % self.slots.count
@@ -291,7 +291,7 @@ class CycleHandle:
                 self._failures[number] += 1
                 self._todo[number] = self._wall() + pause
         except asyncio.CancelledError:
-            if not turn.open_count:  # else keys still run, and no other process may start them before the lease ends
+            if not turn.open_count:  # else keys still run, and no other node may start them before the lease ends
                 with contextlib.suppress(Exception):
                     await self._give_up(number)
             raise
@@ -361,7 +361,7 @@ class CyclePlan:
         owns_progress: True if the cycle closes the store at its end.
         is_catching_up: True if turns missed before this process started are made up for.
         look_ahead: the maximum number of scheduled, unfinished keys.
-        lease: seconds for which a process holds a claimed turn.
+        lease: seconds for which a node holds a claimed turn.
     """
 
     name: str
@@ -441,7 +441,7 @@ class _Turn:
             batch.cancel()
 
     async def _keep(self) -> None:
-        """Renew the lease; if another process has claimed the turn, leave the rest to it."""
+        """Renew the lease; if another node has claimed the turn, leave the rest to it."""
         while not self._is_over.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._plan.lease / 3):

@@ -60,4 +60,4 @@ class LongCollections:
 
 
 LONG_COLLECTIONS: Final = LongCollections()
-"""Those of this process, noted while any executor runs on a real clock."""
+"""The long collections of this process, recorded while an executor runs on a real clock."""

@@ -61,9 +61,9 @@ class LaneFail(Enum):
     """The behaviour of a lane after a failure of its task."""
 
     BLOCK = "block"
-    """It waits while the task is tried again, and while it is a dead letter, until somebody puts it back or cancels it."""
+    """The lane waits while the task is retried, and while it is a dead letter, until it is requeued or cancelled."""
     SKIP = "skip"
-    """It goes on with the next; the task is tried again in its turn."""
+    """The lane goes on with its next task; the failed one is retried in its turn."""
 
 
 class FunctionOptions(TypedDict, total=False):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["Putting"]
 
 _BATCH: Final = 500
-"""Tasks of one transaction: beyond it the commit's cost is shared by so many that more gain nothing."""
+"""Tasks of one transaction; with more of them the cost of the commit no longer matters."""
 
 
 class Putting:

@@ -63,7 +63,7 @@ _BACKOFF_PARTS: Final = 6  # ... up to a sixth of the lease, so that it is renew
 _CLAIM_MAX: Final = 500  # in one transaction: the event loop admits this many without a pause
 _OUTCOMES_MAX: Final = 1000  # in one transaction
 _LOST_MAX: Final = 5
-"""Claims of one task that may end with their process: with the next it becomes a dead letter, as it may be what kills them."""
+"""Claims of one task that may end with their process; after the next the task is a dead letter, as it may kill processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
