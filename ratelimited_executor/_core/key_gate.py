@@ -266,7 +266,7 @@ class KeyGate:
         resume: Callable[[], None],
         waiting: Callable[[float], int] = lambda _: 1,
     ) -> bool:
-        """Call ``resume`` once, when a task of a key may start again; return True if it is known what allows that.
+        """Call ``resume`` once, when a task of a key may start again; return True if what allows that is known.
 
         Args:
             key: the key of the tasks.
