@@ -231,7 +231,7 @@ class KeyGate:
         return state.when_count(count, now_ns)
 
     def count_until(self, key: Hashable, cost: int, span: Span, now_ns: int) -> float:
-        """Estimate how many tasks of a key, each of a cost, could start in a span; 1 if its limits are not known yet."""
+        """Estimate how many tasks of a key, each of a cost, could start in a span; 1 if its limits are unknown."""
         if isinstance(key, SlotLane):
             if key.held_key is None:
                 return math.inf

@@ -1,8 +1,8 @@
 """The queue for special tasks: keys with limits, costs, custom orders, deadlines and the wall clock.
 
 ``_kernel/queue.py`` decides for tasks that need a permit and nothing else; this module adds the other conditions. Where
-keys have limits of their own, or an order shares among keys, tasks start by importance at planned instants as well: more
-tasks of one key may be due than may start, although the interval has permits for all.
+keys have limits of their own, or an order shares among keys, tasks start by importance at planned instants as well:
+more tasks of one key may be due than may start, although the interval has permits for all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def decision(
 ) -> Callable[Concatenate[TaskQueue, float, P], T]:
     """Fix the time of a decision made by a method of a queue, whatever user code does meanwhile.
 
-    Settings that user code changes take effect at this time: later decisions at the same time must not precede the change.
+    Settings changed by user code take effect at this time: a later decision at the same time must not precede the change.
     While nothing is special, no user code is called, and the kernel's method of the same name decides alone.
     """
     plain = getattr(PlainQueue, decide.__name__)
@@ -230,7 +230,7 @@ class TaskQueue(PlainQueue):
         return first, ready.head_at(now_ns)
 
     def begin_interval(self, now: float, late_count: int) -> None:
-        """Enter the interval that contains ``now``, with ``late_count`` late tasks; also prepare deadlines, quotas and keys."""
+        """Enter the interval of ``now``, with ``late_count`` late tasks; also prepare deadlines, quotas and keys."""
         super().begin_interval(now, late_count)
         is_passing = self.expiry.is_used and self.spread.opened_count
         number = self.timeline.number_at(now)
@@ -243,7 +243,7 @@ class TaskQueue(PlainQueue):
     def _read_wall(self, now: float, wall: float, since: float) -> None:
         """Take over the tasks that are due in this interval by the wall clock.
 
-        Tasks that the clock has stepped over count as due at the end of the previous interval; tasks that became due while
+        Tasks that the clock has stepped over are due from the end of the previous interval; tasks that became due while
         the loop was blocked keep their due time.
 
         Args:
@@ -324,7 +324,7 @@ class TaskQueue(PlainQueue):
         return calendar if self.costs is None or calendar is None else self._choose_metered(calendar, now)
 
     def _choose_metered(self, calendar: Calendar, now: float) -> Calendar | None:
-        """Choose where starts may cost more than a permit: the first task waits for its needs, all others wait for it."""
+        """Choose where starts may cost more than a permit: the first task waits for its needs, all others for it."""
         ready: Any = calendar.ready
         source, item = ready.peek_earliest() if self._is_planned else ready.peek()
         needs = item.needs if source is None else source.needs
@@ -479,8 +479,8 @@ class TaskQueue(PlainQueue):
     def set_order(self, order: Order | Fair) -> None:
         """Start tasks by another order from now on; ready tasks are re-keyed once, in slices.
 
-        The queues of the default order must be filled in due order. So after another order, tasks go through a heap until
-        no task is ready.
+        The queues of the default order must be filled in due order. So after another order, tasks go through a heap
+        until no task is ready.
         """
         calendars = (self.on_time, self.spread)
         is_mixed = bool(self.rekeying) or any(
