@@ -62,7 +62,7 @@ def decision(
 ) -> Callable[Concatenate[TaskQueue, float, P], T]:
     """Fix the time of a decision made by a method of a queue, whatever user code does meanwhile.
 
-    Settings changed by user code take effect at this time: a later decision at the same time must not precede the change.
+    Settings changed by user code take effect at this time: later decisions with the same time must not precede them.
     While nothing is special, no user code is called, and the kernel's method of the same name decides alone.
     """
     plain = getattr(PlainQueue, decide.__name__)

@@ -306,8 +306,8 @@ class CombinedPermits:
     def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
         """Return when a start is admitted after others, each in its turn, if no more are added; None if never.
 
-        The starts are tried on a copy of the limits, at some microseconds each. Their sum would not do: it does not show
-        that no two of the costs fit into one window.
+        The starts are tried on a copy of the limits, at some microseconds each. Their sum would not do: it does not
+        show that no two of the costs fit into one window.
         """
         if not self.is_foreseeable:
             before: Counter[str] = Counter()

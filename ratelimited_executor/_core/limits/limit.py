@@ -1,7 +1,7 @@
 """The contract of a limit: how many starts are admitted now, and when the next ones.
 
-A limit counts *permits*: a start takes its cost in permits. All times are integer nanoseconds on one monotonic timeline,
-all amounts are integers, and nothing is rounded in favour of a start.
+A limit counts *permits*: a start takes its cost in permits. All times are integer nanoseconds on one monotonic
+timeline, all amounts are integers, and nothing is rounded in favour of a start.
 
 There are two contracts, because they are used differently. A :class:`Limit` decides on one start and its cost, and
 remembers it. ``Permits`` (``_kernel/contracts.py``) is the contract with the queue: permits are counted once and taken
