@@ -138,9 +138,7 @@ def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:
     count = limit.count_until(now_ns, end_ns)
     if cost <= 1 or count <= 0:
         return count
-    return (
-        -(-count // cost) if limit.cost_max is None else count // cost
-    )  # a limit that admits any cost admits it at once
+    return -(-count // cost) if limit.cost_max is None else count // cost  # None: any cost is admitted at once
 
 
 def step_and_unit(rate: Rate) -> tuple[int, int]:

@@ -6,8 +6,8 @@ theoretical time by cost / rate. It advances from the theoretical time itself, s
 timer; if that time has passed by more than ``slack``, it advances from the present.
 
 Law: the costs of the starts in any [a, b] sum to at most ``rate x (b - a + slack) + c``, c the cost of the last one. A
-start of cost c is admitted like any other, and the next starts wait until it is paid for. So light starts never starve a
-heavy one, which needs no stored permits.
+start of cost c is admitted like any other, and the next starts wait until it is paid for. So light starts never starve
+a heavy one, which needs no stored permits.
 
 Source: ITU-T I.371, annex A (virtual scheduling).
 """

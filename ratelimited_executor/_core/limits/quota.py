@@ -82,7 +82,7 @@ class QuotaLimit(Limit):
             ticket[1] = cost
 
     def take_effect(self, ticket: list[int], now_ns: int) -> None:
-        """Record that a start has taken effect only now: it counts in the present period, even if that is a later one."""
+        """Record that a start has taken effect only now: it counts in the present period, which may be a later one."""
         self._enter()
         begin_ns, charged = ticket
         if begin_ns < self._begin_ns:

@@ -1,16 +1,16 @@
 """Never more than N in any window of a given length: an exact sliding log.
 
 Law: the costs of the starts in any window of length ``per`` sum to at most N. A start of cost c at t is admitted if the
-starts after t - per - margin cost at most N - c. The log holds (time, amount) pairs, so nothing is approximated. Counters
-of two fixed windows, which most limiters use, admit up to 2 N in a window across their border.
+starts after t - per - margin cost at most N - c. The log holds (time, amount) pairs, so nothing is approximated.
+Counters of two fixed windows, which most limiters use, admit up to 2 N in a window across their border.
 
 ``margin`` is how much later than its decision a start may take effect: a coroutine's first line runs in the next turn of
 the loop. The earlier of two starts may be late by the margin while the later one is not. A start known to be later than
 the margin counts from its effect.
 
-A deferred start (:meth:`WindowLimit.defer`) has a time later than all others until its effect is known. Entries leave the
-log in the order of the decisions, so a start may count for as long as an earlier decided one, but never shorter. A start
-without a known effect is set aside when its turn to leave comes, so that it does not keep the others in the log.
+A deferred start (:meth:`WindowLimit.defer`) has a time later than all others until its effect is known. Entries leave
+the log in the order of the decisions, so a start may count for as long as an earlier decided one, but never shorter. A
+start without a known effect is set aside when its turn to leave comes, so that it does not keep the others in the log.
 
 The log has an entry for each time of a start, up to 4096 for N up to 4096. For a larger N, all starts within 1/4096 of
 the window share an entry with the latest of their times: never more than N starts, and at most 1/4096 of N unused.
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["WindowLimit", "note_effect"]
 
 _ENTRY_COUNT_MAX: Final = 4096
-# Added to the margin: a window with both ends is a nanosecond longer than the distance that it keeps between two starts,
-# and times given as float seconds since the epoch are exact to a quarter of a microsecond.
+# Added to the margin: a window with both ends is a nanosecond longer than the distance that it keeps between two
+# starts, and times given as float seconds since the epoch are exact to a quarter of a microsecond.
 _READING_NS: Final = 1000
 _PENDING: Final = 1 << 62  # the time of a start that has not taken effect yet: later than all others
 
