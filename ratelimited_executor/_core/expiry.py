@@ -122,7 +122,7 @@ class ExpiryIndex:
         self._numbers.note_stale()
 
     def sweep_batches(self, now: float) -> Iterator[tuple[BatchSource, int]]:
-        """Walk the tasks of batches whose deadline has passed; the caller must remove each before asking for the next."""
+        """Walk the tasks of batches whose deadline has passed; the caller must remove each before the next."""
         while (first := self._batches.first()) is not None and first[0] < now:
             _, arrival, source = self._batches.pop()
             try:
