@@ -278,7 +278,7 @@ class KeyGate:
         if isinstance(key, SlotLane):
             if key.held_key is None or (key.slots.request is not None and not key.slots.is_there):
                 key.parked.append(resume)
-                return True  # resumed when the slots are granted
+                return True  # resumed at hand-over of the slots
             key = key.held_key
         state = self._keys[key]
         state.parked.append((resume, cost, waiting))
@@ -286,7 +286,7 @@ class KeyGate:
             self._full[key] = None
             return True  # resumed when a running task ends
         if state.slots is not None and state.is_open(cost, now_ns):
-            return True  # resumed when the slot is granted
+            return True  # resumed at hand-over of the slot
         when = state.when(cost, now_ns)
         if when is not None and (state.timer is None or when < state.timer[0]):
             self._stop_timer(state)
@@ -420,7 +420,7 @@ class KeyGate:
             lane.slots.has_slots(now_ns)
 
     def _comes_soon(self, key: Hashable, cost: int, now_ns: int) -> bool:
-        """True if a group may admit a task of a key shortly, so that its granted slots are kept."""
+        """True if a group may admit a task of a key shortly, so that its slots are kept."""
         state = self._keys.get(key)
         if state is None or state.limit is None or state.limit.is_foreseeable or state.is_full:
             return False
@@ -434,7 +434,7 @@ class KeyGate:
             now_ns: the time.
             may_start: True if the concurrency limit allows a start.
             permit_ns: when the next permit comes up, as far as known.
-            may_be_told: True if a group may grant a permit at any time, so that slots are kept for a moment.
+            may_be_told: True if a group may admit a start at any time, so that slots are kept for a moment.
         """
         again = None
         for lane in list(self._lanes):
@@ -488,7 +488,7 @@ class KeyGate:
         lane.resume()
 
     def _take_slot(self, key: Hashable, state: KeyState, slots: SlotAsker) -> None:
-        """Give the granted slot to a task of a key that has started, or request one while it runs."""
+        """Give the held slot to a task of a key that has started, or request one while it runs."""
         if slots.is_there:
             self._ahead.pop(key, None)
             self._go_on()
@@ -505,7 +505,7 @@ class KeyGate:
         self._go_on()
 
     def told(self, key: Hashable) -> None:
-        """Record that the slot request of a key was granted, or must wait."""
+        """Record that a slot of a key was handed over, or that its request must wait."""
         state = self._keys.get(key)
         if state is None or state.slots is None or state.slots.request is None:
             return

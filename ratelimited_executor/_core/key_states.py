@@ -75,7 +75,7 @@ class KeyState:
         return self.limit is None or self.limit.admits(self.cost(cost), now_ns)
 
     def take_slot(self, slots: SlotAsker, note_lost: Callable[[], None]) -> None:
-        """Give the granted slot to a starting task."""
+        """Give the held slot to a starting task."""
         request = slots.take()
         self.held.append(request)
         self._run_with(request, note_lost)

@@ -157,7 +157,7 @@ class TaskQueue(PlainQueue):
 
     @decision
     def pull(self, now: float) -> bool:
-        """Make ready what is due, in a bounded step of work; False if there is more to do."""
+        """Make due tasks ready, in a bounded step of work; return False if there is more to do."""
         if self.is_halted:
             return True
         self._pulled_at = now

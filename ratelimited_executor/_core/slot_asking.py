@@ -16,21 +16,21 @@ SOON_NS: Final = 25_000_000  # ... and where a group admits each start: slots ar
 
 
 class SlotAsker:
-    """Requests the slots of one task after another: the next task's slots are granted or requested before it starts.
+    """Requests the slots of one task after another, each before its task starts.
 
     Args:
         keeper: the keeper of the slots.
         pools: the names of the pools.
         name: the name of the executor.
         priority: the priority of the requests; larger goes first.
-        told: called when slots were granted, or when the request is known to have to wait.
+        told: called when slots are handed over, or when the request is known to have to wait.
         limit: how many may hold slots of these pools; -1 for the limits of the pools.
 
     Attributes:
         pools: as passed.
         limit: as passed.
-        request: the granted or pending request; None if no slots are needed now.
-        held_ns: when the slots were found to be granted; None before.
+        request: the slots held or waited for; None if no slots are needed now.
+        held_ns: when the hand-over was noticed; None before.
         is_waiting: True if the request is known to have to wait.
     """
 
@@ -57,7 +57,7 @@ class SlotAsker:
         self._told = told
 
     def has_slots(self, now_ns: int) -> bool:
-        """True if the slots for one task are granted; requests them if they are not."""
+        """True if the slots for one task are held; requests them if needed."""
         request = self.request
         if request is not None and request.fence and not request.is_fresh():
             self.drop()  # this process stood still after the hand-over
@@ -79,29 +79,29 @@ class SlotAsker:
 
     @property
     def is_there(self) -> bool:
-        """True if slots are granted."""
+        """True if slots are held."""
         return self.request is not None and self.request.fence > 0
 
     def idle_end(self, now_ns: int, idle_ns: int) -> int:
-        """Return until when granted slots are kept for a task; notes the time of the grant if not done before."""
+        """Return until when held slots are kept for a task; notes the hand-over if not done before."""
         if self.held_ns is None:
             self.held_ns = now_ns
         return idle_ns + self.held_ns
 
     def ask_for_running(self, told: Callable[[SlotRequest], None]) -> SlotRequest:
-        """Request slots for a running task without them, ahead of all waiting tasks; call ``told`` once granted."""
+        """Request slots for a running task without them, ahead of all waiting tasks; call ``told`` at hand-over."""
         return self._keeper.request(
             self.pools, name=self._name, priority=self._priority + 1, told=told, limit=self.limit
         )
 
     def take(self) -> SlotRequest:
-        """Return the granted slots, for a task that starts and owns them from now on."""
+        """Return the held slots, for a task that starts and owns them from now on."""
         request, self.request, self.held_ns = self.request, None, None
         assert request is not None
         return request
 
     def drop(self) -> None:
-        """Give back granted slots, or withdraw the request."""
+        """Give back held slots, or withdraw the request."""
         request, self.request, self.held_ns, self.is_waiting = self.request, None, None, False
         if request is not None:
             request.release()

@@ -121,7 +121,7 @@ class SlotKeeper(Protocol):
         expires: float | None,
         lost: Callable[[], None],
     ) -> tuple[Any, int]:
-        """Wait for a slot of each pool; return the grant, to be released, and the fence.
+        """Wait for a slot of each pool; return the argument for :meth:`release`, and the fence.
 
         Args:
             pools: the names of the pools.
@@ -156,5 +156,5 @@ class SlotKeeper(Protocol):
         ...
 
     def release(self, grant: Any) -> None:
-        """Give back the slots of a grant."""
+        """Give back the slots that :meth:`acquire` returned."""
         ...

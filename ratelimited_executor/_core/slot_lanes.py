@@ -33,13 +33,13 @@ class SlotLane(KeyToken):
         priority: the priority of slot requests; larger goes first.
         name: the name of the executor.
         keeper: the keeper of the slots.
-        wake: called with the lane when its slots may have been granted.
+        wake: called with the lane when its slots may have been handed over.
 
     Attributes:
         key: the key as the user passed it.
         held_key: the key in its stored form.
         slots: requests the slots of its next task.
-        parked: functions to call when the slots are granted.
+        parked: functions to call when the slots are handed over.
         waiting_count: how many of its tasks were accepted and have not started or ended.
     """
 
