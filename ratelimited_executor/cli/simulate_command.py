@@ -68,7 +68,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     Raises:
         CommandError: for what the user can mend.
     """
-    console = console or Console()
+    console = console or Console(emoji=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     if options.resume and options.force:
