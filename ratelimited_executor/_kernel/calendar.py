@@ -336,7 +336,7 @@ class Calendar(CalendarFields):
         return max(steps, 0)
 
     def take_lone(self, now: float) -> tuple[Source | None, Any] | None:
-        """Take a lone due task directly, bypassing the ready queue, which must be empty.
+        """Take the only due task directly, if no task is ready.
 
         Returns:
             (source, position) or (None, record); None if there is no such task, or finding out takes work.
@@ -361,7 +361,7 @@ class Calendar(CalendarFields):
         return _taken(found.source, position)
 
     def take_first(self, now: float) -> tuple[Source | None, Any] | None:
-        """Take the first due task, which need not be the only one; otherwise like :meth:`take_lone`."""
+        """Take the first due task directly, like :meth:`take_lone`; call only while no task is ready."""
         groups = self.groups
         if len(groups) > 1 and all(stream.order.head() == math.inf for stream in groups[0]):
             groups.popleft()

@@ -312,7 +312,7 @@ class Permits(Protocol):
 
     @property
     def decides_each(self) -> bool:
-        """True if each start needs a check of its own, since it may leave several permits fewer for the next."""
+        """True if each start needs a check of its own, since its cost may leave less for the next."""
         ...
 
     @property
