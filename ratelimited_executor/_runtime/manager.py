@@ -151,7 +151,7 @@ class ManagerBase(Fixed, Generic[E]):
 
     @property
     def _pools(self) -> list[Slots]:
-        """The pools that were asked for here, by name."""
+        """The pools that this manager has created, by name."""
         return [self._slots[name] for name in sorted(self._slots)]
 
     def _slot_keeper_for(self, name: str, limit: int | None) -> Any:

@@ -363,7 +363,7 @@ class Starter(StarterFields):
                         stretch.skipped_count += 1
                         continue
                     arguments = args[position]
-                    if type(arguments) is not tuple:  # unfolded() without a call
+                    if type(arguments) is not tuple:  # unfolded(), inlined
                         arguments = (arguments,)
                     calls[position] = args[position] = None
                     if origins is not None:
