@@ -1,17 +1,17 @@
 """The tasks of one stretch of time, as parallel columns in order of arrival.
 
-Theory. The main cost of a pending task is not its bytes but the garbage collector's passes over it: with one small object
-per task, a million tasks are a million tracked objects, and adding them triggers collection after collection. So a bucket
-keeps plain columns (a due time in an ``array``, a callable, an argument tuple), a handle names a place in it, and no
-tracked object outlives the call that made it. Tasks that are awaited bring an object of their own, a *record*, which
-stands in the column of callables with :data:`RECORD` beside it.
+Theory. The main cost of a pending task is not its bytes but the garbage collector's passes over it: with one small
+object per task, a million tasks are a million tracked objects, and adding them triggers collection after collection. So
+a bucket keeps plain columns (a due time in an ``array``, a callable, an argument tuple), a handle names a place in it,
+and no tracked object outlives the call that made it. Tasks that are awaited bring an object of their own, a *record*,
+which stands in the column of callables with :data:`RECORD` beside it.
 
 Arrival order is kept because nothing is compared until the bucket's time has come (see ``due_order.py``).
 
-Cancelling frees the references of the task at once, and its place in the columns later: when more than half of the places
-are empty, the bucket is compacted, and handles find their place by bisection in the column of first places. A cancel is
-O(1), amortised. Above :data:`STEP` places, compaction runs in steps, so that no call blocks the loop. An open bucket is
-not compacted: it lives for less than one more width, unless its tasks overflow.
+Cancelling frees the references of the task at once, and its place in the columns later: when more than half of the
+places are empty, the bucket is compacted, and handles find their place by bisection in the column of first places. A
+cancel is O(1), amortised. Above :data:`STEP` places, compaction runs in steps, so that no call blocks the loop. An open
+bucket is not compacted: it lives for less than one more width, unless its tasks overflow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Bucket(BucketFields):
         gone: the number of tasks in the columns that have started, expired or been cancelled.
         has_records: True if any of the callables may be a record.
         opened: True once its interval has begun: positions must no longer move.
-        frozen: True if positions must not move although its interval has not begun, because they are being put in order.
+        frozen: True if positions must not move although its interval has not begun: they are being put in order.
     """
 
     __slots__ = ()
@@ -209,7 +209,7 @@ class Bucket(BucketFields):
             chores.append(steps)
 
     def discard_steps(self) -> Iterator[None]:
-        """Discard the bucket in steps: it drops its columns before the first yield, and they are shortened afterwards."""
+        """Discard the bucket in steps: it drops its columns before the first yield, and they shrink afterwards."""
         columns: list[Any] = [self.dues, self.calls, self.args, self.contexts or []]
         self.gone = 0
         self._boundary = self.shift = 1 << 62

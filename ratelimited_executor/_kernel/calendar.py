@@ -124,8 +124,8 @@ class Calendar(CalendarFields):
         self.ready = ReadyQueues(self)
         self.soon_class = TaskClass.IMMEDIATE  # the class of tasks scheduled without delay, in the default order
         self.take_count_max = RUN_COUNT  # how many tasks become ready in one step
-        # The asyncio face finds buckets by these two floats, which is faster than exact arithmetic. Finding the neighbouring
-        # bucket instead only makes a start a quarter of a microsecond late.
+        # The asyncio face finds buckets by these two floats, which is faster than exact arithmetic. Finding the
+        # neighbouring bucket instead only makes a start a quarter of a microsecond late.
         self.epoch_offset = timeline.epoch_offset
         self.per_second = NS / timeline.interval_ns
         self._next_number: int | None = None  # the interval whose start was computed last

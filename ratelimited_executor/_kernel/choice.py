@@ -69,8 +69,8 @@ def _obstacle() -> str:
 def _is_stale(extension: Any) -> bool:
     """True if the source of the extension has changed since it was built, as by ``git pull``.
 
-    The build stamps the checksum of these sources into the extension. Pure modules need no check: they are not inputs of
-    the build, so an extension whose source is unchanged belongs to them.
+    The build stamps the checksum of these sources into the extension. Pure modules need no check: they are not inputs
+    of the build, so an extension whose source is unchanged belongs to them.
     """
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob(_SOURCES)))
     return sources != b"" and crc32(sources) != getattr(extension, "SOURCE_CRC32", None)
@@ -84,7 +84,7 @@ kernel: Final = Kernel(is_compiled=not _reason, reason=_reason)
 def two_bodies(pure: T) -> T:
     """Return the compiled body of a function or class instead of its pure one, if there is one.
 
-    The compiled body is looked up by name, and receives the pure one, to which it delegates cases that it does not handle.
+    The compiled body is looked up by name, and receives the pure one for the cases that it does not handle itself.
     """
     if compiled is None:
         return pure

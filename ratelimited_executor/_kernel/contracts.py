@@ -147,7 +147,7 @@ class Ready(Protocol):
         ...
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk the waiting tasks, the most important first where that is cheap: (source, position) or (None, record)."""
+        """Walk the waiting tasks as (source, position) or (None, record), most important first where that is cheap."""
         ...
 
     def drain(self) -> Iterator[tuple[Source | None, Any]]:
@@ -190,8 +190,8 @@ class GatedReady(Ready, Protocol):
     def head_at(self, now_ns: int) -> Any:
         """Return the value of :meth:`head` for the first task that may start at a time; None if none may.
 
-        A key that may not start its first task leaves the order until it may. The limits of a new key are read here, from
-        functions of the user.
+        A key that may not start its first task leaves the order until it may. The limits of a new key are read here,
+        from functions of the user.
         """
         ...
 
@@ -259,7 +259,7 @@ class Permits(Protocol):
 
     @property
     def is_bursty(self) -> bool:
-        """True if many starts may be admitted at once, by permits that do not lapse while due tasks are put in order."""
+        """True if many starts may be admitted at once, by permits that do not lapse while due tasks are ordered."""
         ...
 
     @property

@@ -270,6 +270,6 @@ class DueOrder:
 
 @two_bodies
 def in_due_order(offsets: array[float], begin: float) -> tuple[array[int], array[float]]:
-    """Return the positions of offsets in rising order, equal ones as they come, and the due times, from ``begin`` on."""
+    """Return the positions of offsets in rising order, equal ones as they come, and ``begin`` plus each offset."""
     order = array("I", sorted(range(len(offsets)), key=offsets.__getitem__))
     return order, array("d", [begin + offsets[position] for position in order])

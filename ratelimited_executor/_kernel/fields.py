@@ -1,7 +1,7 @@
 """The fields of the classes on the hot paths: slots in pure Python, a C struct where the kernel is compiled.
 
-Each class with such fields inherits from its base here, and is the same Python class in both cases. A compiled body reads
-and writes these fields without a look-up; the rest of the class may be slow and clear.
+Each class with such fields inherits from its base here, and is the same Python class in both cases. A compiled body
+reads and writes these fields without a look-up; the rest of the class may be slow and clear.
 """
 
 from __future__ import annotations

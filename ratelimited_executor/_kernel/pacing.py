@@ -1,7 +1,7 @@
 """When, within the interval, the next task to be spread starts.
 
-The tasks that were in bucket and overflow when the interval began are spread evenly over it. The first planned instant is
-the interval's start; after a start at ``last`` with ``k`` of them unstarted the next is ``last + (end - last) / (k + 1)``.
+The tasks in bucket and overflow when the interval began are spread evenly over it. The first planned instant is the
+interval's start; after a start at ``last`` with ``k`` of them unstarted the next is ``last + (end - last) / (k + 1)``.
 Without interference the instants divide the interval into equal parts; after a delay the rest closes up evenly, and no
 task is moved past the interval's end.
 
@@ -39,8 +39,8 @@ class SpreadPlan(PlanFields):
         Args:
             start: loop time at which it begins.
             end: loop time at which it ends.
-            late_count: how many tasks of the previous interval passed their instant without a start, because a timer woke
-                late: they start at once. Spread again, they would be moved past their interval's end.
+            late_count: how many tasks of the previous interval passed their instant without a start, because a timer
+                woke late: they start at once. Spread again, they would be moved past their interval's end.
         """
         self.next_at = start
         self.end = end
@@ -49,8 +49,8 @@ class SpreadPlan(PlanFields):
     def is_one(self, now: float, *, left: int) -> bool:
         """True if exactly one of ``left`` tasks starts at or before ``now``, and the next one certainly later.
 
-        This is :meth:`count_until` without a division. After a delay of more than an instant it is uncertain: the plan continues
-        from the due time of the task that starts, if that is later.
+        This is :meth:`count_until` without a division. After a delay of more than an instant it is uncertain: the plan
+        continues from the due time of the task that starts, if that is later.
         """
         if now < self.next_at or self._late_count:
             return False

@@ -540,7 +540,7 @@ class PlainQueue(Intervals):
     def _note_unlimited(self) -> None:
         """Record whether all due tasks may start: a task scheduled without delay then overtakes none.
 
-        Otherwise calls that each schedule another would keep due tasks waiting forever, which an event loop does not do.
+        Otherwise calls that each schedule another would keep due tasks waiting forever, unlike on an event loop.
         """
         self.is_unlimited = self.admission.is_unlimited
         is_for_all = self.is_unlimited and not self._is_crowded

@@ -3,9 +3,9 @@
 Two forms share one shape (``contracts.py``). :class:`ReadyQueues` keeps the default order with a queue for each pair
 of priority and class: O(1) a task however many wait. ``ready_heap.py`` keeps any other order by a key function.
 
-Importance decides where more tasks are due than may start. Where all fit, the plan of an interval goes by due time, and by
-arrival where due times are equal. Both forms answer that from the same tasks. The index for it is built on demand, and
-dropped when it is no longer used: an overload does not pay for it.
+Importance decides where more tasks are due than may start. Where all fit, the plan of an interval goes by due time, and
+by arrival where due times are equal. Both forms answer that from the same tasks. The index for it is built on demand,
+and dropped when it is no longer used: an overload does not pay for it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class ReadyQueues(ReadyFields):
         self._queues: dict[Rank, deque[Run | RecordRun]] = {}
         self.active: list[Rank] = []  # a heap of the keys of _queues
         self._count = 0  # tasks added so far: the number of the next
-        # A heap of (due time of the first task, its number, rank), or lower bounds: at least one for each non-empty queue.
+        # A heap of (due time of the first task, its number, rank), or lower bounds: one or more for each non-empty
+        # queue.
         self._by_due: list[tuple[float, int, Rank]] | None = None
         self._earliest: Rank = _NO_RANK  # the rank of the queue that earliest() found
 

@@ -8,8 +8,8 @@ are in use, each for one purpose, and only this module converts between them:
 - *timeline nanoseconds*: integer nanoseconds since the epoch. Permits and intervals are computed in it, exactly.
 - *epoch seconds*: float seconds since the epoch, for people.
 
-Loop time to nanoseconds rounds down (nothing is early); nanoseconds to loop time rounds up, far enough to convert back to
-the same nanosecond or a later one. So a timer that is set for an instant finds it reached.
+Loop time to nanoseconds rounds down (nothing is early); nanoseconds to loop time rounds up, far enough to convert back
+to the same nanosecond or a later one. So a timer that is set for an instant finds it reached.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Timeline(TimelineFields):
         self.epoch_offset: float = self.offset_ns / NS
 
     def seen_until(self, now: float) -> float:
-        """Return the due time up to which tasks start: no later than the tick that the event loop itself has reached."""
+        """Return the due time up to which tasks start: at most the tick that the event loop itself has reached."""
         return now if self.loop_time is None else min(now, self.loop_time() + _TICK_SECONDS)
 
     @property

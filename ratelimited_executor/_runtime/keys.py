@@ -96,8 +96,8 @@ class Keys:
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
         wake: makes the executor look for a task to start.
         group_limit_of: creates the limit of a key's rate in a group; None without a group.
-        group_slots: returns the keeper of a group's slots, of which each task of a key with limited concurrency takes one;
-            None where tasks are counted here.
+        group_slots: returns the keeper of a group's slots, of which each task of a key with limited concurrency takes
+            one; None where tasks are counted here.
         loop: the event loop.
     """
 
@@ -186,7 +186,7 @@ class Keys:
             shared = self._shared[key] = KeyOptions(key)
         return shared
 
-    def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # the signature of Accounts.on_task_end
+    def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # as Accounts.on_task_end
         """Record the end of a task or an attempt, whether or not it started under the limits of keys."""
         gate = self._queue.gate
         if isinstance(owner, TaskRecord):
@@ -240,7 +240,7 @@ class Keys:
         try:
             rate = contextvars.Context().run(self.limits.rate_of, given_key(key))
             check_key_rate(plan.rule, rate)
-        except Exception as error:  # noqa: BLE001  # user code, which did not raise when it was checked: it must not block the key
+        except Exception as error:  # noqa: BLE001  # user code, which was checked before: it must not block the key
             self._warn_of_key(key, error)
             rate = None
         if rate is None:

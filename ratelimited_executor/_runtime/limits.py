@@ -1,7 +1,7 @@
 """The limits on an executor's starts over time: its plan of rates and resources, costs, and penalties.
 
-An executor with one paced rate has a grid of permits and nothing else. The first cost, penalty or second rate replaces it
-with a combination (``_core/limits/combined.py``), which continues from the state of the grid.
+An executor with one paced rate has a grid of permits and nothing else. The first cost, penalty or second rate replaces
+it with a combination (``_core/limits/combined.py``), which continues from the state of the grid.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Limits:
         self._queue.set_permits(self.combined)
 
     def go_alone(self, count: int, used: Mapping[str, tuple[int, int]]) -> None:
-        """Use a part of the limits, one in ``count``; of each resource, the share that is known to be used counts as used.
+        """Use a part of the limits, one in ``count``, less the use of each resource that is known, in proportion.
 
         The use by others of a window that is not over is unknown.
         """

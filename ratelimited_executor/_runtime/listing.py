@@ -48,9 +48,9 @@ def waiting_batches(queue: TaskQueue) -> list[BatchHandle[Any]]:
 class Unstarted(Collection[TaskView]):
     """The tasks that an executor has cancelled because it closed, in no particular order.
 
-    The data of each task is kept, and its view is created on iteration. A batch is kept as one object. All other tasks are
-    kept in columns: an object for each would trigger the garbage collector in the middle of closing, and with 600,000 tasks
-    one of its passes blocked the loop for half a second.
+    The data of each task is kept, and its view is created on iteration. A batch is kept as one object. All other tasks
+    are kept in columns: an object for each would trigger the garbage collector in the middle of closing, and with
+    600,000 tasks one of its passes blocked the loop for half a second.
     """
 
     def __init__(self, to_epoch: Callable[[float], float]) -> None:
@@ -183,8 +183,8 @@ class _KeptItems:
 def _walk(queue: TaskQueue) -> Iterator[tuple[TaskView, TaskHandle[Any] | None]]:
     """Walk the waiting tasks, those with handles first where that is cheap.
 
-    The ready tasks of a custom order include tasks of buckets and batches, which are skipped here: some at first, and the
-    rest once they have been walked themselves, so that never more are skipped than walked.
+    The ready tasks of a custom order include tasks of buckets and batches, which are skipped here: some at first, and
+    the rest once they have been walked themselves, so that never more are skipped than walked.
     """
     to_epoch = queue.timeline.to_epoch
     calendars = (queue.on_time, queue.spread)

@@ -1,7 +1,7 @@
 """A thread that runs a manager on an event loop, for blocking calls from other threads.
 
-All other threads send their requests to this thread, and wait. The manager decides which is next, as always: this module
-only crosses between threads.
+All other threads send their requests to this thread, and wait. The manager decides which is next, as always: this
+module only crosses between threads.
 
 ::
 
@@ -12,11 +12,11 @@ only crosses between threads.
                                ------>  __aexit__()
 
 A signal handler may raise in the main thread while it waits: KeyboardInterrupt, or the soft time limit of a task queue.
-Then only the loop's thread knows whether the permit was granted already, so it is asked to undo the entry: to cancel it,
-or to leave again. This request arrives after the entry, since calls to a loop keep their order.
+Then only the loop's thread knows whether the permit was granted already, so it is asked to undo the entry: to cancel
+it, or to leave again. This request arrives after the entry, since calls to a loop keep their order.
 
-Rejected: anyio's ``BlockingPortal``. Its ``wrap_async_context_manager`` leaves a context entered if the thread is interrupted
-while entering; its calls wait twice for the loop, and on futures, see :class:`Reply`.
+Rejected: anyio's ``BlockingPortal``. Its ``wrap_async_context_manager`` leaves a context entered if the thread is
+interrupted while entering; its calls wait twice for the loop, and on futures, see :class:`Reply`.
 """
 
 from __future__ import annotations
@@ -336,8 +336,8 @@ def _run(manager: ExecutorManager, crossings: Crossings, start: Start) -> None:
 class Crossing(Generic[T]):
     """An async context manager of the loop's thread, entered and left by another thread, once.
 
-    One that is garbage-collected while entered is left: a signal handler may also raise between the entry and the ``with``
-    block, or between the block and the exit.
+    One that is garbage-collected while entered is left: a signal handler may also raise between the entry and the
+    ``with`` block, or between the block and the exit.
 
     Args:
         thread: the loop's thread.

@@ -108,8 +108,8 @@ def _raise(error: BaseException) -> None:
 def observe(executor: Observable, observer: Observer) -> Observation:
     """Notify an observer of all tasks of an executor from now on, or from its start.
 
-    While an executor has an observer, its tasks start one by one, and calls that schedule take a slower path: a trivial call
-    costs several times as much. Any number of observers may observe one executor; all of that ends with the last of them.
+    While an executor has an observer, its tasks start one by one, and calls that schedule take a slower path: a trivial
+    call costs several times as much. Any number of observers may observe one executor; this ends with the last one.
 
     Args:
         executor: a :class:`RateLimitedExecutor`.

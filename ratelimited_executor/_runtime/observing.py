@@ -1,10 +1,10 @@
 """Notifies the listeners of an executor of the events of its tasks, and shows them its state.
 
-A :class:`Listener` names the events that it wants. An event that no listener wants costs nothing: the kernel has a hook only
-while a listener uses it. Only this module sets these hooks.
+A :class:`Listener` names the events that it wants. An event that no listener wants costs nothing: the kernel has a hook
+only while a listener uses it. Only this module sets these hooks.
 
-Theory. Most of a trivial call's cost is bookkeeping, so many calls start in one stretch, and the kernel counts them together.
-A listener that wants each start ends that: tasks start one by one. A listener that needs only a few of them
+Theory. Most of a trivial call's cost is bookkeeping, so many calls start in one stretch, and the kernel counts them
+together. A listener that wants each start ends that: tasks start one by one. A listener that needs only a few of them
 (:attr:`Listener.sampled`) says how many starts may pass before the next notification; these form stretches as before.
 """
 

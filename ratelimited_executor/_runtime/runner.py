@@ -1,8 +1,8 @@
 """The interval runner: wakes the event loop for the executors of one manager.
 
-It keeps one timer (``wakers.py``), set for the earliest run that an executor has asked for. An idle executor asks for none,
-so that an idle process is never woken. Work goes in slices, between which the loop has its turn; executors that have work
-left take turns.
+It keeps one timer (``wakers.py``), set for the earliest run that an executor has asked for. An idle executor asks for
+none, so that an idle process is never woken. Work goes in slices, between which the loop has its turn; executors that
+have work left take turns.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Samples of starts and of their durations, drawn evenly from all, in bounded memory and at almost no cost.
 
-Theory. After a collection, the first starts are all drawn. Whenever there are too many, every second one is discarded, and from
-then on half as many are drawn: every 2nd, 4th, 8th ... start of all is kept, evenly. With a limit of 100, some seven hundred
-of a million are drawn; the others start as if unobserved. After the next collection, drawing begins at the rate that would have
-been enough this time. In a quiet period every start is a sample.
+Theory. After a collection, the first starts are all drawn. Whenever there are too many, every second one is discarded,
+and from then on half as many are drawn: every 2nd, 4th, 8th ... start of all is kept, evenly. With a limit of 100, some
+seven hundred of a million are drawn; the others start as if unobserved. After the next collection, drawing begins at
+the rate that would have been enough this time. In a quiet period every start is a sample.
 
-The limit grows with the time since the last collection, so that the cost per second does not depend on how often that is.
+The limit grows with the time since the last collection, so that the cost per second does not depend on its frequency.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ class SlotHold:
         slot, self._slot = self._slot, None
         if slot is None or not slot.is_lost or self._on_lost is not OnLost.CANCEL or self._task is None:
             return
-        # As in asyncio.timeout(): a cancellation from here becomes an error of ours, unless there is another one as well.
+        # As in asyncio.timeout(): a cancellation from here becomes an error of ours, unless there is another one too.
         if self._task.uncancel() <= self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise SlotLostError(slot.pool, slot.fence) from error
 

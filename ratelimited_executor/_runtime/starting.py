@@ -5,9 +5,9 @@ A task starts by one call, inline. If that returns a coroutine or another awaita
 starts one task of any kind, and :meth:`Starter.start_many` starts a stretch of plain calls, or of items of a batch, without
 bookkeeping for each.
 
-While such a stretch is being started its counts lag behind. :meth:`Starter.settle` brings them up to date, so that they are
-exact at every instant at which user code can see them. Any change of what was decided (a rate, an order, a cancellation of
-everything) ends the stretch after the running call: :meth:`Starter.detach`.
+While such a stretch is being started its counts lag behind. :meth:`Starter.settle` brings them up to date, so that they
+are exact at every instant at which user code can see them. Any change of what was decided (a rate, an order, a
+cancellation of everything) ends the stretch after the running call: :meth:`Starter.detach`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How the event loop is woken at a time: to the microsecond where the system can, else by the loop's own timers.
 
-Theory. asyncio's selector waits in whole milliseconds, rounded up, and uvloop's timers fire up to one early: pacing through
-``loop.call_at`` is no better than that. A Linux timer file descriptor is watched by the loop like a socket and becomes
-readable at an absolute time of the monotonic clock, within tens of microseconds. Setting it again also clears its readable
-state, so that a wake-up costs one system call and is never read (timerfd_create(2)).
+Theory. asyncio's selector waits in whole milliseconds, rounded up, and uvloop's timers fire up to one early: pacing
+through ``loop.call_at`` is no better than that. A Linux timer file descriptor is watched by the loop like a socket and
+becomes readable at an absolute time of the monotonic clock, within tens of microseconds. Setting it again also clears
+its readable state, so that a wake-up costs one system call and is never read (timerfd_create(2)).
 
 Loops with a time of their own (virtual time, say) are woken by their own timers: no descriptor knows their time.
 """
@@ -43,8 +43,8 @@ class Waker(Protocol):
     def set(self, when: float, now: float) -> None:
         """Call back at loop time ``when``; infinity is never.
 
-        If the loop has already noticed that the previous time has come, it may call back for that as well; and as long as
-        nothing is set after a call, it may call again.
+        If the loop has already noticed that the previous time has come, it may call back for that as well; and as long
+        as nothing is set after a call, it may call again.
 
         Args:
             when: loop time; if it has passed, the loop calls back in its next turn.
@@ -168,8 +168,8 @@ _open: Final[WeakSet[TimerDescriptor]] = WeakSet()
 def _leave_to_parent() -> None:
     """Release, in a forked process, the descriptors that it shares with its parent.
 
-    A fork shares the setting of a descriptor, and its watchers: whatever the child did to it would affect the parent, which
-    then might never wake up. An event loop that was running does not survive a fork, and so loses nothing.
+    A fork shares the setting of a descriptor, and its watchers: whatever the child did to it would affect the parent,
+    which then might never wake up. An event loop that was running does not survive a fork, and so loses nothing.
     """
     for descriptor in _open:
         descriptor.abandon()

@@ -233,8 +233,8 @@ class ExecutorBase(ExecutorFields):
     ) -> Awaitable[Collection[TaskView]]:
         """Start closing at once; return an awaitable for the end, and for the tasks cancelled before their start.
 
-        They are a sized collection in no particular order; a batch uses no more memory in it than its items. A call made
-        after their cancellation returns none, because they are not kept.
+        They are a sized collection in no particular order; a batch uses no more memory in it than its items. A call
+        made after their cancellation returns none, because they are not kept.
 
         Args:
             wait: True if awaiting the result waits for the end; it need not be awaited otherwise.

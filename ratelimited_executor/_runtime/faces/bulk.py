@@ -251,7 +251,7 @@ class BulkFace(TaskFace):
         is_drawn = False
         try:
             while True:
-                # While calls of ours are in flight, a full backlog is no error: there is more room when one has started.
+                # While calls of ours are in flight, a full backlog is no error: each start makes room.
                 room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
                 if not is_async:
                     for item in islice(source, room):
