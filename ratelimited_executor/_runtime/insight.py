@@ -123,7 +123,7 @@ class Hold(Enum):
     """It is due, and starts at a later instant of its interval for the sake of an even load."""
 
     RATE = "rate"
-    """It is first in its order, and the next permit has not come up."""
+    """It is first in its order, and the next permit is not available yet."""
 
     WINDOW = "window"
     """It is first in its order, and a window of one of the rates is full."""
@@ -132,19 +132,19 @@ class Hold(Enum):
     """It is first in its order, and the quota of the running period is used up."""
 
     RESOURCE = "resource"
-    """It is first in its order, and a resource that it needs has not enough."""
+    """It is first in its order, and a resource that it needs is short."""
 
     KEY_RATE = "key rate"
     """The rate of its key has no permit for it."""
 
     KEY_CONCURRENCY = "key concurrency"
-    """As many tasks of its key run as may."""
+    """The maximum number of tasks of its key is running."""
 
     SLOTS = "slots"
-    """It needs slots of pools that are held by others."""
+    """It needs slots that others hold."""
 
     PENALTY = "penalty"
-    """The executor, or its key, starts nothing for a time, because the other side has asked for it."""
+    """The executor, or its key, starts nothing for a time, because the remote service asked for it."""
 
     ORDER = "order"
     """More important tasks take the next permits."""
@@ -162,7 +162,7 @@ class Hold(Enum):
     """A limit that the processes of a group share, or their fair shares in it."""
 
     QUARANTINE = "quarantine"
-    """The authority grants nothing to anybody until all permits of before have lapsed."""
+    """The authority grants nothing until all earlier permits have lapsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -322,7 +322,7 @@ class WhenFull(Enum):
     """``await schedule_wait(...)`` waits for room, first come, first served; the other calls raise ``BacklogFullError``."""
 
     DROP_LOWEST = "drop lowest"
-    """The least important task is dropped, of several the one that is due last: the new one, if it is that."""
+    """The least important task is dropped; among equals, the one due last, which may be the new task."""
 
     DROP_OLDEST = "drop oldest"
     """The task that has waited longest is dropped."""

@@ -41,7 +41,7 @@ class OnLost(Enum):
     CANCEL = "cancel"
     """Its body is cancelled, and ``async with`` raises :class:`SlotLostError`."""
     FINISH = "finish"
-    """It goes on; ``slot.is_lost`` tells."""
+    """Its body continues; ``slot.is_lost`` is True."""
 
 
 class Slot:
