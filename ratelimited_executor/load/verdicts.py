@@ -1,4 +1,4 @@
-"""What follows from figures: whether thresholds were kept, and whether the tool itself was the limit."""
+"""Verdicts on figures: were the thresholds kept, and was the tool itself the limit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "judge_trial",
 
 # Two standard deviations: an interval holds the true share in 95 of 100 measurements.
 _Z: Final = 1.96
-# Our own lateness, 99th percentile: below this it does not matter, whatever the service's durations are.
+# The tool's own lateness, 99th percentile: below this it does not matter, whatever the service's durations.
 _LATENESS_FLOOR_SECONDS: Final = 0.002
-# And this part of the durations' 99th percentile may be ours.
+# The tool's own lateness may be at most this fraction of the durations' 99th percentile.
 _LATENESS_PART_MAX: Final = 0.1
-# A process that computes for longer than this has no time left for answers that wait to be read.
+# A process that computes for a larger fraction of the time does not read its responses in time.
 _CPU_SHARE_MAX: Final = 0.9
-# A queue grows if durations do: by this factor from the first third of a load to the last, and by this time.
+# A queue grows if durations grow by both this factor and this time from the first third of a load to the last.
 _GROWTH_MIN: Final = 2.0
 _GROWTH_FLOOR_SECONDS: Final = 0.01
 _GROWTH_SECONDS_MIN: Final = 3  # of a load; fewer have no thirds
@@ -29,11 +29,11 @@ _GROWTH_SECONDS_MIN: Final = 3  # of a load; fewer have no thirds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What a measurement has to keep, and each class of it by itself; None is no threshold.
+    """The thresholds for a measurement, and for each of its classes by itself; None for no threshold.
 
     Attributes:
-        p99: seconds from the intended start that 99 of 100 requests may take.
-        errors: the part of the requests that may fail, 0 to 1.
+        p99: the maximum of the 99th percentile of durations from the intended start, in seconds.
+        errors: the maximum fraction of failed requests, 0 to 1.
     """
 
     p99: float | None = None
@@ -41,18 +41,18 @@ class Thresholds:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to keep."""
+        """True if there is no threshold."""
         return self.p99 is None and self.errors is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether thresholds were kept.
+    """The result of comparing figures with thresholds.
 
     Attributes:
-        broken: a sentence for each threshold that was not kept.
-        is_clear: True unless chance alone could have turned the verdict. Requests near one another in time have similar
-            durations, so that chance is larger than this assumes.
+        broken: a sentence for each broken threshold.
+        is_clear: True unless chance alone could have reversed the verdict. The test assumes independent requests; those
+            near one another in time have similar durations, so chance has more effect than assumed.
     """
 
     broken: tuple[str, ...]
@@ -65,7 +65,7 @@ class Verdict:
 
 
 def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
-    """Compare figures with thresholds: those of each class if there are any. Without a single request nothing is kept."""
+    """Compare figures, or those of each class if there are any, with thresholds; without a request none is kept."""
     if not figures.classes:
         return _judge(figures, thresholds)
     verdicts = [(each.name, _judge(each, thresholds)) for each in figures.classes]
@@ -88,7 +88,7 @@ def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
             broken.append(f"p99 {format_duration(found)} is above {format_duration(thresholds.p99)}")
     if thresholds.errors is not None:
         low, high = interval_of_share(figures.error_count, figures.count)
-        # Exactly no errors where none are allowed cannot become clearer.
+        # With no errors allowed, the verdict cannot become clearer.
         is_clear = is_clear and (thresholds.errors == 0 or not low <= thresholds.errors <= high)
         if figures.error_share > thresholds.errors:
             broken.append(f"errors {_percent(figures.error_share)} are above {_percent(thresholds.errors)}")
@@ -96,9 +96,9 @@ def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
 
 
 def judge_trial(figures: Figures, thresholds: Thresholds) -> Verdict:
-    """Judge a trial of a search, in which a queue that grows counts too: in a longer trial it would break any threshold.
+    """Judge a trial of a search, in which a growing queue counts too: in a longer trial it would break any threshold.
 
-    That is a hint and no proof, so the verdict is not clear then.
+    A growing queue is an indication, not a proof, so the verdict is then not clear.
     """
     verdict = judge(figures, thresholds)
     grown = _growth(figures)
@@ -109,7 +109,7 @@ def judge_trial(figures: Figures, thresholds: Thresholds) -> Verdict:
 
 
 def _growth(figures: Figures) -> tuple[float, float] | None:
-    """Return the median durations at the begin and at the end of a load, if they doubled and rose throughout."""
+    """Return the median durations at the beginning and the end of a load, if they doubled and rose throughout."""
     medians = [second.p50 for second in figures.timeline]
     if len(medians) < _GROWTH_SECONDS_MIN:
         return None
@@ -122,7 +122,7 @@ def _growth(figures: Figures) -> tuple[float, float] | None:
 
 
 def interval_of_share(part: int, total: int) -> tuple[float, float]:
-    """Return between which shares the true one lies, if ``part`` of ``total`` were found (Wilson's interval, 95 %).
+    """Return Wilson's 95 % interval of the true share, if ``part`` of ``total`` were found.
 
     >>> [round(share, 3) for share in interval_of_share(10, 1000)]
     [0.005, 0.018]
@@ -136,7 +136,7 @@ def interval_of_share(part: int, total: int) -> tuple[float, float]:
 
 
 def why_tool_was_limit(figures: Figures) -> str | None:
-    """Return why the figures say more about the tool than about the service; None if they do not."""
+    """Return the reason why the figures reflect the tool more than the service; None if they do not."""
     lateness, duration = figures.lateness.quantile(0.99), figures.from_intended.quantile(0.99)
     if lateness > _LATENESS_FLOOR_SECONDS and lateness > _LATENESS_PART_MAX * duration:
         return (
