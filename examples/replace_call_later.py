@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, Protocol
 
 from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.testing import run_virtual
 
 
 class Timer(Protocol):
@@ -89,10 +90,10 @@ async def replaced() -> list[tuple[float, str, str]]:
 
 
 async def main() -> None:
-    """Show what happens; it takes two minutes and a half, or no time at all in virtual time."""
+    """Print what happens in the 160 seconds of the program."""
     for when, what, name in await replaced():
         print(f"{when:8.1f}  {name} {what}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run_virtual(main())  # at once; with asyncio.run it takes its 160 seconds, and prints nothing until then

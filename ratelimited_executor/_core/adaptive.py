@@ -1,45 +1,49 @@
-"""A rate that adjusts itself: up in small steps while all goes well, down by a factor after an overload.
+"""A rate that adapts: up in small steps while there is no overload, down by a factor after an overload.
 
 Additive increase, multiplicative decrease: of the simple rules, the one under which several users of a bottleneck
 converge to equal shares. Theory: D. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for congestion
-avoidance", 1989. The rules that one overload counts once, and that an unused rate is not raised, are those of TCP (RFC
-5681, RFC 7661).
+avoidance", 1989. Two rules are those of TCP (RFC 5681, RFC 7661): one overload counts once, and an unused rate is not
+raised.
 
 At most one step is taken in ``period``. So outcomes are counted, not examined one by one.
 
 A group with fixed parts
 ========================
 
-A process does not know how the others fare. So each of n processes adjusts a rate of its own, r, and has the part r / n
-of it; the rate of the group is the sum of these parts, the mean of the r. Laws:
+A process does not know the outcomes of the others. So each of n processes adjusts a rate r of its own, and uses the
+part r / n of it. The rate of the group is the sum of these parts, which is the mean of all r. Laws:
 
 - The group never exceeds ``ceiling``, and rises by at most ``increase`` in a period: each part by ``increase / n``.
 - If all see an overload, the group falls as a single process would; if one sees it, only its part falls.
-- A part rises by its own use. The slack of one permit, which a single process has once in a period, is as large as a
-  small part itself. So a part is judged only once as many of its permits have come up as the whole rate has in a period,
-  or ``_JUDGED_COUNT``.
+- A part rises by its own use. The tolerance of one permit, which a single process has once in a period, is as large as
+a
+  small part itself. So a part is judged only once it has had as many permits as the whole rate has in a period, or
+  ``_JUDGED_COUNT``.
 
 A group with one rate in force
 ==============================
 
-Each process may put a rate in force for all, and learns from each reply which one is in force; the latest wins. Rates are
+Each process may put a rate in force for all, and learns the rate in force from each reply; the latest wins. Rates are
 values, not differences, so nothing accumulates. Laws:
 
-- **A step of one is a step of each.** A process that sees another rate in force adopts it, and begins a period: after a
-  decrease, one without an increase. So a rate r + ``increase`` is put in force only by a process that has known r for a
-  period, and n processes rise no faster than one. Two that step from r at once put the same value in force, for decreases
-  and increases: so an overload that all of them see counts once.
-- **A decrease wins over a simultaneous increase.** The process that increases may not know of the decrease yet, and come
-  later. For a period after a decrease, each process that knows of it restores the lower rate if it sees a rate above it
-  that such a process would set: at most ``increase`` above the previous rate. Any higher one was set by a person, and holds.
-- **A period is not shorter than the time in which news reaches all** (:attr:`AdaptiveControl.period_least`), so that both
-  hold.
+- **A step of one process is a step of all.** A process that sees another rate in force adopts it, and begins a period;
+  after a decrease, a period without an increase. So a rate r + ``increase`` is put in force only by a process that has
+  known r for a period, and n processes rise no faster than one. Two processes that step from r at once put the same
+  value in force, for decreases and increases. So an overload that all of them see counts once.
+- **A decrease wins over a simultaneous increase.** The increasing process may not know of the decrease yet, and its
+step
+  may arrive later. For a period after a decrease, each process that knows of it restores the lower rate when it sees a
+  higher rate that such a process would set: at most ``increase`` above the previous rate. Any higher rate was set by a
+  person, and stays.
+- **A period is not shorter than the time in which news reaches all** (:attr:`AdaptiveControl.period_least`). Both laws
+  depend on that.
 - A process that does not know the rate in force, because it was idle or cut off, asks first: a decrease from an outdated
-  rate might be an increase. What it learns then is no answer to what it observes now.
-- A process that joins uses the rate in force, and puts its own in force only if no other takes part.
+  rate might be an increase. A decrease that it learns of then is no response to its present observations.
+- A process that joins uses the rate in force, and puts its own in force only if no other process takes part.
 
-The group counts as using its rate if one process does: by the permits that it has used, and those that it requested and
-others got. A rate of which many processes each use a little, and which holds none of them back, does not rise.
+The group counts as using its rate if one process does, by the permits that it has used and the permits that it
+requested but others got. If many processes each use a little of a rate, and it holds none of them back, the rate does
+not rise.
 """
 
 from __future__ import annotations
@@ -55,14 +59,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Adaptive", "AdaptiveControl"]
 
-_USED_PART: Final = 0.7  # of its permits must have been used for a rate to be raised
-# Permits of a part of a rate that must have come up to tell whether it is used. More would be surer, and slower: at 0.1 a
-# second for each of ten processes, these take 40 s.
+_USED_PART: Final = 0.7  # the part of its permits that must be used for a rate to be raised
+# Permits of a part of a rate that must have come up before its use is judged. More would be more reliable, but slower:
+# at 0.1 a second for each of ten processes, these take 40 s.
 _JUDGED_COUNT: Final = 4
-# Of a rate: two that differ by less are the same. What an authority holds is a ratio of small numbers, exact to 2.4e-7.
+# Two rates that differ by less than this part are the same: an authority holds ratios of small numbers, exact to
+# 2.4e-7.
 _SAME_PART: Final = Fraction(1, 1_000_000)
-# Of a rate: each step is rounded to so many, else the exact ratio would take more digits with every step. Fewer would lose
-# the steps of an ``increase`` that is tiny beside the rate.
+# Each step is rounded to this many digits, else the exact ratio would gain digits with every step. Fewer digits would
+# lose the steps of an ``increase`` that is tiny beside the rate.
 _DIGIT_COUNT: Final = 12
 
 
@@ -126,7 +131,7 @@ class AdaptiveControl:
     """The state of one adaptive rate.
 
     Args:
-        adaptive: its rules.
+        adaptive: the rules.
         now: loop time.
 
     Attributes:
@@ -143,8 +148,8 @@ class AdaptiveControl:
         self._begin = now
         self._used_count = 0
         self._done_count = 0
-        self._is_held = False  # whether the period has seen an overload
-        self._before = Fraction(0)  # the rate before that
+        self._is_held = False  # True if the period has had an overload
+        self._before = Fraction(0)  # the rate before that overload
         self.overload_count = 0
         self.period_least = 0.0
 
@@ -177,11 +182,11 @@ class AdaptiveControl:
         """Return the new rate: higher, after a period without overload in which most of it was used.
 
         Args:
-            rate: in force, permits a second.
+            rate: the rate in force, permits a second.
             now: loop time.
             used_count: permits known to be used so far.
             done_count: tasks that have returned so far.
-            peers: the number of peers that share that rate, whose use is unknown.
+            peers: the number of peers that share the rate; the use of the others is unknown.
         """
         elapsed = now - self._begin
         if elapsed < self.period:
@@ -196,7 +201,7 @@ class AdaptiveControl:
             return rate
         return self._raised(rate)
 
-    # A rate that others step as well.
+    # A rate that other processes change as well.
 
     def is_overruled(self, rate: Fraction, told: Fraction, now: float) -> bool:
         """Return True if others raised the rate without knowing of the latest decrease.
@@ -221,7 +226,7 @@ class AdaptiveControl:
             rate: the rate of this process until now.
             told: the rate in force.
             now: loop time.
-            is_news: True if the step was taken recently; an old decrease is no answer to what is observed now.
+            is_news: True if the step was taken recently; an old decrease is no response to present observations.
             used_count: permits known to be used so far.
             done_count: tasks that have returned so far.
         """

@@ -1,4 +1,4 @@
-"""What all stores of the progress of cycles have in common."""
+"""The check common to all stores of the progress of cycles."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ __all__ = ["check_shape"]
 
 
 def check_shape(name: str, known: str, shape: str) -> None:
-    """Refuse to continue with the progress of a cycle that was cut in another way.
+    """Check that the stored progress of a cycle has the same shape as the cycle.
 
     Raises:
-        ValueError: if it was.
+        ValueError: if the cycle was divided differently when the progress was recorded.
     """
     if known != shape:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Which waiting task is given up when there is no room: the least important, or the one that has waited longest.
+"""The waiting task to drop when there is no room: the least important, or the one that has waited longest.
 
-An index of the tasks that have a record, kept only by executors that drop: a heap whose entries are emptied when their
-task leaves. O(log n) a task.
+An index of the tasks with a record, kept only by executors that drop: a heap whose entries are emptied when their task
+leaves. O(log n) a task.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ __all__ = ["DropIndex"]
 
 
 class DropIndex:
-    """The waiting tasks of an executor in the order in which they are dropped, all of them and key by key.
+    """The waiting tasks of an executor in the order in which they are dropped, in total and by key.
 
     Args:
-        is_lowest_first: True if the least important goes first, of several the one due last; else the first to be due.
-        is_by_key: True if keys have a limit of their own.
+        is_lowest_first: True if the least important task is dropped first, the one due last among equals; False if the
+            task due first is.
+        is_by_key: True if keys have limits of their own.
     """
 
     __slots__ = ("_all", "_by_key", "_is_lowest_first", "_numbers")
@@ -41,12 +42,12 @@ class DropIndex:
         return self._all.live_count
 
     def add(self, record: Record) -> None:
-        """Add a task that waits; it has options."""
+        """Add a waiting task with options."""
         options: Any = record._options
-        if options.entry is not None:  # a task that follows the wall clock comes here again when that is read
+        if options.entry is not None:  # added before: a task due by the wall clock is added again at hand-over
             return
         number = next(self._numbers)
-        entry: list[Any]  # the first to be dropped compares smallest
+        entry: list[Any]  # the task to be dropped first compares smallest
         if self._is_lowest_first:
             entry = [record.priority, -record._due, -number, record]
         else:
@@ -74,13 +75,13 @@ class DropIndex:
                 del self._by_key[options.key]
 
     def first(self, key: Hashable = None) -> Record | None:
-        """Return the task to be dropped first, of all or of one key; None if there is none."""
+        """Return the task to drop first, of all tasks or of one key; None if there is none."""
         heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
         first = None if heap is None else heap.first()
         return None if first is None else first[3]
 
     def firsts(self, count: int, key: Hashable = None) -> list[Record]:
-        """Return ``count`` tasks to be dropped first, of all or of one key, or fewer if there are not enough."""
+        """Return the ``count`` tasks to drop first, of all tasks or of one key; fewer if there are not enough."""
         heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
         if heap is None or count <= 0:
             return []
@@ -90,7 +91,7 @@ class DropIndex:
         return [entry[3] for entry in heap.least(count)]
 
     def spares(self, record: Record, priority: float) -> bool:
-        """True if a task is too important to be dropped for one of a priority."""
+        """True if a task is too important to be dropped for a task of ``priority``."""
         return self._is_lowest_first and record.priority > priority
 
     def key_count(self, key: Hashable) -> int:
@@ -100,5 +101,5 @@ class DropIndex:
 
 
 def _is_empty(entry: list[Any]) -> bool:
-    """True if the task of an entry has gone."""
+    """True if the task of an entry has left."""
     return entry[3] is None

@@ -1,8 +1,8 @@
 """Durations: seconds, a ``timedelta``, or text as people type it: ``90``, ``10m``, ``1h30m``, ``1.5h``, ``250ms``.
 
-One reading for every argument that is a span of time, for the command line and for scenarios in TOML. A number alone is
-seconds. With units, the larger come first and each once, so that ``1h30m`` has one meaning and ``30m1h`` none. Units of the
-calendar, weeks and months, are no durations.
+All arguments that are spans of time, the command line and scenarios in TOML read durations alike. A bare number is
+seconds. Units go from larger to smaller, each at most once: ``1h30m`` is valid and ``30m1h`` is not. Units of the
+calendar, weeks and months, are not durations.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LIKE: Final = "a duration looks like 90, 10m or 1h30m"
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that a text means; a bare number is seconds.
+    """Parse a duration into seconds; a bare number is seconds.
 
     Raises:
         ValueError: if the text is not a duration, or is zero or infinite.
@@ -63,7 +63,7 @@ def number_of(name: str, value: Any) -> float:
     """Return a finite number.
 
     Raises:
-        TypeError: if it is none.
+        TypeError: if it is not a number.
         ValueError: if it is NaN or infinite.
     """
     if not _is_number(value):
@@ -78,14 +78,14 @@ def duration_of(name: str, value: Any) -> float:
         TypeError: if it is not a number, timedelta or text.
         ValueError: if it is text that is not a duration, or is NaN or infinite.
     """
-    if type(value) is int or type(value) is float:  # nearly always
+    if type(value) is int or type(value) is float:  # the common case
         return _finite(name, value)
     if isinstance(value, str):
         seconds = _read(value)
         if seconds is None:
             raise ValueError(f"{name}: {_LIKE}, got {value!r}")
         return _finite(name, seconds)
-    if hasattr(type(value), "total_seconds"):  # a timedelta: the core does not import what reads the time
+    if hasattr(type(value), "total_seconds"):  # a timedelta: the core imports no module that reads the time
         return _finite(name, value.total_seconds())
     if not _is_number(value):
         raise TypeError(f"{name} must be a number of seconds, a timedelta or a str such as '8h', got {value!r}")
@@ -109,7 +109,7 @@ def seconds_of(name: str, value: Any) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a duration for people: three digits below a minute, whole seconds above.
+    """Format a duration for display: three digits below a minute, whole seconds above.
 
     >>> [format_duration(value) for value in (0.00052, 0.25, 42.0, 61.4, 5400)]
     ['0.52 ms', '250 ms', '42 s', '1:01', '1:30:00']
@@ -138,21 +138,21 @@ def _finite(name: str, value: Any) -> float:
 
 
 def _read(text: str) -> float | None:
-    """Return the seconds that a text means, infinity if they are too many for a float; None if it is not a duration."""
+    """Parse a duration into seconds, infinity if too large for a float; return None if it is not a duration."""
     stripped = text.strip().lower()
     try:
         if _BARE.fullmatch(stripped):
             return float(stripped)
         exact = _sum_of_parts(stripped)
         return None if exact is None else float(exact)
-    except (OverflowError, ValueError):  # ValueError: of a fraction with too many digits
+    except (OverflowError, ValueError):  # ValueError: a fraction with too many digits
         return math.inf
 
 
 def _sum_of_parts(text: str) -> Fraction | None:
-    """Add up ``1h30m`` and its like, exactly; None if anything else is in the text."""
+    """Add up the parts of a text such as ``1h30m`` exactly; return None if it contains anything else."""
     total, position = Fraction(0), 0
-    larger: Fraction | None = None  # the unit before
+    larger: Fraction | None = None  # the previous unit
     while position < len(text):
         match = _PART.match(text, position)
         unit = None if match is None else UNIT_SECONDS.get(match[2])

@@ -1,36 +1,37 @@
 """Permit grids under ``Strictness.EXACT``: never more starts than the permits of the rate in any window of its ``per``.
 
-The window. A rate of N permits per W seconds admits at most N starts in any half-open window [a, a + W). Of a rate whose
-number of permits is not whole, N is the next whole number and W the time in which N permits come up: 2.5 a second are at
-most 3 in any 1.2 seconds.
+The window. A rate of N permits per W seconds admits at most N starts in any half-open window [a, a + W). If the number
+of permits is not an integer, N is the next integer and W the time in which N permits come up: 2.5 a second are at most
+3 in any 1.2 seconds.
 
-Alone, two rules hold together. The grid of numbered permits keeps the pace even. A log of the starts keeps the window:
-a permit is usable only while fewer than N starts lie in the last W. A start is in the log from its decision on, without
-a time as long as it has not taken effect: a coroutine that waits for its first step, a waiter that has not gone on yet,
-a call that waits for a thread. It counts from the moment in which it took effect, or from a later one.
+A single process follows two rules. The grid of numbered permits keeps the pace even. A log of the starts keeps the
+window: a permit is usable only while fewer than N starts lie in the last W. A start is in the log from its decision on,
+without a time until it takes effect: a coroutine waits for its first step, a waiter has not resumed yet, a call waits
+for a thread. It counts from the moment of its effect, or from a later one.
 
-Law: no window [a, a + W) holds more than N effects. Proof: suppose one holds N + 1. Of these starts let the one that was
-decided last be decided at t, which is not after its own effect, so t < a + W. Each of the other N was decided by then. If
-it had not taken effect, it was counted. If it had, it did so at a > t - W or later, and was counted as well. So N starts
-were counted, and the last one was not admitted. Nothing is assumed of clocks but that they do not run backwards; stalls,
-blocked loops and changes of the rate enter as later times only. A start of cost c counts as c starts, and is admitted
-where one is: costs in a window sum to N + c - 1 at most, c the cost of the last.
+Law: no window [a, a + W) holds more than N effects. Proof: suppose one holds N + 1. Of these starts, let the one
+decided last be decided at t, which is not after its own effect, so t < a + W. Each of the other N was decided by then.
+If it had not taken effect, it was counted. If it had, its effect was at a > t - W or later, and it was counted as well.
+So N starts were counted, and the last one was not admitted. The only assumption on clocks is that they do not run
+backwards; stalls, blocked loops and changes of the rate enter only as later times. A start of cost c counts as c
+starts, and is admitted where a start of cost 1 is: costs in a window sum to at most N + c - 1, c the cost of the last.
 
-The slip. A start that was late by d (a timer, a busy loop) makes the start N permits later wait for d as well. Would the
-grid stay where it is, every lane of it would collect its own lateness until its permits lapse. So when the log holds a
-permit back from p to t, the whole grid moves by t - p: the pace stays even, and what is lost is the lateness of a start
-once, and not each time. A start that takes the newest permit late, after a pause, moves the grid in the same way: the
-next permit comes up 1 / rate after it. Price: the growth of the worst lateness in each window, over W.
+The slip. A start that is late by d (a timer, a busy loop) makes the start N permits later wait for d as well. On a
+fixed grid, the permits of each number modulo N would accumulate their own lateness until they lapse. So when the log
+holds a permit back from p to t, the whole grid moves by t - p: the pace stays even, and the lateness of a start is lost
+once, not each time. A start that takes the newest permit late, after a pause, moves the grid in the same way: the next
+permit comes up 1 / rate after it. Price: the growth of the worst lateness in each window, relative to W.
 
-A share of the grid cannot know the starts of the other peers, so it keeps the window by distance. Permits are W (1 + g) / N
-apart, and each is used within g W of its time or not at all; then N + 1 starts take more than W. g is at most 1 %.
+A share of the grid cannot know the starts of the other peers, so it keeps the window by distance. Permits are
+W (1 + g) / N apart, and each is used within g W of its time or not at all; then N + 1 starts take more than W. g is at
+most 1 %.
 
-Rejected: the grid stretched by g alone, too (the newest permit would have to lapse, so that an idle executor would wait
-for the next one); a log without a grid (``Window``: bursts); a minimum gap between starts (every late timer costs its
-lateness, and not only the worst of a window).
+Rejected: a single process with a grid stretched by g and no log (the newest permit would have to lapse, so an idle
+executor would wait for the next one); a log without a grid (``Window``: bursts); a minimum gap between starts (every
+late timer costs its lateness, not only the worst of a window).
 
-Cost: an entry of the log for each start of a coroutine, and for each time of other starts, 4096 of these at most; a few
-integer operations a start more than the grid.
+Cost: a log entry for each start of a coroutine, and for each time of other starts, at most 4096 of the latter; a few
+integer operations per start more than the grid.
 Source: derived here; tests/core/test_exact.py checks the law on random histories.
 """
 
@@ -46,14 +47,14 @@ from ratelimited_executor._kernel.timeline import NS
 
 __all__ = ["CALL_NS", "ExactGrid", "ExactShare", "window_of"]
 
-# By how much the end of a plain call may be later than its decision and still say when it took effect: a call that holds
-# the loop for longer has taken effect before, and is not to cost the rate all of that.
+# The end of a plain call is taken as its effect, but at most this long after its decision: a call that holds the loop
+# for longer has taken effect before, and must not cost the rate all of its duration.
 CALL_NS: Final = 5_000_000
-_GUARD: Final = Fraction(1, 100)  # of the distance between permits, given by peers that cannot see each other's starts
+_GUARD: Final = Fraction(1, 100)  # the largest g, by which peers that cannot see each other's starts stretch the grid
 
 
 def window_of(rate: Rate) -> Rate:
-    """Return the window that a rate keeps, as a whole number of permits in the time in which they come up."""
+    """Return the window of a rate: a whole number of permits, and the time in which they come up."""
     ratio = rate.per_second
     if not ratio:
         return rate
@@ -67,7 +68,7 @@ class ExactGrid(PermitGrid):
     Args:
         rate: the rate in force from ``now_ns`` on.
         slack_ns: how long after its time a permit may be taken.
-        now_ns: the time on the timeline; permits before it are void, but for the newest.
+        now_ns: the time on the timeline; permits before it are void, except the newest.
     """
 
     __slots__ = ("_log", "_looked_ns", "open_ticket")
@@ -77,11 +78,11 @@ class ExactGrid(PermitGrid):
     def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int) -> None:
         super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns)
         self._log = WindowLimit(window_of(rate), reading_ns=0)
-        self._looked_ns = now_ns  # when usable() counted
-        self.open_ticket: list[Any] | None = None  # of the latest starts, until it is told when they take effect
+        self._looked_ns = now_ns  # the time of the last usable()
+        self.open_ticket: list[Any] | None = None  # of the latest starts, until their effect is reported
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Put ``rate`` in force: what has started in the last window of the new rate counts against it at once."""
+        """Put ``rate`` in force: starts in the last window of the new rate count against it at once."""
         super().set_rate(rate, now_ns)
         self._log.set_rate(window_of(rate), now_ns)
 
@@ -92,7 +93,7 @@ class ExactGrid(PermitGrid):
         if not count or not self._pieces:
             return count
         log = self._log
-        if log.permits - log.used < count:  # else nobody cares what has left the window by now
+        if log.permits - log.used < count:  # else there is room enough without removing old starts
             room = log.count(now_ns)
             if room < count:
                 count = max(room, 0)
@@ -100,9 +101,9 @@ class ExactGrid(PermitGrid):
         return count
 
     def next_fresh_time(self, now_ns: int) -> int | None:
-        """Return when the next permit may be taken for what waits; call it only where :meth:`usable` returned 0.
+        """Return when the next permit may be taken by a waiting task; call only where :meth:`usable` returned 0.
 
-        A permit that has come up is held back by the window: the grid slips to the time at which the window lets it go.
+        If the window holds back a permit that has come up, the grid slips to the time at which the window admits it.
         """
         if not self._pieces or not self._usable_on_grid(now_ns):
             return super().next_fresh_time(now_ns)
@@ -112,7 +113,7 @@ class ExactGrid(PermitGrid):
         return when
 
     def take(self, count: int = 1, now_ns: int = 0) -> None:
-        """Take some of the permits that :meth:`usable` counted, for starts that are decided at ``now_ns``."""
+        """Take some of the permits that :meth:`usable` counted, for starts decided at ``now_ns``."""
         if not self._pieces or not count:
             return
         if self._void_to is not None:  # the newest permit, late: the pace continues from here
@@ -121,7 +122,7 @@ class ExactGrid(PermitGrid):
         self.open_ticket = self._log.take(count, now_ns or self._looked_ns)
 
     def take_effect(self, now_ns: int) -> None:
-        """Record that the starts that were decided last have taken effect by ``now_ns``."""
+        """Record that the starts decided last have taken effect by ``now_ns``."""
         ticket = self.open_ticket
         if ticket is not None:
             self.open_ticket = None
@@ -129,7 +130,7 @@ class ExactGrid(PermitGrid):
             now_ns = min(now_ns, entry[0] + CALL_NS)
             if entry[1] == ticket[1] and entry[0] >= 0:
                 entry[0] = now_ns
-            else:  # starts of one time share an entry
+            else:  # starts at one time share an entry
                 self._log.take_effect(ticket, now_ns)
 
     def defer(self, effects: list[list[int]]) -> None:
@@ -148,7 +149,7 @@ class ExactGrid(PermitGrid):
         return [*ticket, entry]
 
     def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
-        """Correct the cost of a start, as far as its permits have not come up, and as long as it is in the window."""
+        """Correct the cost of a start: in the grid as far as permits have not come up, and in the window."""
         entry = ticket.pop()
         super().settle(ticket, cost, now_ns)
         ticket.append(entry)
@@ -156,10 +157,10 @@ class ExactGrid(PermitGrid):
             self._log.settle(entry, cost, now_ns)
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
-        """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
+        """Count the permits that can be taken in [``now_ns``, ``end_ns``), if none lapses."""
         if not self._pieces or not self._is_late(now_ns):
             return super().count_until(now_ns, end_ns)
-        _, _, step, unit = self._pieces[-1]  # the grid continues from here, once the newest is taken
+        _, _, step, unit = self._pieces[-1]  # the grid continues from here once the newest permit is taken
         return 1 + max(0, end_ns - 1 - now_ns) * step // unit
 
     def time_after(self, now_ns: int, count: int) -> int | None:
@@ -173,14 +174,14 @@ class ExactGrid(PermitGrid):
         return max(when, self._log.when_count(count, now_ns) or 0)
 
     def trial(self) -> Self:
-        """Return a copy, to be tried at times to come."""
+        """Return a copy for questions about the future."""
         other = super().trial()
         other._log = self._log.trial()  # noqa: SLF001  # a copy of itself
-        other.open_ticket = None  # what it would tell is the original's
+        other.open_ticket = None  # only the original reports effects
         return other
 
     def _slip(self, number: int, when_ns: int) -> None:
-        """Move the grid so that a permit comes up at a time, and those after it at their distance from it."""
+        """Move the grid so that a permit comes up at a time, and later permits follow at their distance."""
         self._void_to = None
         self._next = max(self._next, number)
         _, _, step, unit = self._pieces[-1]
@@ -188,15 +189,15 @@ class ExactGrid(PermitGrid):
 
 
 class ExactShare(PermitGrid):
-    """The permits of one peer of several that keep the window together without knowing of each other's starts.
+    """The permits of one of several peers that keep a common window without knowing each other's starts.
 
     Args:
-        rate: of all peers together.
-        slack_ns: how long after its time a permit may be taken, at most.
-        reserve_ns: how much of that is kept for the way from a decision to its effect, a quarter at most.
+        rate: the rate of all peers together.
+        slack_ns: the maximum time after a permit's time within which it may be taken.
+        reserve_ns: the part of that reserved for the time from a decision to its effect, at most a quarter.
         now_ns: the time on the timeline.
         peers: how many peers share the grid.
-        rank: which of them this is.
+        rank: the rank of this peer.
     """
 
     __slots__ = ("_reserve_ns", "_slack_ns_max")
@@ -207,7 +208,7 @@ class ExactShare(PermitGrid):
         super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns, peers=peers, rank=rank)
 
     def _step_and_unit(self, rate: Rate) -> tuple[int, int]:
-        """Return the rate of a grid whose permits are as much further apart as one of them may be late."""
+        """Return the rate of a grid whose permits are further apart, by the part g that one may be late."""
         ratio = rate.per_second
         assert ratio is not None
         if ratio:

@@ -1,8 +1,8 @@
-"""Which waiting tasks have passed their deadline: an index by interval, read once an interval.
+"""Waiting tasks that have passed their deadline: an index by interval, read once an interval.
 
 A task is also checked when its turn comes, so the index matters only while nothing starts: paused, at rate 0, or behind
 a long overflow. It then ends a task within one interval of its deadline. A task that starts or is cancelled leaves the
-index at once, so that nothing is kept alive by a deadline that lies far ahead.
+index at once, so that a distant deadline keeps no object alive.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class ExpiryIndex:
     """Records by the interval in which their deadline lies, and batches by the next deadline among their tasks.
 
     Attributes:
-        is_used: True if there was ever a deadline: most executors see none, and need not ask.
+        is_used: True if there was ever a deadline; most executors have none, and need not read the index.
     """
 
     __slots__ = ("_arrivals", "_batches", "_intervals", "_numbers", "_purge_count", "_timeline", "is_used")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._intervals: dict[int, list[Record]] = {}  # none is empty
+        self._intervals: dict[int, list[Record]] = {}  # without empty lists
         self._numbers: LazyHeap[tuple[int, int, list[Record]]] = LazyHeap(lambda entry: not entry[2])
-        # By next deadline; those that end are not noted.
+        # By next deadline; batches that end are not noted as stale.
         self._batches: LazyHeap[tuple[float, int, BatchSource]] = LazyHeap(lambda entry: not entry[2].live)
-        self._arrivals = count()  # of entries in both
+        self._arrivals = count()  # of entries in both heaps
         self.is_used = False
-        self._purge_count = _PURGE_COUNT  # at so many batches, those that have ended are forgotten
+        self._purge_count = _PURGE_COUNT  # at so many batches, ended ones are forgotten
 
     def add(self, record: Record) -> None:
         """Add a record that has a deadline."""
@@ -66,14 +66,14 @@ class ExpiryIndex:
         self._batches.push((source.next_deadline(), next(self._arrivals), source))
 
     def discard(self, record: Record) -> None:
-        """Forget a record, which starts or is cancelled."""
+        """Forget a record that starts or is cancelled."""
         options = record._options
         if options is None or options.expiry_index is None or options.deadline is None:
             return
         number = self._timeline.number_at(options.deadline)
         records = self._intervals[number]
         last = records.pop()
-        if last is not record:  # the last one takes its place: nothing is left of what has gone
+        if last is not record:  # the last record takes its place
             assert last._options is not None
             records[options.expiry_index] = last
             last._options.expiry_index = options.expiry_index
@@ -90,17 +90,17 @@ class ExpiryIndex:
         return min(numbers) + 1 if numbers else None
 
     def passing(self, number: int, end: float, calendar: Any) -> list[Record | BatchSource]:
-        """Return what waits in a calendar and has a deadline in an interval: records, and batches with such tasks.
+        """Return the records waiting in a calendar with a deadline in an interval, and batches with such tasks.
 
         Args:
-            number: of the interval.
+            number: the number of the interval.
             end: loop time at which it ends.
-            calendar: whose tasks are asked for.
+            calendar: the calendar.
         """
         records = self._intervals.get(number, ())
         found: list[Record | BatchSource] = [
             each for each in records if getattr(each._place, "calendar", None) is calendar
-        ]  # one that runs has none
+        ]  # a running record has no place
         found += [source for when, _, source in self._batches.walk() if when < end and source.calendar is calendar]
         return found
 
@@ -117,12 +117,12 @@ class ExpiryIndex:
                 yield record
 
     def _forget(self, number: int) -> None:
-        """Forget an interval in which no deadline lies any more."""
+        """Forget an interval without deadlines."""
         del self._intervals[number]
         self._numbers.note_stale()
 
     def sweep_batches(self, now: float) -> Iterator[tuple[BatchSource, int]]:
-        """Walk the tasks of batches whose deadline has passed; each is to be started before the next."""
+        """Walk the tasks of batches whose deadline has passed; the caller must remove each before the next."""
         while (first := self._batches.first()) is not None and first[0] < now:
             _, arrival, source = self._batches.pop()
             try:

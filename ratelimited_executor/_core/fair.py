@@ -1,33 +1,33 @@
 """Weighted fair queueing between keys, within a priority.
 
 Theory: start-time fair queueing. When a task of key k with cost c reaches the head of its key's queue, it gets a *start
-tag* S; F_k, the *finish tag* of its key, becomes S + c / w_k once it has started. The smallest start tag starts first.
-While a key has waiting tasks, S = F_k. The first task of a key that had none gets
+tag* S; F_k, the *finish tag* of its key, becomes S + c / w_k once it has started. The task with the smallest start tag
+starts first. While a key has waiting tasks, S = F_k. The first task of a key without waiting tasks gets
 
     S = max(F_k, min(v, s + c / w_k))
 
-with s the smallest start tag of all waiting tasks, and v the *virtual time*, which advances by c / W with each start, W the
-weights of all keys that have tasks, and is never less than the start tag of a started task.
+with s the smallest start tag of all waiting tasks, and v the *virtual time*. It advances by c / W with each start, W
+the sum of the weights of all keys with tasks, and is never less than the start tag of a started task.
 
 Law: over any stretch in which keys f and g both have waiting tasks,
 
     | cost(f) / w_f  -  cost(g) / w_g |  <=  c_f / w_f  +  c_g / w_g
 
-with c the largest cost of a task of each: the shares are right to within one task of each. A key that was held back by
-its own limit competes as if it had waited, except for what it has lost beyond four of its tasks: a key whose rate is below
-its share gets its rate, a key whose rate is above it gets its share, and a long penalty saves nothing. A key that returns
-comes back at v: it has saved nothing, and owes only what it was given in advance. So the first task of a key waits for at
-most one task of every other key (by weight), and not for their queues. And a key with a queue is not starved by a stream
-of new keys: v passes its start tag after as many starts as there are keys.
+with c the largest cost of a task of each: the shares are right to within one task of each. A key held back by its own
+limit competes as if it had waited, with a credit of at most four of its tasks: a key whose rate is below its share gets
+its rate, a key whose rate is above its share gets its share, and a long penalty accumulates no credit. A key that
+returns from idleness starts at v: it has saved nothing, and owes only what it got in advance. So the first task of a
+key waits for at most one task of every other key (by weight), not for their queues. A key with a queue is not starved
+by a stream of new keys: v passes its start tag after as many starts as there are keys.
 
 Each priority has its own virtual time, shared by the two calendars of an executor (tasks that start on time, and tasks
-that are spread). Keys without tasks are forgotten as soon as v has passed their finish tag. Keys that come back at v
-mostly do so in order of their tags, and then wait in a plain queue and not in a heap.
-Cost: O(log keys) a task, nothing per waiting task beyond its place in its key's queue.
+that are spread). Keys without tasks are forgotten as soon as v has passed their finish tag. Keys that return at v
+mostly do so in order of their tags, and then wait in a plain queue instead of a heap.
+Cost: O(log keys) a task, and nothing per waiting task beyond its place in its key's queue.
 
 Rejected: deficit round robin (O(1), but a heavy key waits for whole rounds), stochastic fairness (keys that share a hash
 share a fate), finish tags as the order (a light key's next task waits for a heavy task that has not started), v as the
-start tag in service alone (it stands still while one new key after the other is served, and all others starve).
+start tag in service alone (it stands still while one new key after another is served, and all others starve).
 Sources: P. Goyal, H. Vin, H. Cheng, "Start-time fair queueing", IEEE/ACM Transactions on Networking 5(5), 1997; for v:
 J. Bennett, H. Zhang, "Hierarchical packet fair queueing algorithms", the same, 1997.
 """
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Fair", "FairClock", "Flow", "Level"]
 
-_LEAST: Final = 1e-6  # a weight, and one over the largest: virtual times are floats, of 16 digits
-_PURGE_COUNT: Final = 2  # idle keys looked at for each start: twice as many as can become idle
-_PURGE_STEP_COUNT: Final = 1024  # the same as a chore, when nothing waits any more
+_LEAST: Final = 1e-6  # the least weight; the largest is its inverse: virtual times are floats, of 16 digits
+_PURGE_COUNT: Final = 2  # idle keys examined at each start: twice as many as can become idle
+_PURGE_STEP_COUNT: Final = 1024  # idle keys examined in one step of a chore, when nothing waits any more
 
 
 class Fair:
@@ -112,7 +112,7 @@ class Fair:
         return _weight_of(key, weights(key))
 
     def wrapped(self, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> Fair:
-        """Return the same order with each function in a wrapper."""
+        """Return a copy of this order with each function wrapped."""
         weights = self._weights
         fair = Fair(None if self._by is None else wrap(self._by))
         fair._weights = wrap(weights) if callable(weights) else weights
@@ -130,7 +130,7 @@ class Flow:
     Attributes:
         key: the key.
         weight: its weight.
-        finish: the finish tag of its last started task, or the start tag of the next if that is larger.
+        finish: the finish tag of its last started task, or the start tag of its next task if larger.
         first: its entries in the first calendar: None, an item, or a deque of items.
         second: its entries in the second calendar.
     """
@@ -162,14 +162,14 @@ class Level:
     Attributes:
         now: the virtual time.
         latest: the largest finish tag.
-        flows: by key.
+        flows: the flows by key.
         heaps: for each calendar, the flows with waiting tasks, as (start tag, number, flow).
         fresh: for each calendar, flows that came in order of their start tags, which are their finish tags.
-        moved: flows whose finish tag has changed while they may be among the fresh ones.
-        is_active: True if a calendar uses it.
-        ghosts: a heap of (finish tag, number, flow): idle, not forgotten.
-        waiting_count: the number of entries, including the one being taken.
-        weight_sum: the weights of their flows.
+        moved: flows whose finish tag has changed while they may be among the fresh flows.
+        is_active: for each calendar, True if it uses this level.
+        ghosts: a heap of (finish tag, number, flow): idle flows, not forgotten yet.
+        waiting_count: the number of pairs of a calendar and a flow waiting in it, including the flow being taken from.
+        weight_sum: the weights of the flows of these pairs.
     """
 
     __slots__ = (
@@ -189,14 +189,14 @@ class Level:
         self.weight_sum = 0.0
 
     def settle_fresh(self, index: int, numbers: Iterator[int]) -> None:
-        """Remove from the fresh flows those that are out of place, as far as they stand before others."""
+        """Move flows that are out of place from the head of the fresh flows to the heap."""
         fresh = self.fresh[index]
         while fresh and fresh[0] in self.moved:
             flow = fresh.popleft()
             heapq.heappush(self.heaps[index], (flow.finish, next(numbers), flow))
 
     def least_tag(self, numbers: Iterator[int]) -> float:
-        """Return the smallest start tag of all waiting tasks, as far as known; infinity if there are none."""
+        """Return the smallest known start tag of all waiting tasks; infinity if there are none."""
         if self.moved:
             for index in (0, 1):
                 self.settle_fresh(index, numbers)
@@ -217,7 +217,7 @@ class FairClock:
         fair: the order.
         gate: the limits of keys; None if there are none.
         chores: receives deferred work, as iterators whose steps take about a millisecond.
-        report: is called with errors of the functions for keys and weights.
+        report: called with errors of the functions for keys and weights.
         to_epoch: converts a due time to epoch seconds.
     """
 
@@ -251,12 +251,12 @@ class FairClock:
         self.chores = chores
         self.report = report
         self.to_epoch = to_epoch
-        self.levels: dict[float, Level] = {}  # by minus priority
+        self.levels: dict[float, Level] = {}  # by negated priority
         self.numbers = count()
         self.arrivals = count(1)
-        self.keys = KeyTable()  # of those that ``by`` tells
-        self.last: tuple[Level, Flow] | None = None  # whose task has started last
-        self.refunds: dict[Flow, int] = {}  # permits that a flow of which tasks wait need not pay at its next starts
+        self.keys = KeyTable()  # for keys that ``by`` returns
+        self.last: tuple[Level, Flow] | None = None  # of the task started last
+        self.refunds: dict[Flow, int] = {}  # permits that a flow with waiting tasks need not pay at its next starts
 
     def flow(self, minus_priority: float, key: Hashable) -> tuple[Level, Flow]:
         """Return the flow of a priority and key."""
@@ -266,7 +266,7 @@ class FairClock:
         flow = level.flows.get(key)
         if flow is None:
             weight = self._weight(key)
-            flow = level.flows.get(key)  # the function may have scheduled something of the key
+            flow = level.flows.get(key)  # the weight function may have scheduled a task of the key
             if flow is None:
                 flow = level.flows[key] = Flow(key) if weight == 1.0 else _WeightedFlow(key, weight)
         return level, flow
@@ -277,7 +277,7 @@ class FairClock:
             return 1.0
         try:
             return self.fair.weight(given_key(key))
-        except BaseException as error:  # noqa: BLE001  # weights are user code: nothing of it may lose a task
+        except BaseException as error:  # noqa: BLE001  # weights are user code: no error in it may lose a task
             self.report(error)
             return 1.0
 
@@ -295,9 +295,9 @@ class FairClock:
             self._purge(level, _PURGE_COUNT)
 
     def settle(self, share: tuple[Level, Flow], change: int) -> None:
-        """Charge a flow, one of whose tasks has started, for additional permits, or for fewer.
+        """Charge a flow with a started task for ``change`` permits more, or for fewer if negative.
 
-        Waiting tasks keep their places: fewer permits make the next start of the flow cheaper.
+        Waiting tasks keep their places: a refund makes the next start of the flow cheaper.
         """
         level, flow = share
         found = level.flows.get(flow.key)
@@ -307,7 +307,7 @@ class FairClock:
         if found is None:
             if change < 0:
                 return
-            found = level.flows[flow.key] = flow  # it was forgotten, since it owed nothing
+            found = level.flows[flow.key] = flow  # the flow was forgotten, because it owed nothing
             flow.finish = level.now
         found.finish += change / found.weight
         level.latest = max(level.latest, found.finish)
@@ -323,7 +323,7 @@ class FairClock:
         return max(0, cost - refund)
 
     def rest(self, minus_priority: float, level: Level, flow: Flow) -> None:
-        """Record that a calendar has no waiting task of a flow; forget the flow, or keep its finish tag while needed."""
+        """Record that a calendar has no waiting task of a flow; forget the flow unless its finish tag is needed."""
         level.waiting_count -= 1
         level.weight_sum -= flow.weight
         if flow.first is not None or flow.second is not None:

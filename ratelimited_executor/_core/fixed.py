@@ -1,4 +1,4 @@
-"""Objects whose settings are fixed once they are made."""
+"""Objects whose settings are fixed at creation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Fixed", "refusal"]
 
 
 class Fixed:
-    """Refuses attributes that its slots do not declare, and says where its settings are given."""
+    """Rejects attributes that cannot be set, with an error that says how to pass its settings."""
 
     __slots__ = ()
 
@@ -20,7 +20,7 @@ class Fixed:
 
 
 def refusal(thing: object, name: str) -> AttributeError:
-    """Return the error of who sets an attribute that cannot be set."""
+    """Return the error for setting an attribute that cannot be set."""
     kind = type(thing).__name__
     options = [option for option in type(thing).__init__.__annotations__ if option != "return"]
     if name in options:

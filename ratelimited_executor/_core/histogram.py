@@ -1,8 +1,8 @@
 """Percentiles of durations in bounded memory.
 
-Durations fall into buckets whose bounds grow by 2 % or less, from one microsecond on, so a percentile is exact within that;
-with 2 % some 1,700 buckets reach a billion seconds. The idea is that of HdrHistogram (Gil Tene); a library was not worth it for
-these few lines.
+Durations fall into buckets whose bounds grow by 2 % or less, from one microsecond on, so percentiles are exact to that
+percentage; with 2 %, some 1,700 buckets reach a billion seconds. The idea is that of HdrHistogram (Gil Tene); these few
+lines did not justify a library.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ _SMALLEST_LOG: Final = math.log(_SMALLEST_S)
 
 
 class DurationHistogram:
-    """Counts durations in seconds; anything below a microsecond counts as one.
+    """Counts durations in seconds; a duration below a microsecond is in the bucket of one microsecond.
 
     Args:
-        growth: from the bound of a bucket to the next, > 1.
+        growth: the ratio of the bounds of successive buckets, > 1.
     """
 
     def __init__(self, growth: float = 1.02) -> None:
         self._growth_log = math.log(growth)
         self._per_log = 1 / self._growth_log
         self._counts: Counter[int] = Counter()
-        self._longest: dict[int, float] = {}  # of each bucket, so that what is always the same is told exactly
+        self._longest: dict[int, float] = {}  # of each bucket, so that a constant duration is reported exactly
         self._total = 0
         self._sum = 0.0
         self._max = 0.0
 
     @property
     def mean(self) -> float:
-        """The mean of the durations, exactly; 0 if there was none."""
+        """The exact mean of the durations; 0 if there are none."""
         return self._sum / self._total if self._total else 0.0
 
     @property
     def total(self) -> int:
-        """How many durations were added."""
+        """The number of durations added."""
         return self._total
 
     @property
     def max(self) -> float:
-        """The longest duration, exactly; 0 if there was none."""
+        """The longest duration, exact; 0 if there are none."""
         return self._max
 
     def add(self, seconds: float) -> None:
-        """Count one duration, finite."""
+        """Count one finite duration."""
         bucket = math.ceil(math.log(max(seconds, _SMALLEST_S) / _SMALLEST_S) / self._growth_log)
         self._counts[bucket] += 1
         self._longest[bucket] = max(seconds, self._longest.get(bucket, 0.0))
@@ -64,7 +64,7 @@ class DurationHistogram:
         self._max = max(self._max, seconds)
 
     def add_sorted(self, seconds: Sequence[float]) -> None:
-        """Count many durations, finite and rising: several times faster than one by one."""
+        """Count many finite durations in ascending order: several times faster than one by one."""
         if not seconds:
             return
         self._total += len(seconds)
@@ -75,17 +75,17 @@ class DurationHistogram:
             self._counts[0] += small
             self._longest[0] = max(seconds[small - 1], self._longest.get(0, 0.0))
             seconds = seconds[small:]
-        # Rounded down and one more instead of up, which only differs on a bound.
+        # Rounded down plus one instead of rounded up, which differs only at a bound.
         scaled = map(mul, map(math.log, seconds), repeat(self._per_log))
         buckets = list(map(int, map((1 - _SMALLEST_LOG * self._per_log).__add__, scaled)))
         self._counts.update(buckets)
         longest = self._longest
-        for bucket, last in dict(zip(buckets, seconds, strict=True)).items():  # the last of each, and so the longest
+        for bucket, last in dict(zip(buckets, seconds, strict=True)).items():  # the last of each bucket is its longest
             if last > longest.get(bucket, 0.0):
                 longest[bucket] = last
 
     def merge(self, other: DurationHistogram) -> None:
-        """Count all that another one of the same growth has counted."""
+        """Add the counts of another histogram of the same growth."""
         assert self._growth_log == other._growth_log
         self._counts.update(other._counts)
         for bucket, longest in other._longest.items():
@@ -95,7 +95,7 @@ class DurationHistogram:
         self._max = max(self._max, other._max)
 
     def quantile(self, share: float) -> float:
-        """Return a duration that ``share`` of all do not exceed, too long by the growth at most; 0 if there was none.
+        """Return a duration that ``share`` of all do not exceed, too long by at most the growth; 0 if there are none.
 
         >>> histogram = DurationHistogram()
         >>> for milliseconds in range(1, 101):
@@ -112,7 +112,10 @@ class DurationHistogram:
         return self._max
 
     def buckets(self) -> Iterator[tuple[float, float, int]]:
-        """Iterate over the non-empty buckets, rising: (low, high, count), of durations > low and <= high; 0 is in the first."""
+        """Iterate over the non-empty buckets in ascending order, as (low, high, count) of durations in (low, high].
+
+        The first bucket includes 0.
+        """
         for bucket in sorted(self._counts):
             high = _SMALLEST_S * math.exp(bucket * self._growth_log)
             yield high * math.exp(-self._growth_log) if bucket else 0.0, high, self._counts[bucket]

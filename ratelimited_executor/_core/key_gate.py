@@ -1,12 +1,13 @@
-"""Which keys may start a task now: a rate and a number of running tasks for each key.
+"""Which keys may start a task now: a rate and a limit on running tasks for each key.
 
-A key that may not is *parked*: its tasks leave the order until it may again, so that they never stand before the tasks
-of other keys. What resumes it is a time (its rate, a penalty) or an end (its concurrency). A key is known from its first
-look until nothing is left to remember: none runs, none is parked, and its rate and penalty are as if it were new.
+A key that may start nothing is *parked*: its tasks leave the order until it may start again, so they never hold back
+tasks of other keys. A key resumes at a known time (rate, penalty) or when one of its tasks ends (concurrency). It is
+known from its first look until there is nothing left to remember: no task runs, none is parked, and its rate and
+penalty are as for a new key.
 
-Where a group counts how many tasks of a key run, each takes a slot of the key, which is asked for when it is the first to
-start but for that. Some are asked for at a time, in the order in which they are to start; until it is known of one whether
-it has to wait, what comes after it waits, too.
+Where a group counts the running tasks of a key, each task takes a slot of the key. The slot is requested when the task
+would start next but for the slot. Slots are requested for several keys at a time, in the order of their tasks. While a
+request has no answer yet, the tasks after it wait as well.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyGate", "KeyHold", "Span"]
 
-_SWEEP_COUNT: Final = 4096  # idle keys looked at in an interval, beside two for each start of it
-_SWEEP_STEP_COUNT: Final = 1024  # at a stretch: half a millisecond
+_SWEEP_COUNT: Final = 4096  # idle keys examined in an interval, plus two for each start in it
+_SWEEP_STEP_COUNT: Final = 1024  # in one step: half a millisecond
 
 KeyHold = str  # "rate", "concurrency", "penalty" or "slots"
 
@@ -51,20 +52,19 @@ class KeyGate:
     """The limits of keys.
 
     Args:
-        limit_of: makes the limit of a key's rate; None if it has none.
-        concurrency_of: tells how many tasks of a key may run at once; None for no limit.
-        slots_of: makes what asks for slots of a key that so many may hold at once; None if no group counts them.
-        parts: tells into how many parts the number of a key is split; None while a group counts it alone.
-        is_away: tells whether only these parts count, because the group cannot be asked for slots.
-        ahead_count: tells of how many keys slots are asked for at a time.
-        note_lost: called with the key of a running task whose slot may be another's by now.
+        limit_of: creates the rate limit of a key; returns None if the key has no rate.
+        concurrency_of: returns how many tasks of a key may run at once; None for no limit.
+        slots_of: creates the slot requester for a key and its limit; returns None if no group counts the key's tasks.
+        parts: returns into how many parts the limit of a key is split; None while the group alone counts.
+        is_away: returns True if only these parts count, because the group cannot be asked for slots.
+        ahead_count: returns for how many keys slots may be requested at a time.
+        note_lost: called with the key of a running task whose slot may have passed to another holder.
 
     Attributes:
-        met_count: how many keys have been met so far: if it changes, functions of the user were called.
-        is_put_off: True if the key that was asked about last is to be asked about again once it is known of those before it
-            whether they have to wait.
-        asks_for_slots: True if there are lanes, or keys of which a group counts the tasks.
-        is_looking: True if it is only asked when something may start: then no slots are asked for.
+        met_count: how many keys have been met so far; a change means that user functions were called.
+        is_put_off: True if the key asked about last must be asked about again once earlier requests are answered.
+        asks_for_slots: True if there are lanes, or keys whose running tasks a group counts.
+        is_looking: True while only looking for what may start: then no slots are requested.
     """
 
     __slots__ = (
@@ -110,26 +110,24 @@ class KeyGate:
         self._is_away = is_away
         self._ahead_count = ahead_count
         self._note_lost = note_lost
-        # Keys that have a slot that no task has started with, or have asked for one and know nothing yet.
+        # Keys with a slot that no task has started with, or with a request that has no answer yet.
         self._ahead: dict[Hashable, KeyState] = {}
         self._keys: dict[Hashable, KeyState] = {}
         self._timers: LazyHeap[_Timer] = LazyHeap(_is_stale)
-        self._full: dict[Hashable, None] = {}  # keys that were parked because as many of their tasks ran as may
-        self._unasked: dict[
-            Hashable, None
-        ] = {}  # keys that were parked, of which nothing is known that will resume them
+        self._full: dict[Hashable, None] = {}  # keys parked at their concurrency limit
+        self._unasked: dict[Hashable, None] = {}  # parked keys with no known event that will resume them
         self._numbers = count()
-        # Keys that are put off, as (importance of the first task, number, key); some have been resumed by something else.
+        # Keys put off, as (importance of the first task, number, key); some were resumed by another event meanwhile.
         self._put_off: GuardedHeap[tuple[Any, int, Hashable]] = GuardedHeap(_is_never_stale)
-        self._sweeping: deque[Hashable] = deque()  # keys to look at, whether they can be forgotten
+        self._sweeping: deque[Hashable] = deque()  # keys to examine: can they be forgotten?
         # Limit and ticket of the last start, if it may not have taken effect.
         self._newest: tuple[Limit, Any] | None = None
-        self._start_count = 0  # since the last time that they were looked at
+        self._start_count = 0  # since the last sweep
         self.met_count = 0
         self.asks_for_slots = False
         self.is_looking = False
         self.is_put_off = False
-        self._lanes: set[SlotLane] = set()  # which have slots that no task has started with, or wait for some
+        self._lanes: set[SlotLane] = set()  # lanes with unused slots, or waiting for slots
 
     @property
     def key_count(self) -> int:
@@ -137,13 +135,13 @@ class KeyGate:
         return len(self._keys)
 
     def knows(self, key: Hashable) -> bool:
-        """True if the limits of a key are known, so that :meth:`admits` calls no function of the user."""
+        """True if the limits of a key are known, so that :meth:`admits` calls no user function."""
         if isinstance(key, SlotLane):
             return key.held_key is None or key.held_key in self._keys
         return key in self._keys
 
     def meet(self, key: Hashable) -> None:
-        """Ask for the limits of a key, by functions of the user: look at everything anew afterwards."""
+        """Read the limits of a key by calling user functions, which may change anything: look at everything again."""
         if isinstance(key, SlotLane):
             key = key.held_key
         if key not in self._keys:
@@ -162,14 +160,14 @@ class KeyGate:
         return None if state is None else state.limit
 
     def is_parked(self, key: Hashable) -> bool:
-        """True if something of a key has left the order."""
+        """True if tasks of a key have left the order."""
         if isinstance(key, SlotLane):
             return bool(key.parked) or (key.held_key is not None and self.is_parked(key.held_key))
         state = self._keys.get(key)
         return state is not None and bool(state.parked)
 
     def admits(self, key: Hashable, cost: int, now_ns: int) -> bool:
-        """True if a task of a key may start now; slots that it needs are asked for, unless it is too early for that."""
+        """True if a task of a key may start now; requests the slots that it needs, unless it is too early for that."""
         self.is_put_off = False
         if isinstance(key, SlotLane):
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
@@ -186,7 +184,7 @@ class KeyGate:
             if state is not None and not any(
                 other.held_key == key.held_key and other.slots.is_there for other in self._lanes
             ):
-                self._drop_slot(key.held_key, state)  # nobody holds the one while it waits for the other
+                self._drop_slot(key.held_key, state)  # do not hold one slot while waiting for another
             return is_there
         state = self._keys.get(key) or self._meet(key)
         if not state.is_open(cost, now_ns):
@@ -196,7 +194,7 @@ class KeyGate:
         return self._has_slot(key, state.slots, state, now_ns)
 
     def _has_slot(self, key: Hashable, slots: SlotAsker, state: KeyState, now_ns: int) -> bool:
-        """True if a slot of the group is there for the next task of a key; it is asked for if that may be."""
+        """True if the next task of a key has a slot of the group; requests one if allowed."""
         if slots.request is None:
             if self._ahead and len(self._ahead) >= self._ahead_count():
                 self.is_put_off = True
@@ -224,7 +222,7 @@ class KeyGate:
         return "penalty" if now_ns < state.penalty_ns else "rate"
 
     def when_count(self, key: Hashable, count: int, now_ns: int) -> int | None:
-        """Estimate when rate and penalty let the ``count``-th task of a key from now start; None if never."""
+        """Estimate when rate and penalty allow the ``count``-th task of a key from now to start; None if never."""
         if isinstance(key, SlotLane):
             key = key.held_key
         state = self._keys.get(key)
@@ -233,7 +231,7 @@ class KeyGate:
         return state.when_count(count, now_ns)
 
     def count_until(self, key: Hashable, cost: int, span: Span, now_ns: int) -> float:
-        """Estimate how many tasks of a key, of a cost, could start in a span; one, if its limits are not known yet."""
+        """Estimate how many tasks of a key, each of a cost, could start in a span; 1 if its limits are unknown."""
         if isinstance(key, SlotLane):
             if key.held_key is None:
                 return math.inf
@@ -242,7 +240,7 @@ class KeyGate:
         return 1 if state is None else state.count_until(cost, span, now_ns)
 
     def count_parked(self, span: Span, most: float, now_ns: int) -> float:
-        """Estimate how many tasks of all keys that are parked could start in a span; ``most`` need not be exceeded."""
+        """Estimate how many tasks of all parked keys could start in a span; may stop counting at ``most``."""
         total = 0.0
         for key in self._opening(span.end_ns):
             state = self._keys[key]
@@ -255,7 +253,7 @@ class KeyGate:
         return total
 
     def _opening(self, end_ns: int) -> Iterator[Hashable]:
-        """Walk the parked keys that may start a task before a time, each once; of a heap only as much as that."""
+        """Walk the parked keys that may start a task before a time, each once, reading only that part of the heap."""
         yield from self._full
         yield from (key for _, _, key, _ in self._timers.below((end_ns,)) if key not in self._full)
         yield from self._unasked
@@ -268,27 +266,27 @@ class KeyGate:
         resume: Callable[[], None],
         waiting: Callable[[float], int] = lambda _: 1,
     ) -> bool:
-        """Call ``resume`` once when a task of a key may start again; return whether it is known what will let it.
+        """Call ``resume`` once, when a task of a key may start again; return True if what allows that is known.
 
         Args:
-            key: of the tasks.
-            cost: of the first of them.
+            key: the key of the tasks.
+            cost: the cost of the first task.
             now_ns: the time at which it may not start.
-            resume: what to call.
-            waiting: counts them, as far as a number; one by default.
+            resume: the function to call.
+            waiting: counts the tasks up to a maximum; 1 by default.
         """
         if isinstance(key, SlotLane):
             if key.held_key is None or (key.slots.request is not None and not key.slots.is_there):
                 key.parked.append(resume)
-                return True  # the slots resume it
+                return True  # resumed at hand-over of the slots
             key = key.held_key
         state = self._keys[key]
         state.parked.append((resume, cost, waiting))
         if state.is_full:
             self._full[key] = None
-            return True  # the end of one that runs resumes it
+            return True  # resumed when a running task ends
         if state.slots is not None and state.is_open(cost, now_ns):
-            return True  # the slot resumes it
+            return True  # resumed at hand-over of the slot
         when = state.when(cost, now_ns)
         if when is not None and (state.timer is None or when < state.timer[0]):
             self._stop_timer(state)
@@ -300,20 +298,20 @@ class KeyGate:
 
     @property
     def is_asking(self) -> bool:
-        """True if it will soon be known of some key whether it has to wait for a slot."""
+        """True if some slot request has no answer yet."""
         return any(state.is_asking for state in self._ahead.values())
 
     def put_off(
         self, key: Hashable, head: Any, cost: int, resume: Callable[[], None], waiting: Callable[[float], int]
     ) -> None:
-        """Call ``resume`` once when slots of a key may be asked for: of as many as may others are there, and nothing has started.
+        """Call ``resume`` once, when slots of a key may be requested: the maximum number of keys is ahead of it now.
 
         Args:
-            key: as of :meth:`park`, and so on.
-            head: the importance of the first of its tasks: those with the smallest continue first.
-            cost: of that.
-            resume: what to call.
-            waiting: counts its tasks, as far as a number.
+            key: the key of the tasks.
+            head: the importance of its first task: keys with the smallest resume first.
+            cost: the cost of that task.
+            resume: the function to call.
+            waiting: counts its tasks up to a maximum.
         """
         if isinstance(key, SlotLane):
             key = key.held_key
@@ -322,7 +320,7 @@ class KeyGate:
         self._put_off.push((head, next(self._numbers), key))
 
     def _go_on(self) -> None:
-        """Resume as many keys that were put off as there is room for."""
+        """Resume keys that were put off, as many as there is room for."""
         if self._put_off.first() is None:
             return
         room = self._ahead_count() - len(self._ahead)
@@ -333,7 +331,7 @@ class KeyGate:
                 self._resume(key, self._keys[key])
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
-        """Record that a task of a key starts; return limit and ticket, if its cost may be settled later."""
+        """Record the start of a task of a key; return (limit, ticket), by which its cost may be settled later."""
         if isinstance(key, SlotLane):
             self._newest = None
             return None if key.held_key is None else self.start(key.held_key, cost, now_ns)
@@ -347,7 +345,7 @@ class KeyGate:
         return ticket
 
     def take_effect(self, now_ns: int) -> None:
-        """Record that the start that was noted last has taken effect by ``now_ns``."""
+        """Record that the last recorded start has taken effect by ``now_ns``."""
         if self._newest is not None:
             (limit, ticket), self._newest = self._newest, None
             limit.take_effect(ticket, now_ns)
@@ -359,7 +357,7 @@ class KeyGate:
             limit.defer(ticket, effects)
 
     def end(self, key: Hashable) -> bool:
-        """Record that a task of a key has ended; return whether that lets another start."""
+        """Record the end of a task of a key; return True if that allows another to start."""
         if isinstance(key, SlotLane):
             return key.held_key is not None and self.end(key.held_key)
         state = self._keys.get(key)
@@ -382,7 +380,7 @@ class KeyGate:
         state.penalty_ns = max(state.penalty_ns, until_ns)
 
     def look_again(self, key: Hashable) -> None:
-        """Resume a key, whether it may start or not: something of it has changed."""
+        """Resume a key, even if it may not start yet: its tasks or limits have changed."""
         if isinstance(key, SlotLane):
             key.resume()
             if key.held_key is None:
@@ -412,17 +410,17 @@ class KeyGate:
 
     @property
     def has_slots(self) -> bool:
-        """True if there are slots that no task has started with, or lanes that wait for some."""
+        """True if there are unused slots, or lanes that wait for slots."""
         return bool(self._lanes or self._ahead)
 
     def ask_ahead(self, lane: SlotLane, now_ns: int) -> None:
-        """Ask for the slots of a lane whose task may soon start otherwise."""
+        """Request the slots of a lane whose first task may soon start otherwise."""
         if lane.waiting_count and lane.slots.request is None:
             self._lanes.add(lane)
             lane.slots.has_slots(now_ns)
 
     def _comes_soon(self, key: Hashable, cost: int, now_ns: int) -> bool:
-        """True if a group may admit a task of a key shortly, so that slots that are there are kept for it."""
+        """True if a group may admit a task of a key shortly, so that its slots are kept."""
         state = self._keys.get(key)
         if state is None or state.limit is None or state.limit.is_foreseeable or state.is_full:
             return False
@@ -430,13 +428,13 @@ class KeyGate:
         return when is None or when <= now_ns + SOON_NS
 
     def trim(self, now_ns: int, *, may_start: bool, permit_ns: float, may_be_told: bool = False) -> int | None:
-        """Give back the slots that no task is about to start with; return when to look again, None if there are none.
+        """Give back slots that no task is about to use; return when to look again, None if no slots are left.
 
         Args:
             now_ns: the time.
-            may_start: True if a place to run in is free.
-            permit_ns: when the next permit comes up, as far as that is known.
-            may_be_told: True if a group may tell of one at any time, so that lanes keep their slots for a moment.
+            may_start: True if the concurrency limit allows a start.
+            permit_ns: when the next permit comes up, as far as known.
+            may_be_told: True if a group may admit a start at any time, so that slots are kept for a moment.
         """
         again = None
         for lane in list(self._lanes):
@@ -461,7 +459,7 @@ class KeyGate:
         return again
 
     def close(self) -> None:
-        """Give back all slots with which nothing has started, and wait for none: nothing will start any more."""
+        """Give back all unused slots and withdraw all requests: nothing will start any more."""
         for lane in list(self._lanes):
             lane.slots.drop()
         for state in self._keys.values():
@@ -471,35 +469,35 @@ class KeyGate:
         self._ahead.clear()
 
     def leave(self, lane: SlotLane) -> None:
-        """Give back the slots of a lane of which nothing waits any more."""
+        """Give back the slots of a lane without waiting tasks."""
         if lane in self._lanes:
             self._drop(lane)
 
     @property
     def may_get_slots(self) -> bool:
-        """True if some lane waits for slots of pools that are not halted: others may give some back."""
+        """True if some lane waits for slots of pools that are not halted: other holders may release some."""
         return any(
             lane.slots.request is not None and all(pool.limit for pool in lane.statistics())
             for lane in list(self._lanes)
         )
 
     def _drop(self, lane: SlotLane) -> None:
-        """Return the slots of a lane; tasks parked for them come back into the order, and request slots again in turn."""
+        """Return the slots of a lane; tasks parked for them rejoin the order, and request slots again in turn."""
         self._lanes.discard(lane)
         lane.slots.drop()
         lane.resume()
 
     def _take_slot(self, key: Hashable, state: KeyState, slots: SlotAsker) -> None:
-        """Give the available slot to a task of a key that has started, or wait for one while it runs."""
+        """Give the held slot to a task of a key that has started, or request one while it runs."""
         if slots.is_there:
             self._ahead.pop(key, None)
             self._go_on()
             state.take_slot(slots, lambda: self._note_lost(key))
-            self._resume(key, state)  # what else of the key has waited for that slot asks for the next
+            self._resume(key, state)  # other tasks of the key that waited for that slot request the next
         state.ask_for_running(lambda: self._note_lost(key))
 
     def _drop_slot(self, key: Hashable, state: KeyState) -> None:
-        """Give back the slot of a key with which no task has started; its tasks come back into the order."""
+        """Give back the unused slot of a key; its tasks rejoin the order."""
         self._ahead.pop(key, None)
         if state.slots is not None:
             state.slots.drop()
@@ -507,7 +505,7 @@ class KeyGate:
         self._go_on()
 
     def told(self, key: Hashable) -> None:
-        """Record that a slot of a key is there, or has to be waited for."""
+        """Record that a slot of a key was handed over, or that its request must wait."""
         state = self._keys.get(key)
         if state is None or state.slots is None or state.slots.request is None:
             return
@@ -519,10 +517,10 @@ class KeyGate:
         if any(waiting(1) for _, _, waiting in state.parked):
             self._resume(key, state)
         else:
-            self._drop_slot(key, state)  # all that waited for it have gone
+            self._drop_slot(key, state)  # no task waits for it any more
 
     def refresh(self, now_ns: int) -> None:
-        """Ask for the limits of every known key anew; they are in force from ``now_ns`` on."""
+        """Read the limits of every known key again, and put them in force from ``now_ns`` on."""
         for key, state in list(self._keys.items()):
             fresh = self._limit_of(key)
             if fresh is None or state.limit is None or type(fresh) is not type(state.limit):
@@ -533,7 +531,7 @@ class KeyGate:
         self.open_all()
 
     def _count_by(self, key: Hashable, state: KeyState, concurrency: int | None) -> None:
-        """Let a number of tasks of a key run at once, as counted by the group, or here."""
+        """Put a concurrency limit of a key in force, counted by the group or here."""
         fresh = self._slots_of(key, concurrency) if concurrency else None
         parts = None if fresh is None else self._parts()
         is_here = concurrency is not None and (fresh is None or parts is not None)
@@ -552,11 +550,11 @@ class KeyGate:
 
     @property
     def is_remembering(self) -> bool:
-        """True if there are keys of which nothing runs or waits, that may be forgotten with time."""
+        """True if there are keys without running or waiting tasks, to be forgotten in time."""
         return bool(self._sweeping)
 
     def sweep_steps(self, now_ns: int) -> Iterator[None]:
-        """Forget idle keys, as a chore: one of an interval forgets as many as may have become idle in it, and more."""
+        """Forget idle keys, as a chore; one an interval forgets more keys than can have become idle in it."""
         count = _SWEEP_COUNT + 2 * self._start_count
         self._start_count = 0
         for start in range(0, min(count, len(self._sweeping)), _SWEEP_STEP_COUNT):
@@ -564,12 +562,12 @@ class KeyGate:
             yield
 
     def sweep(self, count: int, now_ns: int) -> None:
-        """Look at so many keys at most, and forget those of which nothing is left to remember."""
+        """Examine at most ``count`` keys, and forget those with nothing left to remember."""
         for _ in range(min(count, len(self._sweeping))):
             key = self._sweeping.popleft()
             state = self._keys[key]
             if state.running_count or state.parked:
-                state.is_listed = False  # until its last task has ended
+                state.is_listed = False  # listed again when its last task ends
                 continue
             is_asking = state.slots is not None and state.slots.request is not None
             if is_asking or now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(now_ns)):
@@ -581,7 +579,7 @@ class KeyGate:
         limit, concurrency = self._limit_of(key), self._concurrency_of(key)
         self.met_count += 1
         state = self._keys.get(key)
-        if state is None:  # the functions may have met it themselves
+        if state is None:  # the user functions may have met the key themselves
             state = self._keys[key] = KeyState(limit)
             self._count_by(key, state, concurrency)
             self._sweeping.append(key)

@@ -1,9 +1,9 @@
-"""Keys of users, as the queues and limits hold them: their hash and equality are asked at the call, and never later.
+"""Users' keys as stored in queues and limits: their hash and equality are called when a task is scheduled, never later.
 
-A key is an index of many dictionaries for as long as one of its tasks waits or runs. The hash or equality of a class of
-the user may raise, or change, at any time, and a task whose key is not found any more would be lost. So a key of such a
-class is exchanged at the call for a *token*, one for all keys that are equal to it, and tokens compare by identity. Keys
-whose hash and equality are those of built-in types are held as they are.
+A key is an index into many dictionaries while one of its tasks waits or runs. The hash or equality of a user's class
+may raise, or change, at any time, and a task whose key is no longer found would be lost. So a key of such a class is
+replaced at the call by a *token*, the same for all equal keys, and tokens compare by identity. Keys with the hash and
+equality of built-in types are stored as they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EQUALITIES: Final = frozenset(kind.__eq__ for kind in (str, int, float, bytes, 
 
 
 class KeyToken:
-    """Stands for equal keys of a class of the user.
+    """Stands for equal keys of a user's class.
 
     Args:
         key: the first of them.
@@ -41,7 +41,7 @@ class KeyToken:
 
 
 class KeyTable:
-    """The tokens in use; one that nothing holds any more is forgotten."""
+    """The tokens in use; a token is forgotten when no longer referenced."""
 
     __slots__ = ("_tokens",)
 
@@ -54,15 +54,15 @@ class KeyTable:
         return sum(len(tokens) for tokens in self._tokens.values())
 
     def held(self, key: Hashable) -> Hashable:
-        """Return a key as it is to be held: itself, or its token.
+        """Return a key in its stored form: itself, or its token.
 
         Raises:
-            Exception: what the hash or equality of the key raises; nothing has changed then.
+            Exception: any error of the key's hash or equality; then nothing has changed.
         """
         if type(key) in _PLAIN or _is_lasting(key):
             return key
         number = hash(key)
-        for each in tuple(self._tokens.get(number, ())):  # a copy: the equality of a key is code of the user
+        for each in tuple(self._tokens.get(number, ())):  # a copy: the equality of a key is user code
             token = each()
             if token is not None and (token.key is key or token.key == key):
                 return token
@@ -84,9 +84,9 @@ def given_key(key: Hashable) -> Hashable:
 
 
 def text_of_key(key: Hashable) -> str:
-    """Return a text that is the same for equal keys in all processes: the key's ``repr``, or a digest.
+    """Return a text that is the same for equal keys in all processes: the key's ``repr``, or a digest of it.
 
-    There is a digest of a long one, and of one with what a server may not take as a text, or takes as the end of it.
+    A digest replaces a long ``repr``, and one with characters that a server may reject or treat as the end of the text.
     """
     text = repr(given_key(key))
     if len(text) <= _TEXT_MAX and text.isprintable():
@@ -95,7 +95,7 @@ def text_of_key(key: Hashable) -> str:
 
 
 def _is_lasting(key: Any) -> bool:
-    """Return True if only hashes and equalities of built-in types are asked for a key."""
+    """Return True if a key calls only hashes and equalities of built-in types."""
     kind: Any = type(key)
     if kind in _PLAIN:
         return True

@@ -1,21 +1,22 @@
-"""A heap whose entries may become stale where they lie, and are dropped later.
+"""A heap whose entries may become stale in place, and are dropped later.
 
-To remove an entry from the middle of a heap means to look for it first: O(n). So what is cancelled, superseded or done
-otherwise stays where it is, *stale*, until it is the first, or until too many are: then the heap is swept. This is the
-recipe of ``heapq``'s documentation, and what asyncio does with its timers.
+Removing an entry from the middle of a heap requires a search: O(n). So an entry that was cancelled, superseded or
+handled elsewhere stays in place, *stale*, until it is the first, or until too many entries are stale: then the heap is
+swept. This is the recipe of ``heapq``'s documentation, and asyncio does the same with its timers.
 
-Law: after each call, of n entries at most ``n / 2 + 64`` are stale, as far as the owner notes each that becomes stale.
-Cost: a push O(log n), a note or a pop O(log n) amortised; and no call looks at more entries than a stretch, apart from
-stale ones at the head: a heap of a million is swept in steps, one with each note or pop. In a sweep the entries move
-from the old heap to a new one, the last first, which leaves the others a heap; the first of all is the lesser of the
-first of both. A sweep begins at two fifths, and moves eight entries a step, so that it ends before one half is stale.
+Law: after each call, at most ``n / 2 + 64`` of n entries are stale, provided that the owner notes each that becomes
+stale. Cost: a push O(log n), a note or a pop O(log n) amortised. No call examines more entries than ``stretch``, apart
+from stale entries at the head: a heap of a million is swept in steps, one with each note or pop. In a sweep the entries
+move from the old heap to a new one, the last first, which leaves the rest a heap; the first of all is the lesser of the
+first entries of both. A sweep begins when two fifths are stale, and moves eight entries a step, so that it ends before
+one half is stale.
 
 Three forms: :class:`LazyHeap`; :class:`WholeHeap`, swept at once; :class:`GuardedHeap`, where comparing runs user code.
 
-Rejected: to filter and heapify a large heap at once (0.2 s for a hundred thousand entries, in which nothing starts); an
-index of positions (each exchange would have to keep it up to date, in Python).
-Not used by ``fair.py`` and ``ready_fair.py``: what another calendar has served is put back there with a later tag, not
-dropped.
+Rejected: filtering and heapifying a large heap at once (0.2 s for a hundred thousand entries, in which nothing starts);
+an index of positions (each exchange would have to update it, in Python).
+Not used by ``fair.py`` and ``ready_fair.py``: a flow that another calendar has served is put back there with a later
+tag, not dropped.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GuardedHeap", "LazyHeap", "WholeHeap"]
 
-_SPARE_COUNT: Final = 32  # stale entries that never matter
-_STEP_COUNT: Final = 8  # entries moved with each note or pop while a sweep lasts
+_SPARE_COUNT: Final = 32  # stale entries that are tolerated
+_STEP_COUNT: Final = 8  # entries moved with each note or pop during a sweep
 
 Entry = TypeVar("Entry")
 
@@ -40,13 +41,13 @@ class LazyHeap(Generic[Entry]):
     """A heap that drops stale entries.
 
     Args:
-        is_stale: True if an entry does not count any more; one that is stale stays so.
-        entries: what it begins with.
+        is_stale: returns True if an entry no longer counts; a stale entry must stay stale.
+        entries: the initial entries.
 
     Attributes:
-        stretch: how many entries are swept at once at most.
-        entries: all of them, as ``heapq`` has them, but for those of a sweep that lasts.
-        stale_count: entries that are stale, as far as noted.
+        stretch: the maximum number of entries swept at once.
+        entries: the entries, in the layout of ``heapq``, except those still to be moved by a sweep.
+        stale_count: the number of entries noted as stale.
     """
 
     stretch: ClassVar[float] = 4096  # about a millisecond
@@ -56,8 +57,8 @@ class LazyHeap(Generic[Entry]):
         self._is_stale = is_stale
         self.entries: list[Any] = list(entries)
         heapq.heapify(self.entries)
-        self._old: list[Any] | None = None  # what is being swept; new entries go to the other
-        self._found = self.entries  # the one of them whose first entry was returned last
+        self._old: list[Any] | None = None  # the heap being swept; new entries go to the other
+        self._found = self.entries  # the heap whose first entry was returned last
         self._walker_count = 0
         self.stale_count = 0
 
@@ -67,7 +68,7 @@ class LazyHeap(Generic[Entry]):
 
     @property
     def live_count(self) -> int:
-        """How many entries count, if each that is stale was noted."""
+        """The number of valid entries, if each stale entry was noted."""
         return len(self) - self.stale_count
 
     def push(self, entry: Entry) -> None:
@@ -94,7 +95,7 @@ class LazyHeap(Generic[Entry]):
         return entry
 
     def remove(self, entry: Entry) -> None:
-        """Remove an entry that is stale now: at once if it is what :meth:`first` found, else by a note."""
+        """Remove an entry that is stale now: at once if :meth:`first` found it, else by a note."""
         if self._found and self._found[0] is entry:
             self.pop()
         else:
@@ -140,7 +141,7 @@ class LazyHeap(Generic[Entry]):
         return found
 
     def below(self, bound: Any) -> Iterator[Entry]:
-        """Walk the entries that are less than a bound, in no order: of the heap only as much as that."""
+        """Walk the entries that are less than a bound, in no order, reading only that part of the heap."""
         for heap in (self.entries, self._old or ()):
             pending = [0]
             while pending:
@@ -173,7 +174,7 @@ class LazyHeap(Generic[Entry]):
             self._walker_count -= 1
 
     def _lesser(self, old: list[Any]) -> list[Any]:
-        """Return the heap whose first entry is the lesser while one is being swept."""
+        """Return the heap with the lesser first entry, during a sweep."""
         if not old:
             self._old = None
             return self.entries
@@ -184,7 +185,7 @@ class LazyHeap(Generic[Entry]):
         return is_due and not self._walker_count
 
     def _sweep(self) -> None:
-        """Begin a sweep, or continue with it."""
+        """Begin or continue a sweep."""
         old = self._old
         if old is None:
             old = self.entries
@@ -204,17 +205,17 @@ class LazyHeap(Generic[Entry]):
 
 
 class WholeHeap(LazyHeap[Entry]):
-    """A lazy heap for few entries, or without steps: the least of all is always ``entries[0]``."""
+    """A lazy heap for few entries, or without sweeping in steps: the least entry is always ``entries[0]``."""
 
     stretch: ClassVar[float] = math.inf
     __slots__ = ()
 
 
 class GuardedHeap(LazyHeap[Entry]):
-    """A lazy heap whose entries are compared by the user's code, which may use the heap meanwhile.
+    """A lazy heap whose entries are compared by user code, which may use the heap meanwhile.
 
-    What that code adds is put in after the change that is under way; what it makes stale is counted; and where it asks
-    for the first entry, it is given any.
+    Entries that this code adds are inserted after the current change, entries that it makes stale are counted, and a
+    request for the first entry returns any entry.
     """
 
     stretch: ClassVar[float] = 64
@@ -223,8 +224,8 @@ class GuardedHeap(LazyHeap[Entry]):
     def __init__(self, is_stale: Callable[[Entry], bool], entries: Iterable[Entry] = ()) -> None:
         super().__init__(is_stale, entries)
         self._is_busy = False  # while entries are compared
-        self._held: list[Entry] = []  # what was added meanwhile
-        self._added_count = 0  # of which so many have been put in
+        self._held: list[Entry] = []  # entries added meanwhile
+        self._added_count = 0  # how many of them were inserted
 
     def push(self, entry: Entry) -> None:
         """Add an entry: O(log n)."""
@@ -244,7 +245,7 @@ class GuardedHeap(LazyHeap[Entry]):
                 return self.entries[0] if self.entries else None
             added_count = self._added_count
             first = self._change(super().first)
-            if added_count == self._added_count:  # else what has been added may be less
+            if added_count == self._added_count:  # else an added entry may be less
                 return first
 
     def pop(self) -> Entry:
@@ -274,7 +275,7 @@ class GuardedHeap(LazyHeap[Entry]):
         return chain(super().drain(), filterfalse(self._is_stale, self._held))
 
     def _change(self, operation: Callable[..., Any], *args: Any) -> Any:
-        """Change the heap, then put in what was added meanwhile."""
+        """Change the heap, then insert the entries added meanwhile."""
         self._is_busy = True
         try:
             return operation(*args)

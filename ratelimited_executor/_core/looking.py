@@ -1,4 +1,4 @@
-"""What the tasks that wait in a calendar or a queue tell: for counts, estimates and explanations, not for starts."""
+"""Counts and estimates of the tasks waiting in a calendar or queue, for insight; starts do not use them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = [
     "walk",
 ]
 
-_SAMPLE_COUNT: Final = 128  # due times of a bucket looked at for an estimate: a few microseconds
+_SAMPLE_COUNT: Final = 128  # due times of a bucket sampled for an estimate: a few microseconds
 
 
 def live_count(calendar: Calendar) -> int:
-    """Count the tasks that wait in a calendar, by the counters of its buckets."""
+    """Count the tasks waiting in a calendar, by the counters of its buckets."""
     buckets = sum(bucket.live for bucket in calendar.future.values())
     batches = sum(source.live - source.opened_live for source in calendar.batches)
     return calendar.opened_count + buckets + batches
 
 
 def walk(calendar: Calendar) -> Iterator[tuple[Source | None, Any]]:
-    """Walk every task that waits in a calendar, by looking at each: (source, position) or (None, record)."""
+    """Walk every task waiting in a calendar, by looking at each: (source, position) or (None, record)."""
     for bucket in calendar.buckets():
         for position in bucket.positions():
             if bucket.args[position] is RECORD:
@@ -54,26 +54,26 @@ def walk(calendar: Calendar) -> Iterator[tuple[Source | None, Any]]:
 
 
 def last_start(calendar: Calendar) -> float:
-    """Return the loop time at which the last interval that holds anything begins; minus infinity if none does."""
+    """Return the loop time at which the last interval with a task begins; minus infinity if there is none."""
     numbers = [number for number, bucket in calendar.future.items() if bucket.live]
     numbers += [number for number, parcels in calendar.parcels.items() if any(source.live for source in parcels)]
     return calendar.timeline.start_of(max(numbers)) if numbers else -math.inf
 
 
 def count_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
-    """Estimate how many of the tasks that wait in a calendar want to have started by a time.
+    """Estimate how many of the tasks waiting in a calendar are due to start by a time.
 
     Args:
-        calendar: where they wait.
+        calendar: the calendar.
         when: loop time.
-        is_spread: True if those of a later bucket start evenly over it, and not at their due times.
+        is_spread: True if the tasks of a later bucket start evenly over it, not at their due times.
     """
     unread = sum(stream.order.left_count for group in calendar.groups for stream in group)
     return max(0, calendar.opened_count - unread) + coming_until(calendar, when, is_spread=is_spread)
 
 
 def coming_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
-    """Estimate the same of the tasks that are not ready yet."""
+    """Estimate how many of the tasks that are not ready yet are due to start by a time."""
     timeline = calendar.timeline
     count = sum(stream.order.count_until(when) for group in calendar.groups for stream in group)
     if not calendar.numbers or calendar.numbers[0] > timeline.number_at(when):
@@ -93,18 +93,18 @@ def coming_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
 
 
 def _part_until(bucket: Bucket, when: float) -> float:
-    """Estimate from a sample which part of the tasks of a bucket is due at or before a time."""
+    """Estimate from a sample the part of a bucket's tasks that is due at or before a time."""
     sample = bucket.dues[:: 1 + len(bucket.dues) // _SAMPLE_COUNT]
     return sum(due <= when for due in sample) / max(1, len(sample))
 
 
 def is_spread(queue: PlainQueue, record: Record) -> bool:
-    """True if a record that is due waits for a planned instant."""
+    """True if a due record waits for a planned instant."""
     return record._place.calendar is queue.spread and not queue.is_dense
 
 
 def ready_tasks(queue: PlainQueue) -> list[tuple[Any, Hashable, Mapping[str, int] | None, Any]]:
-    """Return the tasks that are ready as (rank, key, needs, record or position); smaller ranks start first."""
+    """Return the ready tasks as (rank, key, needs, record or position); smaller ranks start first."""
     is_planned = queue.pacing is Pacing.SPREAD and not queue.is_dense and not queue.is_by_importance
     tasks: list[tuple[Any, Hashable, Mapping[str, int] | None, Any]] = []
     for calendar in (queue.on_time, queue.spread):
@@ -118,12 +118,12 @@ def ready_tasks(queue: PlainQueue) -> list[tuple[Any, Hashable, Mapping[str, int
 
 
 def demand_until(queue: PlainQueue, when: float, count: Callable[..., float] = count_until) -> float:
-    """Estimate how many tasks want to have started by a loop time, if there were permits for all.
+    """Estimate how many tasks are due to start by a loop time, if there are permits for all.
 
     Args:
-        queue: where they wait.
+        queue: the queue.
         when: loop time.
-        count: counts those of one calendar.
+        count: counts the tasks of one calendar.
     """
     on_time = count(queue.on_time, when, is_spread=False)
     if queue.pacing is not Pacing.SPREAD or queue.is_dense or when >= queue.interval_end:

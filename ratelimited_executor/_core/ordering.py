@@ -1,8 +1,8 @@
 """Decides which due task starts first.
 
-The default order: the larger priority first; among equals repeating tasks, then immediate ones, then others; among those
-the earliest due, then the first to arrive. A queue for each pair of priority and class keeps it: due tasks are appended in
-due order, so that a start costs the same however long the queue.
+The default order: the larger priority first; among equals, repeating tasks, then immediate tasks, then others; among
+those, the earliest due, then the first to arrive. It is kept by a queue for each pair of priority and class: due tasks
+are appended in due order, so a start costs the same however long the queue is.
 
 Any other order is a key function of a :class:`TaskView`, evaluated once, when the task becomes due: smaller keys start
 first, and a heap keeps them at O(log n).
@@ -24,7 +24,7 @@ __all__ = ["Ageing", "Order", "TaskClass", "TaskView", "default_order", "earlies
 
 
 class _TaskFields(NamedTuple):
-    """The fields of a :class:`TaskView`, and where its callable is found."""
+    """The fields of a :class:`TaskView`, and the place of its callable."""
 
     name: str
     priority: float
@@ -34,32 +34,32 @@ class _TaskFields(NamedTuple):
     arrival: int
     key: Hashable = None
     cost: int = 1
-    place: Any = None  # (what has the task, its position there); looked up on demand, for items may be code of the user
+    place: Any = None  # (owner of the task, position in it); read on demand, because reading items may run user code
 
 
 _PLACE: Final = _TaskFields._fields.index("place")
-delattr(_TaskFields, "place")  # as a statement, it would be unknown to type checkers that it is there
+delattr(_TaskFields, "place")  # a del statement would hide the name from type checkers
 
 
 class TaskView(_TaskFields):
-    """What an order may look at: a task that has just become due.
+    """A task that has just become due, as seen by an order.
 
     Attributes:
         name: the name given when it was scheduled, else that of its callable.
         priority: larger is more important, by convention.
         due: epoch seconds.
         is_repeating: True if it is an occurrence of a repeating task.
-        is_immediate: True if it was asked for without any delay.
+        is_immediate: True if it was scheduled without any delay.
         arrival: a number that rises with each task that becomes due; 0 in lists of tasks.
-        key: whose task it is; None if it was scheduled without one.
-        cost: permits that its start takes.
+        key: the key of the task; None if it was scheduled without one.
+        cost: the number of permits that its start takes.
     """
 
     __slots__ = ()
 
     @property
     def fn(self) -> Callable[..., Any] | None:
-        """The callable; None for who waits for a permit, and once the task has ended."""
+        """The callable; None for a caller waiting for a permit, and once the task has ended."""
         place: Any = self[_PLACE]
         return None if place is None else place[0]._fn_of(place[1])
 
@@ -77,7 +77,7 @@ Order: TypeAlias = "Callable[[TaskView], Any]"
 
 
 def default_order(task: TaskView) -> tuple[float, int, float, int]:
-    """Order by priority, then repeating, immediate, others, then the earliest due, then arrival."""
+    """Order by priority, then class (repeating, immediate, others), then due time, then arrival."""
     rank = TaskClass.REPEATING if task.is_repeating else TaskClass.IMMEDIATE if task.is_immediate else TaskClass.OTHER
     return -task.priority, rank, task.due, task.arrival
 
@@ -85,16 +85,15 @@ def default_order(task: TaskView) -> tuple[float, int, float, int]:
 class Ageing:
     """An order in which a task gains importance while it waits, so that none starves.
 
-    A task's importance is its priority, and one more for every ``seconds`` that it has waited since its due time. Between
-    two tasks that never changes: both gain alike. So it is a key that is evaluated once, the due time less ``seconds``
-    for each step of priority.
+    A task's importance is its priority, plus 1 for every ``seconds`` that it has waited since its due time. The
+    difference between two tasks never changes, because both gain alike. So the sort key is evaluated once: the due time
+    minus ``seconds`` for each step of priority.
 
-    Bound: a task of priority p due at d starts before every task of priority q that is due after d + ``seconds`` x (q - p).
-    So it waits for the tasks due before d + ``seconds`` x (q_max - p), a number that does not grow any more, and for no
-    others.
+    Bound: a task of priority p due at d starts before every task of priority q due after d + ``seconds`` x (q - p). So
+    it waits only for the tasks due before d + ``seconds`` x (q_max - p), whose number no longer grows.
 
     Args:
-        seconds: that a task of a priority lower by 1 has to have waited longer, > 0 and finite.
+        seconds: the additional wait that makes up for a priority lower by 1, > 0 and finite.
 
     Raises:
         TypeError: if it is not a number.
@@ -112,7 +111,7 @@ class Ageing:
         return self._seconds
 
     def __call__(self, task: TaskView) -> tuple[float, int]:
-        """Return the key of a task."""
+        """Return the sort key of a task."""
         return task.due - self._seconds * task.priority, task.arrival
 
     def __repr__(self) -> str:
@@ -125,5 +124,5 @@ def earliest_due_first(task: TaskView) -> tuple[float, int]:
 
 
 def latest_due_first(task: TaskView) -> tuple[float, int]:
-    """Order by due time, the latest first: for work whose newest item is worth most."""
+    """Order by due time, the latest first: for work whose newest item has the most value."""
     return -task.due, task.arrival

@@ -1,32 +1,32 @@
-"""Which permits may be used now: the law of ``Paced``.
+"""Which permits may be taken now: the law of ``Paced``.
 
-Theory. The *phase* Phi(t) is the integral of the rate since the epoch; permit p comes up when Phi(t) = p. As long as
-the rate never changed, Phi(t) = t x rate, so that every process with the same rate sees the same grid; a change of the
-rate keeps the phase. An interval [s, e) owns the permits ceil(Phi(s)) ... ceil(Phi(e)) - 1: fractional rates are exact
-over any stretch, and nothing is carried over.
+Theory. The *phase* Phi(t) is the integral of the rate since the epoch; permit p comes up when Phi(t) = p. While the
+rate never changes, Phi(t) = t x rate, so every process with the same rate sees the same grid; a change of the rate
+keeps the phase. An interval [s, e) owns the permits ceil(Phi(s)) ... ceil(Phi(e)) - 1: fractional rates are exact over
+any stretch, and nothing is carried over.
 
-Each start takes one permit whose time has come. A permit may be taken until ``slack`` after its time; the newest one
+Each start takes one permit whose time has come. A permit may be taken until ``slack`` after its time; the newest permit
 stays until the next comes up, so that an idle executor starts at once. A start at ``t`` that is more than ``slack``
 after its permit's time voids all permits below Phi(t - slack) + 1.
 
-Law: the starts in any [a, b] number at most Phi(b) - Phi(a - slack) + 1.
+Law: at most Phi(b) - Phi(a - slack) + 1 starts happen in any [a, b].
 Proof. If no start in [a, b] is late, their permits are distinct numbers in [Phi(a - slack), Phi(b)]: at most the
 difference plus one. If a start in [a, b] uses a permit below Phi(a - slack), it is late, at t1 >= a; it is the first in
 [a, b], because every later start uses a permit of at least Phi(t1 - slack) + 1 >= Phi(a - slack) + 1, and of those there
 are at most Phi(b) - Phi(a - slack). Clock steps and stalls enter only as later times.
 
-Costs. A start of cost c takes its permit and uses up the c - 1 that follow, so that what comes next waits until it is paid
-for. The costs of the starts in any [a, b] then sum to at most Phi(b) - Phi(a - slack) + c, c the cost of the last one:
-their blocks of numbers are disjoint, and all but the last end below Phi(b). What is settled to be less comes back as far
-as it has not come up yet: only numbers that nobody can have used.
+Costs. A start of cost c takes its permit and uses up the next c - 1 permits, so that the next start waits until they
+have come up. The costs of the starts in any [a, b] then sum to at most Phi(b) - Phi(a - slack) + c, c the cost of the
+last one: their blocks of numbers are disjoint, and all but the last end below Phi(b). When a cost is settled to less,
+the permits that have not come up yet are given back: no start can have used those.
 
-Rejected: a token bucket (a burst of its depth after every pause), a minimum gap between starts (never catches up with a
-timer that is a millisecond late, so that the rate is not reached), floats (ten years of 0.1 a second are not exact).
+Rejected: a token bucket (a burst of its depth after every pause), a minimum gap between starts (never catches up after
+a timer that is a millisecond late, so the rate is not reached), floats (ten years of 0.1 a second are not exact).
 
 A share of the grid. Of ``peers`` peers, the one of rank r owns the permits that are r modulo ``peers``. Each permit has
-one owner, so the sum over the peers keeps the law, provided that none is used late: with more than one peer the newest
-permit does not stay. A change of the rate goes over to the epoch's grid of the new rate, which all peers have in common,
-and not to one that keeps this peer's phase; at that moment each may start one task more than the law says.
+one owner, so the sum over the peers keeps the law, provided that no permit is used late: with more than one peer, the
+newest permit does not stay. A change of the rate moves to the epoch's grid of the new rate, which all peers share,
+instead of keeping this peer's phase; at that moment each peer may start one task more than the law allows.
 
 All times are integer nanoseconds on one monotonic timeline. Cost: a handful of integer operations a call.
 Source: derived here; tests/core/test_permits.py checks the law on random histories.
@@ -75,9 +75,9 @@ class PermitGrid(GridFields):
     Args:
         rate: the rate in force from ``now_ns`` on.
         slack_ns: how long after its time a permit may be taken.
-        now_ns: the time on the timeline; permits before it are void, but for the newest.
+        now_ns: the time on the timeline; permits before it are void, except the newest.
         peers: how many peers share the grid, >= 1.
-        rank: which of them this is, 0 <= rank < peers.
+        rank: the rank of this peer, 0 <= rank < peers.
     """
 
     __slots__ = ("_lifted", "_timed", "rate")
@@ -88,39 +88,39 @@ class PermitGrid(GridFields):
         assert slack_ns >= 0, slack_ns
         assert 0 <= rank < peers, (rank, peers)
         self.rate = rate
-        self.slack_ns = max(slack_ns, 1)  # a permit's time is rounded up to a nanosecond, and is not late for that
+        self.slack_ns = max(slack_ns, 1)  # a permit's time is rounded up to a nanosecond, which must not make it late
         self.peers = peers
         self.rank = rank
-        self.usable_until_ns = now_ns  # the permits that usable() counted last stay usable until then
-        self._pieces = []  # oldest first; the last one is in force; older ones reach back `slack` at most
+        self.usable_until_ns = now_ns  # until when the permits that usable() counted last stay usable
+        self._pieces = []  # oldest first; the last is in force; older ones reach back at most `slack`
         self._next = 0  # all permits below are taken or void
-        self._first = self._last = 0  # the own permits that usable() counted last: first, first + peers, ... < last
-        self._lifted: tuple[int, list[Piece], int, Rate] | None = None  # when the limit was lifted, and what was then
-        self._void_to = None  # where _next goes instead, if a late permit is taken
-        # The piece, number and time of the permit whose time was computed last: when one is taken, the time of the next is
-        # asked for, and once more when that one is counted.
+        self._first = self._last = 0  # own permits that usable() counted last: first, first + peers, ... < last
+        self._lifted: tuple[int, list[Piece], int, Rate] | None = None  # when the limit was lifted; the state before
+        self._void_to = None  # the value for _next if a late permit is taken
+        # Piece, number and time of the permit whose time was computed last: after a permit is taken, the time of the
+        # next is asked for, and again when that one is counted.
         self._timed: tuple[Piece | None, int, int] = (None, 0, 0)
         self._anchor(rate, now_ns)
 
     # Changing the rate.
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Put ``rate`` in force from ``now_ns`` on, keeping the phase; with peers, move to the grid that all of them see."""
+        """Put ``rate`` in force from ``now_ns`` on, keeping the phase; with peers, move to their common grid."""
         if rate == self.rate:
             self._last = self._first
             return
         if self._lifted is not None and self._lifted[0] == now_ns and self.rate.is_unlimited:
-            _, self._pieces, self._next, self.rate = self._lifted  # no limit for no time: nothing has happened
+            _, self._pieces, self._next, self.rate = self._lifted  # the limit was lifted for zero time: undo that
         if self.rate.is_unlimited or rate.is_unlimited:
             if self._pieces:
                 self._lifted = now_ns, self._pieces, self._next, self.rate
-            self._anchor(rate, now_ns)  # an infinite phase cannot be kept: start afresh on the epoch's grid
+            self._anchor(rate, now_ns)  # an infinite phase cannot be kept: start on the epoch's grid
         elif self.peers > 1:
-            # A pause, or a change that each peer makes at a time of its own, must not put one out of step with the others.
+            # A pause, or a change that peers make at different times, must not put one out of step with the others.
             ahead = len(range(self._own(self._pieces[-1].floor(now_ns) + 1), self._next, self.peers))
             self._anchor(rate, now_ns)
             self._next += 1
-            if ahead:  # what a cost has used up beforehand stays used up
+            if ahead:  # permits that a cost used up in advance stay used up
                 self._next = self._own(self._next) + ahead * self.peers
         else:
             old = self._pieces[-1]
@@ -143,13 +143,13 @@ class PermitGrid(GridFields):
         self._pieces = [Piece(0, 0, step, unit)]
         self._next = self._pieces[0].floor(now_ns)
 
-    counts_effects: Final = False  # whether a start counts from when it takes effect, of which it wants to hear
-    is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
-    is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
-    decides_each: Final = False  # whether each start is looked at by itself
+    counts_effects: Final = False  # True if a start counts from its effect, which must then be reported
+    is_bursty: Final = False  # True if many starts may be admitted at once; here a permit not taken in time is lost
+    is_by_wall_clock: Final = False  # True if a step of the wall clock may allow a start
+    decides_each: Final = False  # True if each start is decided separately
     is_by_tickets: Final = False
-    is_foreseeable: Final = True  # whether a trial tells what will be
-    tickets: Final = ()  # of limits that starts are settled with: there are none
+    is_foreseeable: Final = True  # True if a trial can forecast
+    tickets: Final = ()  # of limits that settle starts: there are none
 
     @property
     def is_stopped(self) -> bool:
@@ -169,7 +169,7 @@ class PermitGrid(GridFields):
 
     @two_bodies
     def _usable_on_grid(self, now_ns: int) -> int:
-        """Count by the grid alone; forecasts ask for this."""
+        """Count by the grid alone, for forecasts as well."""
         pieces, peers = self._pieces, self.peers
         if not pieces:
             self.usable_until_ns = now_ns
@@ -189,7 +189,7 @@ class PermitGrid(GridFields):
         first, last = number, number + ahead // unit
         if since < slack_ns and len(pieces) > 1:
             fresh = self._ceil_phase(now_ns - slack_ns)
-        else:  # before a piece there is no slack to look back on
+        else:  # the slack does not reach back before a piece
             fresh = number - ((min(since, slack_ns) * step - ahead) // unit)
         if fresh > first:
             first = fresh if peers == 1 else self._own(fresh)
@@ -198,14 +198,14 @@ class PermitGrid(GridFields):
             until = self._time_of(first)
             self.usable_until_ns = now_ns if until is None else max(now_ns, until + self.slack_ns)
             return (last - first) // peers + 1
-        if peers == 1:  # The newest permit, older than the slack: it may be used, and voids what law demands.
+        if peers == 1:  # The newest permit, older than the slack: it may be used, and voids what the law demands.
             self._first, self._last = last, last + 1
             self._void_to = fresh + 1
             self.usable_until_ns = now_ns
             return 1
         return 0
 
-    def take(self, count: int = 1, now_ns: int = 0) -> None:  # noqa: ARG002  # when: for those that remember starts
+    def take(self, count: int = 1, now_ns: int = 0) -> None:  # noqa: ARG002  # for permits that remember starts
         """Take some of the permits that :meth:`usable` counted."""
         if not self._pieces or not count:
             return
@@ -221,7 +221,7 @@ class PermitGrid(GridFields):
         return [self._next, cost]
 
     def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
-        """Correct the cost of a start; of the last one alone there may be permits ahead that can be given back."""
+        """Correct the cost of a start; only the last start can have permits ahead to give back."""
         end, charged = ticket
         change = cost - charged
         is_last = end == self._next
@@ -249,33 +249,33 @@ class PermitGrid(GridFields):
         return max(when, now_ns)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """What a copy is made of: slots, those that are fields of a struct included."""
+        """Return the state for a copy: all slots, including the fields of a struct."""
         slots = chain(GRID_FIELDS, *(cls.__dict__.get("__slots__", ()) for cls in type(self).__mro__))
         return None, {name: getattr(self, name) for name in slots}
 
     def trial(self) -> Self:
-        """Return a copy, to be tried at times to come."""
+        """Return a copy for questions about the future."""
         return copy(self)
 
     def next_number_time(self) -> int:
-        """Return a lower bound on the next usable permit's time; the past, if it is unknown."""
+        """Return a lower bound on the next usable permit's time; a past time if unknown."""
         if not self._pieces or self._pieces[-1].step == 0:
             return 0
         when = self._time_of(self._next if self.peers == 1 else self._own(self._next))
         return 0 if when is None else when
 
     def pace(self) -> tuple[float, float]:
-        """Return how many permits of this peer come up in a second, and how many may be usable at once."""
+        """Return how many permits of this peer come up a second, and how many may be usable at once."""
         if not self._pieces:
             return 0.0, math.inf
         _, _, step, unit = self._pieces[-1]
-        if step > unit * _NS:  # one in less than 1e-18 s: no float need hold that
+        if step > unit * _NS:  # a permit in less than 1e-18 s may exceed a float
             return 0.0, math.inf
         per_second = step / unit * _NS / self.peers
         return per_second, per_second * self.slack_ns / _NS
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
-        """Count the permits that can still be taken in [``now_ns``, ``end_ns``), if none of them lapses."""
+        """Count the permits that can be taken in [``now_ns``, ``end_ns``), if none lapses."""
         if not self._pieces:
             return UNLIMITED
         piece = self._pieces[-1]
@@ -285,7 +285,7 @@ class PermitGrid(GridFields):
         return usable + max(0, (piece.ceil(end_ns) - 1 - first) // self.peers + 1)
 
     def startable_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # there is no other limit
-        """Count the same as if there were a permit for each."""
+        """Count the starts that limits other than the grid admit: without limit."""
         return UNLIMITED
 
     def time_after(self, now_ns: int, count: int) -> int | None:
@@ -300,7 +300,7 @@ class PermitGrid(GridFields):
         return self._time_of(first + (count - usable - 1) * self.peers)
 
     def _forecast(self, now_ns: int) -> tuple[int, int]:
-        """Count the permits that may be taken, and name the own one that comes up next once they are; take none."""
+        """Return the number of usable permits, and the own permit that comes up after them; take none."""
         seen = self._first, self._last, self._void_to, self.usable_until_ns
         usable = self._usable_on_grid(now_ns)
         taken = self._next if self._void_to is None else self._void_to
@@ -308,7 +308,7 @@ class PermitGrid(GridFields):
         return usable, self._own(max(taken, self._pieces[-1].floor(now_ns) + 1))
 
     def _is_late(self, now_ns: int) -> bool:
-        """True if what may be taken is the newest permit alone, later than the slack."""
+        """True if only the newest permit may be taken, later than the slack."""
         if self.peers > 1 or self._pieces[-1].step == 0:
             return False
         newest = self._pieces[-1].floor(now_ns)
@@ -325,7 +325,7 @@ class PermitGrid(GridFields):
         return self._pieces[0].ceil(self._pieces[0].start)
 
     def _time_of(self, number: int) -> int | None:
-        """Return when a permit comes up under the rate in force; None if that was before the last change."""
+        """Return when a permit comes up at the rate in force; None if it came up before the last change."""
         piece = self._pieces[-1]
         timed = self._timed
         if timed[1] == number and timed[0] is piece:
@@ -339,7 +339,7 @@ class PermitGrid(GridFields):
         return when
 
     def _step_and_unit(self, rate: Rate) -> tuple[int, int]:
-        """Return a finite rate as permits to nanoseconds, in lowest terms of the rate: ``step / unit``."""
+        """Return a finite rate as permits per nanosecond, ``step / unit``, in lowest terms of the rate."""
         ratio = rate.per_second
         assert ratio is not None
         return ratio.numerator, ratio.denominator * _NS

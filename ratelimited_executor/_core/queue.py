@@ -1,8 +1,8 @@
-"""What few tasks need of the queue: keys with limits, costs, orders of one's own, deadlines, and the wall clock.
+"""The queue for special tasks: keys with limits, costs, custom orders, deadlines and the wall clock.
 
-``_kernel/queue.py`` decides for tasks that need a permit and nothing else. Here stands what has a word beside it. Where keys
-have limits of their own, or an order shares among them, importance decides at planned instants as well: more of one key may
-be due than may start, although the interval has permits for all.
+``_kernel/queue.py`` decides for tasks that need a permit and nothing else; this module adds the other conditions. Where
+keys have limits of their own, or an order shares among keys, tasks start by importance at planned instants as well:
+more tasks of one key may be due than may start, although the interval has permits for all.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ __all__ = ["TaskQueue"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_EXPIRE_COUNT_MAX: Final = 1000  # tasks taken out at a stretch: about two milliseconds
-_REKEY_COUNT: Final = 200  # tasks put into a new order at a stretch: about two milliseconds
+_EXPIRE_COUNT_MAX: Final = 1000  # tasks removed in one step: about two milliseconds
+_REKEY_COUNT: Final = 200  # tasks moved to a new order in one step: about two milliseconds
 
 
 def decision(
     decide: Callable[Concatenate[TaskQueue, float, P], T],
 ) -> Callable[Concatenate[TaskQueue, float, P], T]:
-    """Fix the time of a decision for a method of a queue, whatever the user's code does meanwhile.
+    """Fix the time of a decision made by a method of a queue, whatever user code does meanwhile.
 
-    What such code sets counts from then on: what is decided after the change, by the same time, must not come before it.
-    While nothing is special, no such code is asked, and the kernel's method of the same name decides alone.
+    Settings changed by user code take effect at this time: later decisions with the same time must not precede them.
+    While nothing is special, no user code is called, and the kernel's method of the same name decides alone.
     """
     plain = getattr(PlainQueue, decide.__name__)
 
@@ -71,7 +71,7 @@ def decision(
     def decide_at(self: TaskQueue, now: float, *args: P.args, **kwargs: P.kwargs) -> T:
         if not self.is_special:
             return plain(self, now, *args, **kwargs)  # type: ignore[no-any-return]  # the same method
-        outer, self.deciding_at = self.deciding_at, now  # such code may look for itself, which decides as well
+        outer, self.deciding_at = self.deciding_at, now  # user code may ask the queue, which decides as well
         try:
             return decide(self, now, *args, **kwargs)
         finally:
@@ -81,10 +81,10 @@ def decision(
 
 
 class TaskQueue(PlainQueue):
-    """The waiting tasks of one executor, of whatever kind.
+    """The waiting tasks of one executor, of all kinds.
 
     Args:
-        timeline: the manager's timeline; its intervals are those that pacing works on.
+        timeline: the manager's timeline; pacing works on its intervals.
         now: loop time.
         rate: permits over time.
         slack: seconds for which a permit stays usable.
@@ -93,10 +93,10 @@ class TaskQueue(PlainQueue):
         early: True if a task may start anywhere in the interval of its due time.
         peers: how many peers share the rate.
         rank: which of them this is.
-        report_order_error: is told when the order raises.
-        permits: what admits starts, instead of this peer's part of the numbered permits of ``rate``.
+        report_order_error: called with each error that the order raises.
+        permits: admit starts, instead of this peer's part of the numbered permits of ``rate``.
         gate: the limits of keys; None if there are none.
-        bucket_ns_max: the width of a bucket at most.
+        bucket_ns_max: the maximum width of a bucket.
     """
 
     expiry: ExpiryIndex
@@ -138,26 +138,26 @@ class TaskQueue(PlainQueue):
         self.gate = gate
         self.order: Order | Fair = default_order
         self.costs: CombinedPermits | None = None  # the permits, once some task may cost more than one
-        self.gated: set[TaskRecord] = set()  # records that have started under the limits of keys, and not ended
-        self.slots_of: dict[TaskRecord, SlotRequest] = {}  # of those that run
-        self.is_forgetting = False  # whether the next wake-up is only there for idle keys to be forgotten
-        self.deciding_at: float | None = None  # loop time of a decision that asks code of the user; None outside of one
+        self.gated: set[TaskRecord] = set()  # running records that count in the limits of their keys
+        self.slots_of: dict[TaskRecord, SlotRequest] = {}  # of running records
+        self.is_forgetting = False  # True if the next wake-up serves only to forget idle keys
+        self.deciding_at: float | None = None  # loop time of a decision that calls user code; None outside one
         self._report_order_error = report_order_error
-        self._fair_clock: FairClock | None = None  # under an order of that kind
-        self._is_interim = False  # whether a heap keeps the default order, because another came before
-        # The first task, as (source, item), if no ticket that is held will let it start: it is to have the next one.
+        self._fair_clock: FairClock | None = None  # None unless the order is a Fair
+        self._is_interim = False  # True while a heap keeps the default order, after a change from another order
+        # The first task, as (source, item), if no ticket held is enough for it: the next ticket is for this task.
         self.unmet: tuple[Any, Any] | None = None
-        self._beyond: Calendar | None = None  # whose first task costs more than is ever admitted
-        self._tickets: list[tuple[str, Any, Any]] = []  # of costs and key of what was charged last
+        self._beyond: Calendar | None = None  # the calendar whose first task costs more than is ever admitted
+        self._tickets: list[tuple[str, Any, Any]] = []  # for costs and key of the last charge
         self.note_order()
         if order is not default_order or gate is not None:
             self.set_order(order)
 
-    # Going on.
+    # Advancing.
 
     @decision
     def pull(self, now: float) -> bool:
-        """Make ready what is due, in a bounded step of work; False if there is more to do."""
+        """Make due tasks ready, in a bounded step of work; return False if there is more to do."""
         if self.is_halted:
             return True
         self._pulled_at = now
@@ -169,12 +169,12 @@ class TaskQueue(PlainQueue):
             self.set_order(default_order)
         is_done = super().pull(now)
         if self.costs is not None:
-            self.admission.forget()  # what has come may need less than what was first
+            self.admission.forget()  # a new first task may need less than the one before
         return is_done
 
     @decision
     def next_wake(self, now: float, *, may_start: bool) -> float:
-        """Return the loop time at which to ask again; as of :meth:`.PlainQueue.next_wake`."""
+        """Return the loop time at which to ask again; see :meth:`.PlainQueue.next_wake`."""
         wake = super().next_wake(now, may_start=may_start)
         self.is_forgetting = False
         if self.gate is None:
@@ -195,7 +195,7 @@ class TaskQueue(PlainQueue):
                 wake = min(wake, self.timeline.to_loop(until_ns))
         if not may_start or self.permits.rate.is_zero:
             return wake
-        opens_ns = self.gate.next_time()  # after a look at what is first, which may have to wait for its key
+        opens_ns = self.gate.next_time()  # read after looking at the first tasks, which may park keys
         if opens_ns is not None:
             wake = min(wake, self.timeline.to_loop(opens_ns))
         self.is_forgetting = wake == math.inf and self.gate.is_remembering
@@ -205,7 +205,7 @@ class TaskQueue(PlainQueue):
         if self.gate is None:
             return super()._next_instant(now)
         if self.permits.is_by_tickets and not self.admission.count and now < self.admission.next_at:
-            # Before there is a ticket, no key is asked whether it may start a task.
+            # Without a ticket, no key is asked for admission.
             first, second = self.on_time.ready.head(), self.spread.ready.head()
             return self._next_instant_of(first is not None, second is not None, now)
         self.gate.is_looking = True
@@ -217,20 +217,20 @@ class TaskQueue(PlainQueue):
         return self._next_instant_of(first is not None, second is not None, now)
 
     def _heads_at(self, now_ns: int) -> tuple[Any, Any]:
-        """Return the heads of both calendars, of what the limits of keys let start at a time."""
+        """Return the heads of both calendars among the tasks that the limits of keys admit at a time."""
         ready: Any
         if self.gate is not None and self.gate.asks_for_slots and not (self.gate.is_looking or self.is_unlimited):
             first, second = self.on_time.ready.head(), self.spread.ready.head()
             if first is not None and second is not None and second < first:
                 ready = self.spread.ready
-                ready.head_at(now_ns)  # it asks for its slots first
+                ready.head_at(now_ns)  # the more important task requests its slots first
         ready = self.on_time.ready
         first = ready.head_at(now_ns)
-        ready = self.spread.ready  # only now: a function of the user may have set another order meanwhile
+        ready = self.spread.ready  # read only now: a user function may have set another order meanwhile
         return first, ready.head_at(now_ns)
 
     def begin_interval(self, now: float, late_count: int) -> None:
-        """Enter the interval of a time, of whose tasks so many are late: look at what few tasks have, too."""
+        """Enter the interval of ``now``, with ``late_count`` late tasks; also prepare deadlines, quotas and keys."""
         super().begin_interval(now, late_count)
         is_passing = self.expiry.is_used and self.spread.opened_count
         number = self.timeline.number_at(now)
@@ -241,15 +241,15 @@ class TaskQueue(PlainQueue):
             self.chores.append(self.gate.sweep_steps(self.timeline.to_ns(now)))
 
     def _read_wall(self, now: float, wall: float, since: float) -> None:
-        """Take up what is due in this interval by the wall clock.
+        """Take over the tasks that are due in this interval by the wall clock.
 
-        What the clock has stepped over is due since the interval before has ended; what was due while the loop was
-        blocked, since its own time.
+        Tasks that the clock has stepped over are due from the end of the previous interval; tasks that became due while
+        the loop was blocked keep their due time.
 
         Args:
             now: loop time.
-            wall: epoch seconds at that time.
-            since: loop time at which the interval ended that was read last.
+            wall: epoch seconds at ``now``.
+            since: loop time at the end of the interval that was read last.
         """
 
         def record_due(record: Record) -> None:
@@ -272,7 +272,7 @@ class TaskQueue(PlainQueue):
 
     @decision
     def take(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
-        """Take what starts now; as of :meth:`.PlainQueue.take`."""
+        """Take the tasks that start now; see :meth:`.PlainQueue.take`."""
         while (taken := super().take(now, limit)) is None and self._beyond is not None:
             self._drop_beyond()
         return taken
@@ -281,11 +281,11 @@ class TaskQueue(PlainQueue):
     def take_next(self, now: float, record: Record) -> bool:
         """Take a record that has just become ready, if it starts now; see :meth:`.PlainQueue.take_next`."""
         is_taken = super().take_next(now, record)
-        self._beyond = None  # that is for take() to find out
+        self._beyond = None  # take() handles a task that is never admitted
         return is_taken
 
     def expire(self, now: float) -> None:
-        """Take out what has waited past its deadline while nothing could start, in a bounded number."""
+        """Remove tasks that passed their deadline while nothing could start, a bounded number per call."""
         if not self.expiry.is_used:
             return
         sweep = self.expiry.next_sweep()
@@ -305,7 +305,7 @@ class TaskQueue(PlainQueue):
                 return
 
     def _choose_special(self, now: float) -> Calendar | None:
-        """Choose by the heads that the limits of keys let start; what is first then waits for what it costs."""
+        """Choose between the heads that the limits of keys admit; the first task then waits for its cost."""
         gate = self.gate
         if gate is None:
             calendar = self._choose(now)
@@ -314,17 +314,17 @@ class TaskQueue(PlainQueue):
                 return None
             is_asking = gate.asks_for_slots or self.permits.is_by_tickets
             if is_asking and not (self.is_unlimited or self.admission.find(now, self.interval_end)):
-                return None  # no slots are asked for before there is a permit, and no key is held back for want of any
+                return None  # without a permit, no slots are requested and no key is parked
             now_ns, met_count = self.timeline.to_ns(now), -1
             first = second = None
-            while met_count != gate.met_count:  # limits are told by functions of the user, which may change anything
+            while met_count != gate.met_count:  # limits come from user functions, which may change anything
                 met_count = gate.met_count
                 first, second = self._heads_at(now_ns)
             calendar = self._choose_of(first, second, now)
         return calendar if self.costs is None or calendar is None else self._choose_metered(calendar, now)
 
     def _choose_metered(self, calendar: Calendar, now: float) -> Calendar | None:
-        """Choose when starts may cost more than a permit: the first task waits for its needs, and all others for it."""
+        """Choose where starts may cost more than a permit: the first task waits for its needs, all others for it."""
         ready: Any = calendar.ready
         source, item = ready.peek_earliest() if self._is_planned else ready.peek()
         needs = item.needs if source is None else source.needs
@@ -344,7 +344,7 @@ class TaskQueue(PlainQueue):
         return calendar
 
     def _charge_record(self, record: Any, now: float) -> None:
-        """Take what the start of a record takes beyond its permit, and keep the tickets of what may be settled."""
+        """Charge the start of a record for its cost beyond the permit, and keep the tickets for settling."""
         options = record._options
         charge = options.charge
         key = record._key
@@ -368,7 +368,7 @@ class TaskQueue(PlainQueue):
         tickets: list[tuple[str, Any, Any]] = []
         if needs is not None and self.costs is not None:
             tickets = self.costs.charge(needs)
-            self.admission.forget()  # what was counted before may be used up by now
+            self.admission.forget()  # permits counted before may be used up by now
         if key is not None and self.gate is not None:
             ticket = self.gate.start(key, cost, self.timeline.to_ns(now))
             if ticket is not None:
@@ -377,16 +377,16 @@ class TaskQueue(PlainQueue):
         return tickets
 
     def tickets(self, options: Any) -> list[tuple[str, Any, Any]]:
-        """Return the tickets of the record that was taken last, as (resource, limit, ticket); some may be there twice.
+        """Return the tickets of the record taken last, as (resource, limit, ticket); some may appear twice.
 
         Args:
-            options: of the record.
+            options: the options of the record.
         """
         own = self._tickets if options.charge is not None or options.key is not None else []
         return [*self.permits.tickets, *own]
 
     def _drop_beyond(self) -> None:
-        """Remove the first task, whose cost is never available after a rate was lowered: all others wait behind it."""
+        """Remove the first task, whose cost is never admitted since a rate was lowered: all others wait behind it."""
         calendar: Any = self._beyond
         self._beyond = None
         run = calendar.ready.pop_earliest() if self._is_planned else calendar.ready.pop()
@@ -402,16 +402,16 @@ class TaskQueue(PlainQueue):
         self.on_gone(source, item, TaskState.DROPPED)
 
     def settle_share(self, share: Any, change: int) -> None:
-        """Charge the key of a task for so many permits more than were reserved, or fewer."""
+        """Charge the key of a task for ``change`` permits more than were reserved, or fewer if negative."""
         if self._fair_clock is not None and share is not None and change:
             self._fair_clock.settle(share, change)
 
     def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:
-        """Examine the tasks that waited for one that has gone without a start; return True if there are any.
+        """Examine the tasks that waited behind a task removed without a start; return True if there are any.
 
         Args:
-            key: of the task.
-            is_costly: True if it needed something else than a permit.
+            key: the key of the removed task.
+            is_costly: True if it needed more than a permit.
         """
         if self.is_halted:
             return False
@@ -428,14 +428,14 @@ class TaskQueue(PlainQueue):
             self.gate.look_again(key)
 
     def _is_passing(self) -> bool:
-        """True if a task that is to be spread would expire in the running interval."""
+        """True if a task waiting to be spread would expire in the running interval."""
         passing = self.passing
         while passing and not self._passes(passing[-1]):
             passing.pop()
         return bool(passing)
 
     def _passes(self, item: Any) -> bool:
-        """True if a record waits to be spread, or a task of a batch, and would expire in the running interval."""
+        """True if a record, or a task of a batch, waits to be spread and would expire in the running interval."""
         if isinstance(item, BatchSource):
             return item.live > 0 and item.next_deadline() < self.interval_end
         is_spread = getattr(item._place, "calendar", None) is self.spread
@@ -452,17 +452,17 @@ class TaskQueue(PlainQueue):
         """Replace the permits that admit starts."""
         super().set_permits(permits)
         if self.costs is not None:
-            self.costs = permits  # type: ignore[assignment]  # it is a combination once there are costs
+            self.costs = permits  # type: ignore[assignment]  # permits are a combination once there are costs
         self.note_order()
 
     def set_costs(self, permits: CombinedPermits) -> None:
-        """Replace the permits that admit starts, and ask them for the admissible cost of each start."""
+        """Replace the permits that admit starts, and ask them to admit the cost of each start."""
         self.costs = permits
         self.set_permits(permits)
 
     def note_order(self) -> None:
-        """Record whether each start is a separate decision, because another may change the next one, or its cost."""
-        is_left = bool(self.rekeying) or self._is_interim  # an order that was in force before
+        """Record whether each start is a separate decision, because a start may change the next one or its cost."""
+        is_left = bool(self.rekeying) or self._is_interim  # a previous order still holds tasks
         is_own = self.order is not default_order
         self.is_special = is_own or is_left or self.gate is not None or self.costs is not None
         self.is_by_importance = self._fair_clock is not None or self.gate is not None
@@ -472,15 +472,15 @@ class TaskQueue(PlainQueue):
         self.is_forgetting = False
 
     def set_gate(self, gate: KeyGate | None) -> None:
-        """Put limits of keys in force, or none."""
+        """Put limits of keys in force; None for none."""
         self.gate = gate
         self.set_order(self.order)
 
     def set_order(self, order: Order | Fair) -> None:
-        """Start by another order from now on; what is ready is re-keyed once, in slices.
+        """Start tasks by another order from now on; ready tasks are re-keyed once, in slices.
 
-        The queues of the default order must be filled in due order. What another order has mixed up goes through a heap
-        once more, until nothing is ready.
+        The queues of the default order must be filled in due order. So after another order, tasks go through a heap
+        until no task is ready.
         """
         calendars = (self.on_time, self.spread)
         is_mixed = bool(self.rekeying) or any(
@@ -519,12 +519,14 @@ class TaskQueue(PlainQueue):
                     calendar.ready.push_record(run.take())
                 else:
                     calendar.ready.push_position(run.source, run.take(), rank)
-            if count > 0 and self.rekeying and self.rekeying[0][1] is old:  # an order may have gone on by itself
+            if (
+                count > 0 and self.rekeying and self.rekeying[0][1] is old
+            ):  # an order, as user code, may have called rekey()
                 del self.rekeying[0]
         self.note_order()
 
     def _make_ready(self, calendar: Calendar, index: int, *, is_sorted: bool) -> Ready:
-        """Make an empty ready queue of the order in force; ``is_sorted`` if it will be filled in due order."""
+        """Create an empty ready queue of the order in force; ``is_sorted`` if it will be filled in due order."""
         if self._fair_clock is not None:
             return ReadyFair(calendar, self._fair_clock, index)
         order: Any = self.order
@@ -539,22 +541,22 @@ class TaskQueue(PlainQueue):
 
         return make() if self.gate is None else ReadyKeyed(self.gate, make)
 
-    # Looking.
+    # Inspecting.
 
     def batches(self) -> list[BatchSource]:
-        """Return every batch of which tasks may wait."""
+        """Return every batch that may have waiting tasks."""
         return [*self.on_time.batches, *self.spread.batches, *self.wall.batches()]
 
     def live_count(self) -> int:
-        """Count the tasks that wait."""
+        """Count the waiting tasks."""
         return looking.live_count(self.on_time) + looking.live_count(self.spread) + self.wall.live_count()
 
     def last_start(self) -> float:
-        """Return a loop time by whose interval the last task on the timeline is due; minus infinity if none waits."""
+        """Return a loop time in the interval of the last task on the timeline; minus infinity if none waits."""
         return max(looking.last_start(self.on_time), looking.last_start(self.spread))
 
     def walk(self) -> Iterator[tuple[Any, Any]]:
-        """Walk every task that waits, by looking at each: (source, position) or (None, record)."""
+        """Walk every waiting task, by looking at each: (source, position) or (None, record)."""
         yield from looking.walk(self.on_time)
         yield from looking.walk(self.spread)
         yield from self.wall.walk()
@@ -566,14 +568,14 @@ class TaskQueue(PlainQueue):
     def cut(
         self, step_count: int, on_call: Callable[[Bucket, int], None] | None = None
     ) -> Iterator[tuple[int, list[Record]]]:
-        """Empty a halted queue of all but its batches, which must have been revoked; nothing may be added meanwhile.
+        """Empty a halted queue except for its batches, which must have been revoked; nothing may be added meanwhile.
 
         Args:
-            step_count: tasks looked at, at most, from one result to the next.
-            on_call: is told of each task without a record before it goes.
+            step_count: the maximum number of tasks examined between two results.
+            on_call: called with each task without a record before its removal.
 
         Yields:
-            How many tasks without a record have gone, and records, for the caller to cancel.
+            The number of removed tasks without a record, and the records, for the caller to cancel.
         """
         for ready in (self.on_time.ready, self.spread.ready, *(old for _, old in self.rekeying)):
             waiting = ready.drain()
@@ -581,7 +583,7 @@ class TaskQueue(PlainQueue):
                 yield 0, [item for source, item in entries if source is None]
         for holder in (self.on_time, self.spread, self.wall):
             for bucket in holder.buckets():
-                bucket.frozen = True  # compacting it would move what the next step looks for
+                bucket.frozen = True  # compacting it would move tasks that the next step expects
                 for start in range(0, len(bucket.calls), step_count):
                     count, records = _cut(bucket, start, start + step_count, on_call)
                     if bucket.opened and isinstance(holder, Calendar):
@@ -599,10 +601,10 @@ def _cut(
     """Empty places of a bucket; return the number of tasks without a record, and the records, to be cancelled now.
 
     Args:
-        bucket: where they lie.
+        bucket: the bucket.
         start: the first place.
-        stop: the place behind the last.
-        on_call: is told of each task without a record, by its place, before it goes.
+        stop: the place after the last.
+        on_call: called with the bucket and the place of each task without a record, before its removal.
     """
     count = 0
     records: list[Record] = []

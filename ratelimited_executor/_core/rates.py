@@ -1,7 +1,7 @@
 """A rate as an exact ratio of permits to seconds.
 
-A float stands for its shortest decimal representation: ``0.1`` means one tenth, as its writer meant, and not the binary
-number next to it. So ten years of 0.1 permits a second are exact.
+A float stands for its shortest decimal representation: ``0.1`` means one tenth, as written, and not the nearest binary
+number. So ten years of 0.1 permits a second are exact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RATE_PATTERN: Final = re.compile(
 _WORDS_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_.]*)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*")
 _SHORT_UNITS: Final = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h"}
 _PLAIN_PATTERN: Final = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|inf)\s*")
-_CALENDAR_UNITS: Final = ("week", "month")  # a quota has them, a rate has not: months differ in length
+_CALENDAR_UNITS: Final = ("week", "month")  # for quotas, not for rates: months differ in length
 
 
 class Rate:
@@ -40,7 +40,7 @@ class Rate:
 
     Raises:
         TypeError: if an argument is not a number.
-        ValueError: if an argument is NaN, negative, or ``per`` is zero or infinite.
+        ValueError: if an argument is NaN or negative, or ``per`` is zero or infinite.
 
     >>> Rate(5, per=60)
     Rate(5, per=60)
@@ -60,11 +60,11 @@ class Rate:
             raise ValueError(f"per must be a finite number of seconds > 0, got {per!r}")
         self._per = window
         self._ratio = None if self._permits is None else self._permits / window
-        self._is_zero = self._permits == 0  # kept: the path of every wake-up asks, and a fraction compares slowly
+        self._is_zero = self._permits == 0  # stored: read at every wake-up, and fractions compare slowly
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """Read ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"``, ``"inf/s"`` or a bare number of permits a second.
+        """Parse ``"100/s"``, ``"5/min"``, ``"1000/15min"``, ``"0.5/s"``, ``"inf/s"`` or a number of permits a second.
 
         Raises:
             ValueError: if the text is anything else.
@@ -88,7 +88,7 @@ class Rate:
 
     @classmethod
     def of(cls, value: RateLike) -> Rate:
-        """Return the rate for a rate, a number of permits a second, or a text that :meth:`parse` reads."""
+        """Return the rate for a rate, a number of permits a second, or a text accepted by :meth:`parse`."""
         if isinstance(value, Rate):
             return value
         if isinstance(value, str):
@@ -165,7 +165,7 @@ def _exact(name: str, value: object) -> Fraction | None:
 
 
 def _plain(value: Fraction) -> str:
-    """Write a number so that reading it gives the same number."""
+    """Format a number so that parsing the text gives the same number."""
     if value.denominator == 1:
         return str(value.numerator)
     return repr(float(value)) if Fraction(repr(float(value))) == value else repr(value)

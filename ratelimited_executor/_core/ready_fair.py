@@ -1,4 +1,4 @@
-"""Due tasks, in the order of :class:`Fair`: the shape of a ready queue; theory and law stand in ``fair.py``."""
+"""A ready queue in the order of :class:`Fair`; ``fair.py`` has the theory and the law."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 __all__ = ["ReadyFair"]
 
 Item: TypeAlias = "TaskRecord | Run"
-_COMPACT_STEP_COUNT: Final = 1024  # keys whose queues are freed of cancelled tasks at a stretch
-_SPARE_COUNT: Final = 64  # cancelled tasks that never matter
-_AHEAD: Final = 32  # tasks of a key looked at for what it may need
-_CREDIT_COUNT: Final = 4  # tasks that a key may catch up with when its own limit has held it back
+_COMPACT_STEP_COUNT: Final = 1024  # keys whose queues are freed of cancelled tasks in one step
+_SPARE_COUNT: Final = 64  # cancelled tasks that are tolerated
+_AHEAD: Final = 32  # tasks of a key examined to estimate its needs
+_CREDIT_COUNT: Final = 4  # tasks that a key may catch up on after its own limit has held it back
 
 
 class ReadyFair:
-    """Due tasks in one calendar of an executor whose order is :class:`Fair`: the shape of a ready queue.
+    """The ready queue of one calendar of an executor whose order is :class:`Fair`.
 
     Args:
-        calendar: told to the places of records.
+        calendar: the calendar that its records belong to.
         clock: the virtual times, shared with the other calendar.
         index: 0 or 1: which of the two calendars this is.
     """
@@ -47,30 +47,30 @@ class ReadyFair:
     )  # fmt: skip
 
     opened: Final = True
-    source: Final = None  # as a run of which one record is taken
+    source: Final = None  # this object serves as the run of one taken record
 
     def __init__(self, calendar: Any, clock: FairClock, index: int) -> None:
         self.calendar = calendar
         self.count = 0  # items, cancelled ones included
         self._clock = clock
         self._index = index
-        self._active: list[float] = []  # a heap of the levels whose heaps hold something
-        self._taken: Flow | None = None  # of which a task was taken, and whose next one is to be looked at
+        self._active: list[float] = []  # a heap of the levels that hold flows, by negated priority
+        self._taken: Flow | None = None  # the flow of the taken task; its next task is not examined yet
         self._taken_at: tuple[float, Level, float, int] = (
             0.0,
             Level(),
             0.0,
             0,
-        )  # priority, level, tag and cost of that
-        self._record: Any = None  # that is being taken
+        )  # negated priority, level, tag and cost of the taken task
+        self._record: Any = None  # the record being taken
         self._stale_count = 0
         self._is_compacting = False
-        self.successor: Ready | None = None  # what another order has put in its place
+        self.successor: Ready | None = None  # the queue of another order that replaces this one
         self._head: Any = None  # the item that head() found
-        self._is_fresh = False  # and whether its flow is a fresh one
-        self._found: tuple[float, Level, float, Flow]  # with priority, level and tag: others may be resumed before it
+        self._is_fresh = False  # True if its flow is fresh
+        self._found: tuple[float, Level, float, Flow]  # its negated priority, level, tag and flow
 
-    # Taking in.
+    # Adding.
 
     def push_record(self, record: TaskRecord) -> None:
         """Add a record whose due time has come: O(log keys) if its key had none waiting, else O(1)."""
@@ -79,23 +79,23 @@ class ReadyFair:
         key = record._key  # its lane, if it needs slots
         if self._clock.fair.by is not None:
             key = self._key_by(key, record.name, record._due, rank, record.cost, (record, 0))
-            if record._place is not self:  # the function has cancelled it
+            if record._place is not self:  # the user function has cancelled it
                 return
-            if self.successor is not None:  # the function has set another order
+            if self.successor is not None:  # the user function has set another order
                 self.successor.push_record(record)
                 return
         self._append(rank, key, record)
 
-    def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
+    def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each record has its own
         """Add records."""
         for record in records:
             record._place = self
         for record in records:
-            if record._place is self:  # a function of the user may have cancelled it meanwhile
+            if record._place is self:  # a user function may have cancelled it meanwhile
                 self.push_record(record)
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
-        """Add tasks of one source and rank: as one item, unless each has to be asked for its key."""
+        """Add tasks of one source and rank: as one item, unless a function returns the key of each."""
         if self._clock.fair.by is None:
             self._append(rank, source.key, Run(source, positions))
             return
@@ -122,7 +122,7 @@ class ReadyFair:
         """Put an item at the end of its flow."""
         minus_priority = rank[0]
         level, flow = self._clock.flow(minus_priority, key)
-        if self.successor is not None:  # the weights have set another order
+        if self.successor is not None:  # the weight function has set another order
             if type(item) is Run:
                 self.successor.push_run(item.source, list(item.positions()), rank)
             else:
@@ -138,15 +138,15 @@ class ReadyFair:
             flow.second = joined
         else:
             flow.first = joined
-        if waiting is None and self._taken is not flow:  # else it is put back anyway
+        if waiting is None and self._taken is not flow:  # else _put_back() enters it
             level.waiting_count += 1
             level.weight_sum += flow.weight
             self._enter(minus_priority, level, flow, _cost_of(item))
 
     def _enter(self, minus_priority: float, level: Level, flow: Flow, cost: int, *, credit: float = 0.0) -> None:
-        """Add a flow that had no waiting task in this calendar, with virtual time that it has lost."""
+        """Add a flow that had no waiting task in this calendar, with a credit of virtual time."""
         tag = min(level.now, level.least_tag(self._clock.numbers) + cost / flow.weight)
-        tag = max(tag - credit if credit else tag, flow.finish)  # for most keys this is one float, which they share
+        tag = max(tag - credit if credit else tag, flow.finish)  # most keys share one float object here
         fresh = level.fresh[self._index]
         is_elsewhere = flow.first is not None if self._index else flow.second is not None
         if not is_elsewhere and (not fresh or fresh[-1].finish <= tag):
@@ -161,17 +161,17 @@ class ReadyFair:
             level.is_active[self._index] = True
             heapq.heappush(self._active, minus_priority)
 
-    # Taking out.
+    # Taking.
 
     def head(self) -> tuple[float, float] | None:
-        """Return priority and start tag of the first task, of keys that are not held back; None if none waits."""
+        """Return negated priority and start tag of the first task of keys not held back; None if none waits."""
         if self._taken is not None:
             self._put_back(self._taken)
         index = self._index
         while self._active:
             minus_priority = self._active[0]
             level = self._clock.levels.get(minus_priority)
-            if level is None:  # nothing waited there, and it was forgotten
+            if level is None:  # an empty level was forgotten
                 heapq.heappop(self._active)
                 continue
             heap, fresh = level.heaps[index], level.fresh[index]
@@ -204,7 +204,7 @@ class ReadyFair:
         return None
 
     def head_at(self, now_ns: int) -> tuple[float, float] | None:
-        """Return the same of the first task that may start at a time; None if none may."""
+        """Return what :meth:`head` does for the first task that may start at a time; None if none may."""
         while (head := self.head()) is not None:
             gate, item = self._clock.gate, self._head
             if gate is None:
@@ -227,7 +227,7 @@ class ReadyFair:
                     level.fresh[self._index].popleft()
                 else:
                     _leave(level.heaps[self._index], flow)
-                self._head = None  # it may be gone for good before anything else is first
+                self._head = None  # the item may be freed before another becomes first
                 level.waiting_count -= 1
                 level.weight_sum -= flow.weight
                 self._park(head, level, flow, key, cost, None if is_put_off else now_ns)
@@ -246,7 +246,7 @@ class ReadyFair:
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task, and that alone; only right after :meth:`head` found one."""
-        minus_priority, level, tag, flow = self._found  # it stays where it is until it is known what comes next of it
+        minus_priority, level, tag, flow = self._found  # the flow stays in place until its next task is known
         item: Any = self._head
         self._taken = flow
         self._taken_at = minus_priority, level, tag, _cost_of(item)
@@ -254,10 +254,10 @@ class ReadyFair:
             return item
         self._drop_first(flow)
         self._record = item
-        return self  # type: ignore[return-value]  # of a record run it has what is used
+        return self  # type: ignore[return-value]  # it has the used part of a record run
 
     def take(self) -> TaskRecord:
-        """Return the record that :meth:`pop` was about."""
+        """Return the record that :meth:`pop` found."""
         record: TaskRecord = self._record
         self._record = None
         record._place = None
@@ -273,13 +273,13 @@ class ReadyFair:
                 level.moved.add(flow)
 
     def release(self) -> None:
-        """Forget the limits of keys: everything is to be moved to another order."""
+        """Stop holding back keys: all tasks move to another order."""
         if self._clock.gate is not None:
             gate, self._clock.gate = self._clock.gate, None
             gate.open_all()
 
     def succeed(self, successor: Ready) -> None:
-        """Pass on to another queue what is added while a function of the user is asked for its key."""
+        """Pass tasks to another queue that are added while a user function computes their key."""
         self.successor = successor
 
     def _put_back(self, flow: Flow) -> None:
@@ -303,10 +303,10 @@ class ReadyFair:
         if not waits:
             self._clock.rest(minus_priority, level, flow)
 
-    def _park(  # a place in the order, and what the gate asks for
+    def _park(  # the place in the order, and the arguments of the gate
         self, head: tuple[float, float], level: Level, flow: Flow, key: Hashable, cost: int, now_ns: int | None
     ) -> None:
-        """Park a flow until its key may start a task; without a time, it is put off."""
+        """Park a flow until its key may start a task; put it off if ``now_ns`` is None."""
 
         def resume() -> None:
             level.waiting_count += 1
@@ -321,7 +321,7 @@ class ReadyFair:
             gate.park(key, cost, now_ns, resume, lambda most: self._count(flow, most))
 
     def _first(self, flow: Flow) -> Any:
-        """Return the first item of a flow of which a task waits; None if none does."""
+        """Return the first item of a flow with a waiting task; None if no task waits."""
         while True:
             waiting = flow.second if self._index else flow.first
             if waiting is None:
@@ -347,14 +347,14 @@ class ReadyFair:
     # Cancelling.
 
     def cancel_record(self) -> None:
-        """Record that a record here no longer waits; places are freed, as a chore, when half of them are stale."""
+        """Record that a record here no longer waits; stale places are freed as a chore once they are the majority."""
         self._stale_count += 1
         if self._stale_count * 2 > self.count + _SPARE_COUNT and not self._is_compacting:
             self._is_compacting = True
             self._clock.chores.append(self._compact())
 
     def _compact(self) -> Iterator[None]:
-        """Free the places of records that have gone."""
+        """Free the places of records that no longer wait."""
         for level in list(self._clock.levels.values()):
             flows = list(level.flows.values())
             for number, flow in enumerate(flows):
@@ -363,7 +363,7 @@ class ReadyFair:
                 waiting = flow.second if self._index else flow.first
                 if type(waiting) is deque:
                     kept = [item for item in waiting if type(item) is Run or item._place is self]
-                    kept = kept or [waiting[0]]  # a flow that is in the heap is never empty: the heap finds that out
+                    kept = kept or [waiting[0]]  # a flow in the heap must not be empty; head() removes it
                     self.count -= len(waiting) - len(kept)
                     self._stale_count -= len(waiting) - len(kept)
                     rest = deque(kept)
@@ -380,7 +380,7 @@ class ReadyFair:
         self._taken = None
         self.count = self._stale_count = 0
 
-    # Looking.
+    # Inspecting.
 
     def _flows(self) -> Iterator[tuple[float, Level, Flow, list[Any]]]:
         for minus_priority in sorted(self._clock.levels):
@@ -391,7 +391,7 @@ class ReadyFair:
                     yield minus_priority, level, flow, list(waiting) if type(waiting) is deque else [waiting]
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, key by key."""
+        """Walk the waiting tasks, key by key."""
         for *_, items in self._flows():
             for item in items:
                 if isinstance(item, Run):
@@ -400,13 +400,14 @@ class ReadyFair:
                     yield None, item
 
     def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, key by key: what it lies in is that of its key, and freed with that."""
+        """Walk the waiting tasks, key by key; the queue of each key is freed with its key."""
         return self.walk()
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
-        """Walk what waits as (rank, source, position) or (rank, None, record), as if no key were held back.
+        """Walk the waiting tasks as (rank, source, position) or (rank, None, record), as if no key were held back.
 
-        The rank is the tag that a task will get if nothing else comes. Keys with equal tags take turns as they do now.
+        The rank contains the tag that a task will get if no task is added. Keys with equal tags keep their present
+        order.
         """
         flows = sorted(self._flows(), key=lambda each: (each[0], each[2].finish))
         for turn, (minus_priority, _, flow, items) in enumerate(flows):
@@ -421,7 +422,7 @@ class ReadyFair:
                     tag += item.cost / flow.weight
 
     def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
-        """Return the first task of so many keys, about in their order, and how many tasks of each wait, as far as some."""
+        """Return the first tasks of at most ``most`` keys, roughly in order, each with a bounded count of its tasks."""
         flows = (
             (minus_priority, flow.finish, flow)
             for minus_priority, level in self._clock.levels.items()
@@ -437,11 +438,11 @@ class ReadyFair:
         return found
 
     def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
-        """Estimate how many tasks of the keys that are not parked could start; ``most`` need not be exceeded.
+        """Estimate how many tasks of keys that are not parked could start.
 
         Args:
-            allowance: tells how many tasks of a key and of a cost could start.
-            most: a number.
+            allowance: returns how many tasks of a key and a cost could start.
+            most: stop counting at this number.
         """
         total = 0.0
         for level in self._clock.levels.values():
@@ -457,7 +458,7 @@ class ReadyFair:
         return total
 
     def _waiting(self, flow: Flow) -> Iterator[Any]:
-        """Walk the items of a flow of which a task waits."""
+        """Walk the items of a flow that have a waiting task."""
         waiting = flow.second if self._index else flow.first
         if waiting is not None:
             for item in waiting if type(waiting) is deque else (waiting,):
@@ -465,7 +466,7 @@ class ReadyFair:
                     yield item
 
     def _count(self, flow: Flow, most: float) -> int:
-        """Count the tasks of a flow, as far as a number."""
+        """Count the tasks of a flow, up to ``most``."""
         tasks = chain.from_iterable(item.walk() if type(item) is Run else (item,) for item in self._waiting(flow))
         return sum(1 for _ in islice(tasks, math.ceil(most)))
 
@@ -492,7 +493,7 @@ class ReadyFair:
 
 
 def _leave(heap: list[tuple[float, int, Flow]], flow: Flow) -> None:
-    """Take a flow out of a heap, of which it was the first: others may have been resumed before it."""
+    """Remove a flow from a heap of which it was the first: other flows may have resumed before it."""
     if heap[0][2] is flow:
         heapq.heappop(heap)
     else:

@@ -1,4 +1,4 @@
-"""Tasks that are due, in any order: a heap by a key function, O(log n) a task."""
+"""Due tasks in any order: a heap by a sort key, O(log n) a task."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadyHeap"]
 
-_SPARE_COUNT: Final = 64  # entries of an index that never matter
+_SPARE_COUNT: Final = 64  # stale entries of an index that are tolerated
 
 
 class _Entry:
-    """A task and its key in a heap; keys that cannot be compared fall back to arrival, and are reported."""
+    """A task and its sort key in a heap; keys that cannot be compared are reported, and ordered by arrival."""
 
     __slots__ = ("arrival", "key", "position", "rank", "report", "source")
 
@@ -46,7 +46,7 @@ class _Entry:
                 return True
             if other.key[0] < self.key[0]:
                 return False
-        except BaseException as error:  # noqa: BLE001  # a comparison is user code: nothing of it may lose a task
+        except BaseException as error:  # noqa: BLE001  # a comparison is user code: no error in it may lose a task
             self.report(error)
         return self.arrival < other.arrival
 
@@ -55,14 +55,14 @@ Report: TypeAlias = "Callable[[BaseException], None]"
 
 
 class ReadyHeap:
-    """Any order: a heap of tasks by their key, evaluated once when they become due.
+    """Any order: a heap of tasks by their sort key, evaluated once when they become due.
 
     Args:
-        calendar: told to the places of records.
+        calendar: the calendar that its records belong to.
         order: the key function.
-        to_epoch: turns a due time into epoch seconds.
-        report: is told of keys that raise and of keys that cannot be compared.
-        arrivals: numbers the tasks as they come; heaps of one order share it.
+        to_epoch: converts a due time to epoch seconds.
+        report: called with errors of the key function and of comparisons.
+        arrivals: numbers the tasks in order of arrival; heaps of one order share it.
     """
 
     active: Final = True
@@ -86,23 +86,23 @@ class ReadyHeap:
         self._to_epoch = to_epoch
         self._report = report
         self._heap: GuardedHeap[_Entry] = GuardedHeap(self._is_gone)
-        self._by_due: WholeHeap[tuple[float, int, _Entry]] | None = None  # of all that waits, if anybody has asked
+        self._by_due: WholeHeap[tuple[float, int, _Entry]] | None = None  # None until earliest() is called
         self._first: Any = None  # the entry that head() found
-        self._unkeyed: dict[TaskRecord, None] = {}  # records that wait here, and whose keys are being asked for
+        self._unkeyed: dict[TaskRecord, None] = {}  # waiting records whose sort keys are being computed
         self._arrivals = count(1) if arrivals is None else arrivals
-        self.successor: Ready | None = None  # what another order has put in its place
+        self.successor: Ready | None = None  # the queue of another order that replaces this one
 
     def push_record(self, record: TaskRecord) -> None:
         """Add a record whose due time has come: O(log n)."""
         self.push_records([record], (-record.priority, record._class))
 
-    def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each tells its own
+    def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each record has its own
         """Add records: O(log n) each."""
         for record in records:
             record._place = self
             self._unkeyed[record] = None
         for record in records:
-            if record._place is not self:  # the order has cancelled it while it looked at another
+            if record._place is not self:  # the order has cancelled it while computing another key
                 del self._unkeyed[record]
             else:
                 self._push(None, record, record._due, record.name, (-record.priority, record._class), record)
@@ -118,7 +118,7 @@ class ReadyHeap:
         self.push_run(source, (position,), rank)
 
     def head(self) -> _Entry | None:
-        """Return the entry of the first task that waits; None if none does."""
+        """Return the entry of the first waiting task; None if none waits."""
         self._first = first = self._heap.first()
         return first
 
@@ -132,25 +132,25 @@ class ReadyHeap:
         return self._first.source, self._first.position
 
     def served(self) -> None:
-        """Do nothing: the order does not depend on what has started."""
+        """Do nothing: the order does not depend on started tasks."""
 
     def release(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing: no task is held back."""
 
     def succeed(self, successor: Ready) -> None:
-        """Pass on to another queue what is added while the order looks at it."""
+        """Pass tasks to another queue that are added while the order computes their key."""
         self.successor = successor
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
         first = self._heap.pop()
         self._first = None
-        if self._by_due is not None and len(self._by_due) > 2 * len(self._heap) + _SPARE_COUNT:  # nobody asks any more
+        if self._by_due is not None and len(self._by_due) > 2 * len(self._heap) + _SPARE_COUNT:  # not used any more
             self._by_due = None
         return self._run_of(first)
 
     def earliest(self) -> float | None:
-        """Return the due time of the task that is due first, of equal ones the first to come: O(log n)."""
+        """Return the due time of the task due first, the first to arrive among equals: O(log n)."""
         if self._by_due is None:
             entries = ((_due_of(entry), entry.arrival, entry) for entry in self._heap.walk())
             self._by_due = WholeHeap(lambda each: self._is_gone(each[2]), entries)
@@ -158,26 +158,26 @@ class ReadyHeap:
         return None if first is None else first[0]
 
     def peek_earliest(self) -> tuple[Source | None, Any]:
-        """Return that task as :meth:`peek` does; only right after :meth:`earliest` found one."""
+        """Return the task due first, as :meth:`peek` does; only right after :meth:`earliest` found one."""
         assert self._by_due is not None
         entry = self._by_due.entries[0][2]
         return entry.source, entry.position
 
     def pop_earliest(self) -> Run | RecordRun:
-        """Return a run from which to take that task; only right after :meth:`earliest` found one."""
+        """Return a run from which to take the task due first; only right after :meth:`earliest` found one."""
         assert self._by_due is not None
         run = self._run_of(self._by_due.pop()[2])
-        self.cancel_record()  # in the order of importance it leaves a stale place
+        self.cancel_record()  # its entry in the heap by importance is stale now
         return run
 
     is_in_due_order: Final = True  # a run here is a single task
 
     def cancel_record(self) -> None:
-        """Record that a record here does not wait any more; its place is freed when many are stale."""
+        """Record that a record here no longer waits; its entry is freed when many are stale."""
         self._heap.note_stale()
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, in no order."""
+        """Walk the waiting tasks, in no order."""
         for entry in self._heap.walk():
             yield entry.source, entry.position
         for record in self._unkeyed:
@@ -199,7 +199,7 @@ class ReadyHeap:
         self._by_due = self._first = None
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
-        """Walk what waits as (rank, source, position) or (rank, None, record)."""
+        """Walk the waiting tasks as (rank, source, position) or (rank, None, record)."""
         for entry in self._heap.walk():
             yield entry, entry.source, entry.position
 
@@ -231,7 +231,7 @@ class ReadyHeap:
         )
         try:
             key: Any = (self._order(view),)
-        except BaseException as error:  # noqa: BLE001  # an order is user code: its task goes last, and nothing is lost
+        except BaseException as error:  # noqa: BLE001  # an order is user code: its task goes last and is not lost
             self._report(error)
             key = None
         if source is None:

@@ -1,8 +1,8 @@
-"""Due tasks, key by key: for limits of keys under an order that does not share by key itself.
+"""Due tasks by key, for limits of keys under an order that does not itself share by key.
 
-Each key has a ready queue of its own, in the order of the executor, and stands in a heap by the importance of its first
-task. A key that may start nothing leaves the heap until it may again, with all its tasks, so that none of them stands
-before those of other keys. O(log keys) a task beside what the key's own queue costs.
+Each key has a ready queue of its own, in the order of the executor, and is in a heap by the importance of its first
+task. A key that may start nothing leaves the heap with all its tasks until it may start again, so that none of them
+holds back tasks of other keys. O(log keys) a task, in addition to the cost of the key's own queue.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadyKeyed"]
 
-_NOWHERE: Final = -1  # the number of a lane that is not in the heap, and comes back by itself
-_AHEAD_KEYS: Final = 2000  # looked at for which are the most important
-_AHEAD: Final = 32  # tasks of a key looked at for what it may need
-_NEW: Final = -2  # the number of a lane that has not been in the heap
+_NOWHERE: Final = -1  # the number of a lane outside the heap that returns by itself
+_AHEAD_KEYS: Final = 2000  # keys examined for the most important ones
+_AHEAD: Final = 32  # tasks of a key examined to estimate its needs
+_NEW: Final = -2  # the number of a lane that was never in the heap
 
 
 class _Lane:
     """The tasks of one key.
 
     Attributes:
-        key: whose they are.
-        ready: in their order.
-        head: of the entry of the heap that counts.
-        number: of that entry; :data:`_NOWHERE` while the lane is parked or being taken from.
+        key: the key.
+        ready: its ready queue.
+        head: the head in its valid heap entry.
+        number: the number of that entry; :data:`_NOWHERE` while the lane is parked or being taken from.
     """
 
     __slots__ = ("head", "key", "number", "ready")
@@ -51,11 +51,11 @@ class _Lane:
 
 
 class ReadyKeyed:
-    """Ready queues by key: the shape of a ready queue.
+    """A ready queue made of one ready queue for each key.
 
     Args:
         gate: the limits of keys.
-        make: makes an empty ready queue.
+        make: creates an empty ready queue.
     """
 
     active: Final = True
@@ -65,12 +65,12 @@ class ReadyKeyed:
         self._gate: KeyGate | None = gate
         self._make = make
         self._lanes: dict[Hashable, _Lane] = {}
-        self._unasked: dict[Hashable, _Lane] = {}  # that are parked until somebody is asked what lets them go
+        self._unasked: dict[Hashable, _Lane] = {}  # parked lanes with no known event that will resume them
         self._heap: GuardedHeap[tuple[Any, int, _Lane]] = GuardedHeap(_is_stale)  # (head of the lane, number, lane)
         self._numbers = count()
         self._first: Any = None  # the entry of the heap that head() found
-        self._successor: Ready | None = None  # what another order has put in its place
-        self._taken: _Lane | None = None  # of which a task was taken, and whose head is to be looked at anew
+        self._successor: Ready | None = None  # the queue of another order that replaces this one
+        self._taken: _Lane | None = None  # the lane of the taken task; its new head is not examined yet
 
     def push_record(self, record: TaskRecord) -> None:
         """Add a record whose due time has come."""
@@ -79,7 +79,7 @@ class ReadyKeyed:
         self._look(lane)
 
     def push_records(self, records: list[TaskRecord], rank: Rank) -> None:
-        """Add records of one rank, in due order: none has a key, since none has anything out of the ordinary."""
+        """Add records of one rank, in due order; none has a key, because none has options."""
         lane = self._lane(None)
         lane.ready.push_records(records, rank)
         self._look(lane)
@@ -97,7 +97,7 @@ class ReadyKeyed:
         self._look(lane)
 
     def head(self) -> Any:
-        """Return the importance of the first task, of keys that are not held back, for comparison; None if none waits."""
+        """Return the importance of the first task of keys not held back, for comparison; None if none waits."""
         if self._taken is not None:
             lane, self._taken = self._taken, None
             self._enter(lane)
@@ -114,7 +114,7 @@ class ReadyKeyed:
         return None
 
     def head_at(self, now_ns: int) -> Any:
-        """Return the same of the first task that may start at a time; None if none may."""
+        """Return what :meth:`head` does for the first task that may start at a time; None if none may."""
         while (head := self.head()) is not None:
             gate, lane = self._gate, self._first[2]
             if gate is None or lane.key is None:
@@ -155,27 +155,27 @@ class ReadyKeyed:
         return run
 
     def served(self) -> None:
-        """Do nothing: the order does not depend on what has started."""
+        """Do nothing: the order does not depend on started tasks."""
 
     def release(self) -> None:
-        """Hold back no key any more: everything is to be moved to another order."""
+        """Stop holding back keys: all tasks move to another order."""
         if self._gate is not None:
             gate, self._gate = self._gate, None
             gate.open_all()
 
     def succeed(self, successor: Ready) -> None:
-        """Pass on to another queue what is added while the order looks at it."""
+        """Pass tasks to another queue that are added while the order computes their key."""
         self._successor = successor
         for lane in self._lanes.values():
             lane.ready.succeed(successor)
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, key by key."""
+        """Walk the waiting tasks, key by key."""
         for lane in self._lanes.values():
             yield from lane.ready.walk()
 
     def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, key by key, and forget it on the way."""
+        """Walk the waiting tasks, key by key, and forget them on the way."""
         for lane in self._lanes.values():
             yield from lane.ready.drain()
 
@@ -189,14 +189,14 @@ class ReadyKeyed:
         self._first = self._taken = None
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
-        """Walk what waits as (rank, source, position) or (rank, None, record), as if no key were held back."""
+        """Walk the waiting tasks as (rank, source, position) or (rank, None, record), as if no key were held back."""
         for lane in self._lanes.values():
             yield from lane.ready.keyed()
 
     def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
-        """Return the first task of so many keys, of those that wait for nothing known, and how many tasks of each wait.
+        """Return the first tasks of at most ``most`` keys that wait for nothing known, with counts of their tasks.
 
-        Of many keys that have been looked at, and of which nobody has asked, those that came first are taken.
+        If many keys are parked without a known event to resume them, only those parked first are examined.
         """
         unasked = islice(self._unasked.values(), max(most, _AHEAD_KEYS))
         heads = [(lane.head, lane.number, lane) for lane in unasked if lane.ready.head() == lane.head]
@@ -205,11 +205,11 @@ class ReadyKeyed:
         return [(lane.key, *lane.ready.peek(), _count(lane, max(_AHEAD, most // len(lanes)))) for lane in lanes]
 
     def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
-        """Estimate how many tasks of the keys that are not parked could start; ``most`` need not be exceeded.
+        """Estimate how many tasks of keys that are not parked could start.
 
         Args:
-            allowance: tells how many tasks of a key and of a cost could start.
-            most: a number.
+            allowance: returns how many tasks of a key and a cost could start.
+            most: stop counting at this number.
         """
         total = 0.0
         lanes = (lane for *_, lane in self._heap.walk())
@@ -228,17 +228,17 @@ class ReadyKeyed:
         return lane
 
     def _look(self, lane: _Lane) -> None:
-        """Record that a lane may have another head."""
+        """Record that a lane may have a new head."""
         if lane.number == _NEW:
             self._enter(lane)
         elif lane.number != _NOWHERE:
             if lane.ready.head() != lane.head:
                 self._enter(lane)
         elif lane is not self._taken and self._gate is not None and lane.ready.head() != lane.head:
-            self._gate.look_again(lane.key)  # what is first now may cost less than what the key was parked for
+            self._gate.look_again(lane.key)  # the new first task may cost less than the one that parked the key
 
     def _enter(self, lane: _Lane) -> None:
-        """Put a lane into the heap by the head that it has now."""
+        """Put a lane into the heap by its present head."""
         self._unasked.pop(lane.key, None)
         lane.head = lane.ready.head()
         if lane.head is None:
@@ -249,7 +249,7 @@ class ReadyKeyed:
         self._heap.push((lane.head, lane.number, lane))
 
     def _leave(self, lane: _Lane) -> None:
-        """Take a lane out of the heap, if it is there."""
+        """Remove a lane from the heap, if it is there."""
         is_inside = lane.number >= 0
         lane.number = _NOWHERE
         if is_inside:
@@ -262,7 +262,7 @@ class ReadyKeyed:
         self._leave(lane)
 
     def _park(self, gate: KeyGate, lane: _Lane, cost: int, now_ns: int) -> None:
-        """Leave a lane out of the heap until its key may start a task of a cost."""
+        """Keep a lane out of the heap until its key may start a task of a cost."""
         if not gate.park(lane.key, cost, now_ns, lambda: self._enter(lane), lambda most: _count(lane, most)):
             self._unasked[lane.key] = lane
 
@@ -277,5 +277,5 @@ def _is_stale(entry: tuple[Any, int, _Lane]) -> bool:
 
 
 def _count(lane: _Lane, most: float) -> int:
-    """Count the tasks of a lane, as far as a number."""
+    """Count the tasks of a lane, up to ``most``."""
     return sum(1 for _ in islice(lane.ready.walk(), math.ceil(most)))

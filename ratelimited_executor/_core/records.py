@@ -1,4 +1,4 @@
-"""What few tasks have beside a due time: priority, deadline, key, costs and so on; and how records tell it."""
+"""The rare options of a task beside its due time (priority, deadline, key, costs and so on), and records with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "StandIn", "TaskRecord"
 
 
 class TaskRecord(Record):
-    """A record with the rare options of a task, as orders, limits and lists read them."""
+    """A record with the rare options of a task, as read by orders, limits and lists."""
 
     __slots__ = ()
 
@@ -46,11 +46,11 @@ class TaskRecord(Record):
 
 
 class StandIn:
-    """A call of ours instead of one of the user, which is what orders and lists show.
+    """An internal call in place of a user's callable, which orders and lists show instead.
 
     Args:
-        call: what is called.
-        fn: the callable of the user; None if there is none.
+        call: the function that is called.
+        fn: the user's callable; None if there is none.
         args: its arguments.
     """
 
@@ -62,24 +62,24 @@ class StandIn:
         self.args = args
 
     def __call__(self) -> Any:
-        """Call what stands in."""
+        """Call the internal function."""
         return self._stand_in()
 
 
 class TriedOnce:
-    """A call that is not retried here, whatever the executor's ``retry``: whoever hands it in sees to that."""
+    """A call that is not retried here, whatever the executor's ``retry``: its owner handles retries."""
 
     __slots__ = ()
 
 
 class Charge:
-    """What a task's start costs.
+    """The cost of a task's start.
 
     Attributes:
-        needs: how much of each resource, the executor's own permits among them; once settled, how much it was.
-        reserved: the same as it was before the start: what another attempt takes.
-        tickets: what the limits want to know when the cost is settled; None before the start.
-        share: what a fair order wants to know then.
+        needs: the amount of each resource, including the executor's own permits; the actual amount once settled.
+        reserved: the amounts reserved before the start, which another attempt takes again.
+        tickets: the tickets of the limits, for settling the cost; None before the start.
+        share: the ticket of a fair order, for settling the cost.
     """
 
     __slots__ = ("needs", "reserved", "share", "tickets")
@@ -91,24 +91,24 @@ class Charge:
 
 
 class _Nothing:
-    """What few tasks have; here nothing of it, so that a task with one such thing need not carry all of them.
+    """The default values of the rare options, so that a task with one option need not store all of them.
 
     Attributes:
         priority: larger is more important.
         deadline: loop time after which the task must not start; None if it never expires.
-        expires: the same as seconds after the due time, as the caller gave it.
+        expires: the deadline in seconds after the due time, as passed by the caller.
         expiry_index: its place in the index of deadlines; None if it is not there.
         run_timeout: seconds that it may run; None if unlimited.
         in_thread: True if it runs in a worker thread.
-        own_context: True if its context was given by the caller, to be used itself and not a copy.
-        name: what the caller calls it.
+        own_context: True if the caller passed its context, to be used itself instead of a copy.
+        name: the name given by the caller.
         on_time: True if it is never spread.
         wall: epoch seconds at which it is due by the wall clock; None if its due time is on the timeline.
-        key: whose task it is, for fairness and limits, as it is held; None if it is nobody's.
-        charge: what its start costs; None for one permit.
-        attempts: how often it has been tried, and how often it may be; None if it is not retried.
-        entry: its place in the index of what may be dropped; None if it is not there.
-        lane: of the tasks that need the same slots; None if it needs none. It stands for the key where tasks wait.
+        key: its key for fairness and limits, in stored form; None if it has none.
+        charge: the cost of its start; None for one permit.
+        attempts: its attempts so far and their limits; None if it is not retried.
+        entry: its entry in the index of tasks that may be dropped; None if it is not there.
+        lane: the lane of tasks that need the same slots; None if it needs none. It replaces the key where tasks wait.
     """
 
     __slots__ = ()
@@ -131,7 +131,7 @@ class _Nothing:
 
 
 class KeyOptions(_Nothing):
-    """A key and nothing else; tasks of the same key may share it."""
+    """A key and no other option; tasks of the same key may share the object."""
 
     __slots__ = ("key",)
 
@@ -140,7 +140,7 @@ class KeyOptions(_Nothing):
 
 
 class Options(_Nothing):
-    """What few tasks have; :class:`_Nothing` says what that is."""
+    """The rare options of a task; :class:`_Nothing` documents them."""
 
     __slots__ = (
         "attempts", "charge", "deadline", "entry", "expires", "expiry_index", "in_thread", "key", "lane", "name", "on_time",

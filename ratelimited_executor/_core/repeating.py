@@ -1,7 +1,7 @@
-"""When a repeating task is due next.
+"""The next due time of a repeating task.
 
-A fixed rate keeps its phase: tick k is due at ``first + k * period``, and a policy decides on missed ticks. A fixed delay
-counts from the end of the previous run. All functions are pure: the time is an argument.
+A fixed rate keeps its phase: tick k is due at ``first + k * period``, and a policy decides on missed ticks. A fixed
+delay counts from the end of the previous run. All functions are pure: the time is an argument.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class MissedTick(Enum):
 
         due       0         10        20        30        40        50
         SKIP      0---------------------------------35    40        50      the next tick on the grid
-        COALESCE  0---------------------------------35 35 40        50      one run at once for all that were missed
-        BURST     0---------------------------------35 35 35 35 40  50      one run at once for each
+        COALESCE  0---------------------------------35 35 40        50      one run at once for all missed ticks
+        BURST     0---------------------------------35 35 35 35 40  50      one run at once for each missed tick
     """
 
     SKIP = "skip"
@@ -56,7 +56,7 @@ class LastRun(NamedTuple):
 def newest_tick(first: float, period: float, now: float) -> int:
     """Return the number of the newest tick that is due; below 0 before the first."""
     number = math.floor((now - first) / period)
-    # The quotient is rounded: the product, by which ticks become due, decides.
+    # The quotient is rounded, so the product decides: ticks become due by it.
     if first + (number + 1) * period <= now:
         return number + 1
     return number - 1 if first + number * period > now else number
@@ -70,7 +70,7 @@ def next_tick(first: float, period: float, last: int, now: float, missed: Missed
         period: seconds from one tick to the next, > 0.
         last: number of the tick that has just run.
         now: loop time.
-        missed: the policy for ticks that are due already.
+        missed: the policy for ticks that are already due.
 
     >>> next_tick(0.0, 10.0, 0, 35.0, MissedTick.SKIP)
     Tick(number=4, due=40.0)
@@ -85,6 +85,6 @@ def next_tick(first: float, period: float, last: int, now: float, missed: Missed
         if missed is MissedTick.COALESCE:
             number = max(number, newest)
         elif newest >= number:
-            is_exact = first + newest * period == now  # due at this very instant: it is not missed
+            is_exact = first + newest * period == now  # due at this instant: not missed
             number = newest if is_exact else newest + 1
     return Tick(number, first + number * period)

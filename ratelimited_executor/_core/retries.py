@@ -1,8 +1,8 @@
-"""When a task that has failed is retried: attempts, back-off and jitter.
+"""When a failed task is retried: attempts, back-off and jitter.
 
-The pause before retry n (1, 2, ...) is drawn uniformly from 0 to ``min(cap, base x 2^(n-1))``: "full jitter", which
-separates tasks that failed together best. Source: M. Brooker, "Exponential backoff and jitter", AWS architecture blog,
-2015. The remote service's ``after`` is a minimum, to which the jitter is added, because all refused callers were told the
+The pause before retry n (1, 2, ...) is drawn uniformly from 0 to ``min(cap, base x 2^(n-1))``: "full jitter", the best
+way to separate tasks that failed together. Source: M. Brooker, "Exponential backoff and jitter", AWS architecture blog,
+2015. The remote service's ``after`` is a minimum, to which the jitter is added, because all refused callers got the
 same time.
 """
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempts", "Retry"]
 
-_DOUBLINGS_MAX: Final = 60  # of the base: beyond it, there is only the cap
+_DOUBLINGS_MAX: Final = 60  # of the base; beyond it, only the cap applies
 
 
 class Retry:
     """How often, when, and after which errors a task is retried.
 
     Args:
-        attempts: the number of attempts in all, including the first, >= 1; ``expires`` of a task counts again at each.
+        attempts: the number of attempts, including the first, >= 1; ``expires`` of a task applies to each.
         base: seconds; the pause before the first retry is drawn from 0 to this, > 0.
         cap: the largest upper end of that range in seconds, >= base.
         on: exceptions, in addition to ``RetryLater``, after which a task is retried: classes, or a function of the exception.
@@ -86,11 +86,11 @@ class Attempts:
     """The attempts of one task.
 
     Attributes:
-        policy: decides how often it may be tried.
+        policy: decides how often the task may be tried.
         count: the number of failed attempts.
-        first: loop time at which the first one started.
-        within: seconds after the first due time by which the last has to have ended; None for no such deadline.
-        expires: seconds after the due time of each by which it has to start, as passed by the caller.
+        first: loop time at which the first attempt started.
+        within: seconds after the first due time by which the last attempt must have ended; None for no such deadline.
+        expires: seconds after its due time by which each attempt must start, as passed by the caller.
     """
 
     __slots__ = ("_until", "count", "expires", "first", "policy", "within")
@@ -104,17 +104,17 @@ class Attempts:
         self._until: float | None = None
 
     def until(self, due: float) -> float:
-        """Return the loop time by which the last attempt has to have ended; infinity without a deadline.
+        """Return the loop time by which the last attempt must have ended; infinity without a deadline.
 
         Args:
-            due: loop time at which the current attempt was due, which counts if it is the first.
+            due: loop time at which the current attempt was due; used if it is the first.
         """
         if self.within is None:
             return math.inf
         return due + self.within if self._until is None else self._until
 
     def expires_by(self, due: float) -> float | None:
-        """Return the seconds after a due time by which another attempt has to start; None if it need not."""
+        """Return the seconds after a due time by which another attempt must start; None if it need not."""
         assert self._until is not None
         left = self._until - due
         return left if self.expires is None else min(self.expires, left)

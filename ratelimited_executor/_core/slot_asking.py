@@ -1,4 +1,4 @@
-"""The slots of what starts next: asked for without waiting, and given back if nothing starts with them after all."""
+"""The slots of the next task: requested without blocking, and given back if no task starts with them after all."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 __all__ = ["IDLE_NS", "SOON_NS", "SlotAsker"]
 
-IDLE_NS: Final = 1_000_000_000  # for which slots are kept that no task has started with ...
-SOON_NS: Final = 25_000_000  # ... and where a group tells when one may: they are asked for when it has
+IDLE_NS: Final = 1_000_000_000  # for which unused slots are kept ...
+SOON_NS: Final = 25_000_000  # ... and where a group admits each start: slots are requested once it has
 
 
 class SlotAsker:
-    """Asks for the slots of one task after the other: those of the next are there, or waited for, before it starts.
+    """Requests the slots of one task after another, each before its task starts.
 
     Args:
-        keeper: of the slots.
-        pools: their names.
-        name: of the executor.
-        priority: with which it waits; larger goes first.
-        told: called when slots may be there; if they are not, it is known that they have to be waited for.
-        limit: how many may hold slots of these pools, instead of the limits of the pools; -1 for those.
+        keeper: the keeper of the slots.
+        pools: the names of the pools.
+        name: the name of the executor.
+        priority: the priority of the requests; larger goes first.
+        told: called when slots are handed over, or when the request is known to have to wait.
+        limit: how many may hold slots of these pools; -1 for the limits of the pools.
 
     Attributes:
-        pools: as above.
-        limit: as above.
-        request: the slots that it has, or waits for; None if it needs none now.
-        held_ns: when it was found to have them; None while it waits.
-        is_waiting: True if they are waited for, as far as is known.
+        pools: as passed.
+        limit: as passed.
+        request: the slots held or waited for; None if no slots are needed now.
+        held_ns: when the hand-over was noticed; None before.
+        is_waiting: True if the request is known to have to wait.
     """
 
     __slots__ = ("_keeper", "_name", "_priority", "_told", "held_ns", "is_waiting", "limit", "pools", "request")
@@ -57,10 +57,10 @@ class SlotAsker:
         self._told = told
 
     def has_slots(self, now_ns: int) -> bool:
-        """True if the slots for one task are there; they are asked for if they are not."""
+        """True if the slots for one task are held; requests them if needed."""
         request = self.request
         if request is not None and request.fence and not request.is_fresh():
-            self.drop()  # this process has stood still since they were handed over
+            self.drop()  # this process stood still after the hand-over
             request = None
         if request is None:
             request = self.request = self._keeper.request(
@@ -79,29 +79,29 @@ class SlotAsker:
 
     @property
     def is_there(self) -> bool:
-        """True if it has slots."""
+        """True if slots are held."""
         return self.request is not None and self.request.fence > 0
 
     def idle_end(self, now_ns: int, idle_ns: int) -> int:
-        """Return until when slots that are there are kept for a task; they are noted to be there, if they were not."""
+        """Return until when held slots are kept for a task; notes the hand-over if not done before."""
         if self.held_ns is None:
             self.held_ns = now_ns
         return idle_ns + self.held_ns
 
     def ask_for_running(self, told: Callable[[SlotRequest], None]) -> SlotRequest:
-        """Request slots for a running task without them, before all waiting tasks; call ``told`` when they are there."""
+        """Request slots for a running task without them, ahead of all waiting tasks; call ``told`` at hand-over."""
         return self._keeper.request(
             self.pools, name=self._name, priority=self._priority + 1, told=told, limit=self.limit
         )
 
     def take(self) -> SlotRequest:
-        """Return the slots that are there, for a task that starts; they are its own from now on."""
+        """Return the held slots, for a task that starts and owns them from now on."""
         request, self.request, self.held_ns = self.request, None, None
         assert request is not None
         return request
 
     def drop(self) -> None:
-        """Give back what is there, and wait for nothing."""
+        """Give back held slots, or withdraw the request."""
         request, self.request, self.held_ns, self.is_waiting = self.request, None, None, False
         if request is not None:
             request.release()

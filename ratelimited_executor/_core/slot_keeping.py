@@ -1,4 +1,4 @@
-"""What keeps the slots of a manager, in this process or for a group, and what it tells of them."""
+"""The contract of a slot keeper, in this process or for a group, and the statistics of its pools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SlotHolder", "SlotKeeper", "SlotRequest", "SlotStatistics", "manager
 
 
 def manager_of(pool: str) -> str:
-    """Name the manager of a pool, which is started and closed in its place, in an error."""
+    """Return the name, for errors, of the manager of a pool, which is started and closed in the pool's place."""
     return f"the manager of slots {pool!r}"
 
 
@@ -21,9 +21,9 @@ class SlotHolder:
     """The holder of a slot.
 
     Attributes:
-        name: as given to :meth:`Slots.hold`, else that of the asyncio task.
-        fence: of the slot.
-        age: seconds for which it has been held.
+        name: as passed to :meth:`Slots.hold`, else the name of the asyncio task.
+        fence: the fence of the slot.
+        age: seconds since hand-over.
     """
 
     name: str
@@ -33,19 +33,19 @@ class SlotHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStatistics:
-    """A pool of slots at one moment.
+    """A snapshot of a pool of slots.
 
-    With peers, what all processes do is as of the latest answer, a quarter of a lease ago at most while anybody here
-    holds or waits.
+    With peers, the numbers of all processes are as of the latest answer, which is at most a quarter of a lease old
+    while this process holds or waits for slots.
 
     Attributes:
-        name: of the pool.
-        limit: how many may be held at a time.
-        held: how many are, by all processes; more than the limit for a while after that was lowered.
+        name: the name of the pool.
+        limit: how many slots may be held at a time.
+        held: how many are held, by all processes; above the limit for a while after the limit was lowered.
         waiting: how many wait, in all processes.
         handed: how many have been handed over so far in this process.
-        holders: who holds them in this process, the longest held first.
-        quarantine: seconds for which none is handed over yet, because it may have been forgotten who holds them; 0 without.
+        holders: the holders in this process, the longest held first.
+        quarantine: seconds for which no slot is handed over yet, because holders may have been forgotten; 0 if none.
     """
 
     name: str
@@ -58,18 +58,18 @@ class SlotStatistics:
 
 
 class SlotRequest(Protocol):
-    """Slots that were asked for, which wait or are held until :meth:`release`.
+    """Requested slots, waiting or held until :meth:`release`.
 
     Attributes:
-        fence: of the slots; 0 until they are handed over.
-        lost: called on the event loop if they are lost while they are held.
+        fence: the fence of the slots; 0 until they are handed over.
+        lost: called on the event loop if they are lost while held.
     """
 
     fence: int
     lost: Callable[[], None]
 
     def is_fresh(self) -> bool:
-        """True if a holder may begin now, as far as the time of its lease is concerned."""
+        """True if a holder may begin now, by the time of its lease."""
         ...
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class SlotRequest(Protocol):
         ...
 
     def release(self) -> None:
-        """Give them back, or wait for them no longer; once."""
+        """Give the slots back, or stop waiting for them; call once."""
         ...
 
 
@@ -85,31 +85,31 @@ class SlotKeeper(Protocol):
     """Keeps the slots of a manager's pools.
 
     Attributes:
-        parts: into how many parts limits by key are split while nobody can be asked for slots, and for a while after that, each
-            process going by one of them; None where slots are all that counts.
+        parts: into how many parts the limits of keys are split, one for each process, while no authority can be reached
+            and for a while after; None where slots alone count.
     """
 
     parts: int | None
 
     @property
     def is_away(self) -> bool:
-        """True if nobody can be asked, so that only these parts count."""
+        """True if no authority can be reached, so that only these parts count."""
         ...
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Call a method on this event loop whenever ``parts`` may have changed, while its object exists."""
+        """Call a method on this event loop whenever ``parts`` may have changed, as long as its object exists."""
         ...
 
     def limit_of(self, pool: str) -> int:
-        """Return how many may be held."""
+        """Return how many slots of a pool may be held."""
         ...
 
     def set_limit(self, pool: str, limit: int) -> None:
-        """Put another limit in force."""
+        """Put another limit of a pool in force."""
         ...
 
     def statistics(self, pool: str) -> SlotStatistics:
-        """Return the counts of this moment."""
+        """Return the current counts of a pool."""
         ...
 
     async def acquire(
@@ -121,14 +121,14 @@ class SlotKeeper(Protocol):
         expires: float | None,
         lost: Callable[[], None],
     ) -> tuple[Any, int]:
-        """Wait for a slot of each pool; return what is to be released, and the fence.
+        """Wait for a slot of each pool; return the argument for :meth:`release`, and the fence.
 
         Args:
-            pools: their names.
-            name: of the holder.
+            pools: the names of the pools.
+            name: the name of the holder.
             priority: larger goes first.
-            expires: how many seconds to wait at most.
-            lost: called on the event loop if they are lost before they are released.
+            expires: the maximum wait in seconds.
+            lost: called on the event loop if the slots are lost before release.
         """
         ...
 
@@ -142,18 +142,19 @@ class SlotKeeper(Protocol):
         limit: int = -1,
         answered: Callable[[SlotRequest], None] | None = None,
     ) -> SlotRequest:
-        """Ask for a slot of each pool, without waiting.
+        """Request a slot of each pool, without waiting.
 
         Args:
-            pools: their names.
-            name: of the holder.
+            pools: the names of the pools.
+            name: the name of the holder.
             priority: larger goes first.
-            told: called on the event loop when they are handed over later, and when they are lost before :meth:`SlotRequest.start`.
-            limit: how many may hold slots of these pools, instead of the limits of the pools; -1 for those.
-            answered: called on the event loop when it is known that they are not handed over at once.
+            told: called on the event loop when the slots are handed over later, and when they are lost before
+                :meth:`SlotRequest.start`.
+            limit: how many may hold slots of these pools; -1 for the limits of the pools.
+            answered: called on the event loop when it is known that the request has to wait.
         """
         ...
 
     def release(self, grant: Any) -> None:
-        """Give them back."""
+        """Give back the slots that :meth:`acquire` returned."""
         ...

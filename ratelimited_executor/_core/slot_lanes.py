@@ -1,10 +1,10 @@
-"""Tasks that hold slots while they run: a *lane* for all of one priority that need slots of the same pools.
+"""Tasks that hold slots while they run: a *lane* for all tasks of one priority that need slots of the same pools.
 
-A lane is to the queues what a key is (``key_gate.py``): while it waits for slots, its tasks leave the order, and hold back
-no others. It asks for the slots of its first task when that may start otherwise, and waits in the line of each pool.
+Queues treat a lane like a key (``key_gate.py``): while it waits for slots, its tasks leave the order and hold back no
+others. It requests the slots of its first task when the task may start otherwise, and waits in the line of each pool.
 
-What it has got and cannot use is given back: when all places to run in are taken, when no permit comes up within
-:data:`~ratelimited_executor._core.slot_asking.IDLE_NS`, and when nothing of it waits any more.
+Slots that it cannot use are given back: when the concurrency limit is reached, when no permit comes up within
+:data:`~ratelimited_executor._core.slot_asking.IDLE_NS`, and when it has no waiting tasks any more.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class SlotLane(KeyToken):
     """The tasks of an executor that need slots of the same pools, of one priority and key.
 
     Args:
-        key: of the tasks, as it is held; None if they are nobody's.
-        pools: their names.
-        priority: with which it waits for slots; larger goes first.
-        name: of the executor.
-        keeper: of the slots.
-        wake: called with the lane when its slots may be there.
+        key: the key of the tasks in its stored form; None if they have none.
+        pools: the names of the pools.
+        priority: the priority of slot requests; larger goes first.
+        name: the name of the executor.
+        keeper: the keeper of the slots.
+        wake: called with the lane when its slots may have been handed over.
 
     Attributes:
-        key: as the user gave it.
-        held_key: as above.
-        slots: asks for those of its next task.
-        parked: what to call when they are there.
-        waiting_count: how many of its tasks have been accepted and not started or ended.
+        key: the key as the user passed it.
+        held_key: the key in its stored form.
+        slots: requests the slots of its next task.
+        parked: functions to call when the slots are handed over.
+        waiting_count: how many of its tasks were accepted and have not started or ended.
     """
 
     __slots__ = ("_keeper", "held_key", "parked", "slots", "waiting_count")
@@ -74,7 +74,7 @@ class SlotLane(KeyToken):
 
 
 def _wake(lane: ref[SlotLane], wake: Callable[[SlotLane], None]) -> None:
-    """Wake a lane, which is not kept in being for that."""
+    """Wake a lane if it still exists: the request does not keep it alive."""
     found = lane()
     if found is not None:
         wake(found)

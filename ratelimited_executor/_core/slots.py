@@ -1,7 +1,7 @@
-"""The slots of pools: who holds one, and who waits for one; the rules, over plain values.
+"""The slots of pools, their holders and waiters: the rules, on plain values.
 
-A pool has ``limit`` slots, each for one holder at a time. A holder has a *lease*, by a token that is its own, up to a time
-of the pools' clock. Who finds no slot waits, and is alive up to a time as well::
+A pool has ``limit`` slots, each for one holder at a time. A holder has a *lease*, identified by its own token, up to a
+time of the pools' clock. A caller that finds no slot waits, and is alive up to a time as well::
 
             ask                    hand-off                   release, or the lease ends
     new ----------> waiting ---------------------> holding ------------------------------> gone
@@ -9,20 +9,23 @@ of the pools' clock. Who finds no slot waits, and is alive up to a time as well:
                        | release, or not alive        +--+ renew
                        +----------> gone
 
-1. The leases are the only truth: there is no counter beside them, which could drift.
-2. A token owns its lease. Only it renews and releases that, and once that is over it does neither: who was away for too
-   long frees nobody else's slot, and does not get its own back.
-3. A slot that comes free is handed over in the same step: no slot is free while somebody who is alive waits for that alone.
-   A hand-off that the waiter has not heard of lasts for a short lease, until it is renewed.
-4. Among those who wait for a pool the larger priority goes first, then who came first; newcomers overtake nobody of their
-   priority.
-5. Slots have no numbers. A lower limit takes none away: holders finish, and none is handed over until fewer are left. A
-   limit of 0 halts the pool. Whoever asks may name a limit of its own, which then stands for the pool's as long as it waits:
-   so there are pools of which nobody sets a limit, and nothing is left of one that nobody holds or waits for.
-6. Each hand-over has a *fence*, larger than all before it. Who passes it on to what it changes lets that refuse whoever
-   has lost his lease and does not know it yet. Source: M. Kleppmann, "How to do distributed locking", 2016, fencing tokens.
-7. Slots of several pools are handed over in one step or not at all, to who is the first of each line: so nobody holds one
-   while waiting for another, and nobody waits forever. Meanwhile the others in these lines wait, too.
+1. The leases are the only truth: no separate counter can drift.
+2. A token owns its lease: only the token renews and releases it, and neither works after the lease has ended. A holder
+   that was away for too long frees no other holder's slot, and does not get its own back.
+3. A slot that comes free is handed over in the same step: no slot is free while a live waiter waits only for it.
+   A hand-off has a short lease until the waiter has learned of it and renews it.
+4. Among the waiters of a pool, the larger priority goes first, then the first to come; a newcomer overtakes no waiter
+of
+   its priority.
+5. Slots have no numbers. A lower limit takes no slot away: holders finish, and no slot is handed over until fewer are
+   held. A limit of 0 halts the pool. A request may name a limit of its own, which replaces the pool's while it waits.
+   So a pool need not have a limit set, and such a pool is forgotten when it has no holders or waiters.
+6. Each hand-over has a *fence*, larger than all before it. A holder that passes the fence on to the resource lets the
+   resource refuse a holder that has lost its lease without knowing it. Source: M. Kleppmann, "How to do distributed
+   locking", 2016, fencing tokens.
+7. Slots of several pools are handed over in one step or not at all, to the waiter that is first in each line. So no
+   waiter holds one slot while waiting for another, and none waits forever. Meanwhile the others in these lines wait,
+   too.
 """
 
 from __future__ import annotations
@@ -38,23 +41,23 @@ if TYPE_CHECKING:
 __all__ = ["FOREVER_US", "LOST", "WAITING", "SlotLease", "SlotPool", "SlotPools"]
 
 FOREVER_US: Final = 1 << 62  # a time that never comes
-WAITING: Final = 0  # instead of a fence: it has no slot yet
-LOST: Final = -1  # it has none any more, or never had
+WAITING: Final = 0  # instead of a fence: no slot yet
+LOST: Final = -1  # instead of a fence: no slot any more, or never
 
 
 @dataclass(slots=True, eq=False)
 class SlotLease:
-    """A slot of each of some pools, held or asked for.
+    """A slot in each of some pools, held or requested.
 
     Attributes:
-        token: whose it is.
-        pools: of which it is.
-        fence: larger than that of each lease before it; :data:`WAITING` until it is handed over.
-        since_us: when it was asked for; when it was handed over, from then on.
-        until_us: when it ends, unless it is renewed.
-        limit: how many may hold a slot of each of its pools for it to be handed over; None for the limits of the pools.
-        note: what the holder has said of itself.
-        end: its entry among all ends; any other one of it is stale.
+        token: identifies the holder or waiter.
+        pools: the pools.
+        fence: larger than that of each lease before it; :data:`WAITING` until hand-over.
+        since_us: the time of the request; after hand-over, the time of that.
+        until_us: when it ends unless renewed.
+        limit: the limit that applies to each of its pools at hand-over; None for the limits of the pools.
+        note: the holder's description of itself.
+        end: its valid entry in the heap of ends; its other entries there are stale.
     """
 
     token: Hashable
@@ -68,14 +71,14 @@ class SlotLease:
 
 
 class SlotPool:
-    """One pool: its limit, who holds a slot of it, and the line of those who wait.
+    """One pool: its limit, its holders, and its line of waiters.
 
     Attributes:
-        name: what it is called.
-        limit: how many may hold a slot at a time, >= 0.
-        is_set: True if anybody has set that: else nothing is left of the pool once nobody holds or waits.
+        name: the name of the pool.
+        limit: the maximum number of holders, >= 0.
+        is_set: True if the limit was set; else the pool is forgotten once it has no holders or waiters.
         holding: the leases, by token, the longest held first.
-        waiting_count: how many wait.
+        waiting_count: the number of waiters.
     """
 
     __slots__ = ("holding", "is_set", "limit", "line", "name", "waiting_count")
@@ -89,27 +92,27 @@ class SlotPool:
         self.line: LazyHeap[tuple[float, int, SlotLease]] = LazyHeap(lambda place: bool(place[2].fence))
 
     def is_free_for(self, lease: SlotLease) -> bool:
-        """True if a slot is free, and it is this one's turn."""
+        """True if a slot is free, and this lease is first in line."""
         place, limit = self.line.first(), self.limit if lease.limit is None else lease.limit
         return len(self.holding) < limit and place is not None and place[2] is lease
 
     @property
     def is_nothing(self) -> bool:
-        """True if there is nothing to be known of it."""
+        """True if the pool can be forgotten: no limit was set, and there are no holders or waiters."""
         return not (self.is_set or self.holding or self.waiting_count)
 
 
 class SlotPools:
-    """The leases of some pools, and who waits.
+    """The leases and waiters of some pools.
 
-    Times are microseconds of one clock; one that goes back stands still here.
+    Times are microseconds of one clock; if it runs backwards, time stands still here.
 
     Args:
-        confirm_us: how long the lease of a hand-off lasts until it is renewed.
+        confirm_us: how long the lease of a hand-off lasts until renewed.
 
     Attributes:
-        confirm_us: the same.
-        fence: of the last lease; 0 if there was none.
+        confirm_us: as passed.
+        fence: the fence of the last lease; 0 if there was none.
         is_halted: True if nothing is handed over for now.
     """
 
@@ -122,12 +125,12 @@ class SlotPools:
         self._now_us = 0
         self._pools: dict[str, SlotPool] = {}
         self._leases: dict[Hashable, SlotLease] = {}
-        self._number = 0  # of what has come so far: what is equal otherwise stays in order
+        self._number = 0  # numbers requests and ends, to keep equal entries in order
         self._ends: LazyHeap[tuple[int, int, SlotLease]] = LazyHeap(lambda end: end[2].end is not end)
-        self._handed: list[SlotLease] = []  # to who waited, since handed() was asked
+        self._handed: list[SlotLease] = []  # to waiters, since the last handed()
 
     def pool(self, name: str) -> SlotPool:
-        """Return a pool, to be looked at; one that nobody has set a limit of is halted."""
+        """Return a pool, to be read; a pool without a set limit is halted."""
         found = self._pools.get(name)
         if found is None:
             found = self._pools[name] = SlotPool(name)
@@ -144,19 +147,19 @@ class SlotPools:
         limit: int | None = None,
         note: Any = None,
     ) -> int:
-        """Ask for a slot of each pool, or wait for them. To ask again with the same token is to renew.
+        """Request a slot of each pool, or wait for them. A repeated call with the same token renews.
 
         Args:
-            token: of who asks; nobody else's, ever.
-            pools: their names, each once.
+            token: identifies the caller; never used by another.
+            pools: the names of the pools, each once.
             now_us: the time.
-            until_us: how long the lease lasts, and how long one who waits is alive, unless renewed.
+            until_us: the time up to which the lease lasts, or the waiter is alive, unless renewed.
             priority: larger goes first.
-            limit: how many may hold slots of these pools at a time, instead of the limits of the pools; None for those.
+            limit: how many may hold slots of these pools at a time; None for the limits of the pools.
             note: kept with the lease.
 
         Returns:
-            The fence, or :data:`WAITING`; :data:`LOST` if its time has passed already.
+            The fence, or :data:`WAITING`; :data:`LOST` if ``until_us`` has passed already.
         """
         self.look(now_us)
         lease = self._leases.get(token)
@@ -170,16 +173,16 @@ class SlotPools:
             self._end_at(lease, until_us)
             self.look(now_us)
             self._hand_over(asked)
-        if lease in self._handed:  # it hears of it here
+        if lease in self._handed:  # the result reports the hand-over
             self._handed.remove(lease)
         self._prolong(lease, until_us)
         return self.fence_of(token)
 
     def renew(self, token: Hashable, now_us: int, *, until_us: int) -> int:
-        """Prolong a lease, or the life of one who waits.
+        """Renew a lease or a wait.
 
         Returns:
-            The fence, :data:`WAITING`, or :data:`LOST` if it has neither.
+            The fence, :data:`WAITING`, or :data:`LOST` if the token has neither.
         """
         self.look(now_us)
         lease = self._leases.get(token)
@@ -190,7 +193,7 @@ class SlotPools:
     def adopt(
         self, token: Hashable, pools: Iterable[str], now_us: int, *, fence: int, until_us: int, note: Any = None
     ) -> None:
-        """Add a lease that was handed over before these pools were there; it counts, whatever the limits are."""
+        """Add a lease that was handed over before these pools existed; it counts, whatever the limits are."""
         self.look(now_us)
         asked = tuple(map(self.pool, pools))
         lease = self._leases[token] = SlotLease(token, asked, fence, self._now_us, until_us, note=note)
@@ -200,7 +203,7 @@ class SlotPools:
         self._end_at(lease, until_us)
 
     def release(self, token: Hashable, now_us: int) -> bool:
-        """Give slots back, or wait for none any more; False if the token has neither, which changes nothing."""
+        """Give slots back, or stop waiting for them; return False, with no change, if the token has neither."""
         lease = self._leases.get(token)
         if lease is None:
             self.look(now_us)
@@ -218,11 +221,11 @@ class SlotPools:
         self._hand_over([pool])
 
     def look(self, now_us: int) -> None:
-        """End the leases whose time has come, and hand over what they leave; every other method does it as well."""
+        """End the leases whose time has come, and hand over their slots; every other method does this as well."""
         self._end(now_us, ())
 
     def _end(self, now_us: int, left: Iterable[SlotPool]) -> None:
-        """End what has come to its end, and hand over slots of these pools and of those that had some."""
+        """End leases and waits whose time has come; hand over slots of their pools and of ``left``."""
         now_us = self._now_us = max(now_us, self._now_us)
         left = list(left)
         while (end := self._ends.first()) is not None and end[0] <= now_us:
@@ -233,7 +236,7 @@ class SlotPools:
             self._hand_over(sorted(set(left), key=_name_of))
 
     def halt(self, is_halted: bool) -> None:
-        """Hand nothing over for now, or continue: then what is free is handed over at once."""
+        """Stop handing over slots for now, or continue: then free slots are handed over at once."""
         if self.is_halted != is_halted:
             self.is_halted = is_halted
             self._hand_over(sorted(self._pools.values(), key=_name_of))
@@ -244,17 +247,17 @@ class SlotPools:
         return LOST if lease is None else lease.fence
 
     def next_end(self) -> int | None:
-        """Return when the first lease ends, or the first of those who wait is not alive any more; None if never."""
+        """Return when the first lease ends, or the first waiter ceases to be alive; None if never."""
         end = self._ends.first()
         return None if end is None or end[0] >= FOREVER_US else end[0]
 
     def handed(self) -> list[SlotLease]:
-        """Return the leases that those who waited have got since this was asked last: they are to be told."""
+        """Return the leases handed over to waiters since the last call: the caller has to notify them."""
         handed, self._handed = self._handed, []
         return handed
 
     def _hand_over(self, pools: Iterable[SlotPool]) -> None:
-        """Hand over the free slots of some pools, and of pools whose lines have advanced because of that."""
+        """Hand over the free slots of some pools, and of pools whose lines advance as a result."""
         if self.is_halted:
             return
         to_look_at = list(pools)
@@ -267,7 +270,7 @@ class SlotPools:
                 to_look_at += [each for each in place[2].pools if each is not pool]
 
     def _hold(self, lease: SlotLease) -> None:
-        """Let the first waiter in the lines of all its pools hold slots."""
+        """Give slots to the first waiter in the lines of all its pools."""
         self.fence = lease.fence = self.fence + 1
         for pool in lease.pools:
             pool.line.pop()
@@ -278,7 +281,7 @@ class SlotPools:
         self._handed.append(lease)
 
     def _drop(self, lease: SlotLease) -> None:
-        """Forget a lease, or one who waits."""
+        """Forget a lease or a waiter."""
         lease.end = None
         del self._leases[lease.token]
         if lease.fence:
@@ -309,5 +312,5 @@ class SlotPools:
 
 
 def _name_of(pool: SlotPool) -> str:
-    """Return by what pools are put in the order in which they are looked at."""
+    """Return the sort key of a pool, for a fixed order of hand-overs."""
     return pool.name

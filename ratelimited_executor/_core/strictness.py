@@ -1,4 +1,4 @@
-"""What a rate promises: never more than its permits in any window, or its permits evenly and a little more at times."""
+"""The guarantee of a rate: never more than its permits in any window, or an even pace with slightly more at times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Strictness"]
 
 
 class Strictness(Enum):
-    """What holds for the starts of an executor, or of a whole group of them."""
+    """The guarantee for the starts of an executor, or of a group of executors."""
 
     EXACT = "exact"
     """Never more starts than the permits of the rate in any window of its ``per``; the pace is even."""

@@ -1,4 +1,4 @@
-"""What is ready and comes next, so that what it needs can be asked for before it is its turn."""
+"""The next ready tasks, so that their needs can be requested before their turn."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Upcoming", "upcoming"]
 
 
 class Upcoming(NamedTuple):
-    """Tasks that are ready, and alike.
+    """Ready tasks with the same key and needs.
 
     Attributes:
-        key: whose they are; None without one.
-        needs: what the start of each takes; None for one permit.
-        cost: in permits.
+        key: their key; None if they have none.
+        needs: the amount of each resource that a start takes; None for one permit.
+        cost: the cost of a start in permits.
         tasks: how many there are, at least.
     """
 
@@ -34,7 +34,7 @@ class Upcoming(NamedTuple):
 
 
 def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
-    """Return what is ready, so many tasks at most: the first one exactly, others about in their order."""
+    """Return at most ``most`` ready tasks: the first exactly, the others roughly in order."""
     if queue.costs is None and queue.gate is None:
         return [Upcoming(None, None, 1, most)]
     unmet = _unmet(queue)
@@ -42,7 +42,7 @@ def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
     for each in _waiting(queue, most - len(found)):
         tasks = each.tasks
         if unmet is not None and each[:3] == unmet[:3]:
-            tasks, unmet = tasks - 1, None  # it is one of these
+            tasks, unmet = tasks - 1, None  # it is one of these tasks
         if found and found[-1][:3] == each[:3]:
             found[-1] = found[-1]._replace(tasks=found[-1].tasks + tasks)
         elif tasks:
@@ -51,10 +51,10 @@ def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
 
 
 def _waiting(queue: TaskQueue, most: int) -> Iterator[Upcoming]:
-    """Walk what is ready about in its order, so many tasks at most."""
+    """Walk at most ``most`` ready tasks, roughly in order."""
     heads: list[tuple[Any, Any]] = [(each.ready.head(), each.ready) for each in (queue.on_time, queue.spread)]
     if None not in (heads[0][0], heads[1][0]) and heads[1][0] < heads[0][0]:
-        heads.reverse()  # what was spread is more important, and starts first
+        heads.reverse()  # the spread task is more important, and starts first
     for head, ready in heads:
         if most <= 0:
             break
@@ -72,7 +72,7 @@ def _waiting(queue: TaskQueue, most: int) -> Iterator[Upcoming]:
 
 
 def _unmet(queue: TaskQueue) -> Upcoming | None:
-    """Return what was first, and found no ticket that is enough for it, if it still waits: all others wait for it."""
+    """Return the first task for which no ticket was enough, if it still waits: all others wait for it."""
     if queue.unmet is None:
         return None
     source, item = queue.unmet

@@ -1,9 +1,8 @@
 """Tasks due by the wall clock, which may step.
 
-They lie in a wheel of their own, keyed by wall time, that is read once an interval: what is due by the wall clock before
-the interval ends is handed over to the timeline. So after a step of the clock nothing is moved but the reader's place,
-and what was stepped over becomes due. Reading goes in steps, so that a million tasks for the same second do not hold
-the loop.
+They are kept in a separate wheel, keyed by wall time and read once an interval: tasks due by the wall clock before the
+interval ends are handed over to the timeline. So a step of the clock moves only the reader's place, and the tasks
+stepped over become due. Reading goes in steps, so that a million tasks for the same second do not block the loop.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WallWheel"]
 
-_READ_COUNT: Final = 1000  # tasks handed over at a stretch: about a millisecond
+_READ_COUNT: Final = 1000  # tasks handed over in one step: about a millisecond
 
 
 class WallWheel:
@@ -32,7 +31,7 @@ class WallWheel:
 
     Args:
         width: seconds in one bucket.
-        chores: where work that may wait is put.
+        chores: receives deferred work.
     """
 
     __slots__ = (
@@ -54,19 +53,19 @@ class WallWheel:
         self._number_of: dict[Bucket, int] = {}
         number_of = self._number_of
         self._numbers: LazyHeap[tuple[int, int, Bucket]] = LazyHeap(lambda entry: entry[2] not in number_of)
-        self._arrivals = count()  # of entries there
+        self._arrivals = count()  # of entries in that heap
         self._horizon = 0.0  # of the latest reading
         self._reading: list[Bucket] = []  # buckets that are being handed over
         self._batches: list[tuple[float, BatchSource]] = []
 
     @property
     def is_pending(self) -> bool:
-        """True if anything waits, so that the wall clock must be read every interval."""
+        """True if any task waits here, so that the wall clock must be read every interval."""
         return bool(self._buckets or self._batches)
 
     @property
     def is_reading(self) -> bool:
-        """True if records that are due in the running interval have not been handed over yet."""
+        """True if records due in the running interval have not been handed over yet."""
         return bool(self._reading)
 
     def add_record(self, record: Record, wall_due: float) -> None:
@@ -102,7 +101,7 @@ class WallWheel:
             self._chores.append(self._hand_over(bucket, record_due))
 
     def revoke(self, source: BatchSource) -> int:
-        """Cancel a batch that waits here, and return how many tasks that were."""
+        """Cancel a batch that waits here, and return the number of its waiting tasks."""
         self._batches = [entry for entry in self._batches if entry[1] is not source]
         count = source.live
         source.revoked = True
@@ -117,11 +116,11 @@ class WallWheel:
         return [source for _, source in self._batches]
 
     def live_count(self) -> int:
-        """Count the tasks that wait here."""
+        """Count the tasks waiting here."""
         return sum(bucket.live for bucket in self.buckets()) + sum(source.live for _, source in self._batches)
 
     def walk(self) -> Iterator[tuple[BatchSource | None, Record | int]]:
-        """Walk every task that waits here: (None, record) or (batch, position)."""
+        """Walk every task waiting here: (None, record) or (batch, position)."""
         for bucket in self.buckets():
             for position in bucket.positions():
                 yield None, bucket.calls[position]
@@ -130,7 +129,7 @@ class WallWheel:
                 yield source, position
 
     def clear(self) -> None:
-        """Forget everything; the caller has walked it before."""
+        """Forget everything; the caller has walked the tasks before."""
         self._buckets.clear()
         self._numbers.clear()
         self._number_of.clear()
@@ -144,11 +143,11 @@ class WallWheel:
             return
         del self._buckets[self._number_of.pop(bucket)]
         self._numbers.note_stale()
-        if not self._buckets:  # nobody reads an idle wheel, and what is stale would keep what was cancelled
+        if not self._buckets:  # an idle wheel is not read, and stale entries would keep cancelled tasks alive
             self._numbers.clear()
 
     def note_sparse(self, bucket: Bucket) -> None:
-        """Move a bucket's survivors together: at once if they are few, else as a chore."""
+        """Compact a bucket: at once if few tasks are left in it, else as a chore."""
         bucket.compact_with(self._chores)
 
     def _hand_over(self, bucket: Bucket, record_due: Callable[[Record], None]) -> Iterator[None]:

@@ -1,13 +1,13 @@
-"""The accounts of an executor: what it accepted, what started, and how each task ended. Nothing ends but here.
+"""The accounts of an executor: tasks accepted, started and ended. Every task ends here, and only here.
 
-Every accepted task ends in exactly one state, and the counts close at every instant::
+Every accepted task ends in exactly one state, and the counts add up at every instant::
 
     accepted = waiting + running + done + failed + cancelled + expired + dropped
 
-A task returns (:meth:`Accounts.done`), raises (:meth:`Accounts.raised`, which may try it again), or never starts
-(:meth:`Accounts.end`). Whom that concerns is its *owner*: its handle, its place in a batch (``batches.BatchItem``), or
-:class:`CallOwner` for what has neither. A failure stays its task's own: it goes to the owner, and from there to whoever asks, or
-to the loop's exception handler.
+A task returns (:meth:`Accounts.done`), raises (:meth:`Accounts.raised`, which may retry it), or never starts
+(:meth:`Accounts.end`). The end goes to the task's *owner*: its handle, its place in a batch (``batches.BatchItem``), or
+a :class:`CallOwner` if it has neither. A failure affects no other task: the owner passes it to whoever awaits the
+result, or to the loop's exception handler.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Accounts", "CallOwner", "TaskOwner"]
 
-_DONE: Final = TaskState.DONE  # members of an enum are slow to look up, and this is the path of every end
+_DONE: Final = TaskState.DONE  # enum members are slow to look up, and every task end passes here
 
 
 class TaskOwner(Protocol):
     """The receiver of a task's end."""
 
     def _end_done(self, result: Any) -> None:
-        """Record that it has returned."""
+        """Record that the task returned."""
         ...
 
     def _end(self, state: TaskState, outcome: Any) -> None:
-        """Record that it has ended in another way: with what it raised, or with the message of its cancellation."""
+        """Record any other end, with the exception or the message of the cancellation."""
         ...
 
 
@@ -49,32 +49,33 @@ class Accounts(AccountFields):
 
     Args:
         name: of the executor, for reports of failures.
-        loop: whose exception handler gets them.
-        queue: where its tasks wait.
-        max_concurrency: how many may run at once; None for no limit. An attribute as well.
+        loop: the event loop, whose exception handler gets the reports.
+        queue: the queue of waiting tasks.
+        max_concurrency: how many tasks may run at once; None for no limit. Also an attribute.
 
     Attributes:
         name: as above.
-        running: the asyncio tasks of coroutines that run, by a number of their own.
-        holding: handles of permits that somebody holds, and which asyncio task that is.
-        feeders: asyncio tasks of ours that will bring more tasks: they draw items of an iterator, or keys of a cycle.
-        accepted_count: tasks taken in so far.
+        running: the asyncio tasks of running coroutines, by their number.
+        holding: the handles of held permits, with the asyncio task of each holder.
+        feeders: internal asyncio tasks that will add more tasks, from the items of an iterator or the keys of a cycle.
+        accepted_count: accepted tasks.
         started_count: tasks that have started.
         counts: tasks that have ended, by state.
-        is_inside: True if a plain function, or the first step of a coroutine, runs at this moment.
+        is_inside: True while a plain function, or the first step of a coroutine, runs.
         calls: the owner of calls that have neither a handle nor a batch.
-        is_changed: True if something has changed since the last decision on what starts, which no longer holds then.
-        settle: brings the counts up to date, which may be behind while many tasks start at a stretch.
-        detach: ends such a stretch after the call that runs: others may take its tasks from then on.
-        try_again: is asked whether what has failed waits again, by owner, error and original context.
-        on_task_end: told of each owner whose task has ended, and how, where keys have limits or somebody observes.
-        on_free: told when a permit that was held is released, and its place is free.
-        on_end: told whenever a task has ended, while somebody waits for the end of all.
-        on_room: told of the same, while somebody waits for room.
-        on_accepted: told how many tasks have been taken in, while somebody observes.
-        on_cancelled: told how many tasks without a handle of their own were cancelled before their start, likewise.
-        on_retried: told of the owner of an attempt that has failed and is followed by another, while somebody observes.
-        started_at: loop time of the latest start, while somebody observes; None else.
+        is_changed: True if a change has made the last decision on what starts void.
+        settle: updates the counts, which may lag while a stretch of tasks starts.
+        detach: ends such a stretch after the running call, so that other code may take its tasks.
+        try_again: called with owner, error and original context of a failed task; returns True if it will be retried.
+        on_task_end: called with the owner and the state of each ended task; None without limits of keys and observers.
+        on_free: called when a held permit is released, which frees its place.
+        on_end: called at each end of a task; None unless somebody waits for the end of all.
+        on_room: called at each end of a task; None unless somebody waits for room.
+        on_accepted: called with the number of newly accepted tasks; None without observers.
+        on_cancelled: called with the number of tasks without their own handle that were cancelled before their start;
+            None without observers.
+        on_retried: called with the owner of a failed attempt that is followed by another; None without observers.
+        started_at: loop time of the latest start; None without observers.
     """
 
     __slots__ = (
@@ -116,7 +117,7 @@ class Accounts(AccountFields):
         self._on_observed_end: Callable[[Any, TaskState], None] | None = None
 
     def accept(self, count: int = 1) -> None:
-        """Count tasks that are taken in, and tell who observes."""
+        """Count accepted tasks, and notify observers."""
         self.accepted_count += count
         if self.on_accepted is not None:
             self.on_accepted(count)
@@ -124,7 +125,7 @@ class Accounts(AccountFields):
     # Ends.
 
     def done(self, owner: TaskOwner, result: Any) -> None:
-        """End a task that has returned: :meth:`end` for nearly every task."""
+        """End a task that returned: a fast path of :meth:`end`."""
         self.counts[_DONE] += 1
         if self.on_task_end is not None:
             self.on_task_end(owner, _DONE)
@@ -133,12 +134,12 @@ class Accounts(AccountFields):
             self.on_end()
 
     def raised(self, owner: TaskOwner, error: BaseException, origin: contextvars.Context | None) -> None:
-        """End a task that has raised, unless it is retried; an error that ends the program is recorded and raised on.
+        """End a task that raised, unless it is retried; re-raise an error that ends the program.
 
         Args:
-            owner: whom it concerns.
-            error: what it raised.
-            origin: the variables that the task was scheduled with, should it be retried.
+            owner: the owner of the task.
+            error: the exception.
+            origin: the context in which the task was scheduled, for a retry.
         """
         if isinstance(error, asyncio.CancelledError):
             self.end(owner, TaskState.CANCELLED, error)
@@ -150,12 +151,12 @@ class Accounts(AccountFields):
             raise error
 
     def end(self, owner: TaskOwner, state: TaskState, outcome: Any) -> None:
-        """End a task in another state than done; one that never started, too.
+        """End a task in any state but done, even if it never started.
 
         Args:
-            owner: whom it concerns.
+            owner: the owner of the task.
             state: a final state.
-            outcome: what it raised, or the message of its cancellation.
+            outcome: the exception, or the message of the cancellation.
         """
         self.counts[state] += 1
         if self.on_task_end is not None:
@@ -164,34 +165,34 @@ class Accounts(AccountFields):
         self.progress()
 
     def release(self, record: Any, state: TaskState, outcome: Any) -> None:
-        """End a permit that somebody held."""
+        """End a held permit."""
         self.holding.pop(record, None)
         self.end(record, state, outcome)
         self.on_free()
 
     def note_cancelled(self, count: int) -> None:
-        """Count tasks that were cancelled before their start, and that nobody asks after."""
+        """Count tasks without their own handle that were cancelled before their start."""
         self.counts[TaskState.CANCELLED] += count
         if self.on_cancelled is not None and count:
             self.on_cancelled(count)
         self.progress()
 
     def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
-        """Record that a task of ours brings no more tasks."""
+        """Record that a feeder will add no more tasks."""
         self.feeders.discard(feeder)
         self.progress()
 
     def progress(self) -> None:
-        """Notify those who wait for the end, or for room, of a change."""
+        """Notify waiters for the end of all tasks, or for room."""
         if self.on_end is not None:
             self.on_end()
         if self.on_room is not None:
             self.on_room()
 
-    # Who is told.
+    # Notification.
 
     def tell_keys(self, ended: Callable[[Any, TaskState], None]) -> None:
-        """Notify the limits of keys of each end."""
+        """Notify the limits of keys of each end from now on."""
         self._on_key_end = ended
         self._join_ends()
 
@@ -206,7 +207,7 @@ class Accounts(AccountFields):
         self._join_cancellations()
 
     def tell_call_cancelled(self, cancelled: Callable[[], None]) -> None:
-        """Set the function that is notified of each cancelled callback, replacing the previous one."""
+        """Set the function that is called at each cancelled callback, replacing the previous one."""
         self._on_call_cancelled = cancelled
         self._join_cancellations()
 
@@ -243,15 +244,15 @@ class Accounts(AccountFields):
         return count + self._queue.cancelled_count if state is TaskState.CANCELLED else count
 
     def has_place(self) -> bool:
-        """Return True if a place to run in is free."""
+        """Return True while fewer than ``max_concurrency`` tasks run."""
         return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
 
     def running_count(self) -> int:
-        """Count the tasks that run."""
+        """Count the running tasks."""
         return len(self.running) + len(self.holding) + self.is_inside
 
     def waiting_count(self) -> int:
-        """Count the tasks that wait: O(1)."""
+        """Count the waiting tasks, in O(1)."""
         self.settle()
         ended = sum(self.counts.values()) + self._queue.cancelled_count
         return self.accepted_count - ended - self.running_count()
@@ -259,15 +260,15 @@ class Accounts(AccountFields):
 
 @used_there
 class CallOwner:
-    """The owner of calls without a handle that could tell: their failures are reported.
+    """The owner of calls without a handle or a batch: reports their failures.
 
     Args:
         name: of the executor.
-        loop: whose exception handler is told.
-        started_at: loop time at which the one call has started that this is for; None if it is for all.
+        loop: the event loop, whose exception handler gets the reports.
+        started_at: loop time of the start of its only call; None for the owner of all calls.
     """
 
-    key = None  # of calls that were started under the limits of keys: none was
+    key = None  # such calls never start under the limits of keys
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, started_at: float | None = None) -> None:
         self._name = name
@@ -275,20 +276,20 @@ class CallOwner:
         self.started_at = started_at
 
     def marked(self, started_at: float) -> CallOwner:
-        """Return an owner for the one call that starts now."""
+        """Return an owner for a single call that starts now."""
         return CallOwner(self._name, self._loop, started_at)
 
     def of(self, call: Any, args: tuple[Any, ...] | None = None) -> CallOwner:
-        """Return the owner of one call that has failed, whose report names it.
+        """Return an owner for one failed call, which the report names.
 
         Args:
-            call: the callback, or the coroutine that it has returned.
-            args: its arguments; None of a coroutine.
+            call: the callback, or the coroutine that it returned.
+            args: its arguments; None for a coroutine.
         """
         return _FailedCall(self._name, self._loop, self.started_at, call, args)
 
     def _end_done(self, result: Any) -> None:
-        """Forget what was returned."""
+        """Ignore the result."""
 
     def _end(self, state: TaskState, outcome: Any) -> None:
         """Report a failure."""
@@ -300,7 +301,7 @@ class CallOwner:
 
 
 class _FailedCall(CallOwner):
-    """The owner of one call: its failure is reported as asyncio reports one, with callback and handle."""
+    """The owner of one failed call: reports as asyncio does, with callback and handle."""
 
     def __init__(
         self,
@@ -323,7 +324,7 @@ class _FailedCall(CallOwner):
             context["message"] = f"exception in the coroutine {name_of(call)} of the executor {self._name}"
         else:
             handle: Any = asyncio.Handle(call, self._args, self._loop, contextvars.Context())
-            handle._source_traceback = traceback  # noqa: SLF001  # else it would say that an executor has started it
+            handle._source_traceback = traceback  # noqa: SLF001  # the default would name the executor as its source
             context["message"] = f"exception in the callback {name_of(call)} of the executor {self._name}"
             context["handle"] = handle
             if traceback is not None:
@@ -335,6 +336,6 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _never(owner: Any, error: BaseException, origin: Any) -> bool:  # noqa: ARG001  # the shape of Accounts.try_again
-    """Try nothing again."""
+def _never(owner: Any, error: BaseException, origin: Any) -> bool:  # noqa: ARG001  # signature of Accounts.try_again
+    """Return False: nothing is retried."""
     return False

@@ -1,4 +1,4 @@
-"""Steps the rate of an executor by how it goes: a shell around ``_core/adaptive.py``."""
+"""Adapts the rate of an executor to the outcomes of its tasks: a shell around ``_core/adaptive.py``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SetPlan(Protocol):
     """Puts a plan in force."""
 
     def __call__(self, plan: PolicyPlan, now: float, *, is_told: bool = False) -> None:
-        """From loop time ``now`` on; in this process alone if the group goes by it already."""
+        """Apply the plan from loop time ``now``; with ``is_told`` in this process alone: the group has it already."""
         ...
 
 
@@ -30,13 +30,13 @@ class Adapting:
     """The adaptive rate of one executor.
 
     Args:
-        adaptive: how it adapts.
+        adaptive: the adaptation settings.
         now: loop time.
-        accounts: what has started and ended well.
-        limits: tell the plan in force.
-        member: its part in a group that shares the rate; None without.
-        peers: how many have fixed parts of the rate.
-        set_plan: puts another plan in force at a loop time; in this process alone if the group goes by it already.
+        accounts: counts of starts and of successful ends.
+        limits: the limits, which know the plan in force.
+        member: the executor's membership in a group that shares the rate; None without one.
+        peers: the number of processes with fixed shares of the rate.
+        set_plan: puts another plan in force.
     """
 
     __slots__ = (
@@ -61,25 +61,25 @@ class Adapting:
         self._member = member
         self._peers = peers
         self._set_plan = set_plan
-        self._has_joined = False  # whether it is known by what rate the group went before
-        self._is_overloaded = False  # so that the rate is to fall once it is known which
+        self._has_joined = False  # True once the group's earlier rate is known
+        self._is_overloaded = False  # True after an overload, until the rate is known and has been lowered
 
     def overloaded(self, now: float) -> None:
-        """Record that the other side has had too much, by loop time ``now``."""
+        """Record at loop time ``now`` that the remote service is overloaded."""
         self._is_overloaded = True
         if self._member is not None:
             self._member.watch(now)
         self._look(now)
 
     def rest(self, now: float) -> None:
-        """Look at how it goes, whenever all has started that may."""
+        """Take a step if one is due; called whenever every task that may start has started."""
         rate = self._look(now)
         if rate is not None:
             used, done = self._counts()
             self._step(rate, self._control.step(rate, now, used_count=used, done_count=done, peers=self._peers), now)
 
     def _look(self, now: float) -> Fraction | None:
-        """Adopt the rate that others have put in force, lower it if due, and return it; None if it is unknown."""
+        """Adopt the group's rate, lower it after an overload, and return it; None if it is unknown."""
         if not self._limits.plan.rate.per_second:  # a pause, or no limit
             self._is_overloaded = False
             return None
@@ -102,13 +102,13 @@ class Adapting:
         return rate
 
     def _follow(self, told: Fraction, now: float) -> None:
-        """Go by a rate that another process of the group has put in force, or overrule it."""
+        """Follow a rate that another process of the group has put in force, or overrule it."""
         plan, control = self._limits.plan, self._control
         rate = plan.rate.per_second
         assert rate is not None
         if not told:
-            return  # a pause, which is no step
-        is_mine = self._member.is_first and not self._has_joined  # those who have left it behind are gone
+            return  # a pause is not a step
+        is_mine = self._member.is_first and not self._has_joined  # the peers that set this rate are gone
         if is_mine or control.is_overruled(rate, told, now):
             self._set_plan(plan, now)
             return
@@ -121,7 +121,7 @@ class Adapting:
             self._set_plan(plan.with_rate(bounded, self._adaptive), now, is_told=True)
 
     def _counts(self) -> tuple[int, int]:
-        """Return how many permits are known to be used, and how many tasks have returned."""
+        """Return the number of permits known to be used, and of tasks that returned."""
         used = self._accounts.started_count
         if self._member is not None:
             used += self._member.refused_count  # others of the group have used these
@@ -129,5 +129,5 @@ class Adapting:
 
     def _step(self, before: Fraction, after: Fraction, now: float) -> None:
         if after != before:
-            is_local = self._member is not None and self._member.is_left_alone  # it is not for the group
+            is_local = self._member is not None and self._member.is_left_alone  # in an outage: not for the group
             self._set_plan(self._limits.plan.with_rate(after, self._adaptive), now, is_told=is_local)

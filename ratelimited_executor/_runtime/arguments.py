@@ -1,4 +1,4 @@
-"""Checks of arguments at the edge: each names the parameter and the remedy, and changes nothing."""
+"""Checks of user arguments: each error names the parameter and the remedy, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ E = TypeVar("E", bound=Enum)
 
 
 class _Mark:
-    """Stands for an argument that was left out, where None means something else."""
+    """The default of a parameter for which None has a meaning of its own."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,7 +44,7 @@ class _Mark:
         return self._name
 
 
-INHERITED: Final[Any] = _Mark("INHERITED")  # the executor's own setting is in force
+INHERITED: Final[Any] = _Mark("INHERITED")  # the executor's setting applies
 NOT_GIVEN: Final[Any] = _Mark("NOT_GIVEN")
 
 
@@ -81,7 +81,7 @@ def count_of(name: str, value: Any, *, least: int = 0) -> int:
 
 
 def key_of(name: str, value: Any, keys: KeyTable) -> Any:
-    """Return something hashable as it is to be held.
+    """Return the stored form of a key.
 
     Raises:
         TypeError: if it is not hashable.
@@ -93,7 +93,7 @@ def key_of(name: str, value: Any, keys: KeyTable) -> Any:
 
 
 def callable_of(name: str, value: Any) -> Any:
-    """Return a callable; a coroutine object is refused by name, as the mistake that it is."""
+    """Return a callable; refuse a coroutine object, a frequent mistake, with an error of its own."""
     if callable(value):
         return value
     if asyncio.iscoroutine(value):
@@ -115,14 +115,14 @@ def member_of(name: str, value: Any, kind: type[E]) -> E:
 
 
 def flag_of(name: str, value: Any, *, hint: str = "") -> bool:
-    """Return True or False, and nothing else: a text or a number is a mistake."""
+    """Return a bool; refuse texts and numbers."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}{hint}")
     return value
 
 
 def name_or_none(name: str, value: Any) -> str | None:
-    """Return a text or None."""
+    """Return a str or None."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{name} must be a str or None, got {value!r}")
     return value

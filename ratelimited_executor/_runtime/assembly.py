@@ -1,4 +1,4 @@
-"""Puts an executor together: its engine, and the parts that stand beside it, each handed what it needs."""
+"""Assembles an executor: its engine and the other parts, each given its dependencies."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ class Parts:
     """The parts of a started executor.
 
     Attributes:
-        engine: takes tasks in and runs them.
-        controls: its settings in force.
-        queue: where tasks wait.
-        accounts: what was accepted, runs and has ended.
-        limits: what starts take.
-        pending: takes tasks out before their start.
+        engine: accepts tasks and runs them.
+        controls: the settings in force.
+        queue: the waiting tasks.
+        accounts: counts of accepted, running and ended tasks.
+        limits: the limits that starts draw on.
+        pending: removes tasks before their start.
         keys: the limits of keys.
-        backlog: how many tasks may wait.
-        retries: further attempts of tasks that fail.
+        backlog: the bounds on waiting tasks.
+        retries: further attempts of failed tasks.
         starter: calls the functions of tasks.
-        coroutines: run what a call leaves to be awaited.
-        threads: where calls in threads run.
-        moments: the time.
-        runner: of the manager.
+        coroutines: run the coroutines that calls return.
+        threads: the threads of calls with ``in_thread=True``.
+        moments: the clock and the timeline.
+        runner: the runner of the manager.
     """
 
     engine: Engine
@@ -84,14 +84,14 @@ def assemble(
     peers: Peers | Fleet,
     group_slots: Callable[[], SlotKeeper] | None = None,
 ) -> Parts:
-    """Put an executor together.
+    """Assemble an executor.
 
     Args:
         name: of the executor, for logs and errors.
-        settings: how it begins.
+        settings: the initial settings.
         runner: the manager's interval runner, which owns loop, clock and timeline.
-        peers: with whom the rate is shared.
-        group_slots: returns what keeps the slots that a group shares; None if none does.
+        peers: the processes that share the rate.
+        group_slots: returns the keeper of the slots that a group shares; None without such slots.
     """
 
     def warn(kind: str, message: str, *args: Any) -> None:
@@ -141,7 +141,7 @@ def _with_the_rest(
     warn: Callable[..., None],
     report: Callable[[BaseException], None],
 ) -> Parts:
-    """Put the parts beside an engine that few tasks need."""
+    """Add to an engine the parts that few tasks need."""
     queue, accounts, limits, member = engine.queue, engine.accounts, engine.limits, controls.member
     keys = Keys(
         settings.key_limits,
@@ -200,7 +200,7 @@ def _with_the_rest(
 def _adapting(
     settings: Settings, controls: Controls, engine: Engine, *, moments: Moments, peers: Peers
 ) -> Adapting | None:
-    """Make what steps an adaptive rate; None if it does not adapt."""
+    """Create the control of an adaptive rate; None for a fixed rate."""
     if settings.adaptive is None:
         return None
     return Adapting(
@@ -215,7 +215,7 @@ def _adapting(
 
 
 def _combined(plan: PolicyPlan, moments: Moments, budget: TicketBudget | None) -> CombinedPermits | None:
-    """Make what admits starts where that is more than one grid of permits; by tickets, where a group shares it."""
+    """Create the limits of a plan that needs more than one grid of permits; tickets if a group shares it."""
     if budget is not None:
         return group_permits(plan, budget, time_ns=moments.ns)
     if plan.is_plain:
@@ -232,15 +232,15 @@ def _queue(
     runner: Runner,
     moments: Moments,
 ) -> TaskQueue:
-    """Make the queue.
+    """Create the queue.
 
     Args:
-        settings: how it begins.
-        peers: who have fixed parts of the rate.
-        permits: what admits starts; None for the grid of the plan.
-        report: told what an order raises.
-        runner: of the manager.
-        moments: the time.
+        settings: the initial settings.
+        peers: the processes with fixed shares of the rate.
+        permits: the limits that admit starts; None for the grid of the plan.
+        report: called with the exception that an order raises.
+        runner: the runner of the manager.
+        moments: the clock and the timeline.
     """
     plan = settings.plan
     queue = TaskQueue(
@@ -255,7 +255,7 @@ def _queue(
         rank=peers.rank,
         report_order_error=report,
         permits=permits or plan.grid(moments.ns()),
-        bucket_ns_max=NS if settings.early else runner.hooks.bucket_ns_max,  # early ones: within their bucket
+        bucket_ns_max=NS if settings.early else runner.hooks.bucket_ns_max,  # early starts stay within their bucket
     )
     queue.set_crowded(is_crowded=settings.max_concurrency is not None)
     return queue

@@ -1,4 +1,4 @@
-"""How many tasks may wait, and what happens when that is full: refuse, wait for room, or drop others."""
+"""The bounds on waiting tasks, and what happens at the bound: refuse, wait for room, or drop others."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ T = TypeVar("T")
 
 
 class Backlog:
-    """The bounds of one executor's waiting tasks.
+    """The bounds on one executor's waiting tasks.
 
     Args:
         name: of the executor, for errors.
         max_pending: how many tasks may wait; None for no limit.
-        key_limits: of the keys, ``pending`` among them.
+        key_limits: the limits of keys, including ``pending``.
         when_full: what to do when there is no room.
-        queue: where they wait.
-        accounts: how many do.
-        drop: ends a task that waits as dropped, for a reason.
+        queue: the queue of waiting tasks.
+        accounts: the accounts, which count them.
+        drop: ends a waiting task as dropped, with a reason.
 
     Attributes:
-        room: who waits for room; None if nobody does here.
+        room: the waiters for room; None unless ``when_full`` is ``WAIT``.
         is_bounded: True if there is a bound.
         is_dropping: True if tasks are dropped for lack of room.
     """
@@ -77,11 +77,11 @@ class Backlog:
 
         Args:
             count: how many tasks.
-            key: whose they are, as it is held.
-            priority: how important they are: nothing more important is dropped for them.
+            key: their key, in its stored form.
+            priority: their priority; nothing more important is dropped for them.
 
         Raises:
-            BacklogFullError: if they do not fit; nothing has been dropped then.
+            BacklogFullError: if they do not fit; nothing is dropped then.
         """
         if not self.is_bounded:
             return
@@ -104,7 +104,7 @@ class Backlog:
                 )
 
     async def in_turn(self, key: Hashable, call: Callable[[], T]) -> T:
-        """Call the function that adds one task of a key, after waiting for a place if ``when_full`` says so."""
+        """Call the function that adds one task of a key, after waiting for room if ``when_full`` is ``WAIT``."""
         if self.room is None:
             return call()
         await self.room.wait(key)
@@ -112,12 +112,12 @@ class Backlog:
             return call()
 
     def key_count(self, key: Hashable) -> int:
-        """Count the waiting tasks of a key, if keys have a limit of their own."""
+        """Count the waiting tasks of a key; only those of batches unless keys have a bound."""
         count = 0 if self._queue.drops is None else self._queue.drops.key_count(key)
         return count + sum(source.live for source in self._queue.batches() if source.key == key)
 
     def drop_excess(self, key: Hashable) -> None:
-        """Drop tasks until those that wait are no more than may, if that is what was asked for."""
+        """Drop tasks beyond the bounds, if ``when_full`` drops tasks."""
         drops = self._queue.drops
         if drops is None or not self.is_dropping:
             return
@@ -130,12 +130,12 @@ class Backlog:
                 self._drop(drops.first(key), f"key_max_pending is {pending}")
 
     def _has_room(self, count: int, key: Hashable, key_count: int = 0) -> bool:
-        """True if so many more tasks may wait, beside those that have been promised a place.
+        """True if more tasks may wait, counting those with a reserved place.
 
         Args:
-            count: tasks, promised ones included.
-            key: of the tasks.
-            key_count: promised tasks of the same key.
+            count: tasks, including reserved places.
+            key: of the next task.
+            key_count: reserved places of the same key.
         """
         if self._max_pending is not None and self._accounts.waiting_count() + count > self._max_pending:
             return False
@@ -143,7 +143,7 @@ class Backlog:
         return pending is None or key is None or self.key_count(key) + key_count + 1 <= pending
 
     def _make_room(self, count: int, key: Hashable, priority: float) -> None:
-        """Drop as many tasks as it takes for ``count`` more to fit, none of them more important than those."""
+        """Drop tasks until ``count`` more fit; none of higher priority is dropped."""
         drops = self._queue.drops
         assert drops is not None
         excess: list[tuple[int, int, Hashable, int, str]] = []
@@ -157,7 +157,7 @@ class Backlog:
             victims = drops.firsts(number, of)
             if len(victims) < number or any(drops.spares(victim, priority) for victim in victims):
                 raise BacklogFullError(self._name, waiting=held, asked=count, max_pending=most, key=given_key(of))
-        for _, most, of, number, name in reversed(excess):  # what a key gives up makes room for all
+        for _, most, of, number, name in reversed(excess):  # tasks dropped from a key also make room in the total
             left = number if of is not None else self._accounts.waiting_count() + count - most
             for victim in drops.firsts(left, of):
                 self._drop(victim, f"{name} is {most}")

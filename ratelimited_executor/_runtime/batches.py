@@ -38,14 +38,14 @@ __all__ = ["INERT_TYPES", "BatchHandle", "BatchItem", "BatchSummary", "Outcome",
 
 T = TypeVar("T")
 Items: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by their index in the batch
-_DRAW_COUNT_MAX: Final = 100  # items drawn between two turns of the loop: about two milliseconds
-_LOOK_AHEAD_COUNT: Final = 1000  # drawn items of an iterator that wait at most
+_DRAW_COUNT_MAX: Final = 100  # items read between two turns of the loop: about two milliseconds
+_LOOK_AHEAD_COUNT: Final = 1000  # the maximum number of items read from an iterator that have not ended
 
 
-_DONE: Final = TaskState.DONE  # members of an enum are slow to look up
+_DONE: Final = TaskState.DONE  # enum members are slow to look up
 _FAILED: Final = TaskState.FAILED
 _ERROR_STATES: Final = (TaskState.FAILED, TaskState.EXPIRED, TaskState.DROPPED)
-INERT_TYPES: Final = frozenset((list, tuple, range, array))  # of items, whose look-up runs no code of the user
+INERT_TYPES: Final = frozenset((list, tuple, range, array))  # types of items whose look-up runs no user code
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +142,21 @@ class BatchHandle(HandleFields, Generic[T]):
         self._call = call
         self._name = name
         self._context = context
-        self._own_context = own_context  # whether the caller gave it, to be used itself and not a copy for each call
-        self.retry = retry  # the policy by which its tasks are retried; None if they never are
-        self._attempts: dict[int, Any] = {}  # of tasks that have failed and are retried, by index
+        self._own_context = own_context  # True if the caller passed the context: calls run in it, not in copies
+        self.retry = retry  # the retry policy of its tasks; None for no retries
+        self._attempts: dict[int, Any] = {}  # attempts of failed tasks that are retried, by index
         self._engine = engine
         self._accounts = engine.accounts
-        self._parts: dict[BatchSource, Items] = {}  # what waits, and where its items are
-        self._drawn_count = 0  # how many tasks have been accepted
-        self._is_complete = False  # whether no more will be
+        self._parts: dict[BatchSource, Items] = {}  # the items of each waiting source
+        self._drawn_count = 0  # accepted tasks
+        self._is_complete = False  # True once no more tasks will come
         self._is_cancelled = False
         self._counts = dict.fromkeys(FINAL_STATES, 0)
         self._outcomes: dict[int, Outcome[T]] | None = {} if keep_results else None
         self._listeners: list[deque[tuple[int, Outcome[T]]]] = []
-        self._on_end: Callable[[int, TaskState, Any], None] | None = None  # told of each task that ends, as it does
-        self._changed: dict[asyncio.Future[None], None] = {}  # who waits, in the order in which they came
-        self._error: BaseException | None = None  # that the iteration of the items raised
+        self._on_end: Callable[[int, TaskState, Any], None] | None = None  # called at the end of each task
+        self._changed: dict[asyncio.Future[None], None] = {}  # the waiters, in order of arrival
+        self._error: BaseException | None = None  # raised by the iteration of the items
         self._feeder: asyncio.Task[None] | None = None
 
     # Looking.
@@ -246,7 +246,7 @@ class BatchHandle(HandleFields, Generic[T]):
     # For the engine.
 
     def _cancel_steps(self, step_count: int) -> Iterator[int]:
-        """Cancel waiting tasks in steps of ``step_count``, and notify the watcher; yield the number of each step."""
+        """Cancel waiting tasks in steps of ``step_count``, and notify the watcher; yield the count of each step."""
         self._is_cancelled = self._is_cancelled or not self.done()
         if self._feeder is not None:
             cancel_guarded(self._engine.loop, self._feeder)
@@ -295,7 +295,7 @@ class BatchHandle(HandleFields, Generic[T]):
         self._error = error
         self._wake()
 
-    def _feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the shape of a callback
+    def _feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the signature of a callback
         """Complete a batch whose feeder was cancelled before its first step."""
         if not self._is_complete:
             self._complete()
@@ -321,12 +321,12 @@ class BatchHandle(HandleFields, Generic[T]):
         self._counts[_DONE] += count
 
     def _forget(self, source: BatchSource) -> None:
-        """Free the items of a source without waiting tasks."""
+        """Free the items of a source that has no waiting tasks."""
         if not source.live:
             self._parts.pop(source, None)
 
     def _settled(self, source: BatchSource) -> None:
-        """Record that a stretch of a source has been started."""
+        """Record that a stretch of a source has started."""
         if not source.revoked:
             self._forget(source)
         self._wake()
@@ -374,13 +374,13 @@ class BatchHandle(HandleFields, Generic[T]):
 
 
 class BatchItem:
-    """One task of a batch that has started, or ended without a start, and the receiver of its end.
+    """The owner of one task of a batch that has started, or ended without a start.
 
     Args:
         source: its source.
         index: its index in the batch.
         items: the items of its source, for a retry.
-        key: the key whose limits it has started under; None if there are none.
+        key: the key under whose limits it started; None without such limits.
         started_at: loop time of its start; None without observers.
     """
 
@@ -397,7 +397,7 @@ class BatchItem:
         self.started_at = started_at
 
     def _end_done(self, result: Any) -> None:
-        """Record that it has returned."""
+        """Record that the task returned."""
         self.batch._item_ended(self.index, _DONE, result)
 
     def _end(self, state: TaskState, outcome: Any) -> None:
@@ -421,8 +421,8 @@ async def feed(
     Args:
         batch: the batch of the items.
         items: the source.
-        accept: accepts an item by its index.
-        wait_for_turn: returns an awaitable for an index and itself, which ends when an item may be accepted.
+        accept: accepts an item with its index.
+        wait_for_turn: returns an awaitable for an index and its item, which ends when the item may be accepted.
     """
     index = 0
     error: BaseException | None = None
@@ -442,5 +442,5 @@ async def feed(
         if not isinstance(raised, Exception):
             raise
     finally:
-        await items.aclose()  # lets go of the source: a traceback would keep it, and so a generator open
+        await items.aclose()  # else a traceback would keep the source, and a generator open
         batch._complete(error)

@@ -1,7 +1,7 @@
-"""The blocking face: permits and slots for threads that have no event loop; ``loop_thread.py`` crosses over to one.
+"""The blocking face: permits and slots for threads without an event loop.
 
 Every call is checked and decided on the manager's own thread, by the executor and the pools there: these classes offer
-``with`` where those offer ``async with``.
+``with`` where those offer ``async with``. ``loop_thread.py`` transfers calls to that thread.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class BlockingPermit:
         self._handle: TaskHandle[Any] | None = None
 
     def settle(self, actual: int | Mapping[str, int]) -> None:
-        """Correct its cost, once it is known; also after the permit was left.
+        """Correct the cost of the permit, once it is known; also after its ``with`` block.
 
         Args:
             actual: permits, >= 0; or a mapping from resource to amount; resources that it omits stay as reserved.
 
         Raises:
-            RuntimeError: before it was entered.
-            TypeError: if it is neither.
+            RuntimeError: if the permit has not been entered.
+            TypeError: if ``actual`` is neither.
             ValueError: if an amount is negative, or the permit has no ``cost=`` that names the resource.
         """
         if self._handle is None:
             raise RuntimeError(
                 "a permit costs nothing before it is entered: settle it in its with block, or afterwards"
             )
-        with contextlib.suppress(ExecutorStoppedError):  # nothing is counted any more
+        with contextlib.suppress(ExecutorStoppedError):  # the counts have ended
             self._thread.call(partial(self._handle.settle, actual))
 
     def __enter__(self) -> Self:
@@ -79,7 +79,7 @@ class BlockingHold:
 
     def __init__(self, thread: LoopThread, hold: SlotHold, *, is_raising: bool) -> None:
         self._crossing = Crossing(thread, hold)
-        self._is_raising = is_raising  # at the end of a body that has lost its slot, since a thread cannot be cancelled
+        self._is_raising = is_raising  # a lost slot raises at the end of the body: a thread cannot be cancelled
         self._slot: Slot | None = None
 
     def __enter__(self) -> Slot:
@@ -90,7 +90,7 @@ class BlockingHold:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         slot = self._slot
-        is_lost = slot is not None and slot.is_lost  # what happens to it after this is not the body's
+        is_lost = slot is not None and slot.is_lost  # a later loss does not concern the body
         self._crossing.leave(error)
         if slot is not None and is_lost and self._is_raising and error is None:
             raise SlotLostError(slot.pool, slot.fence)
@@ -112,7 +112,7 @@ class BlockingLimiter:
 
     @property
     def rate(self) -> Rate:
-        """Permits over time; may be set at any time, as that of an executor."""
+        """Permits over time; settable at any time."""
         return self._executor.rate
 
     @rate.setter
@@ -128,11 +128,11 @@ class BlockingLimiter:
         key: Hashable = None,
         cost: CostLike = 1,
     ) -> BlockingPermit:
-        """Return a permit to enter with ``with``, which waits for it; the arguments are those of ``permit`` elsewhere.
+        """Return a permit; ``with`` waits for it. The arguments are those of ``RateLimitedExecutor.permit``.
 
         Raises:
             BacklogFullError: if it is refused.
-            RuntimeError: in a thread that runs an event loop, and in a fork of the process that has started the manager.
+            RuntimeError: in a thread that runs an event loop, and in a fork of the process that started the manager.
             TypeError: if an argument has a wrong type.
             ValueError: if it is out of range.
         """
@@ -148,7 +148,7 @@ class BlockingLimiter:
         key: Hashable = None,
         cost: CostLike = 1,
     ) -> None:
-        """Wait for a permit, and use it; takes no place of ``max_concurrency`` afterwards."""
+        """Wait for a permit and use it; it does not count towards ``max_concurrency`` afterwards."""
         with self.permit(priority=priority, expires=expires, name=name or "acquire", key=key, cost=cost):
             pass
 
@@ -192,7 +192,7 @@ class BlockingSlots:
 
     @property
     def limit(self) -> int:
-        """How many slots may be held at the same time; settable at any time; 0 halts the pool."""
+        """The number of slots that may be held at the same time; settable at any time; 0 halts the pool."""
         return self._slots.limit
 
     @limit.setter
@@ -214,13 +214,13 @@ class BlockingSlots:
             priority: **a larger one is more important**; equal priorities are served in order of arrival.
             expires: the longest wait in seconds, from the entry on; None for as long as it takes.
             name: the name of the holder; the thread's name by default.
-            also: other pools of the same manager, of each of which a slot is held as well.
+            also: other pools of the same manager; a slot of each is held as well.
             on_lost: what happens to the body if its slot is lost. A thread cannot be cancelled: it can check ``slot.is_lost``, and
                 with ``OnLost.CANCEL`` its ``with`` raises ``SlotLostError`` at the end. A function is called on the manager's
                 own thread.
 
         Raises:
-            RuntimeError: in a thread that runs an event loop, and in a fork of the process that has started the manager.
+            RuntimeError: in a thread that runs an event loop, and in a fork of the process that started the manager.
             TypeError: if an argument has a wrong type.
             ValueError: if it is out of range.
         """
@@ -240,16 +240,16 @@ class BlockingSlots:
 
 
 def _slots_of(pools: Iterable[BlockingSlots]) -> list[Slots]:
-    """Return the underlying pools; the pool that is asked refuses anything else."""
+    """Return the underlying pools; other objects pass through, and ``Slots.hold`` refuses them."""
     return [pool._slots if isinstance(pool, BlockingSlots) else cast("Slots", pool) for pool in pools]  # noqa: SLF001  # of the same class
 
 
 class BlockingManager:
     """Permits and slots for threads without an event loop; the arguments are those of an :class:`ExecutorManager`.
 
-    It runs an event loop in a thread of its own, which starts at the first use, or with ``with``. So a manager that is
-    created before a process forks can be used in all forks. It ends with ``with``, with :meth:`close`, or with the
-    interpreter.
+    It runs an event loop in its own thread, which starts at the first use, or with ``with``. So a manager that is
+    created before a process forks can be used in all forks. The thread ends with the ``with`` block, with
+    :meth:`close`, or with the interpreter.
 
     >>> with BlockingManager() as manager:
     ...     limiter = manager.limiter("api", rate="10/s")

@@ -1,14 +1,14 @@
-"""The done callbacks of one executor: one ``call_soon`` calls those of all handles that end in a loop iteration.
+"""The done callbacks of one executor: one ``call_soon`` serves all handles that end in a loop iteration.
 
-Theory. ``loop.call_soon`` for each callback makes an ``asyncio.Handle``, a context and an entry of the loop's queue for each:
-more than most callbacks cost themselves. Here the first callback that is added asks the loop for one call, and those that
-are added until then wait for it in a list.
+Theory. A ``loop.call_soon`` for each callback would create an ``asyncio.Handle``, a context and an entry in the loop's
+queue: more than most callbacks cost themselves. Here the first callback requests one call from the loop, and callbacks
+added before that call wait for it in a list.
 
-The order: callbacks of one executor are called in the order in which their handles ended and, for one handle, in which they
-were added. Against ``call_soon`` of others, each is called no later than a ``call_soon`` of its own would have called it,
-within the same turn: it takes the place of the first. What is added while callbacks are called comes in the next turn.
+Order: callbacks of one executor are called in the order in which their handles ended and, for one handle, in which they
+were added. Each is called no later than its own ``call_soon`` would have called it, in the same loop iteration: all
+take the place of the first. Callbacks added during these calls are called in the next iteration.
 
-A turn calls :data:`CALL_COUNT_MAX` of them, then the loop's I/O has its turn: a million handles may be cancelled by one call.
+At most :data:`CALL_COUNT_MAX` are called in one iteration, as one call may cancel a million handles: I/O comes between.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class DoneCallbacks(CallbackFields):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._pending = deque()
-        self._is_armed = False  # whether the loop is to call _run()
-        self._is_debug = False  # whether the loop was in debug mode when it was asked
+        self._is_armed = False  # True while the loop has a pending call of _run()
+        self._is_debug = False  # True if the loop was in debug mode when that call was requested
 
     @property
     def is_crowded(self) -> bool:
-        """True if more has been added than is called in one turn."""
+        """True if more callbacks wait than are called in one loop iteration."""
         return len(self._pending) > CALL_COUNT_MAX
 
     def add(self, callback: Callable[[Any], object], handle: Any, context: contextvars.Context | None) -> None:
@@ -56,17 +56,17 @@ class DoneCallbacks(CallbackFields):
         Args:
             callback: what to call.
             handle: its argument.
-            context: what to call it in; None for one without any variable, which it shares with nobody.
+            context: the context of the call; None for an empty one, not shared with other callbacks.
 
         Raises:
-            RuntimeError: if the event loop is closed; one that is closed with callbacks waiting forgets them and others.
+            RuntimeError: if the event loop is closed; a loop that is closed while callbacks wait drops them.
         """
         if not self._is_armed:
             self._arm()
-        if self._is_debug:  # it remembers who asked for it, as that of call_soon() does
-            context = contextvars.Context() if context is None else context  # one that is given may be empty
+        if self._is_debug:  # the handle records where the callback was added, as call_soon() does
+            context = contextvars.Context() if context is None else context  # a given context may be empty, so falsy
             told = asyncio.Handle(callback, (handle,), self._loop, context)
-            self._pending.append((asyncio.Handle._run, told, None))  # noqa: SLF001  # what the loop itself calls
+            self._pending.append((asyncio.Handle._run, told, None))  # noqa: SLF001  # called by the loop itself
         else:
             self._pending.append((callback, handle, context))
 
@@ -77,11 +77,11 @@ class DoneCallbacks(CallbackFields):
 
     @two_bodies
     def _run(self) -> None:
-        """Call the callbacks added so far; leave the rest to the next iteration if there are many, or the program ends."""
+        """Call the callbacks added so far; leave the rest to the next iteration if they are many, or one exits."""
         pending = self._pending
         scratch = contextvars.Context()
         try:
-            self._is_armed = False  # from now on, what is added asks for the next turn
+            self._is_armed = False  # callbacks added from now on request the next iteration
             for _ in repeat(None, min(len(pending), CALL_COUNT_MAX)):
                 callback, handle, context = pending.popleft()
                 if context is None:
@@ -90,20 +90,20 @@ class DoneCallbacks(CallbackFields):
                     context.run(callback, handle)
                 except (SystemExit, KeyboardInterrupt):
                     raise
-                except BaseException as error:  # noqa: BLE001  # a callback's failure is its own, whatever it raises
+                except BaseException as error:  # noqa: BLE001  # a failed callback must not affect the others
                     self._report(callback, handle, context, error)
                 if scratch:
                     scratch = contextvars.Context()
         finally:
-            # else the traceback of an error keeps this frame, which keeps the handle
-            callback = handle = context = None  # as above
+            # Otherwise the traceback of an error would keep this frame, and with it the handle.
+            callback = handle = context = None
             if pending and not self._is_armed:
                 self._arm()
 
     def _report(
         self, callback: Callable[[Any], object], handle: Any, context: contextvars.Context, error: BaseException
     ) -> None:
-        """Report a failed ``call_soon`` callback to the loop's exception handler."""
+        """Report a failed callback to the loop's exception handler, as for ``call_soon``."""
         self._loop.call_exception_handler(
             {
                 "message": f"Exception in callback {_format_callback_source(callback, (handle,))}",

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Moments", "SystemClock", "clock_for", "coarse_time_of", "is_of_system", "next_tick"]
 
-# A loop not of asyncio's whose time is further than this from the system's keeps its own. uvloop's is up to a turn behind.
+# A foreign loop keeps its own time if that differs from the system's by more. uvloop's lags by up to an iteration.
 _FOREIGN_SECONDS: Final = 60.0
-# Two clocks that are read within this count as read at once; a thread that is put aside each time gives up in the end.
+# Two clocks read within this time count as read at once; a thread that is preempted each time gives up in the end.
 _READING_SECONDS: Final = 0.0002
 _READINGS_MAX: Final = 100
 
@@ -34,11 +34,11 @@ class SystemClock:
 
     @staticmethod
     def suspended() -> float:
-        """Return for how many seconds the machine has been suspended since it started; 0 where the system cannot tell.
+        """Return the seconds that the machine was suspended since it started; 0 where the system cannot tell.
 
-        It is the difference of two clocks, and nothing reads both at once: a thread that is put aside between the two
-        would take its own pause for a suspension. So a reading during which monotonic time continued is taken again; what
-        a suspension adds, monotonic time does not see.
+        This is the difference of two clocks, which cannot be read at once: a thread preempted between the two readings
+        would take its own pause for a suspension. So a reading that took too long is repeated. Suspensions do not
+        prolong it, since monotonic time does not include them.
         """
         boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
         if boot is None:
@@ -63,16 +63,16 @@ class _LoopClock:
         self._offset = time.time() - loop.time()
 
     def wall(self) -> float:
-        """Return seconds since the epoch, had the clock been right when the loop was first asked."""
+        """Return seconds since the epoch: the wall time at the creation of this clock, plus loop time since."""
         return self.monotonic() + self._offset
 
 
 class Moments:
-    """The time of one manager, as the parts of its executors read it.
+    """The time of one manager, as read by the parts of its executors.
 
     Args:
-        clock: where the time is read.
-        timeline: turns loop time into nanoseconds on the timeline.
+        clock: the source of the time.
+        timeline: converts loop time to nanoseconds on the timeline.
     """
 
     __slots__ = ("monotonic", "timeline", "wall")
@@ -87,12 +87,12 @@ class Moments:
         return self.timeline.to_ns(self.monotonic())
 
     def wall_ns(self) -> int:
-        """Return the time by the wall clock in nanoseconds."""
+        """Return the wall clock's time in nanoseconds."""
         return round(self.wall() * NS)
 
 
 def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:
-    """Return the clock of a loop's timers if the loop offers none (``hooks.py``): the system's, or one of its time."""
+    """Return the clock for a loop that offers none (``hooks.py``): the system's, or one with the loop's own time."""
     if isinstance(loop, asyncio.BaseEventLoop):
         is_foreign = loop.time != MethodType(asyncio.BaseEventLoop.time, loop)  # overridden or patched
     else:
@@ -101,16 +101,16 @@ def clock_for(loop: asyncio.AbstractEventLoop) -> Clock:
 
 
 def is_of_system(clock: Clock) -> bool:
-    """True if what the system knows of time holds for a clock: its timers fire by it."""
+    """True if a clock follows the system's monotonic time, so that system timers fire by it."""
     return clock.monotonic is time.monotonic
 
 
 def coarse_time_of(loop: asyncio.AbstractEventLoop, clock: Clock) -> Callable[[], float] | None:
-    """Return ``loop.time`` if that stands still during a turn of the loop, in whole milliseconds, as uvloop's does."""
+    """Return ``loop.time`` if it stands still during a loop iteration, in whole milliseconds, as uvloop's does."""
     is_exact = isinstance(loop, asyncio.BaseEventLoop) or not isinstance(clock, SystemClock)
     return None if is_exact else loop.time
 
 
 def next_tick(when: float) -> float:
-    """Return the first tick of a coarse loop at or after a time; the time itself where there are no ticks any more."""
+    """Return the first tick of a coarse loop at or after a time; the time itself if it is beyond all ticks."""
     return math.ceil(when * TICKS) / TICKS if -TICKS_MAX < when < TICKS_MAX else when

@@ -1,10 +1,10 @@
 """How an executor ends: drained, or cut short.
 
-Draining runs what was accepted, at its due times, and ends early when nothing can progress any more (rate 0, paused, no
-place). Cutting short cancels what waits, in steps between which the loop has its turns, cancels the coroutines that
-run, and waits for those to finish: for :data:`GRACE_SECONDS` at most, so that a coroutine that swallows its
-cancellation cannot hold a server's shutdown. Closing with a million waiting handles held the loop for two seconds at one
-go, and in steps for five milliseconds at most.
+Draining runs the accepted tasks at their due times, and ends early when nothing can progress any more (rate 0, paused,
+no place). Cutting short cancels waiting tasks in steps, between which the loop runs, cancels running coroutines, and
+waits for them for :data:`GRACE_SECONDS` at most, so that a coroutine that ignores its cancellation cannot block a
+server's shutdown. Closing with a million waiting handles blocked the loop for two seconds in one go, and in steps for
+five milliseconds at most.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["GRACE_SECONDS", "Closable", "Closing", "check_loop", "close_all"]
 
 GRACE_SECONDS: Final = 5.0
-_CUT_COUNT: Final = 2048  # tasks cancelled at a stretch: one to three milliseconds
-_LONG_DRAIN_SECONDS: Final = 60.0  # a drain that will take longer is announced, with the remedy
+_CUT_COUNT: Final = 2048  # tasks cancelled in one step: one to three milliseconds
+_LONG_DRAIN_SECONDS: Final = 60.0  # a longer drain is announced in the log, with the remedy
 
 
 class Ending(Protocol):
@@ -49,11 +49,11 @@ class Ending(Protocol):
 
     @property
     def is_stopped(self) -> bool:
-        """True while nothing starts, whatever falls due."""
+        """True while nothing may start, even if due."""
         ...
 
     def halt(self) -> None:
-        """Start nothing more, for good."""
+        """Start nothing more, permanently."""
         ...
 
 
@@ -67,7 +67,7 @@ class Closable(Protocol):
 
     @property
     def controls(self) -> Ending:
-        """The controls, which stop it."""
+        """The controls, which stop further starts."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class Closable(Protocol):
 
     @property
     def accounts(self) -> Accounts:
-        """The accounts: running tasks, and those who wait for the end."""
+        """The accounts: running tasks, and the waiters for the end."""
         ...
 
     @property
@@ -87,23 +87,23 @@ class Closable(Protocol):
 
     @property
     def coroutines(self) -> Coroutines:
-        """Which tell whether one of them asks for the end."""
+        """The coroutines, which know if one of them is in its first step."""
         ...
 
     @property
     def runner(self) -> Runner:
-        """The runner of its manager, whose event loop and clock it has."""
+        """The runner of its manager, with the event loop and the clock."""
         ...
 
 
 class Closing:
-    """The end of one executor; begun once, awaited by anybody.
+    """The end of one executor: begins once, and may be awaited by any number of tasks.
 
     Args:
         name: of the executor.
         drain_timeout: seconds for which accepted tasks may continue; None for as long as they take.
-        on_begin: called when closing begins: repeating tasks stop here.
-        on_ended: awaited when nothing runs any more, and before the executor counts as closed; None if there is nothing to do.
+        on_begin: called when closing begins; it stops repeating tasks.
+        on_ended: awaited when nothing runs any more, before the executor counts as closed; None for nothing to await.
         on_closed: called when the executor is closed.
     """
 
@@ -118,15 +118,15 @@ class Closing:
     ) -> None:
         self.name = name
         self.drain_timeout = drain_timeout
-        self.parts: Closable | None = None  # once the executor has started
+        self.parts: Closable | None = None  # set when the executor starts
         self.is_begun = False
         self.closed = asyncio.Event()
         self._on_begin = on_begin
         self._on_ended = on_ended
         self._on_closed = on_closed
         self._is_cut = False
-        self._unstarted: Unstarted | None = None  # what is cut, if somebody wants to know
-        self._limits: list[asyncio.TimerHandle] = []  # of those who asked for the end again
+        self._unstarted: Unstarted | None = None  # collects cancelled tasks, if a caller asked for them
+        self._limits: list[asyncio.TimerHandle] = []  # timeouts of later calls of begin()
         self._progress = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -154,7 +154,7 @@ class Closing:
             return
         self.is_begun = True
         if parts is None or parts.runner.loop.is_closed():
-            self._close()  # nothing has begun, or nothing will ever continue
+            self._close()  # nothing has started, or nothing can ever continue
             return
         self._on_begin()
         parts.accounts.on_end = self._progress.set
@@ -162,7 +162,7 @@ class Closing:
         self.task = parts.runner.loop.create_task(self._run(parts, timeout), name=f"close {self.name}")
 
     def unstarted(self) -> Unstarted:
-        """Return the collector of tasks that are cancelled from now on; they are kept only for callers who asked."""
+        """Return the collector of tasks cancelled from now on; without this call, none are collected."""
         if self._unstarted is not None:
             return self._unstarted
         unstarted = Unstarted(float if self.parts is None else self.parts.queue.timeline.to_epoch)
@@ -171,7 +171,7 @@ class Closing:
         return unstarted
 
     def cut(self) -> None:
-        """Cancel what waits and what runs; closing must have begun."""
+        """Cancel waiting and running tasks; closing must have begun."""
         self._is_cut = True
         if self.parts is not None:
             self.parts.controls.halt()
@@ -183,10 +183,10 @@ class Closing:
         self.cut()
 
     async def wait(self) -> None:
-        """Wait until the executor is closed; to be cancelled here cuts the drain short.
+        """Wait until the executor is closed; cancelling the wait cuts the drain short.
 
         Raises:
-            RuntimeError: in a task of the executor itself, which would wait for its own end.
+            RuntimeError: in a task of the executor, which would wait for its own end.
         """
         if self.task is None or self.is_closed:
             return
@@ -194,12 +194,12 @@ class Closing:
         await _wait_for([self])
 
     async def refuse_own_task(self) -> None:
-        """Raise in a task of the executor itself, or where a permit of it is held."""
+        """Raise in a task of the executor, or in a task that holds one of its permits."""
         parts = self.parts
         if parts is None:
             return
         if parts.accounts.is_inside or parts.coroutines.is_starting:
-            await asyncio.sleep(0)  # a task that was started eagerly is known as running once it has suspended
+            await asyncio.sleep(0)  # an eagerly started task counts as running once it has suspended
         current = asyncio.current_task()
         if current in parts.accounts.running.values() or current in parts.accounts.holding.values():
             raise RuntimeError(f"a task of {self.name} cannot wait for the executor's end: it would wait for itself")
@@ -208,7 +208,7 @@ class Closing:
         try:
             await self._drain(parts, timeout)
         finally:
-            # Also when this very task is cancelled, as asyncio.run() does with whatever is left.
+            # Also if this task is cancelled, as asyncio.run() does with remaining tasks.
             try:
                 await self._cancel(parts)
                 if parts.queue.gate is not None:
@@ -256,9 +256,9 @@ class Closing:
                 count += step
                 await asyncio.sleep(0)
         finally:
-            count += sum(steps)  # at one go if we are cancelled
+            count += sum(steps)  # in one go if this task is cancelled
             if count or running:
-                level = logging.INFO if self._is_cut else logging.WARNING  # a cut was asked for, the rest is a surprise
+                level = logging.INFO if self._is_cut else logging.WARNING  # a cut was requested, the rest is a surprise
                 message = "%s: closed with %d waiting and %d running task(s) cancelled"
                 LOGGER.log(level, message, self.name, count, len(running))
 
@@ -284,7 +284,7 @@ class Closing:
 
 
 async def close_all(closings: Sequence[Closing]) -> None:
-    """Close several executors side by side; to be cancelled here cuts all of them short."""
+    """Close several executors concurrently; cancelling this cuts all of them short."""
     for closing in closings:
         closing.begin()
     for closing in closings:
@@ -303,7 +303,7 @@ async def _wait_for(closings: Sequence[Closing]) -> None:
         for closing in closings:
             closing.cut()
         with anyio.CancelScope(shield=True):
-            while not all(task.done() for task in tasks):  # within GRACE_SECONDS, however often we are cancelled
+            while not all(task.done() for task in tasks):  # within GRACE_SECONDS, even if cancelled again
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait(tasks)
         raise
@@ -313,7 +313,7 @@ async def _wait_for(closings: Sequence[Closing]) -> None:
 
 
 def check_loop(name: str, loop: asyncio.AbstractEventLoop) -> None:
-    """Refuse what only the executor's own event loop may do, while that is open.
+    """Raise outside the executor's own event loop, while that is open.
 
     Raises:
         WrongLoopError: from another thread or event loop.
@@ -323,11 +323,11 @@ def check_loop(name: str, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _cut(parts: Closable, unstarted: Unstarted | None) -> Iterator[int]:
-    """Start nothing more, and cancel all that waits: in steps of a millisecond or two, each of which tells its count.
+    """Start nothing more, and cancel waiting tasks in steps of a millisecond or two; yield the count of each step.
 
     Args:
-        parts: of the executor whose tasks wait.
-        unstarted: takes them in, unless nobody wants to know.
+        parts: the parts of the executor.
+        unstarted: collects the cancelled tasks; None if no caller asked for them.
     """
     parts.controls.halt()
     owners: dict[BatchHandle[Any], None] = dict.fromkeys(source.owner for source in parts.queue.batches())
@@ -346,7 +346,7 @@ def _cut(parts: Closable, unstarted: Unstarted | None) -> Iterator[int]:
 
 
 def _is_stuck(parts: Closable) -> bool:
-    """True if nothing runs, and nothing will ever start as things are."""
+    """True if nothing runs, and nothing will start unless a setting changes."""
     if parts.accounts.running_count():
         return False
     queue = parts.queue
@@ -357,7 +357,7 @@ def _is_stuck(parts: Closable) -> bool:
         and not parts.accounts.feeders
     )
     if is_asleep and queue.gate is not None and queue.gate.may_get_slots:
-        is_asleep = False  # who holds them may be another executor, or another process
+        is_asleep = False  # the holders may be other executors or processes
     return parts.controls.is_stopped or is_asleep
 
 

@@ -1,4 +1,4 @@
-"""The context variables that tasks are scheduled with, held once for many tasks that were scheduled with the same."""
+"""The contexts in which tasks were scheduled; consecutive tasks with the same variables share one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["SharedContexts"]
 
 
 class SharedContexts(ContextFields):
-    """Captures the caller's variables, and shares them with the call before where they are the same.
+    """Captures the caller's context, and reuses that of the previous call if the variables are the same.
 
     Attributes:
-        scratch: what calls run in that were scheduled without any variable; a fresh one is made once one has been set there.
+        scratch: the context of calls scheduled without any variable; replaced once a call has set a variable in it.
     """
 
     __slots__ = ()
@@ -24,15 +24,15 @@ class SharedContexts(ContextFields):
         self.scratch = contextvars.Context()
 
     def capture(self) -> contextvars.Context | None:
-        """Return the context variables of the caller; None if none is set."""
+        """Return the caller's context; None if no variable is set."""
         context = contextvars.copy_context()
         return self.share(context) if context else None
 
     def share(self, context: contextvars.Context) -> contextvars.Context:
-        """Return the context of the call before instead of a copy of the caller's, if it holds the same.
+        """Return the previous call's context instead of a copy of the caller's, if both hold the same values.
 
-        That is if every value is the same object: ``==`` would call user code, and take the equal values of two requests
-        for one. The values are read where they are fastest to read, from the variables themselves.
+        The values must be the same objects: ``==`` would call user code, and merge equal values of two requests. They
+        are read from the variables themselves, which is fastest.
         """
         last = None if self._last is None else self._last()
         if last is not None and len(last) == len(context):
@@ -45,11 +45,11 @@ class SharedContexts(ContextFields):
         return context
 
     def clean(self) -> None:
-        """Make a fresh scratch if a call has set a variable in it: the next must not see that."""
+        """Replace the scratch if a call has set a variable in it, which the next call must not see."""
         if self.scratch:
             self.scratch = contextvars.Context()
 
     def give_away(self, context: contextvars.Context) -> None:
-        """Make a fresh scratch if a coroutine is to continue in it."""
+        """Replace the scratch if a coroutine will continue in it."""
         if context is self.scratch:
             self.scratch = contextvars.Context()

@@ -1,10 +1,10 @@
-"""The settings of an executor in force, and what happens when one of them changes.
+"""The settings of an executor in force, and their changes.
 
-A change takes effect at once, and never in the middle of a decision: what is being started is let go of
-(``Accounts.detach``), and the queue is looked at anew. A change that comes in the middle of a decision takes effect at the
-time of that.
+A change takes effect at once, and never in the middle of a decision: the current stretch of starts is ended
+(``Accounts.detach``), and the queue decides again. A change made during a decision takes effect at the time of that
+decision.
 
-To a fleet, which shares rates among processes, these are all that it knows of an executor.
+A fleet, which shares rates among processes, knows an executor only by its ``Controls``.
 """
 
 from __future__ import annotations
@@ -40,30 +40,31 @@ if TYPE_CHECKING:
 __all__ = ["Controls"]
 
 _PAUSE: Final = Rate(0)
-_SHARED: Final = Rate(1)  # stands for a shared rate of 0, which the authority keeps, until a peer sets another
+_SHARED: Final = Rate(1)  # replaces a shared rate of 0, which the authority enforces, until a peer sets another
 
 
 class Controls:
-    """The settings of one executor, from its start on.
+    """The settings of one executor, from its start.
 
-    They join the group of a fleet first, which grants the permits that there is a queue for; all else is connected then.
+    The constructor joins the group of a fleet, because the queue needs the permits that the group grants;
+    :meth:`connect` adds the other parts.
 
     Args:
         name: of the executor.
-        settings: how it begins.
+        settings: the initial settings.
         timeline: of the manager.
-        peers: with whom the rate is shared.
+        peers: the processes that share the rate.
 
     Attributes:
         name: of the executor.
-        rate: the rate in force, pauses left out.
-        is_paused: True if nothing is to start.
-        is_adaptive: True if the rate follows what the other side can take.
+        rate: the rate in force, ignoring pauses.
+        is_paused: True while the executor is paused.
+        is_adaptive: True if the rate adapts to what the remote service accepts.
         timeline: of the manager.
-        member: its part in a group; None without a fleet.
-        queue: where its tasks wait.
-        accounts: what runs.
-        adapting: steps the rate; None if nothing does.
+        member: the executor's membership in a group; None without a fleet.
+        queue: the queue of its tasks.
+        accounts: counts of running tasks.
+        adapting: adapts the rate; None for a fixed rate.
     """
 
     queue: TaskQueue
@@ -80,15 +81,15 @@ class Controls:
         self.is_adaptive = settings.adaptive is not None
         self.is_one_pace = (
             settings.plan.is_plain and settings.key_limits.rate is None
-        )  # as it began: what is shared by tickets stays so
+        )  # of the initial settings: sharing by tickets does not change later
         self._first_plan = settings.plan
         self.timeline = timeline
         self._penalty_max = settings.penalty_max
-        worker: Worker = self  # as the fleet knows it
+        worker: Worker = self  # the interface for the fleet
         self.member: Any = peers.join(worker) if isinstance(peers, Fleet) else None
 
     def connect(self, engine: Intake, *, keys: Keys, adapting: Adapting | None) -> None:
-        """Put changes into force on an engine and its parts, from now on."""
+        """Set the engine and the parts to which changes apply."""
         self._engine = engine
         self._keys = keys
         self._limits = engine.limits
@@ -100,11 +101,11 @@ class Controls:
 
     @property
     def armed(self) -> float:
-        """Loop time at which the executor is run next."""
+        """Loop time of the executor's next run."""
         return self._engine.armed
 
     def wake(self) -> None:
-        """Look for something to start in this turn of the loop."""
+        """Run the queue in this loop iteration."""
         self._engine.wake()
 
     def monotonic(self) -> float:
@@ -114,22 +115,22 @@ class Controls:
     def group_limits(
         self, valid_us: int, late_us: int, *, is_exact: bool
     ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
-        """Return a name of its limits, and what tells them at a time of the authority, in microseconds."""
+        """Return a name of the limits, and a function that returns them for the authority's time in microseconds."""
         plan = self._limits.plan if hasattr(self, "_limits") else self._first_plan
         return group_limits(plan, valid_us=valid_us, late_us=late_us, is_exact=is_exact)
 
     def penalized(self, until: float) -> None:
-        """Record that nothing is admitted to the group before a loop time."""
+        """Record that the group admits nothing before a loop time."""
         self._limits.penalize(self.timeline.to_ns(until))
 
     def go_alone(self, count: int, used: dict[str, tuple[int, int]]) -> None:
-        """Go by a part of the limits, one in ``count``, of which so much of so much of each resource is used."""
+        """Apply ``1 / count`` of the limits; ``used`` holds the used amount and the maximum by resource."""
         self.accounts.detach()
         self._limits.go_alone(count, used)
         self._apply_rate(self.decided_at())
 
     def go_together(self) -> None:
-        """Go by what the group gives again."""
+        """Apply the limits of the group again."""
         self.accounts.detach()
         self._limits.go_together()
         self._apply_rate(self.decided_at())
@@ -155,14 +156,14 @@ class Controls:
     def set_plan(self, plan: PolicyPlan, now: float | None = None, *, is_told: bool = False) -> None:
         """Put rates in force, at once unless paused or shared; at loop time ``now`` if it is given.
 
-        Those that the group goes by already (``is_told``) are put in force in this process alone.
+        With ``is_told``, the rates are in force in the group already, and apply to this process alone.
         """
         if now is None:
             now = self.decided_at()
         self.rate = plan.rate
         self._limits.put(plan, now)
         if self.queue.gate is not None:
-            self._keys.refresh(self._keys.limits, now)  # which knows how far apart the permits are
+            self._keys.refresh(self._keys.limits, now)  # the gate depends on the distance of permits
         if self.member is not None and is_told:
             self.member.follow(plan.rate)
         elif self.member is not None:
@@ -170,14 +171,14 @@ class Controls:
         self._apply_rate(now)
 
     def set_key_limits(self, limits: KeyLimits) -> None:
-        """Put limits of keys in force, or ask for the same ones anew."""
+        """Put limits of keys in force; the same limits are read again."""
         self.accounts.detach()
         self._keys.refresh(limits, self.decided_at())
         self.wake()
 
     @property
     def max_concurrency(self) -> int | None:
-        """How many tasks may run at once; None for no limit. What is set holds for what starts from then on."""
+        """The number of tasks that may run at once; None for no limit. A change applies to later starts."""
         return self.accounts.max_concurrency
 
     @max_concurrency.setter
@@ -190,12 +191,12 @@ class Controls:
         self.accounts.progress()
 
     def set_paused(self, *, is_paused: bool) -> None:
-        """Stop starting, or continue."""
+        """Pause or resume starts."""
         self.is_paused = is_paused
         self._apply_rate(self.decided_at())
 
     def decided_at(self) -> float:
-        """Return the loop time at which a change takes effect: that of the decision in the middle of which it comes."""
+        """Return the loop time at which a change takes effect: that of the current decision, or now."""
         deciding_at = self.queue.deciding_at
         return self._engine.monotonic() if deciding_at is None else deciding_at
 
@@ -210,15 +211,15 @@ class Controls:
         self.wake()
         self.accounts.progress()
 
-    # Stopping for a time, or for good.
+    # Stopping for a time, or permanently.
 
     @property
     def is_stopped(self) -> bool:
-        """True while nothing starts, whatever falls due."""
+        """True while nothing may start, even if due."""
         return self.is_paused or self.accounts.max_concurrency == 0 or self.queue.permits.is_stopped
 
     def penalize(self, seconds: float, key: Any) -> None:
-        """Start nothing for so long; nothing of one key, if it is not None."""
+        """Start nothing for ``seconds``; no task of one key, if ``key`` is not None."""
         self.accounts.detach()
         until_ns = self.timeline.to_ns(self._engine.monotonic()) + round(min(seconds, self._penalty_max) * NS)
         if key is None:
@@ -233,12 +234,12 @@ class Controls:
         self.wake()
 
     def overloaded(self) -> None:
-        """Record that the other side has had too much."""
+        """Record that the remote service is overloaded."""
         if self.adapting is not None:
             self.adapting.overloaded(self.decided_at())
 
     def halt(self) -> None:
-        """Start nothing more, for good; also if a task asks for it in the middle of others."""
+        """Start nothing more, permanently; even when called by a task within a stretch of starts."""
         self.accounts.detach()
         self.accounts.max_concurrency = 0
         self.queue.is_halted = True

@@ -1,13 +1,15 @@
-"""Runs coroutines as asyncio tasks, and notes how each ends in the turn in which it does.
+"""Runs coroutines as asyncio tasks, and records the end of each in the loop iteration in which it ends.
 
-Theory. A done callback would cost half of what the task costs (0.8 of 1.6 microseconds), and a turn of the loop. So each
-coroutine is awaited by one of ours, which sees its end (0.4). In the compiled body an object without a frame does so.
+Theory. A done callback would cost half as much as the task itself (0.8 of 1.6 microseconds), and a loop iteration. So
+each coroutine is awaited by an internal one, the watch, which sees its end (0.4). The compiled body uses an object
+without a frame.
 
-The first step is taken in the turn of the start, on every interpreter: a start takes effect at once, and a coroutine that does
-not suspend costs no turn of the loop. From 3.12 on asyncio does so when asked. Before that a stand-in for the loop is given to
-the new task, which has its first step called by it; then the task is made a future of the loop itself. Where the step must
-come later (a task factory, or a start within a step of another task), ours has taken a step of its own before the task is
-made, so that it also sees a cancellation that comes before the task's first step.
+The first step is taken in the loop iteration of the start, on every interpreter: a start takes effect at once, and a
+coroutine that does not suspend costs no iteration. From 3.12 on, asyncio offers this (``eager_start``). Before that,
+the task is created with a stand-in for the loop, which captures the first step; then the task becomes a future of the
+real loop, and the step is called. If the step must come later (a task factory, or a start within a step of another
+task), the watch takes a step of its own before the task is created, so that it also sees a cancellation before the
+task's first step.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ _IS_EAGER: Final = sys.version_info >= (3, 12)
 
 
 class Coroutines(CoroutineFields):
-    """The coroutines of one executor that run.
+    """The running coroutines of one executor.
 
     Args:
-        loop: what they run on.
-        accounts: what is told of their ends.
-        queue: which wants to know when starts take effect.
-        contexts: whose scratch a coroutine may continue in.
-        moments: the time.
-        on_free: called when one has ended, and its place is free; an attribute as well.
+        loop: the event loop.
+        accounts: records their ends.
+        queue: records when starts take effect.
+        contexts: the contexts, whose scratch must be replaced if a coroutine continues in it.
+        moments: the clock and the timeline.
+        on_free: called when a coroutine has ended, which frees its place; also an attribute.
 
     Attributes:
-        running: the task of each, by a number of its own.
-        kinds: types of coroutines that are known without a question.
-        is_starting: True if one is in its first step at this moment.
+        running: the asyncio task of each coroutine, by its number.
+        kinds: types known to be coroutines, without a further check.
+        is_starting: True while a coroutine is in its first step.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -83,24 +85,24 @@ class Coroutines(CoroutineFields):
     def start(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
     ) -> None:
-        """Run a coroutine as a task, to its first suspension at once.
+        """Run a coroutine as a task; its first step runs at once.
 
         Args:
-            owner: whom its end concerns.
-            coroutine: what to run.
-            context: what to run it in, itself and not a copy.
-            origin: the variables that the task was scheduled with, should it be retried.
+            owner: the owner of the task.
+            coroutine: the coroutine to run.
+            context: the context to run it in, itself and not a copy.
+            origin: the context in which the task was scheduled, for a retry.
         """
         self._contexts.give_away(context)
         number = self._number = self._number + 1
         loop = self.loop
         factory = loop.get_task_factory()
-        # A step of one task cannot lie within a step of another, which before 3.12 asyncio leaves to us.
+        # A step of one task cannot run within a step of another; asyncio before 3.12 leaves this to the caller.
         is_late = factory is not None or (not _IS_EAGER and asyncio.current_task(loop) is not None)
         effects: list[list[int]] | None = None
         if (
             is_late and self._queue.counts_effects
-        ):  # else it has taken effect when this returns, as a plain function has
+        ):  # else the start has taken effect when this returns, as for a plain function
             self._queue.defer(effects := [])
         watch: Any = self._watch(number, owner, coroutine, origin, effects, is_late)
         if is_late:
@@ -124,8 +126,8 @@ class Coroutines(CoroutineFields):
             made = begin(*arguments)
         except BaseException as error:
             if number not in self.running:
-                raise  # it exits the program, in its first step
-            watch.close()  # a task factory refuses, or the context is entered already
+                raise  # the first step exits the program
+            watch.close()  # a task factory raised, or the context is already entered
             coroutine.close()
             del self.running[number]
             self.accounts.raised(owner, error, origin)
@@ -136,12 +138,12 @@ class Coroutines(CoroutineFields):
                     owner._place = made
         finally:
             self.is_starting = False
-            del owner  # as in _watch(), whose frame may lead to this one
+            del owner  # as in _watch(), whose frame may refer to this one
 
     def _make_task(
         self, watch: Coroutine[Any, Any, None], context: Context, name: str, factory: Any
     ) -> asyncio.Task[None]:
-        """Make a task by the factory of the user, or one that takes its first step at once if the interpreter can."""
+        """Create a task by the user's factory, else an eager one if the interpreter supports it."""
         if factory is not None:
             return self.loop.create_task(watch, context=context, name=name)
         if _IS_EAGER:
@@ -149,7 +151,7 @@ class Coroutines(CoroutineFields):
             return task
         return asyncio.Task(watch, loop=self.loop, context=context, name=name)
 
-    async def _watch(  # noqa: PLR0912  # each branch is an end of its own; a helper that awaits would cost a frame a step
+    async def _watch(  # noqa: PLR0912  # each branch is a different end; an awaiting helper would cost a frame a step
         self,
         number: int,
         owner: Any,
@@ -158,30 +160,30 @@ class Coroutines(CoroutineFields):
         effects: list[list[int]] | None,
         is_late: bool,
     ) -> Any:
-        """Await a coroutine, and tell when it began and how it ended; return its result, None if it failed."""
+        """Await a coroutine, and record when it starts and how it ends; return its result, None if it failed."""
         is_begun = not is_late
         try:
             try:
                 if is_late:
                     await _BEGUN
             finally:
-                if effects is not None:  # now, or never: then the place in the window is given back with time
+                if effects is not None:  # even if cancelled: its place in the window is freed with time
                     now_ns = self._moments.ns()
-                    for entry in effects:  # note_effect() without a call
+                    for entry in effects:  # note_effect() inlined
                         entry[0] = now_ns
             is_begun = True
             if self.running[number] is _UNBORN:
-                self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # it is in one
+                self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # never None
                 if isinstance(owner, Record):
                     owner._place = starting
             result = await coroutine
         except BaseException as error:
             if isinstance(error, GeneratorExit) and (self.loop.is_closed() or not is_begun):
-                raise  # nobody is left to tell, or start() does
+                raise  # the loop is closed, or start() records the end
             del self.running[number]
             self.is_starting = False
             if not is_begun:
-                coroutine.close()  # else Python warns that nobody awaited it
+                coroutine.close()  # else Python warns that it was never awaited
             if isinstance(owner, CallOwner):
                 owner = owner.of(coroutine)
             self.accounts.raised(owner, error, origin)
@@ -190,53 +192,53 @@ class Coroutines(CoroutineFields):
         else:
             task = self.running.pop(number)
             self.is_starting = False
-            if getattr(task, "_must_cancel", False):  # asked for in its last step: asyncio ends it as cancelled
+            if getattr(task, "_must_cancel", False):  # cancelled in its last step: asyncio ends it as cancelled
                 self.accounts.raised(owner, task._make_cancelled_error(), origin)  # type: ignore[attr-defined]  # asyncio's own
             else:
                 self.accounts.done(owner, result)
             return result
         finally:
-            del owner  # else a traceback keeps this frame, which keeps the handle, which keeps the error, unreported
+            del owner  # else a traceback keeps this frame, which keeps the handle, so the error goes unreported
             self.on_free()
 
 
 class _Unborn:
-    """Stands for a task that is being made: nothing of it has run, and nothing can cancel it."""
+    """A placeholder for a task that is being created: it has not run, and cannot be cancelled."""
 
-    def cancel(self, message: object = None) -> bool:  # noqa: ARG002  # the shape of a task's
+    def cancel(self, message: object = None) -> bool:  # noqa: ARG002  # as of a task
         """Return False."""
         return False
 
 
 class _Birth:
-    """Stands for the loop while a task is created, before 3.12: keeps its first step instead of delaying it."""
+    """A stand-in for the loop while a task is created, before 3.12: keeps its first step instead of delaying it."""
 
     __slots__ = ("step",)
 
     get_debug: Any = bool  # False; the loop itself is asked afterwards
 
-    def call_soon(self, step: Callable[[], None], *, context: Context) -> None:  # noqa: ARG002  # the shape of a loop's
-        """Keep what is to be called."""
+    def call_soon(self, step: Callable[[], None], *, context: Context) -> None:  # noqa: ARG002  # as of a loop
+        """Keep the first step."""
         self.step = step
 
 
 class _Once(list[None]):
-    """An awaitable that suspends once, for as many as await it; without a frame of Python."""
+    """A reusable awaitable that suspends once, without a Python frame."""
 
-    __await__: Any = list.__iter__  # an iterator will do, where nothing is sent
+    __await__: Any = list.__iter__  # an iterator suffices, as nothing is sent
 
 
 _UNBORN: Final[Any] = _Unborn()
 _BEGUN: Final = _Once([None])
-_EagerTask: Final[Any] = asyncio.Task  # untyped: its eager_start is not known to type checkers for 3.11
+_EagerTask: Final[Any] = asyncio.Task  # untyped: type checkers for 3.11 do not know eager_start
 
 
 def cancel_guarded(loop: asyncio.AbstractEventLoop, task: Any) -> None:
-    """Cancel a task or handle; what ``cancel()`` raises goes to the loop's exception handler.
+    """Cancel a task or handle; an exception of ``cancel()`` goes to the loop's exception handler.
 
-    It may be an error of user code that the task waits for, or a RecursionError where tasks wait for each other.
+    It may come from a user's awaitable that the task waits for, or be a RecursionError if tasks wait for each other.
     """
     try:
         task.cancel()
-    except Exception as error:  # noqa: BLE001  # whatever it is, the others are to be cancelled, too
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other tasks must still be cancelled
         loop.call_exception_handler({"message": f"cannot cancel {task!r}", "exception": error})

@@ -2,7 +2,7 @@
 
 A runner takes the turns of slots one after the other: it claims each, loads its keys, schedules each key at its own
 instant in the slot, and records which keys are finished. At most three turns are in progress, so that a slow loader, slow
-calls or a long outage delay the work and never pile it up. Missed turns are made up for, after the current one.
+calls or a long outage delay the work but never pile it up. Missed turns are made up for, after the current one.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CycleHandle", "CyclePlan", "CycleStatistics"]
 
-_TURN_COUNT_MAX: Final = 3  # under way at once: the present one, the next, and one that is late
+_TURN_COUNT_MAX: Final = 3  # in progress at once: the current one, the next, and a late one
 _CHUNK_COUNT: Final = 1000  # keys placed between two turns of the loop
-_LEAD_SECONDS_MAX: Final = 30.0  # before its slot begins, a turn is loaded
-_BACKOFF_SECONDS_MAX: Final = 60.0  # between two attempts of a loader that fails
-_ENDS: Final = {TaskState.DONE: "done", TaskState.FAILED: "failed"}  # a key that has come to one of them is through
+_LEAD_SECONDS_MAX: Final = 30.0  # from the loading of a turn to the start of its slot
+_BACKOFF_SECONDS_MAX: Final = 60.0  # between two attempts of a failing loader
+_ENDS: Final = {TaskState.DONE: "done", TaskState.FAILED: "failed"}  # the states in which a key is finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class CycleStatistics:
         failed: keys whose call raised, in its last attempt.
         completed: finished turns.
         loader_errors: failures of the loader.
-        lost: turns that another node took over, because this one had not renewed its claim in time.
+        lost: turns that another node took over, because this one had not renewed its lease in time.
         skipped_turns: turns that were unfinished when the next one of their slot was due.
     """
 
@@ -108,8 +108,8 @@ class CycleHandle:
         self._plan = plan
         self._on_end = on_end
         self._owner = f"{socket.gethostname()}/{os.getpid()}/{id(self):x}"
-        self._todo: dict[int, float] = {}  # turns that are not through, and the epoch seconds before which not to try
-        self._failures: Counter[int] = Counter()  # of the loader, by turn
+        self._todo: dict[int, float] = {}  # unfinished turns, with the epoch seconds of the next attempt
+        self._failures: Counter[int] = Counter()  # failed attempts, by turn
         self._running: dict[int, _Turn] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -119,9 +119,9 @@ class CycleHandle:
         self._end: asyncio.Future[None] = self._runner.loop.create_future()
         self._end.add_done_callback(
             lambda end: end.cancelled() or end.exception()
-        )  # who does not await it need not know
+        )  # so that asyncio does not report an unretrieved exception
         task = self._runner.loop.create_task(self._run(), name=f"cycle {self.name}")
-        self._accounts.feeders.add(task)  # closing waits until what has run is noted
+        self._accounts.feeders.add(task)  # closing waits until finished keys are recorded
         task.add_done_callback(self._ended)
 
     # Looking.
@@ -216,13 +216,13 @@ class CycleHandle:
             if self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
-            for task in self._tasks:  # the drain has taken too long: what is through is noted, and nothing waited for
+            for task in self._tasks:  # the drain took too long: record the finished keys, and wait for no others
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def _lead(self) -> float:
-        """How long before its slot begins a turn is loaded."""
+        """Seconds from the loading of a turn to the start of its slot."""
         return min(self.slots.slot_seconds / 4, _LEAD_SECONDS_MAX)
 
     async def _take_turns(self, now: float, last: int) -> float:
@@ -252,7 +252,7 @@ class CycleHandle:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             elif await self._plan.progress.open_turns(self.name, turn, turn):
-                self._todo[turn] = now + self._plan.lease / 3  # its owner may be gone by then
+                self._todo[turn] = now + self._plan.lease / 3  # its owner may be lost by then
                 wake = min(wake, self._todo[turn])
             else:
                 self._todo.pop(turn, None)
@@ -268,14 +268,14 @@ class CycleHandle:
             del self._todo[turn]
             self._failures.pop(turn, None)
             if turn not in is_open:
-                continue  # another node has been at it
+                continue  # another node has finished it
             self._counts["skipped_turns"] += 1
             self._warn(
                 "turn %d of slot %d was not finished within a cycle, and is skipped", turn, turn % self.slots.count
             )
 
     async def _finish(self, turn: _Turn) -> None:
-        """Work through a turn, and report it to the store."""
+        """Work through a turn, and record its completion in the store."""
         number = turn.number
         try:
             is_whole = await turn.run()
@@ -291,13 +291,11 @@ class CycleHandle:
                 self._failures[number] += 1
                 self._todo[number] = self._wall() + pause
         except asyncio.CancelledError:
-            if (
-                not turn.open_count
-            ):  # else keys still run, and another node must not start them before the lease has ended
+            if not turn.open_count:  # else keys still run, and no other node may start them before the lease ends
                 with contextlib.suppress(Exception):
                     await self._give_up(number)
             raise
-        except Exception as error:  # noqa: BLE001  # of the store: the cycle cannot go on without it
+        except Exception as error:  # noqa: BLE001  # an error of the store, which the cycle needs
             self._error = error
             self._stop()
         finally:
@@ -313,7 +311,7 @@ class CycleHandle:
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = self._error
         if error is None and not task.cancelled():
-            error = task.exception()  # type: ignore[assignment]  # it raises nothing else
+            error = task.exception()  # type: ignore[assignment]  # the task raises only exceptions of this type
         if not self._end.done():
             if error is None:
                 self._end.cancel()
@@ -342,7 +340,7 @@ class CycleHandle:
         return self._runner.clock.wall()
 
     def _warn(self, message: str, *values: object) -> None:
-        """Log a warning, unless one of the kind was logged a moment ago."""
+        """Log a warning, unless one of this kind was logged just before."""
         self._runner.warnings.warn(f"cycle {message}", f"cycle %s: {message}", self.name, *values)
 
 
@@ -357,13 +355,13 @@ class CyclePlan:
         name: of the cycle, in logs and in the store.
         slots: its slots.
         load: returns the keys of a slot.
-        place: schedules keys, so many seconds from now each.
-        slot_of: tells where a key lies; None if its hash does.
-        progress: where it is kept how far the cycle has come.
-        owns_progress: True if nobody else has that.
-        is_catching_up: True if turns that were missed before this process are taken.
-        look_ahead: the maximum number of keys that are scheduled, unfinished.
-        lease: seconds for which a turn is one's own.
+        place: schedules keys, each at a delay in seconds.
+        slot_of: returns the slot of a key; None if its hash decides.
+        progress: the store of the cycle's progress.
+        owns_progress: True if the cycle closes the store at its end.
+        is_catching_up: True if turns missed before this process started are made up for.
+        look_ahead: the maximum number of scheduled, unfinished keys.
+        lease: seconds for which a node holds a claimed turn.
     """
 
     name: str
@@ -379,15 +377,15 @@ class CyclePlan:
 
 
 class _Turn:
-    """One turn of a slot, while it is under way.
+    """One turn of a slot in progress.
 
     Args:
         plan: of the cycle.
         number: of the turn.
         counts: of the cycle.
-        claim: makes a turn one's own, or prolongs that.
+        claim: claims a turn or renews its lease.
         wall: returns epoch seconds.
-        warn: logs what has gone wrong in the cycle.
+        warn: logs a warning of the cycle.
     """
 
     def __init__(
@@ -407,18 +405,18 @@ class _Turn:
         self._claim = claim
         self._wall = wall
         self._warn = warn
-        self.open_count = 0  # keys that are scheduled, unfinished
+        self.open_count = 0  # scheduled, unfinished keys
         self._batches: list[BatchHandle[Any]] = []
-        self._note_now = getattr(plan.progress, "note_now", None)  # of a store that need not be waited for
-        self._through: list[bytes] = []  # keys that are through and not noted
-        self._is_through = asyncio.Event()  # whether there are such
-        self._is_over = asyncio.Event()  # whether no more keys will be through
-        self._has_changed = asyncio.Event()  # whether a key has come to its end
+        self._note_now = getattr(plan.progress, "note_now", None)  # of a store that records without waiting
+        self._through: list[bytes] = []  # finished keys that are not recorded yet
+        self._is_through = asyncio.Event()  # set while there are such keys
+        self._is_over = asyncio.Event()  # set once no more keys will finish
+        self._has_changed = asyncio.Event()  # set when a key has ended
         self._is_whole = True
         self._loading: asyncio.Task[None] | None = None
 
     async def run(self) -> bool:
-        """Load and place the keys, and note those that are through; return whether all of them are in the end."""
+        """Load and place the keys, and record finished ones; return True if all have finished in the end."""
         keeper = asyncio.create_task(self._keep())
         noter = asyncio.create_task(self._note())
         try:
@@ -429,13 +427,13 @@ class _Turn:
                 await self._has_changed.wait()
         finally:
             self.stop()
-            self._is_over.set()  # and not cancelled: in the midst of a message a client may lose that
+            self._is_over.set()  # instead of a cancellation, which could lose a store client's message in transit
             self._is_through.set()
             await asyncio.gather(keeper, noter)
         return self._is_whole
 
     def stop(self) -> None:
-        """Load no more, and cancel what waits."""
+        """Load no more keys, and cancel waiting ones."""
         if self._loading is not None and not self._loading.done():
             self._is_whole = False
             self._loading.cancel()
@@ -443,7 +441,7 @@ class _Turn:
             batch.cancel()
 
     async def _keep(self) -> None:
-        """Prolong the claim; if another node has it, leave the rest to that."""
+        """Renew the lease; if another node has claimed the turn, leave the rest to it."""
         while not self._is_over.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._plan.lease / 3):
@@ -459,12 +457,12 @@ class _Turn:
                 return
 
     async def _note(self) -> None:
-        """Record keys that are through: as many at a time as have come together meanwhile."""
+        """Record finished keys: each time all that have gathered meanwhile."""
         while self._through or not self._is_over.is_set():
             await self._is_through.wait()
             keys = self._through[:]
             if keys:
-                await self._plan.progress.note(self._plan.name, self.number, keys)  # again, if this is cancelled
+                await self._plan.progress.note(self._plan.name, self.number, keys)  # repeated if this is cancelled
                 del self._through[: len(keys)]
             if not self._through and not self._is_over.is_set():
                 self._is_through.clear()
@@ -473,7 +471,7 @@ class _Turn:
         plan = self._plan
         begin = float(plan.slots.begin_of(self.number))
         if self._wall() > begin + plan.slots.slot_seconds:
-            begin = self._wall()  # it was missed: its keys are spread from now on as they would have been then
+            begin = self._wall()  # missed: its keys keep their offsets, counted from now
         try:
             seen = await plan.progress.done_keys(plan.name, self.number)
             async for keys in self._load():
@@ -490,7 +488,7 @@ class _Turn:
                 while self.open_count >= plan.look_ahead:
                     self._has_changed.clear()
                     await self._has_changed.wait()
-        except Exception as error:  # noqa: BLE001  # the loader is user code: it is asked again later
+        except Exception as error:  # noqa: BLE001  # the loader is user code: it is retried later
             self._is_whole = False
             self._counts["loader_errors"] += 1
             self._warn("keys(%d) raised %r; retrying", self.slot, error)
@@ -520,7 +518,7 @@ class _Turn:
         """Return a key of the slot, and its hash.
 
         Raises:
-            ValueError: if it lies in another one: it would run once for each slot that it is loaded for.
+            ValueError: if it belongs to another slot: it would run once for each slot that loads it.
         """
         place, slot_of = key_hash(key), self._plan.slot_of
         own = place * self._plan.slots.count >> 64 if slot_of is None else slot_of(key)
@@ -532,7 +530,7 @@ class _Turn:
         return key, place
 
     def _place(self, fresh: dict[bytes, tuple[Key, int]], begin: float) -> None:
-        """Place keys at their instants in the slot; what is late is due now."""
+        """Schedule keys at their instants in the slot; late keys are due now."""
         slots, ahead = self._plan.slots, begin - self._wall()
         width = slots.slot_seconds / 2**64
         keys, written = [key for key, _ in fresh.values()], list(fresh)
@@ -563,5 +561,5 @@ class _Turn:
 
 
 def _written(key: Key) -> bytes:
-    """Return what a key is kept as: its bytes, after a letter for its kind."""
+    """Return the stored form of a key: a letter for its type, and its bytes."""
     return type(key).__name__[0].encode() + key_bytes(key)

@@ -1,18 +1,18 @@
-"""The machine of one executor: it asks its queue what starts, has that started, and says when to ask again.
+"""The engine of one executor: takes due tasks from the queue, starts them, and schedules its next run.
 
-A task comes in by :meth:`Engine.add` or one of its kin, waits in the queue (``_core/queue.py``), is started by
+A task is accepted by :meth:`Engine.add` or a similar method, waits in the queue (``_core/queue.py``), is started by
 ``starting.py`` and ended by ``accounts.py``::
 
     add() -> queue.add...() -> [pull() -> take()] -> Starter.start_one() -> Coroutines.start() -> Accounts.done()
                  ^                 run()                                                         |
                  +---------------------------------- Retries.again() ----------------------------+
 
-What few executors need stands beside that way, each in a part of its own: limits, keys, retries, backlog, adapting. Settings
-are changed by ``controls.py``, what waits is taken out by ``pending.py``, and all is put together by ``assembly.py``.
+Features that few executors need are separate parts: limits, keys, retries, backlog, adapting. ``controls.py`` changes
+settings, ``pending.py`` removes waiting tasks, and ``assembly.py`` assembles the parts.
 
-Faces and handles see of the engine what ``intake.Intake`` declares, and its runner what ``runner.Runnable`` does.
+Faces and handles use the engine by the protocol ``intake.Intake``, its runner by ``runner.Runnable``.
 
-Work goes in slices, so that the loop's I/O is never held for more than a few milliseconds by ours, whatever is due.
+Work is done in slices, so that it never blocks the loop's I/O for more than a few milliseconds, however much is due.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ __all__ = ["Engine"]
 
 
 class Engine(EngineFields):
-    """One executor at work: it takes tasks in, and runs them as its queue decides.
+    """Accepts the tasks of one executor, and runs them as its queue decides.
 
     Args:
         name: of the executor, for reports of failures.
-        queue: where its tasks wait.
-        settings: how it begins: its plan, threads and concurrency.
-        combined: what the queue asks, if the plan is more than one grid of permits.
-        member: its part in a group that shares the rate; None without.
+        queue: the queue of its tasks.
+        settings: the initial settings: plan, threads and concurrency.
+        combined: the limits that the queue asks; None if the plan is a single grid of permits.
+        member: the executor's membership in a group that shares the rate; None without one.
         runner: the manager's interval runner.
-        moments: the time.
+        moments: the clock and the timeline.
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
 
     Attributes:
-        adapting: is told whenever all has started that may; None if the rate does not adapt.
+        adapting: adapts the rate, whenever every task that may start has started; None for a fixed rate.
         starter: calls the functions of tasks.
-        coroutines: run what these leave to be awaited.
+        coroutines: run the coroutines that these functions return.
     """
 
     accounts: Accounts
@@ -117,7 +117,7 @@ class Engine(EngineFields):
         self._member = member
         self._runner = runner
         self._wall = moments.wall
-        self._is_full = False  # whether the last run ended for lack of a place: the end of a task may let another start
+        self._is_full = False  # True if max_concurrency ended the last run: the end of a task lets another start
         accounts.on_free = self._freed
         queue.chores.on_added = self.wake
         queue.on_time.owner = self
@@ -126,7 +126,7 @@ class Engine(EngineFields):
     # Time.
 
     def now(self) -> float:
-        """Return the loop time, and begin the interval that it lies in."""
+        """Return the loop time, and open its interval."""
         now = self.monotonic()
         if now >= self.queue.end:
             self.accounts.settle()
@@ -134,26 +134,26 @@ class Engine(EngineFields):
         return now
 
     def wake_for(self, due: float) -> None:
-        """Ask the runner to look at the queue no later than the interval of ``due`` demands."""
+        """Schedule a run no later than a task due at loop time ``due`` requires."""
         if due >= self.queue.end:
             due = min(self.queue.on_time.opening_time(), self.queue.spread.next_start(), due)
         if due < self.armed:
             self._runner.arm(self, due)
 
     def wake(self) -> None:
-        """Ask the runner to look at the queue in this turn of the loop, because a setting has changed."""
+        """Schedule a run in this loop iteration, because a setting has changed."""
         self.accounts.is_changed = True
         self._runner.arm(self, -math.inf)
 
     def _freed(self) -> None:
-        """Continue, if nothing could start for lack of a place: one is free."""
+        """Schedule a run if ``max_concurrency`` held back starts: a place is free."""
         if self._is_full:
             self.wake()
 
     # Adding.
 
     def add(self, record: TaskHandle[Any]) -> None:
-        """Accept a record due at a time of its own."""
+        """Accept a record, due at its own time."""
         self.accounts.accept()
         self.queue.add_record(record)
         if record._due < self.armed:
@@ -169,7 +169,7 @@ class Engine(EngineFields):
             self.wake_for(record._due)
 
     def add_call_ready(self, now: float, call: Any, args: Any, context: Any) -> tuple[Bucket, int]:
-        """Accept a task without a record that is due now, and return where it lies."""
+        """Accept a task without a record that is due now; return its bucket and its place there."""
         accounts = self.accounts
         accounts.accept()
         accounts.is_changed = True
@@ -182,7 +182,7 @@ class Engine(EngineFields):
 
     @two_bodies
     def run(self, stop: float) -> float:
-        """Start what is due, until loop time ``stop`` at most; return the loop time at which to be run again."""
+        """Start due tasks, until loop time ``stop`` at most; return the loop time of the next run."""
         queue, accounts = self.queue, self.accounts
         if queue.is_halted:
             return math.inf
@@ -194,13 +194,13 @@ class Engine(EngineFields):
         accounts.is_changed = False
         taken: Any = None
         most = accounts.max_concurrency
-        if most is None or len(accounts.running) + len(accounts.holding) < most:  # has_place() without a call
+        if most is None or len(accounts.running) + len(accounts.holding) < most:  # has_place() inlined
             taken = queue.take_lone(now)
         start_count = 0
         if taken is not None:
             source, item = taken
             now = self.starter.start_one(source, item, now)
-            taken = source = item = None  # else a traceback keeps this frame, and so the handle, and so the error
+            taken = source = item = None  # else a traceback keeps this frame, and so the handle and its error
             if now >= queue.end:
                 now = self.now()
             if now >= stop:
@@ -213,7 +213,7 @@ class Engine(EngineFields):
 
     @two_bodies
     def _run_on(self, now: float, begin: float, stop: float, start_count: int) -> float:
-        """Continue the long way: start all that may start, in the order that the queue decides."""
+        """Continue on the slow path: start every task that may start, in the order that the queue decides."""
         queue, accounts = self.queue, self.accounts
         while True:
             accounts.is_changed = False
@@ -226,7 +226,7 @@ class Engine(EngineFields):
                 start_count += accounts.started_count - started_before
                 if now >= stop or start_count >= START_COUNT_MAX:
                     return now
-                if accounts.is_changed:  # what was added may go before what is ready
+                if accounts.is_changed:  # a new task may precede those that are ready
                     is_done = False
                     break
             if is_done:
@@ -237,7 +237,7 @@ class Engine(EngineFields):
                 return now
 
     def _take(self, now: float) -> Any:
-        """Take what starts now; None if nothing does, or no place is free."""
+        """Take the tasks that start now; None if there are none, or no place is free."""
         accounts = self.accounts
         if accounts.max_concurrency is None:
             return self.queue.take(now, UNLIMITED)
@@ -247,7 +247,7 @@ class Engine(EngineFields):
         return None
 
     def _start(self, taken: Any, now: float, stop: float) -> float:
-        """Start what was taken, and return the time afterwards."""
+        """Start the taken tasks, and return the time afterwards."""
         queue = self.queue
         if taken is queue.stretch:
             now = self.starter.start_many(taken, now, stop)
@@ -260,7 +260,7 @@ class Engine(EngineFields):
 
     @two_bodies
     def _rest(self, now: float, begin: float, start_count: int) -> float:
-        """Return when to be run again: all that may start has started."""
+        """Finish a run in which every task that may start has started; return the loop time of the next run."""
         queue = self.queue
         queue.rest()
         if self.adapting is not None:
@@ -272,13 +272,13 @@ class Engine(EngineFields):
         wake = -math.inf if self._is_full else queue.next_lone_wake(now)
         if wake == -math.inf:
             wake = queue.next_wake(now, may_start=not self._is_full)
-        # What became due while others started waits for the next wake-up: to look for each would cost more than to start it.
+        # Tasks that became due during this run wait for the next wake-up: looking for each costs more than its start.
         runner = self._runner
         earliest = runner.earliest
         if queue.is_unlimited:
             crowded = begin + (runner.precision_unlimited if start_count < CROWD_COUNT else runner.precision_crowded)
-            if crowded > earliest:  # noqa: PLR1730  # this is the path of every wake-up
+            if crowded > earliest:  # noqa: PLR1730  # every wake-up passes here
                 earliest = crowded
         if wake == math.inf or queue.is_forgetting:
-            self.accounts.progress()  # who waits for the end may see that nothing continues
+            self.accounts.progress()  # a waiter for the end may find that nothing can continue
         return wake if wake > earliest else earliest  # noqa: FURB136  # as above

@@ -1,4 +1,4 @@
-"""Entry points for other threads: ``concurrent.futures`` futures for what happens on the event loop.
+"""Entry points for other threads: ``concurrent.futures`` futures for calls on the event loop.
 
 ``FuturesFace`` is a ``concurrent.futures.Executor`` whose calls run in worker threads, each started on a permit. It can be
 used from any thread, and ``loop.run_in_executor(face, fn)`` works with it.
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["FuturesFace", "call_on_loop"]
 
 T = TypeVar("T")
-_CANCELLED: Final = "CANCELLED"  # as concurrent.futures calls a future that is cancelled while nobody was told
+_CANCELLED: Final = "CANCELLED"  # the state that concurrent.futures gives a cancelled future before it notifies waiters
 
 
 class _Future(concurrent.futures.Future[T]):
-    """A future that refuses to block the event loop that would have to complete it."""
+    """A future that refuses to block the event loop that must complete it."""
 
     def __init__(self, loop_thread: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _Future(concurrent.futures.Future[T]):
 
 
 class _ExitOfCallError(BaseException):
-    """Carries the ``SystemExit`` of a call past the event loop, which it would end, to the future, as in a thread pool.
+    """Carries the ``SystemExit`` of a call to its future, as in a thread pool, instead of ending the event loop.
 
     It is not an ``Exception``, so a call that exits is not retried.
     """
@@ -95,8 +95,8 @@ class FuturesFace(concurrent.futures.Executor):
 
     Args:
         executor: schedules the calls.
-        loop: of that executor, which is open.
-        threads: of that executor.
+        loop: the open event loop of that executor.
+        threads: the worker threads of that executor.
         max_workers: the maximum number of threads; None for the executor's limit.
     """
 
@@ -140,7 +140,7 @@ class FuturesFace(concurrent.futures.Executor):
         """Accept nothing more; see ``concurrent.futures.Executor.shutdown``.
 
         Raises:
-            RuntimeError: with ``wait`` on the loop's own thread while calls are unfinished: it would wait for itself.
+            RuntimeError: with ``wait`` on the loop's thread while calls are unfinished: it would wait for itself.
         """
         with self._lock:
             unfinished = list(self._open)
@@ -160,13 +160,13 @@ class FuturesFace(concurrent.futures.Executor):
             self._open.discard(future)
 
     def _place(self, future: _Future[Any], call: partial[Any]) -> None:
-        """Schedule a call; on the loop's thread."""
+        """Schedule a call, on the loop's thread."""
         if future.cancelled():
-            future.set_running_or_notify_cancel()  # who waits for it learns of its cancellation only so
+            future.set_running_or_notify_cancel()  # notifies waiters of the cancellation
             return
 
         def run() -> Any:
-            # Another attempt finds it running.
+            # A further attempt finds the future running.
             if not future.running() and not future.set_running_or_notify_cancel():
                 raise concurrent.futures.CancelledError
             try:
@@ -179,7 +179,7 @@ class FuturesFace(concurrent.futures.Executor):
 
         try:
             handle = self._executor.submit(StandIn(start, *_shown(call)), name=name_of(call))
-        except Exception as error:  # noqa: BLE001  # closed, full: it goes to the future, whose owner is elsewhere
+        except Exception as error:  # noqa: BLE001  # closed, full: the owner of the future gets it
             future.set_exception(error)
             return
         future.on_cancel = partial(self._loop.call_soon_threadsafe, handle.cancel)
@@ -196,7 +196,7 @@ def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
     if future.done():
         future.notify_cancel()
         if handle.state is TaskState.FAILED:
-            handle.exception()  # seen: the future was cancelled
+            handle.exception()  # marks it as retrieved: the future was cancelled
         return
     if handle.cancelled():
         if not future.running():
@@ -217,7 +217,7 @@ def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-    """Make a call on a loop, from any thread; return a future of its result, or of what awaiting the result returns.
+    """Make a call on a loop, from any thread; return a future of its result, awaited there if it is awaitable.
 
     Raises:
         RuntimeError: if the event loop is closed.
@@ -255,7 +255,7 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> co
     return future
 
 
-_WAITING: Final[set[asyncio.Task[Any]]] = set()  # for somebody in another thread; a loop would not keep them alive
+_WAITING: Final[set[asyncio.Task[Any]]] = set()  # keeps these tasks alive, as a loop does not
 
 
 async def _wait_for(outcome: Any) -> Any:
@@ -263,7 +263,7 @@ async def _wait_for(outcome: Any) -> Any:
 
 
 def _copy_outcome(future: concurrent.futures.Future[Any], ended: Any) -> None:
-    """Copy the outcome of a task to a future, unless the future was cancelled: a failure is then ignored."""
+    """Copy the outcome of a task to a future; if that was cancelled, ignore the outcome."""
     error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
     if ended.cancelled():
         future.cancel()

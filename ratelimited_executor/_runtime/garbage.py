@@ -1,8 +1,8 @@
-"""Long garbage collections, noted so that no task is blamed for the time that they take.
+"""Long garbage collections, recorded so that no task is blamed for the time that they take.
 
-A collection runs inside whatever statement allocates one object too many, and holds every thread of the interpreter. It
-is timed by ``gc.callbacks``: two calls for some 700 new objects, a nanosecond an object. Nothing is installed
-while no executor runs on a real clock.
+A collection runs inside whatever statement allocates one object too many, and blocks every thread of the interpreter.
+It is timed by ``gc.callbacks``: two calls for some 700 new objects, a nanosecond an object. Nothing is installed unless
+an executor runs on a real clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LongCollections:
     """The latest collections of this process that took 5 ms or more.
 
     Args:
-        monotonic: the time in seconds.
+        monotonic: returns the time in seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float] = SystemClock.monotonic) -> None:
@@ -36,7 +36,7 @@ class LongCollections:
         self._user_count = 0
 
     def watch(self) -> None:
-        """Record collections from now on; :meth:`unwatch` ends it, once for each call."""
+        """Record collections from now on, until one :meth:`unwatch` for each call."""
         self._user_count += 1
         if self._user_count == 1:
             gc.callbacks.append(self._note)
@@ -48,7 +48,7 @@ class LongCollections:
             gc.callbacks.remove(self._note)
 
     def seconds_since(self, when: float) -> float:
-        """Return how long the collections took that ended after ``when``, in seconds."""
+        """Return the total seconds of collections that ended after ``when``."""
         return sum(seconds for end, seconds in self._ended if end > when)
 
     def _note(self, phase: str, _: dict[str, int]) -> None:
@@ -60,4 +60,4 @@ class LongCollections:
 
 
 LONG_COLLECTIONS: Final = LongCollections()
-"""Those of this process, noted while any executor runs on a real clock."""
+"""The long collections of this process, recorded while an executor runs on a real clock."""

@@ -1,4 +1,4 @@
-"""The limits of a plan as a group of processes shares them, and the permits derived from their tickets."""
+"""The limits of a plan in the form that a group of processes shares, and the permits derived from their tickets."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _US = 1_000_000
 def group_limits(
     plan: PolicyPlan, *, valid_us: int, late_us: int, is_exact: bool
 ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
-    """Return a name of a plan's limits, and a function that describes them at a time of the authority (us, epoch).
+    """Return a name of a plan's limits, and a function that describes them at the authority's time (epoch us).
 
     Args:
-        plan: of this process.
-        valid_us: for how long a ticket may be used.
-        late_us: by how much calendars may differ.
-        is_exact: True if a rate that paces holds in any window; if not, it may be exceeded by one ticket.
+        plan: the plan of this process.
+        valid_us: the time for which a ticket may be used.
+        late_us: the largest difference between the calendars of processes.
+        is_exact: True if a pace holds in any window; if False, it may be exceeded by one ticket.
     """
     fixed: list[tuple[str, str, LimitSettings | Quota]] = []
     for resource, each in ((PERMITS, plan.rates), *plan.resources.items()):
@@ -57,7 +57,7 @@ def group_limits(
                 fixed.append((f"{resource}/{kind}", resource, settings))
 
     names = [name for name, _, _ in fixed]
-    for place, (name, resource, one) in enumerate(fixed):  # two windows of one length count each by itself
+    for place, (name, resource, one) in enumerate(fixed):  # two windows of one length count separately
         count = names[:place].count(name)
         fixed[place] = (f"{name}#{count + 1}" if count else name, resource, one)
 
@@ -79,7 +79,7 @@ def group_limits(
 def group_limit_of_key(
     plan: PolicyPlan, rate: Rate, key: Hashable, budget: TicketBudget, *, valid_us: int, is_exact: bool
 ) -> KeyBudgetLimit | None:
-    """Return the limit of a key's rate as the group keeps it; None if it is infinite."""
+    """Return the group's limit for a key's rate; None if the rate is infinite."""
     if rate.is_unlimited:
         return None
     rule = plan.rule
@@ -129,7 +129,7 @@ def _periods_of(quota: Quota, now_us: int, valid_us: int, late_us: int) -> Quota
 
 
 def group_permits(plan: PolicyPlan, budget: TicketBudget, *, time_ns: Callable[[], int]) -> BudgetPermits:
-    """Return what admits starts by tickets: they must cover each permit, and each resource that a start needs."""
+    """Return permits that admit a start if tickets cover its permits, and each resource that it needs."""
     return BudgetPermits(
         None,
         [
@@ -147,7 +147,7 @@ def group_permits(plan: PolicyPlan, budget: TicketBudget, *, time_ns: Callable[[
 
 
 def _estimate_of(rates: Sequence[Rate | Quota]) -> Callable[[int, int], int | None]:
-    """Return what estimates when so much will have been admitted, were it all for this process."""
+    """Return a function that estimates when an amount will have been admitted, if this process gets all of the rate."""
     ratios = [rate.per_second for rate in rates if isinstance(rate, Rate) and rate.per_second is not None]
     slowest = min(ratios, default=None)
 

@@ -1,10 +1,10 @@
-"""What a schedule call returns: a task to inspect, to await and to cancel.
+"""The handles that schedule calls return, to inspect, await and cancel a task.
 
-:class:`TaskHandle` is the task's record itself: no second object stands behind it, and it dies, with result or exception,
-with its last reference. It has the read side of ``asyncio.Future``, so that ``await``, ``asyncio.wait``, ``gather``,
-``wait_for``, ``as_completed`` and ``shield`` work on it as on a future.
+:class:`TaskHandle` is the task's record itself: there is no second object, and the result or exception is freed with
+the last reference to the handle. It has the read side of ``asyncio.Future``, so that ``await``, ``asyncio.wait``,
+``gather``, ``wait_for``, ``as_completed`` and ``shield`` work on it as on a future.
 
-:class:`CallHandle` is what the asyncio face returns: it only names a place in a bucket's columns.
+:class:`CallHandle` is the handle of the asyncio face: it refers to a place in a bucket's columns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["CallHandle", "TaskHandle"]
 
 T_co = TypeVar("T_co", covariant=True)
-_RUNNING: Final = TaskState.RUNNING  # members of an enum are slow to look up, and this is the path of every start
+_RUNNING: Final = TaskState.RUNNING  # enum members are slow to look up, and every start passes here
 _DONE: Final = TaskState.DONE
 
 
@@ -59,12 +59,12 @@ class TaskHost(Protocol):
 
     @property
     def accounts(self) -> Accounts:
-        """The accounts, which hold permits."""
+        """The accounts, which know the holders of permits."""
         ...
 
     @property
     def limits(self) -> Limits:
-        """The limits, for corrections of what its start uses."""
+        """The limits, for corrections of the cost of its start."""
         ...
 
     @property
@@ -80,15 +80,15 @@ class TaskHost(Protocol):
 
 @used_there
 class TaskHandle(TaskRecord, Generic[T_co]):
-    """A scheduled call: its state, its result, and the means to await and to cancel it.
+    """A scheduled call: its state, its result, and the means to await and cancel it.
 
-    Created by ``schedule``, ``submit`` and similar methods; not by hand. As with ``asyncio.Task``, cancelling the awaiter
-    cancels the call, waiting or running.
+    Created by ``schedule``, ``submit`` and similar methods, not directly. As with ``asyncio.Task``, cancelling the
+    awaiter cancels the call, waiting or running.
     """
 
     _engine: TaskHost
 
-    __slots__ = ()  # the fields are those of Record; of a task that runs, _place is the asyncio task that does it
+    __slots__ = ()  # the fields are those of Record; while the task runs, _place is its asyncio task
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return None if self._started is None else self._started - self._due
 
     def done(self) -> bool:
-        """True if the task has ended, in whatever way."""
+        """True if the task has ended, in any way."""
         return self._state in FINAL_STATES
 
     def cancelled(self) -> bool:
@@ -152,10 +152,10 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @two_bodies
     def result(self) -> T_co:
-        """Return what the call returned.
+        """Return the result of the call.
 
         Raises:
-            Exception: what the call raised; ``TaskExpiredError`` if it never started.
+            Exception: the exception of the call; ``TaskExpiredError`` if it expired before its start.
             asyncio.CancelledError: if it was cancelled.
             asyncio.InvalidStateError: if it has not ended.
         """
@@ -217,7 +217,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @property
     def _asyncio_future_blocking(self) -> bool:
-        """The attribute by which asyncio recognises a future; only ``await`` ever yields the object."""
+        """The attribute by which asyncio recognises a future; only ``await`` yields the object."""
         return True
 
     @_asyncio_future_blocking.setter
@@ -235,7 +235,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         if self._state in FINAL_STATES:
             self._engine.callbacks.add(callback, self, context)
             return
-        # A callback without any context variable, which is what most handles have, is kept without objects of its own.
+        # A single callback without context variables, the usual case, is stored without further objects.
         if self._callbacks is None:
             self._callbacks = (
                 (callback, context) if is_own or context or isinstance(callback, (tuple, list)) else callback
@@ -253,7 +253,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return len(entries) - len(kept)
 
     def _entries(self) -> list[tuple[Any, contextvars.Context | None]]:
-        """Return the callbacks to call soon, with their contexts; None for those called within the end."""
+        """Return the callbacks with their contexts; None as the context of internal ones, called within the end."""
         callbacks = self._callbacks
         if callbacks is None:
             return []
@@ -262,7 +262,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         return [callbacks if type(callbacks) is tuple else (callbacks, contextvars.Context())]
 
     def _on_end(self, callback: Callable[[TaskHandle[Any]], object]) -> None:
-        """Register an internal callback that is called within the end; it must not raise, nor run the user's code."""
+        """Register an internal callback that is called within the end; it must neither raise nor run user code."""
         entry = callback, None
         self._callbacks = entry if self._callbacks is None else [*self._entries(), entry]
 
@@ -289,7 +289,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         """Cancel the call: at once if it waits, otherwise by cancelling its running coroutine.
 
         Returns:
-            False if it has ended, is a plain function that is running at this moment, or is a held permit.
+            False if it has ended, is a plain function that is running, or is a held permit.
         """
         if self._state is TaskState.WAITING:
             self._engine.pending.cancel(self, msg)
@@ -318,7 +318,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             actual: permits, >= 0; or a mapping from resource to amount; resources that it omits stay as reserved.
 
         Raises:
-            TypeError: if it is neither.
+            TypeError: if ``actual`` is neither.
             ValueError: if an amount is negative, or the task was scheduled without a ``cost=`` that names the resource.
         """
         charge = None if self._options is None else self._options.charge
@@ -335,28 +335,28 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     # For the engine.
 
-    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the shape of a source
+    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the signature of a source
         """Return the user's callable; None once the task has ended."""
         if self._state in FINAL_STATES:
             return None
         return self._call.fn if type(self._call) is StandIn else self._call
 
     def _args_of(self, position: int) -> Any:  # noqa: ARG002  # as above
-        """Return its arguments."""
+        """Return the arguments of the call; none once the task has ended."""
         if self._state in FINAL_STATES:
             return ()
         return self._call.args if type(self._call) is StandIn else self._outcome
 
     def _start(self, now: float) -> tuple[Any, Any]:
         """Enter the running state, at loop time ``now``; return the arguments and the context of the call."""
-        if _RUNNING not in TRANSITIONS[self._state]:  # _move_to() without a call, here and in _end_done()
+        if _RUNNING not in TRANSITIONS[self._state]:  # _move_to() inlined, here and in _end_done()
             self._move_to(_RUNNING)
         self._state = _RUNNING
         context, self._context = self._context, now
         return self._outcome, context
 
     def _wait_again(self, due: float, context: contextvars.Context | None) -> None:
-        """Return to the waiting tasks, due at another loop time."""
+        """Return to the waiting state, due at another loop time."""
         self._move_to(TaskState.WAITING)
         self._due = due
         self._context = context
@@ -366,7 +366,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             options.deadline = due + options.expires
 
     def _move_to(self, state: TaskState) -> None:
-        """Move to another state, if the table allows it."""
+        """Enter another state, if ``TRANSITIONS`` allows it."""
         if state not in TRANSITIONS[self._state]:
             raise IllegalTransitionError(f"{self.name}: {self._state.value} to {state.value}")
         self._state = state
@@ -386,7 +386,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
     @two_bodies
     def _end_done(self, result: Any) -> None:
-        """Enter the state of a call that has returned: :meth:`_end` for nearly every task."""
+        """End a task that returned: a fast path of :meth:`_end`."""
         if _DONE not in TRANSITIONS[self._state]:
             self._move_to(_DONE)
         self._state = _DONE
@@ -403,7 +403,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         self._call_back(callbacks)
 
     def _call_back(self, callbacks: Any) -> None:
-        """Call the internal callbacks at once, and schedule the others; ``callbacks`` as :meth:`_entries` has them."""
+        """Call the internal callbacks at once, and schedule the others; ``callbacks`` as in ``_callbacks``."""
         if callbacks is None:
             return
         if type(callbacks) is not tuple and type(callbacks) is not list:
@@ -417,16 +417,16 @@ class TaskHandle(TaskRecord, Generic[T_co]):
 
 
 class _Awaiter(asyncio.Future[None]):
-    """The future that one awaiter of a handle waits for: settled with the handle.
+    """The future on which one awaiter of a handle waits: it is done when the handle is.
 
-    Cancelling it cancels the call. The cancellation returns as the error that the call ended with, or, if that came from
-    another source, with the message that this awaiter was cancelled with: by the message anyio recognises the cancellation
-    of its own scope. If the handle itself were awaited, all awaiters would share the message of its end.
+    Cancelling it cancels the call. The awaiter then receives the error with which the call ended or, if that has
+    another source, an error with the message of this awaiter's own cancellation: anyio recognises the cancellation of
+    its scope by the message. If the handle itself were awaited, all awaiters would share one message.
     """
 
     __slots__ = ("handle", "messages")
 
-    # Set by TaskHandle.__await__: a constructor in Python would cost half of the whole.
+    # Set by TaskHandle.__await__: a constructor in Python would be half of its cost.
     handle: TaskHandle[Any]
     messages: tuple[Any, ...]  # of the cancellations of this awaiter, in order
 
@@ -438,20 +438,20 @@ class _Awaiter(asyncio.Future[None]):
         return self.handle.cancel(msg) or super().cancel(msg)
 
     def settle(self, handle: TaskHandle[Any]) -> None:
-        """End with the handle, which has just ended; after the callbacks of other handles, if these are many."""
-        callbacks = handle._engine.callbacks  # noqa: SLF001  # of this module
+        """End because the handle has ended; after the pending callbacks of other handles, if they are many."""
+        callbacks = handle._engine.callbacks  # noqa: SLF001  # same module
         if callbacks.is_crowded:
             callbacks.add(self.wake, handle, None)
         else:
             self.wake(handle)
 
-    def wake(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the shape of a callback
+    def wake(self, handle: TaskHandle[Any]) -> None:  # noqa: ARG002  # the signature of a callback
         """End, so that the awaiting task continues in the next loop iteration."""
         if not self.done():
             self.set_result(None)
 
     def result(self) -> None:
-        """Raise if the awaiter is to be woken by a cancellation; the awaiting task calls it, once."""
+        """Raise if the task or this awaiter was cancelled; the awaiting task calls this once."""
         super().result()
         if self.handle._state is TaskState.CANCELLED:
             error = self.handle._make_cancelled_error()
@@ -537,7 +537,7 @@ class CallHandle:
         self._when = when
 
     def cancel(self) -> None:
-        """Cancel the callback; does nothing if it was cancelled before, or has run."""
+        """Cancel the callback; does nothing if it was already cancelled, or has run."""
         bucket = self._bucket
         if bucket is not None:
             self._bucket = None
@@ -546,11 +546,11 @@ class CallHandle:
     def reschedule(self, delay: DurationLike) -> bool:
         """Make the callback due ``delay`` seconds from now instead of its previous time; a negative delay means now.
 
-        The call keeps its arguments and context variables, and this costs a fraction of a cancellation and another
+        The call keeps its arguments and context variables. This costs a fraction of a cancellation and another
         ``call_later``. Among calls of equal due times it may keep its place.
 
         Returns:
-            False if it was cancelled, has run, or is running at this moment; nothing is changed then.
+            False if it was cancelled, has run, or is running; nothing is changed then.
 
         Raises:
             TypeError: if ``delay`` is not a number.

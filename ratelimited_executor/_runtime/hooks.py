@@ -1,9 +1,9 @@
 """The hooks that an event loop may offer to its executors, each optional; asyncio and uvloop offer none.
 
-A loop of virtual time has a clock and a generator of random numbers (:class:`VirtualTime`): the one of
-``ratelimited_executor.testing``. The loop of a simulation offers all of :class:`LoopHooks`: it also wakes executors and runs
-coroutines itself. :func:`hooks_of` reads a loop once, for the runner of a manager, and nobody else asks a loop for more than
-asyncio does.
+A loop with virtual time, such as that of ``ratelimited_executor.testing``, has a clock and a source of random numbers
+(:class:`VirtualTime`). The loop of a simulation offers all of :class:`LoopHooks`: it also wakes executors and runs
+coroutines itself. :func:`hooks_of` reads a loop once, for the runner of a manager; no other code uses more of a loop
+than asyncio does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RandomNumbers(Protocol):
 
 
 class VirtualTime(Protocol):
-    """The hooks of a loop with its own time: no system descriptor knows it, and a wake-up costs nothing."""
+    """The hooks of a loop with its own time: system timers do not follow it, and a wake-up costs nothing."""
 
     @property
     def clock(self) -> Clock:
@@ -42,7 +42,7 @@ class VirtualTime(Protocol):
 
     @property
     def random(self) -> RandomNumbers:
-        """The source of jitter, so that a run can be repeated."""
+        """The source of jitter, which makes a run reproducible."""
         ...
 
 
@@ -56,7 +56,7 @@ class LoopHooks(VirtualTime, Protocol):
 
     @property
     def bucket_ns_max(self) -> int:
-        """The width of the buckets of executors at most, in nanoseconds."""
+        """The maximum width of the buckets of executors, in nanoseconds."""
         ...
 
     @property
@@ -74,9 +74,9 @@ class Hooks:
     """The hooks of one loop; the defaults are those of a loop without hooks.
 
     Attributes:
-        clock: as of :class:`VirtualTime`; None for a loop in real time.
-        random: as of :class:`VirtualTime`; None for numbers that differ in each run.
-        has_threads: as of :class:`LoopHooks`, and so are the others.
+        clock: as in :class:`VirtualTime`; None for a loop in real time.
+        random: as in :class:`VirtualTime`; None for numbers that differ in each run.
+        has_threads: as in :class:`LoopHooks`, like the following ones.
         bucket_ns_max: as above.
         coroutines_type: as above.
         make_waker: as above; None for a loop that is woken by timers.
@@ -91,12 +91,12 @@ class Hooks:
 
     @property
     def is_virtual(self) -> bool:
-        """True if the loop keeps a time of its own."""
+        """True if the loop has its own time."""
         return self.clock is not None
 
 
 def hooks_of(loop: asyncio.AbstractEventLoop) -> Hooks:
-    """Read what a loop offers."""
+    """Return the hooks that a loop offers."""
     offered: dict[str, Any] = {
         field.name: getattr(loop, field.name) for field in fields(Hooks) if hasattr(loop, field.name)
     }

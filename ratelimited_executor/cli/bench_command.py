@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -124,7 +125,7 @@ class _Bench:
             self._templates = templates_of(options)
         else:
             refuse_http_options(options)
-            self._target = load_target(options.target)
+            self._target = _load_function(options.target)
         blocks = self._target is not None and is_in_threads(self._target)
         self._connections = options.connections or (_THREADS if blocks else _CONNECTIONS)
         self._settings = settings_of(
@@ -345,12 +346,24 @@ def _read_measurement(path: str) -> Measurement:
         return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
     except ImportError as error:
         raise CommandError(f"bench: {error}") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CommandError(f"{path} is not a file that bench --json has written: {error}") from error
+    except ValueError as error:
         raise CommandError(f"{path}: {error}") from error
 
 
+def _load_function(target: str) -> Any:
+    if re.search(r"^[^:]*$|:\d", target):  # an address: no function has such a name
+        raise CommandError(
+            f"TARGET must be a URL such as http://localhost:8000/, or look like module:function or file.py:function, got {target!r}"
+        )
+    return load_target(target)
+
+
 def _console(console: Console | None) -> Console:
-    console = console or Console()
+    console = console or Console(emoji=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     return console

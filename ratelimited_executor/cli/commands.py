@@ -203,7 +203,7 @@ def peers(**options: Any) -> None:
 def dashboard(**options: Any) -> None:
     """Serve a live page of all groups in Redis: rates, peers, limits, slots (extras dashboard, redis). Read-only.
 
-    REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster.
+    REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster; else the environment variable REDIS_URL.
 
     Exit status: 2 bad usage, or Redis cannot be read; 130 interrupted.
     """

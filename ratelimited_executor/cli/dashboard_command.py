@@ -57,7 +57,9 @@ def serve(options: DashboardOptions) -> ExitStatus:
         with _listen(options) as listener:
             host, port = listener.getsockname()[:2]
             where = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-            Console(stderr=True).print(f"Serving the groups at {where}", highlight=False, markup=False, soft_wrap=True)
+            Console(stderr=True, emoji=False).print(
+                f"Serving the groups at {where}", highlight=False, markup=False, soft_wrap=True
+            )
             try:
                 server.run(sockets=[listener])
             except KeyboardInterrupt:

@@ -66,7 +66,7 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
     Raises:
         CommandError: for an error that the user can correct.
     """
-    console = console or Console()
+    console = console or Console(emoji=False)
     scenario = _scenario_of(options)
     start = _clock_time("--start", options.start)
     within = _within(options, start)

@@ -59,7 +59,7 @@ def show_peers(
     Raises:
         CommandError: if Redis cannot be read.
     """
-    console = console or Console()
+    console = console or Console(emoji=False)
     with GroupReader(options) as reader:
         try:
             picture = reader.read()

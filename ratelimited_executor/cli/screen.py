@@ -17,7 +17,7 @@ __all__ = ["screen_of_stderr"]
 
 def screen_of_stderr() -> Console:
     """Return a console on standard error that drops output to a closed pipe or a closed terminal."""
-    return Console(file=None if sys.stderr is None else cast("IO[str]", _Patient(sys.stderr)), stderr=True)
+    return Console(file=None if sys.stderr is None else cast("IO[str]", _Patient(sys.stderr)), stderr=True, emoji=False)
 
 
 class _Patient:

@@ -68,7 +68,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     Raises:
         CommandError: for an error that the user can correct.
     """
-    console = console or Console()
+    console = console or Console(emoji=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     if options.resume and options.force:

@@ -59,7 +59,7 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
     Raises:
         CommandError: if Redis cannot be read or written, or there is no such slot.
     """
-    console = console or Console()
+    console = console or Console(emoji=False)
     with SlotsEditor(options, command="slots") as editor:
         try:
             slots = editor.read_slots()

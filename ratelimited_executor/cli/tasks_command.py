@@ -62,7 +62,7 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
     Raises:
         CommandError: if the store cannot be read or written.
     """
-    console = console or Console()
+    console = console or Console(emoji=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
     try:

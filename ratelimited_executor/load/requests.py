@@ -83,20 +83,20 @@ def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
     >>> describe_requests([[RequestTemplate(url="http://host/")]])
     'GET'
     >>> describe_requests([[RequestTemplate(url="http://host/", method="POST", body="{n}")]])
-    'POST, 3 bytes, b2b3c231'
+    'POST, 3 bytes, digest b2b3c231'
     """
     templates = [each for group in classes for each in group]
     methods = "/".join(dict.fromkeys(each.method for each in templates))
     headers = len({name.lower() for each in templates for name in each.headers})
     size = sum(len((each.body or "").encode()) for each in templates)
     words = [
-        methods if len(templates) == 1 else f"{len(templates):,} of {methods}",
+        methods if len(templates) == 1 else f"{len(templates):,} kinds of {methods}",
         *([f"{headers:,} header{'s' if headers > 1 else ''}"] if headers else []),
-        *([f"{size:,} bytes"] if size else []),
+        *([f"{size:,} byte{'s' if size > 1 else ''}"] if size else []),
     ]
     if len(templates) > 1 or headers or size:
         sent = [[_identity(each) for each in group] for group in classes]
-        words.append(hashlib.sha256(json.dumps(sent).encode()).hexdigest()[:8])
+        words.append(f"digest {hashlib.sha256(json.dumps(sent).encode()).hexdigest()[:8]}")
     return ", ".join(words)
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ratelimited_executor._core.durations import format_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ratelimited_executor.load.figures import ClassFigures, Figures
 
 __all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "judge_trial", "why_tool_was_limit"]
@@ -68,31 +70,42 @@ def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
     """Compare figures, or those of each class if there are any, with thresholds; without a request none is kept."""
     if not figures.classes:
         return _judge(figures, thresholds)
-    verdicts = [(each.name, _judge(each, thresholds)) for each in figures.classes]
+    return _all_of(
+        [
+            Verdict(broken=tuple(f"{each.name}: {reason}" for reason in verdict.broken), is_clear=verdict.is_clear)
+            for each in figures.classes
+            for verdict in (_judge(each, thresholds),)
+        ]
+    )
+
+
+def _all_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict on all: clear if one is clearly broken, or if all are clearly kept."""
+    broken = [verdict for verdict in verdicts if not verdict.is_kept]
     return Verdict(
-        broken=tuple(f"{name}: {reason}" for name, verdict in verdicts for reason in verdict.broken),
-        is_clear=all(verdict.is_clear for _, verdict in verdicts),
+        broken=tuple(reason for verdict in broken for reason in verdict.broken),
+        is_clear=any(verdict.is_clear for verdict in broken) if broken else all(each.is_clear for each in verdicts),
     )
 
 
 def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
     if not figures.count:
         return Verdict(broken=("no request was sent",), is_clear=False)
-    broken, is_clear = [], True
+    verdicts = []
     if thresholds.p99 is not None:
         found = figures.from_intended.quantile(0.99)
         above = figures.from_intended.count_above(thresholds.p99)
         low, high = interval_of_share(above, figures.count)
-        is_clear = is_clear and not low <= 0.01 <= high
-        if found > thresholds.p99:
-            broken.append(f"p99 {format_duration(found)} is above {format_duration(thresholds.p99)}")
+        reason = f"p99 {format_duration(found)} is above {format_duration(thresholds.p99)}"
+        is_clear = not low <= 0.01 <= high
+        verdicts.append(Verdict(broken=(reason,) if found > thresholds.p99 else (), is_clear=is_clear))
     if thresholds.errors is not None:
         low, high = interval_of_share(figures.error_count, figures.count)
         # With no errors allowed, the verdict cannot become clearer.
-        is_clear = is_clear and (thresholds.errors == 0 or not low <= thresholds.errors <= high)
-        if figures.error_share > thresholds.errors:
-            broken.append(f"errors {_percent(figures.error_share)} are above {_percent(thresholds.errors)}")
-    return Verdict(broken=tuple(broken), is_clear=is_clear)
+        is_clear = thresholds.errors == 0 or not low <= thresholds.errors <= high
+        reason = f"errors {_percent(figures.error_share)} are above {_percent(thresholds.errors)}"
+        verdicts.append(Verdict(broken=(reason,) if figures.error_share > thresholds.errors else (), is_clear=is_clear))
+    return _all_of(verdicts)
 
 
 def judge_trial(figures: Figures, thresholds: Thresholds) -> Verdict:

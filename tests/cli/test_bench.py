@@ -392,9 +392,19 @@ def test_compare_notices_other_requests_to_the_same_target(place, service) -> No
         texts[name] = place.text(name)
     other, same = bench("compare", "a.json", "b.json"), bench("compare", "b.json", "c.json")
 
-    assert re.search(r"requests: POST, 1 header, 3 bytes, \w{8}, then POST, 1 header, 3 bytes, \w{8}", other.stdout)
+    assert re.search(
+        r"requests: POST, 1 header, 3 bytes, digest \w{8}, then POST, 1 header, 3 bytes, digest \w{8}", other.stdout
+    )
     assert "settings" not in same.stdout
     assert [] == [name for name, text in texts.items() if "Bearer" in text]
+
+
+@real_time
+def test_target_between_colons_is_no_emoji(place) -> None:
+    """The heading names it as it was given."""
+    (place.path / "smiling.py").write_text("async def two(number): pass\n")
+
+    assert bench("smiling.py:two", "--rate", "50", "--for", "100ms").stdout.startswith("smiling.py:two: rate 50/s")
 
 
 # Bad usage.
@@ -404,7 +414,8 @@ def test_compare_notices_other_requests_to_the_same_target(place, service) -> No
     ("arguments", "words"),
     [
         (["http://x/"], ["--rate is missing"]),
-        (["x", "--rate", "1"], ["module:function"]),
+        (["x", "--rate", "1"], ["module:function", "http://localhost:8000/"]),
+        (["localhost:8000", "--rate", "1"], ["http://localhost:8000/", "got 'localhost:8000'"]),
         (["http://x/", "http://y/", "--rate", "1"], ["one TARGET", "got 2"]),
         (["ftp://x/", "--rate", "1"], ["must look like http://"]),
         (["http://x/", "--rate", "0"], ["must be > 0"]),
@@ -436,7 +447,7 @@ def test_compare_notices_other_requests_to_the_same_target(place, service) -> No
         (["json:dumps", "--rate", "1", "--method", "PUT"], ["--method is for URLs"]),
         (["json:nothing", "--rate", "1"], ["nothing"]),
         (["compare", "a.json"], ["two files", "got 1"]),
-        (["compare", "a.json", "b.json"], ["a.json", "No such file"]),
+        (["compare", "a.json", "b.json"], ["a.json cannot be read: No such file or directory\n"]),
     ],
 )
 def test_bad_usage_is_refused_before_anything_is_sent(place, arguments, words) -> None:
@@ -449,7 +460,7 @@ def test_file_that_is_no_measurement_is_refused(place) -> None:
     place.write("a.json", "{}")
     place.write("b.json", "{")
     assert_refused(bench("compare", "a.json", "a.json"), "a.json", "no measurement")
-    assert_refused(bench("compare", "b.json", "a.json"), "b.json")
+    assert_refused(bench("compare", "b.json", "a.json"), "b.json is not a file that bench --json has written")
 
 
 @pytest.mark.parametrize(

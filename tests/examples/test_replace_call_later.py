@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import runpy
 import textwrap
 from collections.abc import Callable
 from types import ModuleType
@@ -50,12 +51,12 @@ def test_the_change_is_one_line(example: Callable[[str], ModuleType]) -> None:
     ]
 
 
-def test_main_prints_what_the_replaced_program_notes(
-    example: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
+def test_script_prints_what_the_replaced_program_notes_and_waits_for_nothing(
+    example: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program's own entry point runs."""
-    program = example("replace_call_later")
+    """As a script it runs in virtual time: asyncio.run would be silent for minutes."""
+    monkeypatch.delattr("asyncio.run")
 
-    run_virtual(program.main())
+    runpy.run_path(example("replace_call_later").__file__, run_name="__main__")
 
     assert capsys.readouterr().out.splitlines()[0] == "     0.0  session 0 opened"

@@ -142,7 +142,8 @@ def test_description_tells_requests_apart() -> None:
         )
     ]  # fmt: skip
     assert len(described) == len(set(described))
-    assert "2 of GET, 2 bytes, " in described[1]
+    assert "2 kinds of GET, 2 bytes, digest " in described[1]
+    assert "GET, 1 byte, digest " in described[0]
     for header in ("Authorization", "Cookie", "X-API-Key", "Proxy-Authorization"):
         texts = {describe_requests([[RequestTemplate(url="http://h/", headers={header: text})]]) for text in "ab"}
         assert 1 == len(texts)

@@ -36,6 +36,17 @@ def test_p99_near_its_threshold_is_unclear() -> None:
         assert (is_kept, False) == (verdict.is_kept, verdict.is_clear)
 
 
+def test_one_threshold_that_is_clearly_broken_makes_the_verdict_clear() -> None:
+    """Whatever the others say, which are kept or broken by chance: other thresholds, and other classes."""
+    few = figures_of([0.1] * 100)
+    classes = figures_of_classes(ordinary=[0.1] * 20, urgent=[0.5] * 100)
+
+    assert judge(few, Thresholds(p99=0.05, errors=0.01)).is_clear
+    assert not judge(few, Thresholds(p99=0.2, errors=0.01)).is_clear
+    assert judge(classes, Thresholds(p99=0.2)).is_clear
+    assert not judge(classes, Thresholds(p99=0.6)).is_clear
+
+
 def test_nothing_sent_keeps_nothing() -> None:
     """A run that was too short to send says so."""
     assert ("no request was sent",) == judge(figures_of([]), Thresholds(p99=1)).broken

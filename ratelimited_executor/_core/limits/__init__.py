@@ -1,1 +1,1 @@
-"""What bounds starts in time beside the grid of numbered permits: exact windows, token buckets, quotas."""
+"""Limits on starts over time beside the grid of numbered permits: exact windows, token buckets, quotas."""

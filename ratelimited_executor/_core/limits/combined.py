@@ -1,8 +1,8 @@
-"""Several limits at once, and penalties; to the queue they look like a grid of permits.
+"""Several limits at once, and penalties; the queue sees them as one grid of permits.
 
-One of them may be a grid (the rate that paces), the others are limits; a start is admitted when all admit it, and takes
-its cost of each. Beside the permits there may be *resources* (the tokens of a language model, bytes, points), each with
-limits of its own, which are charged only by starts that name it.
+One of them may be a grid (the rate that paces); the others are limits. A start is admitted when all admit it, and takes
+its cost from each. Beside permits there may be *resources* (the tokens of a language model, bytes, points), each with
+limits of its own, which only the starts that name the resource are charged for.
 
 A *penalty* is a time before which nothing starts, because the remote service asked for it (Retry-After).
 """
@@ -27,15 +27,15 @@ __all__ = ["Bound", "CombinedPermits", "Pace"]
 
 
 class Pace(Permits, Protocol):
-    """What a combination asks of the permits of the rate that paces, beside what the queue asks."""
+    """The contract of the pacing rate's permits in a combination, in addition to that of the queue."""
 
     @property
     def is_foreseeable(self) -> bool:
-        """True if a :meth:`trial` tells what will be: permits that others grant are not known in advance."""
+        """True if a :meth:`trial` can forecast: permits that others grant are not known in advance."""
         ...
 
     def trial(self) -> Pace:
-        """Return a copy, to be asked about times to come."""
+        """Return a copy for questions about the future."""
         ...
 
     def charge(self, cost: int) -> Any:
@@ -48,7 +48,7 @@ class Pace(Permits, Protocol):
 
 
 class _Paid:
-    """The permits that paced a start, as one of what its cost is settled with."""
+    """The permits that paced a start, in the shape of a limit that its cost is settled with."""
 
     __slots__ = ("_grid",)
 
@@ -67,11 +67,11 @@ class Bound:
     """A limit and its display name.
 
     Attributes:
-        limit: what decides.
-        resource: what it counts.
-        text: what it says, as "300/60s".
-        kind: what sort of limit it is: ``rate``, ``window``, ``burst`` or ``quota``.
-        period: in what time it admits so many: seconds, or the name of a stretch of the calendar.
+        limit: the limit.
+        resource: the resource that it counts.
+        text: its text, such as "300/60s".
+        kind: its kind: ``rate``, ``window``, ``burst`` or ``quota``.
+        period: the time that its number refers to: seconds, or the name of a calendar period.
     """
 
     __slots__ = ("kind", "limit", "period", "resource", "text")
@@ -85,18 +85,18 @@ class Bound:
 
 
 class CombinedPermits:
-    """All that bounds the starts of one executor in time.
+    """All limits on the starts of one executor over time.
 
     Args:
-        grid: the permits of the rate that paces; None if none does.
-        bounds: the limits, those of resources among them.
+        grid: the permits of the rate that paces; None if no rate paces.
+        bounds: the limits, including those of resources.
         rate: the first of the executor's rates.
         time_ns: reads the timeline.
 
     Attributes:
-        penalty_ns: before it nothing starts.
-        tickets: of the permits that were taken last, as (resource, limit, ticket).
-        usable_until_ns: as in a grid; here the time of the last look, because each start is looked at by itself.
+        penalty_ns: the time before which nothing starts.
+        tickets: the tickets of the permits taken last, as (resource, limit, ticket).
+        usable_until_ns: as in a grid; here the time of the last look, because each start is decided separately.
     """
 
     __slots__ = (
@@ -129,14 +129,14 @@ class CombinedPermits:
         self._time_ns = time_ns
         self._is_paused = rate.is_zero
         self.tickets: list[tuple[str, Limit, Any]] = []
-        self.open_ticket: Any = None  # of the starts that were decided last, until it is told when they take effect
+        self.open_ticket: Any = None  # tickets of the latest starts, until their effect is reported
         self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
         self._resources: dict[str, list[Limit]] = {}
         for bound in self.bounds:
             if bound.resource != PERMITS:
                 self._resources.setdefault(bound.resource, []).append(bound.limit)
 
-    # For the queue: the shape of a grid.
+    # The interface of a grid, for the queue.
 
     @property
     def peers(self) -> int:
@@ -145,7 +145,7 @@ class CombinedPermits:
 
     @property
     def is_unlimited(self) -> bool:
-        """True if everything may start at once: never, since a penalty may come."""
+        """True if everything may start at once: never, since a penalty is possible."""
         return False
 
     @property
@@ -156,7 +156,7 @@ class CombinedPermits:
         return any(limit.cost_max == 0 for limit in self._main)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Pause at a rate of 0, or continue; the grid goes by its own rate."""
+        """Pause at a rate of 0, or continue; the grid takes the rate as well."""
         self._is_paused = rate.is_zero
         self.rate = rate
         if self.grid is not None:
@@ -173,7 +173,7 @@ class CombinedPermits:
         return max(0, count)
 
     def take(self, count: int = 1, now_ns: int = 0) -> None:
-        """Take a permit of each limit for so many starts."""
+        """Take a permit of each limit for each of ``count`` starts."""
         if self.grid is not None:
             self.grid.take(count, now_ns)
         now_ns = self._time_ns()
@@ -182,13 +182,13 @@ class CombinedPermits:
 
     @property
     def counts_effects(self) -> bool:
-        """True if a start counts from when it takes effect, of which some limit wants to hear."""
+        """True if some limit counts a start from the time of its effect."""
         if self.grid is not None and self.grid.counts_effects:
             return True
         return any(limit.counts_effects for limit in self._main)
 
     def take_effect(self, now_ns: int) -> None:
-        """Record that the latest starts have taken effect by ``now_ns``; in windows, margins cover that."""
+        """Record that the latest starts have taken effect by ``now_ns``; windows cover this by their margin."""
         self.open_ticket = None
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
@@ -218,7 +218,7 @@ class CombinedPermits:
         return 0 if self.grid is None else self.grid.next_number_time()
 
     def pace(self) -> tuple[float, float]:
-        """Return (0, infinity): each start is looked at by itself."""
+        """Return (0, infinity): each start is decided separately."""
         return 0.0, math.inf
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
@@ -229,7 +229,7 @@ class CombinedPermits:
         return min(count, grid.count_until(begin_ns, end_ns)) if grid is not None and count else count
 
     def startable_until(self, now_ns: int, end_ns: int) -> int:
-        """Count the same as if the grid had a permit for each."""
+        """Count the starts as :meth:`count_until` does, ignoring the grid."""
         begin_ns = max(now_ns, self.penalty_ns)
         if self._is_paused or begin_ns >= end_ns:
             return 0
@@ -243,15 +243,15 @@ class CombinedPermits:
     # Costs.
 
     def limits_of(self, resource: str) -> list[Limit] | None:
-        """Return the limits of a resource; None if there is none of that name."""
+        """Return the limits of a resource; None if there is no resource of that name."""
         return self._main if resource == PERMITS else self._resources.get(resource)
 
     def _grid_at(self, time_ns: int, now_ns: int) -> Any:
-        """Return the grid, or a copy of it if it is to be asked about a time to come."""
+        """Return the grid, or a copy of it for questions about the future."""
         return self.grid if self.grid is None or time_ns <= now_ns else self.grid.trial()
 
     def _asked_at(self, resource: str, time_ns: int, now_ns: int) -> Sequence[Limit]:
-        """Return the limits of a resource, or copies of them if they are to be asked about a time to come."""
+        """Return the limits of a resource, or copies of them for questions about the future."""
         limits = self.limits_of(resource) or ()
         if time_ns <= now_ns:
             return limits
@@ -261,21 +261,21 @@ class CombinedPermits:
         return copies
 
     def admits(self, needs: Mapping[str, int], now_ns: int) -> bool:
-        """True if a start that needs so much of each resource is admitted now; the grid admits any cost."""
+        """True if a start with these needs of resources is admitted now; the grid admits any cost."""
         return all(
             limit.admits(cost, now_ns) for resource, cost in needs.items() for limit in self.limits_of(resource) or ()
         )
 
     def is_beyond(self, needs: Mapping[str, int]) -> bool:
-        """True if a start needs more than is ever admitted, since a rate has been lowered."""
+        """True if a start needs more than is ever admitted, after a rate was lowered."""
         return any(
-            limit.cost_max and cost > limit.cost_max  # one that admits nothing is paused
+            limit.cost_max and cost > limit.cost_max  # a limit that admits nothing is paused
             for resource, cost in needs.items()
             for limit in self.limits_of(resource) or ()
         )
 
     def when(self, needs: Mapping[str, int] | None, now_ns: int) -> int | None:
-        """Return when a start is admitted, >= ``now_ns``, if there is none before; None if never at this rate."""
+        """Return when a start is admitted, >= ``now_ns``, if no other starts before; None if never at this rate."""
         if self._is_paused:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
@@ -297,17 +297,17 @@ class CombinedPermits:
         grid = self._grid_at(begin_ns, now_ns)
         if grid is not None:
             times.append(grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))
-        for resource in {**needs, **ahead}:  # also what this one does not need, for which those ahead may wait
+        for resource in {**needs, **ahead}:  # including resources that only the starts ahead wait for
             before, cost = ahead.get(resource, 0), needs.get(resource, 0)
             limits = self._asked_at(resource, begin_ns, now_ns)
             times += [limit.when_after(before, cost, begin_ns) for limit in limits]  # type: ignore[misc]  # as above
         return None if None in times else max(times)
 
     def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
-        """Return when a start is admitted after others, each in its turn, if nothing else comes; None if never.
+        """Return when a start is admitted after others, each in its turn, if no more are added; None if never.
 
-        It tries them on a copy of the limits, which takes some microseconds for each; costs of which no two fit into a
-        window together cannot be told from their sum.
+        The starts are tried on a copy of the limits, at some microseconds each. Their sum would not do: it does not
+        show that no two of the costs fit into one window.
         """
         if not self.is_foreseeable:
             before: Counter[str] = Counter()
@@ -335,24 +335,24 @@ class CombinedPermits:
 
     @property
     def is_bursty(self) -> bool:
-        """True if many starts may be admitted at once: windows and buckets keep what is not taken."""
+        """True if many starts may be admitted at once: windows and buckets keep unused permits."""
         return self.grid is None
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """True if the wall clock decides when the next start is admitted, so that a step of it must be noticed."""
+        """True if the wall clock decides when the next start is admitted, so that its steps must be noticed."""
         return any(bound.limit.is_by_wall_clock for bound in self.bounds)
 
     is_by_tickets: bool = False
-    decides_each: Final = True  # whether each start is looked at by itself: its cost may leave less for the next one
+    decides_each: Final = True  # each start is decided separately: its cost may leave less for the next
 
     @property
     def is_foreseeable(self) -> bool:
-        """True if a copy tells what will be: a part in a fleet is not known in advance."""
+        """True if a copy can forecast: a part in a fleet is not known in advance."""
         return self.grid is None or self.grid.is_foreseeable
 
     def charge(self, needs: Mapping[str, int]) -> list[Ticket]:
-        """Take what a start needs beyond the permit that it took; return what :meth:`settle` asks for."""
+        """Charge a start for its needs beyond the permit that it took; return the tickets for :meth:`settle`."""
         now_ns = self._time_ns()
         tickets: list[Ticket] = [*self.tickets]
         for resource, cost in needs.items():
@@ -366,13 +366,13 @@ class CombinedPermits:
         return tickets
 
     def settle(self, tickets: list[Ticket], costs: Mapping[str, int]) -> None:
-        """Correct what a start has taken of each resource."""
+        """Correct the cost of a start in each resource."""
         now_ns = self._time_ns()
         for resource, limit, ticket in tickets:
             limit.settle(ticket, costs[resource], now_ns)
 
     def holding(self, needs: Mapping[str, int], now_ns: int) -> Bound | None:
-        """Return the limit that admits a start last of all, if one does not admit it now."""
+        """Return the limit that admits a start last; None if all admit it now."""
         latest, found = now_ns, None
         for bound in self.bounds:
             when = bound.limit.when(needs.get(bound.resource, 0), now_ns)
@@ -384,7 +384,7 @@ class CombinedPermits:
 
 
 class _TrialClock:
-    """A time that somebody moves."""
+    """A clock that is set by its owner."""
 
     __slots__ = ("now_ns",)
 

@@ -1,7 +1,8 @@
-"""A steady pace that keeps the exact window as well: the limit of a key under ``Strictness.EXACT``.
+"""A steady pace combined with an exact window: the limit of a key under ``Strictness.EXACT``.
 
-The pace is :class:`~.paced.PacedLimit`'s, which forgives a start some lateness; the window is :class:`~.window.WindowLimit`'s,
-which does not. A key that has started nothing lately has no window yet: most keys never need more than the pace.
+The pace is that of :class:`~.paced.PacedLimit`, which tolerates some lateness of a start; the window is that of
+:class:`~.window.WindowLimit`, which tolerates none. The window is created at the first start, for an unused key needs
+none.
 
 Law: never more than N starts in any window of W, for a rate of N permits per W seconds.
 """
@@ -24,11 +25,11 @@ __all__ = ["ExactPacedLimit"]
 
 
 class ExactPacedLimit(PacedLimit):
-    """A theoretical time of the next start, and the starts of the last window.
+    """The theoretical time of the next start, and the starts of the last window.
 
     Args:
         rate: starts over time.
-        slack_ns: how late a start may be without the next being later for it.
+        slack_ns: how late a start may be without delaying the next.
     """
 
     __slots__ = ("_window",)
@@ -38,13 +39,13 @@ class ExactPacedLimit(PacedLimit):
         super().__init__(rate, slack_ns=slack_ns)
 
     def unused(self) -> Self:
-        """Return another limit of the same rate, of which nothing has been taken."""
+        """Return another limit of the same rate, with nothing taken."""
         other = super().unused()
         other._window = None  # noqa: SLF001  # a copy of itself
         return other
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Put another rate in force: what has started in the last window counts against it at once."""
+        """Put another rate in force: starts in the last window count against it at once."""
         super().set_rate(rate, now_ns)
         if self._window is not None:
             self._window.set_rate(window_of(rate), now_ns)
@@ -70,7 +71,7 @@ class ExactPacedLimit(PacedLimit):
         return [ticket, self._window.take(cost, now_ns)]
 
     def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
-        """Correct the cost of a start, ahead of the pace as far as that goes, and in the window."""
+        """Correct the cost of a start in the window, and in the pace as far as it is ahead of time."""
         if ticket and isinstance(ticket[0], list):
             pace, entry = ticket
             super().settle(pace, cost, now_ns)
@@ -79,7 +80,7 @@ class ExactPacedLimit(PacedLimit):
 
     @property
     def counts_effects(self) -> bool:
-        """Always, as its window does."""
+        """Always True, as for its window."""
         return True
 
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
@@ -107,11 +108,11 @@ class ExactPacedLimit(PacedLimit):
         return count if self._window is None else min(count, self._window.count_until(now_ns, end_ns))
 
     def is_idle(self, now_ns: int) -> bool:
-        """True if a new limit would do the same."""
+        """True if a new limit would behave the same."""
         return super().is_idle(now_ns) and (self._window is None or self._window.is_idle(now_ns))
 
     def trial(self, time_ns: Callable[[], int]) -> Self:
-        """Return a copy, to be asked about times to come."""
+        """Return a copy for questions about the future."""
         other = super().trial(time_ns)
         other._window = None if self._window is None else self._window.trial(time_ns)  # noqa: SLF001  # a copy of itself
         return other

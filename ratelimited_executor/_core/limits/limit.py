@@ -1,13 +1,13 @@
-"""The contract of a limit: how much may start now, and when the rest may.
+"""The contract of a limit: how many starts are admitted now, and when the next ones.
 
-A limit counts *permits*: a start takes its cost of them. All times are integer nanoseconds on one monotonic timeline, all
-amounts are integers, and nothing is rounded in favour of a start.
+A limit counts *permits*: a start takes its cost in permits. All times are integer nanoseconds on one monotonic
+timeline, all amounts are integers, and nothing is rounded in favour of a start.
 
-There are two contracts, because they are asked differently. A :class:`Limit` is asked about one start and its cost, and
-remembers it. ``Permits`` (``_kernel/contracts.py``) are what the queue asks: they are counted once and taken many
-times, so that a plain start costs a few attribute reads. ``CombinedPermits`` makes the second of several of the first.
+There are two contracts, because they are used differently. A :class:`Limit` decides on one start and its cost, and
+remembers it. ``Permits`` (``_kernel/contracts.py``) is the contract with the queue: permits are counted once and taken
+many times, so a plain start costs a few attribute reads. ``CombinedPermits`` combines several limits into permits.
 
-As in ``collections.abc``, a limit writes the abstract methods, and what it has nothing to say about is given.
+As in ``collections.abc``, a limit implements the abstract methods and inherits defaults for the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Limit", "Taken", "Ticket", "starts_until", "step_and_unit"]
 
 
 class Taken(Protocol):
-    """What a start has taken something of, as its ticket knows it."""
+    """The counterpart of a ticket: the limit or grid that a start was charged to."""
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start."""
@@ -39,20 +39,20 @@ class Taken(Protocol):
         ...
 
 
-Ticket = tuple[str, Taken, Any]  # resource, what a start has taken of it from, and what that knows the start by
+Ticket = tuple[str, Taken, Any]  # resource, the limit or grid charged, and its own ticket of the start
 
 
 class Limit(ABC):
-    """What bounds the sum of the costs of starts in time."""
+    """A limit on the total cost of starts over time."""
 
     __slots__ = ()
 
-    # What may start.
+    # Admission.
 
     @property
     @abstractmethod
     def cost_max(self) -> int | None:
-        """The largest cost that is ever admitted; None if any is, sooner or later."""
+        """The largest cost that is ever admitted; None if any cost is, sooner or later."""
 
     @abstractmethod
     def count(self, now_ns: int) -> int:
@@ -62,37 +62,40 @@ class Limit(ABC):
         """True if a start of a cost is admitted now."""
         return cost <= 0 or self.count(now_ns) >= cost
 
-    # What starts.
+    # Starts.
 
     @abstractmethod
     def take(self, cost: int, now_ns: int) -> Any:
-        """Record a start; return its ticket, by which the methods below know it."""
+        """Record a start; return its ticket, which identifies it to the methods below."""
 
     @abstractmethod
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
-        """Correct the cost of a start afterwards, again if needed; what has lapsed meanwhile is not given back."""
+        """Correct the cost of a start afterwards, more than once if needed; lapsed permits are not given back."""
 
     @property
     def is_foreseeable(self) -> bool:
-        """True if :meth:`when` knows when a start is admitted; else others decide, and tell it shortly before."""
+        """True if :meth:`when` can forecast; else others admit starts, and report it shortly before."""
         return True
 
     @property
     def counts_effects(self) -> bool:
-        """True if a start counts from when it takes effect; :meth:`take_effect` or :meth:`defer` is then called for each."""
+        """True if a start counts from its effect: then :meth:`take_effect` or :meth:`defer` is called for each."""
         return False
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
-        """Record that a start takes effect only now; it may be told again, or of a start that was deferred."""
+        """Record that a start takes effect only now; may be called again, or after :meth:`defer`."""
 
     def defer(self, ticket: Any, effects: list[list[int]]) -> None:  # noqa: B027  # as above
         """Defer the effect of a start until ``note_effect()`` is called with ``effects``."""
 
-    # When something may start.
+    # Forecasts.
 
     @abstractmethod
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Return when a start of a cost is admitted, >= ``now_ns``, to the nanosecond, if none comes before; None if never."""
+        """Return when a start of a cost is admitted, to the nanosecond, if none precedes it; None if never.
+
+        The result is >= ``now_ns``.
+        """
 
     @abstractmethod
     def when_count(self, count: int, now_ns: int) -> int | None:
@@ -108,26 +111,26 @@ class Limit(ABC):
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """True if a step of the wall clock may let something start."""
+        """True if a step of the wall clock may allow a start."""
         return False
 
-    # Itself.
+    # The limit itself.
 
     def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # for those that read a clock
-        """Return a copy, to be asked about times to come: a limit that is asked forgets what has lapsed by then.
+        """Return a copy for questions about the future: a limit forgets what has lapsed by the time it is asked about.
 
         Args:
-            time_ns: tells the time that the copy is asked about: the present at first.
+            time_ns: returns the time that the copy is asked about: the present at first.
         """
         return copy(self)
 
     @abstractmethod
     def change_to(self, other: Self, now_ns: int) -> None:
-        """Go by the rate and settings of another limit of this class from now on; what has been taken still counts."""
+        """Adopt the rate and settings of another limit of this class from now on; permits taken still count."""
 
     @abstractmethod
     def is_idle(self, now_ns: int) -> bool:
-        """True if a new limit would do the same."""
+        """True if a new limit would behave the same."""
 
 
 def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:
@@ -135,7 +138,7 @@ def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:
     count = limit.count_until(now_ns, end_ns)
     if cost <= 1 or count <= 0:
         return count
-    return -(-count // cost) if limit.cost_max is None else count // cost  # one that admits any cost admits it at once
+    return -(-count // cost) if limit.cost_max is None else count // cost  # None: any cost is admitted at once
 
 
 def step_and_unit(rate: Rate) -> tuple[int, int]:

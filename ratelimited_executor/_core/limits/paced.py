@@ -1,12 +1,13 @@
 """A steady pace in a single number: the law of ``Paced`` where a grid for each key would be too much.
 
-The generic cell rate algorithm, with its tolerance put behind and not before: the limit remembers the *theoretical time*
-at which the next start is due. A start is admitted from then on, and moves it on by its cost over the rate: from the
-theoretical time, so that a late timer is caught up with, unless that has passed by more than ``slack``.
+This is the generic cell rate algorithm, with its tolerance after the theoretical time and not before it. The limit
+remembers the *theoretical time* at which the next start is due. A start is admitted from then on, and advances the
+theoretical time by cost / rate. It advances from the theoretical time itself, so that the pace catches up after a late
+timer; if that time has passed by more than ``slack``, it advances from the present.
 
-Law: the costs of the starts in any [a, b] sum to ``rate x (b - a + slack) + c`` at most, c the cost of the last one: a
-start of cost c is admitted like any other, and what follows waits until it is paid for. So a heavy start is never starved
-by light ones, and needs no store of permits.
+Law: the costs of the starts in any [a, b] sum to at most ``rate x (b - a + slack) + c``, c the cost of the last one. A
+start of cost c is admitted like any other, and the next starts wait until it is paid for. So light starts never starve
+a heavy one, which needs no stored permits.
 
 Source: ITU-T I.371, annex A (virtual scheduling).
 """
@@ -27,11 +28,11 @@ __all__ = ["PacedLimit"]
 
 
 class PacedLimit(Limit):
-    """A theoretical time of the next start.
+    """The theoretical time of the next start.
 
     Args:
         rate: starts over time.
-        slack_ns: how late a start may be without the next being later for it.
+        slack_ns: how late a start may be without delaying the next.
     """
 
     __slots__ = ("_last", "_next", "_step", "_unit", "rate", "slack_ns")
@@ -44,16 +45,16 @@ class PacedLimit(Limit):
         self.set_rate(rate, 0)
 
     def unused(self) -> Self:
-        """Return another limit of the same rate, of which nothing has been taken: a tenth of the cost of a new one."""
+        """Return another limit of the same rate, with nothing taken: ten times cheaper than a new one."""
         other = object.__new__(type(self))
         other.slack_ns, other.rate, other._step, other._unit = self.slack_ns, self.rate, self._step, self._unit
         other._next, other._last = 0, None
         return other
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Put another rate in force: what is not paid for yet is paid for at the new one.
+        """Put another rate in force: the unpaid part of earlier costs is paid at the new rate.
 
-        At a rate of 0, and while there is no limit, none of it is.
+        At a rate of 0, and while there is no limit, nothing is paid.
         """
         self.rate = rate
         ahead, old = max(0, self._next - now_ns * self._step), self._unit
@@ -61,7 +62,7 @@ class PacedLimit(Limit):
         self._next = now_ns * self._step - (-ahead * self._unit // old)
 
     def change_to(self, other: Self, now_ns: int) -> None:
-        """Take the rate and the slack of another pace."""
+        """Adopt the rate and the slack of another pace."""
         self.set_rate(other.rate, now_ns)
         self.slack_ns = other.slack_ns
 
@@ -93,7 +94,7 @@ class PacedLimit(Limit):
         return ticket
 
     def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
-        """Correct the cost of a start; of the last one alone there may be time ahead that can be given back."""
+        """Correct the cost of a start; only the last start can have time ahead to give back."""
         if self.rate.is_unlimited or not ticket:
             return
         charged, unit = ticket
@@ -135,5 +136,5 @@ class PacedLimit(Limit):
         return self._next < (now_ns - self.slack_ns) * self._step or self._step == self._next == 0
 
     def _due(self, now_ns: int) -> int:
-        """Return when the next start is due, nanoseconds times ``_step``: now, if it is overdue by more than the slack."""
+        """Return when the next start is due, in nanoseconds times ``_step``: now if overdue by more than the slack."""
         return self._next if self._next >= (now_ns - self.slack_ns) * self._step else now_ns * self._step

@@ -1,7 +1,7 @@
-"""So many starts from one mark of the wall clock to the next: a day's quota, from midnight to midnight.
+"""A quota of starts from one mark of the wall clock to the next, such as a day's, from midnight to midnight.
 
-Law: the costs of the starts that the wall clock puts between two marks sum to N at most, whichever way the clock steps:
-a period that it comes back to continues from where it was left. That is kept for the last :data:`PERIOD_COUNT` periods seen.
+Law: the costs of the starts between two marks, by the wall clock, sum to at most N, whichever way the clock steps. When
+it steps back into a period, the count of that period continues. The last :data:`PERIOD_COUNT` periods seen are kept.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PERIOD_COUNT: Final = 16
 
 
 class QuotaLimit(Limit):
-    """What was used of each period.
+    """The permits used in each period.
 
     Args:
-        permits: how many in a period, >= 0.
-        period_of: tells when the period begins and ends that holds a time: all in nanoseconds of the wall clock.
-        wall_ns: tells the time by the wall clock.
-        margin_ns: how much later than its decision a start may take effect, so that none is decided so shortly before a
-            mark that it counts after it.
+        permits: the number in a period, >= 0.
+        period_of: returns begin and end of the period that contains a time, all in nanoseconds of the wall clock.
+        wall_ns: returns the time by the wall clock.
+        margin_ns: how much later than its decision a start may take effect. No start is decided within this time before
+            a mark, because it could count after it.
     """
 
     __slots__ = ("_begin_ns", "_end_ns", "_margin_ns", "_period_of", "_used", "_wall_ns", "permits")
@@ -46,15 +46,15 @@ class QuotaLimit(Limit):
         self._wall_ns = wall_ns
         self._margin_ns = margin_ns
         self._begin_ns = self._end_ns = 0
-        self._used: dict[int, int] = {}  # by the begin of the period, the one seen last at the end
+        self._used: dict[int, int] = {}  # by the begin of the period; the period seen last is at the end
 
-    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # the wall clock tells
-        """Take the permits of another quota of the same periods."""
+    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # the wall clock decides
+        """Adopt the permits of another quota of the same periods."""
         self.permits = other.permits
 
     @property
     def is_by_wall_clock(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     @property
@@ -62,7 +62,7 @@ class QuotaLimit(Limit):
         """N."""
         return self.permits
 
-    def count(self, now_ns: int) -> int:  # noqa: ARG002  # the wall clock tells
+    def count(self, now_ns: int) -> int:  # noqa: ARG002  # the wall clock decides
         """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than N."""
         wall_ns = self._enter()
         left = self.permits - self._used[self._begin_ns]
@@ -75,14 +75,14 @@ class QuotaLimit(Limit):
         return [self._begin_ns, cost]
 
     def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
-        """Correct the cost of a start, in the period in which it was."""
+        """Correct the cost of a start in its period."""
         begin_ns, charged = ticket
         if begin_ns in self._used:
             self._used[begin_ns] += cost - charged
             ticket[1] = cost
 
     def take_effect(self, ticket: list[int], now_ns: int) -> None:
-        """Record that a start has taken effect only now: it counts in the period that has begun meanwhile, if any."""
+        """Record that a start has taken effect only now: it counts in the present period, which may be a later one."""
         self._enter()
         begin_ns, charged = ticket
         if begin_ns < self._begin_ns:
@@ -126,12 +126,12 @@ class QuotaLimit(Limit):
         return count
 
     def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # as above
-        """True if nothing was used of the running period."""
+        """True if nothing was used in the running period."""
         self._enter()
         return self._used[self._begin_ns] == 0
 
     def trial(self, time_ns: Callable[[], int]) -> Self:
-        """Return a copy with another time, for questions about the future; the wall clock moves along."""
+        """Return a copy with another time for questions about the future; the wall clock moves along."""
         other = super().trial(time_ns)
         other._used = dict(self._used)  # noqa: SLF001  # a copy of itself
         ahead_ns = self._wall_ns() - time_ns()
@@ -139,11 +139,11 @@ class QuotaLimit(Limit):
         return other
 
     def _left_at(self, begin_ns: int) -> int:
-        """Return what is left of a period to come, of which something was used if the wall clock has been there."""
+        """Return the permits left in a future period; some are used if the wall clock was in it before a step back."""
         return max(0, self.permits - self._used.get(begin_ns, 0))
 
     def _enter(self) -> int:
-        """Find the period that holds the present, and return the time by the wall clock."""
+        """Enter the present period, and return the time by the wall clock."""
         wall_ns = self._wall_ns()
         if not self._begin_ns <= wall_ns < self._end_ns or not self._used:
             self._begin_ns, self._end_ns = self._period_of(wall_ns)
@@ -153,5 +153,5 @@ class QuotaLimit(Limit):
         return wall_ns
 
     def _here(self, wall_ns: int, now_ns: int) -> int:
-        """Return a time of the wall clock on the timeline, as the two stand to each other now."""
+        """Convert a time of the wall clock to the timeline, by their present difference."""
         return max(now_ns, now_ns + wall_ns - self._wall_ns())

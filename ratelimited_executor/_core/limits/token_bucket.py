@@ -1,8 +1,8 @@
-"""A token bucket: after a pause up to n starts at once, and the rate in the long run.
+"""A token bucket: up to n starts at once after a pause, and the rate in the long run.
 
-Law: the costs of the starts in any window of length w sum to ``n + rate x w`` at most. The bucket holds n permits and
-gains them at the rate. Its content is a whole number of the smallest part that a nanosecond brings in, so that nothing is
-rounded but a change of the rate, downwards.
+Law: the costs of the starts in any window of length w sum to at most ``n + rate x w``. The bucket holds n permits and
+gains permits at the rate. Its content is an integer multiple of the smallest amount that a nanosecond adds. So only a
+change of the rate rounds, downwards.
 
 Source: J. Turner, "New directions in communications", 1986 (the leaky bucket as a meter).
 """
@@ -26,8 +26,8 @@ class TokenBucketLimit(Limit):
     """A bucket of ``depth`` permits, full at first.
 
     Args:
-        rate: at which it is refilled.
-        depth: how many it holds, >= 1.
+        rate: the refill rate.
+        depth: the maximum number of permits in it, >= 1.
         now_ns: the time on the timeline.
     """
 
@@ -38,13 +38,13 @@ class TokenBucketLimit(Limit):
         self._at_ns = now_ns
         self._step, self._unit = 0, 1
         self._content = depth
-        self._gained = 0  # what has come in so far, with what ran over and what was given back
+        self._gained = 0  # all permits gained so far, including overflow and permits given back
         self.set_rate(rate, now_ns)
 
     def set_depth(self, depth: int, now_ns: int) -> None:
-        """Hold another number of permits at most."""
+        """Change the maximum number of permits."""
         self._fill(now_ns)
-        self._gained += max(0, depth - self.depth) * self._unit  # what has run over does not come back
+        self._gained += max(0, depth - self.depth) * self._unit  # permits lost by overflow do not come back
         self.depth = depth
         self._content = min(self._content, depth * self._unit)
 
@@ -58,7 +58,7 @@ class TokenBucketLimit(Limit):
         self._gained = -(-self._gained * self._unit // old)
 
     def change_to(self, other: Self, now_ns: int) -> None:
-        """Take the rate and the depth of another bucket."""
+        """Adopt the rate and the depth of another bucket."""
         self.set_rate(other.rate, now_ns)
         self.set_depth(other.depth, now_ns)
 
@@ -68,7 +68,7 @@ class TokenBucketLimit(Limit):
         return None if self.rate.is_unlimited else self.depth
 
     def count(self, now_ns: int) -> int:
-        """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than there was."""
+        """Count the starts of cost 1 that are admitted now; negative if costs were settled to more than the content."""
         if self.rate.is_unlimited:
             return UNLIMITED
         self._fill(now_ns)
@@ -85,8 +85,8 @@ class TokenBucketLimit(Limit):
     def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
         """Correct the cost of a start.
 
-        What is given back would have been in the bucket since then, and some of it would have run over: so much as it
-        would at most, had nobody else taken anything meanwhile, is lost.
+        Permits given back would have been in the bucket since the start, and some would have overflowed. The maximum
+        overflow is lost: the one that would have occurred if no other start had taken permits meanwhile.
         """
         if self.rate.is_unlimited or not ticket:
             return
@@ -96,7 +96,7 @@ class TokenBucketLimit(Limit):
         change = (charged - cost) * self._unit
         back = max(0, min(change, self.depth * self._unit - content - (self._gained - gained)))
         self._content += back if change > 0 else change
-        self._gained += back  # for the others: what this start did not take would have run over before theirs did
+        self._gained += back  # for other tickets: these permits would have overflowed before theirs
         ticket[:] = cost, content + change, gained + back, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:

@@ -1,20 +1,20 @@
 """Never more than N in any window of a given length: an exact sliding log.
 
-Law: the costs of the starts in any window of length ``per`` sum to N at most. A start of cost c at t is admitted if the
-starts after t - per - margin cost N - c at most. The log holds (time, amount) pairs, so nothing is approximated: counters
-of two fixed windows, as most limiters have, admit up to 2 N in a window that lies across their border.
+Law: the costs of the starts in any window of length ``per`` sum to at most N. A start of cost c at t is admitted if the
+starts after t - per - margin cost at most N - c. The log holds (time, amount) pairs, so nothing is approximated.
+Counters of two fixed windows, which most limiters use, admit up to 2 N in a window across their border.
 
 ``margin`` is how much later than its decision a start may take effect: a coroutine's first line runs in the next turn of
-the loop. The earlier start may have been late by it while the later one is not. A start that is known to have been later
-than that counts from when it took effect.
+the loop. The earlier of two starts may be late by the margin while the later one is not. A start known to be later than
+the margin counts from its effect.
 
-A start whose effect is waited for (:meth:`WindowLimit.defer`) has a time later than all others until then. What leaves the log
-does so in the order of the decisions, so a start may count for as long as one that was decided before it, and no shorter.
-One that has no time yet when its turn comes stands aside, so that it does not keep the others.
+A deferred start (:meth:`WindowLimit.defer`) has a time later than all others until its effect is known. Entries leave
+the log in the order of the decisions, so a start may count for as long as an earlier decided one, but never shorter. A
+start without a known effect is set aside when its turn to leave comes, so that it does not keep the others in the log.
 
-The log has an entry for each time of a start, 4096 for N up to that. For a larger N, starts of one part in 4096 of the
-window share an entry, which carries the latest of their times: never more than N, and at most 1/4096 of it unused. Starts
-whose effect is waited for have an entry each.
+The log has an entry for each time of a start, up to 4096 for N up to 4096. For a larger N, all starts within 1/4096 of
+the window share an entry with the latest of their times: never more than N starts, and at most 1/4096 of N unused.
+Deferred starts have an entry each.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["WindowLimit", "note_effect"]
 
 _ENTRY_COUNT_MAX: Final = 4096
-# Kept beside the margin: a window with both its ends is a nanosecond longer than the distance between two starts that it
-# keeps apart, and floats of seconds since the epoch are read to a quarter of a microsecond.
+# Added to the margin: a window with both ends is a nanosecond longer than the distance that it keeps between two
+# starts, and times given as float seconds since the epoch are exact to a quarter of a microsecond.
 _READING_NS: Final = 1000
 _PENDING: Final = 1 << 62  # the time of a start that has not taken effect yet: later than all others
 
@@ -45,9 +45,9 @@ class WindowLimit(Limit):
     """The starts of the last window.
 
     Args:
-        rate: so many permits in any window of its ``per``; a whole number of them.
+        rate: a whole number of permits in any window of its ``per``.
         margin_ns: how much later than its decision a start may take effect.
-        reading_ns: what is kept beside that for the reading of times.
+        reading_ns: the addition to the margin for inexact times.
     """
 
     __slots__ = ("_grain_ns", "_log", "_margin_ns", "_pending", "_reading_ns", "_width_ns", "permits", "rate", "used")
@@ -57,15 +57,15 @@ class WindowLimit(Limit):
         self._margin_ns = margin_ns
         self._reading_ns = reading_ns
         self._log: deque[list[int]] = deque()  # [time, amount], in the order of the decisions
-        self._pending: list[list[int]] = []  # entries that had no time yet when their turn to leave the log came
+        self._pending: list[list[int]] = []  # entries set aside: without a time when their turn to leave the log came
         self.used = 0
         self.permits = self._width_ns = self._grain_ns = 0
         self.set_rate(rate, 0)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
-        """Put another rate in force; what the old window still holds counts in the new one.
+        """Put another rate in force; starts in the old window count in the new one.
 
-        A rate of 0 pauses, and an infinite one lifts the limit: neither has a window of its own, and the old one is kept.
+        A rate of 0 pauses, and an infinite rate lifts the limit: neither has a window, and the old window is kept.
         """
         self.count(now_ns)
         self.rate = rate
@@ -82,7 +82,7 @@ class WindowLimit(Limit):
 
     @property
     def counts_effects(self) -> bool:
-        """Always: what the other side sees is what counts."""
+        """Always True: the remote service's view counts."""
         return True
 
     @property
@@ -125,7 +125,7 @@ class WindowLimit(Limit):
         return [entry, cost]
 
     def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
-        """Correct the cost of a start that the window still holds; one that has left it matters no more."""
+        """Correct the cost of a start, unless it has left the window."""
         entry, charged = ticket
         if entry[0] >= 0:
             entry[1] += cost - charged
@@ -133,7 +133,7 @@ class WindowLimit(Limit):
             ticket[1] = cost
 
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
-        """Record that a start has taken effect only now; if that is later than the margin covers, it counts from now on."""
+        """Record that a start has taken effect only now; if it is later than the margin, it counts from now on."""
         entry, charged = ticket
         if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.permits == UNLIMITED:
             return
@@ -144,13 +144,13 @@ class WindowLimit(Limit):
         ticket[:] = self.take(charged, now_ns)
 
     def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
-        """Defer the effect of a start until :func:`note_effect` is called with ``effects``; it counts until then as well."""
+        """Defer the effect of a start until :func:`note_effect` is called with ``effects``; it counts meanwhile."""
         entry, charged = ticket
         if charged <= 0 or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
             entry[0] = _PENDING
-        else:  # it shares the entry, or has left the window already
+        else:  # it shares its entry, or has left the window
             self.settle(ticket, 0, 0)
             entry = [_PENDING, charged]
             self._log.append(entry)
@@ -159,7 +159,7 @@ class WindowLimit(Limit):
         effects.append(entry)
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Return when a start of a cost is admitted: O(entries of the log that must leave it)."""
+        """Return when a start of a cost is admitted: O(entries that must leave the log before)."""
         room = self.count(now_ns)
         if cost <= room or cost <= 0:
             return now_ns
@@ -171,10 +171,10 @@ class WindowLimit(Limit):
         for time, amount in self._log:
             if room >= cost:
                 break
-            if time != _PENDING:  # such a one stands aside when its turn comes
+            if time != _PENDING:  # a deferred start is set aside when its turn comes
                 room += amount
                 when_ns = max(when_ns, time + self._width_ns)
-        return when_ns if room >= cost else now_ns + self._width_ns  # what has no time yet takes effect now or later
+        return when_ns if room >= cost else now_ns + self._width_ns  # a deferred start takes effect now or later
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted: N of them in each window."""
@@ -207,21 +207,21 @@ class WindowLimit(Limit):
         return not self._log and not self._pending
 
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
-        """Return a copy, to be asked about times to come."""
+        """Return a copy for questions about the future."""
         other = copy(self)
         other._log = deque([*entry] for entry in self._log)  # noqa: SLF001  # a copy of itself
         other._pending = [[*entry] for entry in self._pending]  # noqa: SLF001  # a copy of itself
         return other
 
     def _take_back(self) -> None:
-        """Put what has taken effect meanwhile into the log again."""
+        """Return entries that have taken effect meanwhile to the log."""
         pending, self._pending = self._pending, []
         for entry in pending:
             (self._pending if entry[0] == _PENDING else self._log).append(entry)
 
 
 def note_effect(effects: list[list[int]], now_ns: int) -> None:
-    """Make the start take effect now for which :meth:`WindowLimit.defer` was called; from any thread, once or more."""
+    """Make a deferred start take effect now (see :meth:`WindowLimit.defer`); from any thread, once or more."""
     for entry in effects:
-        if entry[0] == _PENDING:  # else it has taken effect before
+        if entry[0] == _PENDING:  # else it took effect before
             entry[0] = now_ns

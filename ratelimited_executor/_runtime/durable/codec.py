@@ -1,4 +1,4 @@
-"""How the arguments of a durable task are written into a store."""
+"""Encoding the arguments of durable tasks for a store."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Final, Protocol
 __all__ = ["Codec", "JSONCodec", "check_codec"]
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_SCAN: Final[Any] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # json.loads() looks for options and blanks first
+_SCAN: Final[Any] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # json.loads() checks more first
 
 
 class Codec(Protocol):
-    """Writes and reads a list of two: the positional arguments, a list, and the keyword arguments, a dict.
+    """Encodes and decodes ``[args, kwargs]``: a list of positional arguments and a dict of keyword arguments.
 
-    Modules and objects with ``dumps`` and ``loads`` over bytes fit, such as ``pickle``, or ``msgpack`` with its own names.
+    Any module or object with ``dumps`` and ``loads`` over bytes fits, such as ``pickle`` or ``msgpack``.
     """
 
     def dumps(self, arguments: Any, /) -> bytes:
         """Return the arguments as bytes.
 
         Raises:
-            TypeError: if an argument cannot be written.
-            ValueError: the same.
+            TypeError: if the type of an argument cannot be encoded.
+            ValueError: if the value of an argument cannot be encoded.
         """
         ...
 
     def loads(self, body: bytes, /) -> Any:
-        """Return the arguments that bytes stand for."""
+        """Return the arguments encoded in bytes."""
         ...
 
 
 class JSONCodec:
-    """Arguments as JSON: None, booleans, numbers, texts, and lists and dicts of these.
+    """Arguments as JSON: None, booleans, numbers, strings, and lists and dicts of these.
 
-    A tuple arrives as a list. What else JSON would change silently, or write as no JSON, is refused: NaN and infinity, and
-    keys of dicts that are no texts.
+    A tuple arrives as a list. Other values that ``json`` would change silently, or write as invalid JSON, are refused:
+    NaN and infinity, and dict keys that are not strings.
     """
 
     def dumps(self, arguments: Any, /) -> bytes:
@@ -44,7 +44,7 @@ class JSONCodec:
         return _ENCODER.encode(arguments).encode()
 
     def loads(self, body: bytes, /) -> Any:
-        """Return the arguments that JSON stands for."""
+        """Return the arguments encoded in JSON."""
         text = body.decode()
         try:
             arguments, end = _SCAN(text, 0)
@@ -54,14 +54,14 @@ class JSONCodec:
 
 
 def check_codec(codec: Any) -> Codec:
-    """Refuse what has no ``dumps`` and ``loads``."""
+    """Return a codec; refuse an object without ``dumps`` and ``loads``."""
     if not all(callable(getattr(codec, name, None)) for name in ("dumps", "loads")):
         raise TypeError(f"codec must have the functions dumps and loads, like the module pickle, got {codec!r}")
     return codec  # type: ignore[no-any-return]  # just checked
 
 
 def _check_keys(value: Any) -> None:
-    """Refuse keys of dicts that are no texts, in a list or a dict and all that is in it."""
+    """Refuse dict keys that are not strings, in a list or a dict and everything nested in it."""
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):

@@ -1,4 +1,4 @@
-"""Which durable task runs here, for its function and what that calls."""
+"""The current durable task, for its function and the code that it calls."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CURRENT: Final[ContextVar[Claimed | None]] = ContextVar("ratelimited_executor.du
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentTask:
-    """The durable task that runs, as it was claimed for this attempt.
+    """The running durable task, as claimed for this attempt.
 
     Attributes:
-        id: the same in every attempt, whoever chose it.
-        name: of its function, as it is registered.
-        version: the same.
-        priority: as it was put.
-        lane: the same; None for none.
-        attempt_count: attempts that have failed before this one.
-        lost_count: processes that were lost while they had claimed it: it may have run before, and nobody knows how far.
+        id: the id of the task, given or generated; the same in every attempt.
+        name: the registered name of its function.
+        version: the registered version of its function.
+        priority: the priority with which it was put.
+        lane: its lane; None for none.
+        attempt_count: the number of failed attempts before this one.
+        lost_count: the number of processes lost while they had claimed it: it may have run before, in part or fully.
     """
 
     id: str
@@ -38,9 +38,9 @@ class CurrentTask:
 
 
 def current_task() -> CurrentTask | None:
-    """Return the durable task in whose run this is called; None outside of one.
+    """Return the current durable task; None outside of one.
 
-    It is a context variable: what the task calls sees it, tasks and threads that it starts with its context, too.
+    It is a context variable: visible to code that the task calls, and to tasks and threads started with its context.
     """
     claimed = CURRENT.get()
     if claimed is None:

@@ -36,13 +36,13 @@ R = TypeVar("R")
 __all__ = ["DurableFunction", "DurableRef", "FunctionOptions", "LaneFail", "PutOptions"]
 
 _US: Final = 1_000_000
-_BODY_MAX: Final = 256 * 1024  # bytes: of hundreds that are claimed at once every store can make one answer
-_VERSION_MAX: Final = 2**31 - 1  # what the columns of every store hold
+_BODY_MAX: Final = 256 * 1024  # bytes: every store can return hundreds of such tasks in one answer
+_VERSION_MAX: Final = 2**31 - 1  # the largest value of the columns of every store
 _TEXT_MAX: Final = 255  # characters of an id, a lane and a name, so that every store can index them
 
 
 class Putter(Protocol):
-    """The parts of durable tasks that a function and a reference use."""
+    """The parts of ``DurableTasks`` that a function and a reference use."""
 
     store: TaskStore
     queue: str
@@ -58,12 +58,12 @@ class Putter(Protocol):
 
 
 class LaneFail(Enum):
-    """What the lane of a failed task does."""
+    """The behaviour of a lane after a failure of its task."""
 
     BLOCK = "block"
-    """It waits while the task is tried again, and while it is a dead letter, until somebody puts it back or cancels it."""
+    """The lane waits while the task is retried, and while it is a dead letter, until it is requeued or cancelled."""
     SKIP = "skip"
-    """It goes on with the next; the task is tried again in its turn."""
+    """The lane goes on with its next task; the failed one is retried in its turn."""
 
 
 class FunctionOptions(TypedDict, total=False):
@@ -117,7 +117,7 @@ class DurableRef:
         return None if row is None else row.state
 
     async def row(self) -> TaskRow | None:
-        """Return everything that the store knows of the task; None if it has ended, or never existed."""
+        """Return everything that the store knows about the task; None if it has ended, or never existed."""
         [row] = await self._tasks.store.find([self.id])
         return row
 
@@ -136,14 +136,14 @@ class DurableRef:
 
 
 class DurableFunction(Generic[P, R]):
-    """A function whose calls can be put into a store. A direct call runs it here and now, undecorated.
+    """A function whose calls can be put into a store. A direct call runs the function itself, here and now.
 
     Created by :meth:`DurableTasks.task`.
 
     Attributes:
         name: the name of its registration, which tasks in the store refer to.
         version: the version of its registration.
-        retry: how it is retried; None for no retries.
+        retry: the retry policy; None for no retries.
         run_timeout: the longest run of an attempt in seconds; None for no limit.
         in_thread: True if it runs in a worker thread.
     """
@@ -197,22 +197,22 @@ class DurableFunction(Generic[P, R]):
 
         Args:
             args: the function's positional arguments.
-            connection: a connection to the store's database, in whose open transaction the task is put: it exists if that
-                commits. The store's documentation names the kind of connection.
-            kwargs: the function's keyword arguments; and the options below.
-            delay: seconds from now until it is due, >= 0.
-            at: the due time by the wall clock, an aware datetime or epoch seconds; the past is due now.
-            priority: the larger one is claimed, and started, first.
-            expires: seconds after its due time within which an attempt has to start; None for never.
+            connection: a connection to the store's database; the task is put in its open transaction, and exists once
+                that commits. The store's documentation names the kind of connection.
+            kwargs: the function's keyword arguments, and the options below.
+            delay: seconds from now until the task is due, >= 0.
+            at: the due time by the wall clock, an aware datetime or epoch seconds; a past time is due now.
+            priority: **a larger one is more important**: claimed and started first.
+            expires: seconds after its due time within which an attempt must start; None for never.
             lane: its lane, whose tasks run one at a time, in the order in which they become due.
-            id: identifies it: a second put with the same id does nothing, up to a day after the task's end.
+            id: identifies the task: a second put with the same id does nothing, until a day after the task's end.
             key: as for :meth:`RateLimitedExecutor.schedule`: a str or an int.
             cost: as for :meth:`RateLimitedExecutor.schedule`.
 
         Raises:
             TypeError: if the arguments do not fit the function or cannot be encoded, or an option has a wrong type.
             ValueError: if an option is out of range, or the encoded arguments exceed 256 KiB.
-            StoreUnavailableError: if the store could not carry it out.
+            StoreUnavailableError: if the store could not complete the put.
         """
         return await self._tasks.put(self.new(*args, **kwargs), connection=connection)
 
@@ -247,7 +247,7 @@ class DurableFunction(Generic[P, R]):
         delay: Any = None,
         at: Any = None,
         priority: Any = None,
-        expires: Any = _OPTIONS,  # stands for: as the function has it
+        expires: Any = _OPTIONS,  # a sentinel for the function's default
         lane: Any = None,
         id: Any = None,
         key: Any = None,
@@ -280,7 +280,7 @@ class DurableFunction(Generic[P, R]):
 
 
 def _positional_counts(signature: inspect.Signature) -> range:
-    """Return the numbers of positional arguments with which a call certainly fits the function."""
+    """Return the counts of positional arguments with which a call, without keyword arguments, fits the function."""
     kinds = inspect.Parameter
     parameters = list(signature.parameters.values())
     positional = [each for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
@@ -290,7 +290,7 @@ def _positional_counts(signature: inspect.Signature) -> range:
 
 
 def text_of(name: str, value: Any) -> str:
-    """Return a string that every store can keep."""
+    """Return a string that every store can hold."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, got {value!r}")
     if not value or len(value) > _TEXT_MAX or "\0" in value:
@@ -303,7 +303,7 @@ def text_of(name: str, value: Any) -> str:
 
 
 def _us(name: str, seconds: float) -> int:
-    """Return microseconds that every store can keep."""
+    """Return microseconds that every store can hold."""
     if abs(seconds) > SPAN_MAX:
         raise ValueError(f"{name} must be at most {SPAN_MAX:.0e} seconds, which are 30,000 years, got {seconds!r}")
     return round(seconds * _US)

@@ -1,8 +1,8 @@
-"""The owner as which a process claims tasks, and its lease.
+"""The owner under whose name a process claims tasks, and its lease.
 
-A claim of which nothing was heard, as its answer was lost, may hold tasks that this process does not know; a server that has
-begun anew from an older copy may take for claimed what has ended. So the process continues as *another* owner then, and says what it
-holds: that passes to the new owner, the rest is given back, and a claim of the former owner that is still on its way finds no
+A claim whose answer was lost may hold tasks that this process does not know of; a server restored from an older copy
+may regard ended tasks as claimed. In both cases the process continues as *another* owner, and lists the claims that it
+holds: they pass to the new owner, all others are released, and a claim of the former owner that arrives later finds no
 lease. Source of the idea: M. Kleppmann, "How to do distributed locking", 2016 (fencing).
 """
 
@@ -22,18 +22,18 @@ _US: Final = 1_000_000
 
 
 class Lease:
-    """The lease of one process, under one owner after the other.
+    """The lease of one process, under successive owners.
 
     Args:
-        store: where it is.
-        name: with which the names of the owners begin.
-        seconds: how long it lasts without a beat.
+        store: the store of the tasks.
+        name: the prefix of the owners' names.
+        seconds: how long the lease lasts without a beat.
         now: returns the loop time.
 
     Attributes:
-        owner: the present one.
-        count: owners so far.
-        renewed: loop time from which the lease lasts.
+        owner: the current owner.
+        count: the number of owners so far.
+        renewed: loop time from which the lease counts.
     """
 
     def __init__(self, store: TaskStore, name: str, seconds: float, now: Callable[[], float]) -> None:
@@ -46,23 +46,23 @@ class Lease:
         self._now = now
         self._claim_count = 0
         self._is_claiming = False
-        self._is_unsure = False  # the owner may have claimed what this process does not know
-        self._is_joining = False  # the next owner may have joined already
+        self._is_unsure = False  # True if the owner may hold claims that this process does not know
+        self._is_joining = False  # True if the next owner may have joined already
 
     def is_over(self) -> bool:
-        """True if the lease may have ended: others may have been given what is claimed."""
+        """True if the lease may have ended: other processes may have claimed its tasks."""
         return self._now() - self.renewed >= self.seconds
 
     def is_of(self, owner: str) -> bool:
-        """True if an owner is the present one, and will stay it as far as is known."""
+        """True if an owner is the current one, and no other is joining."""
         return owner == self.owner and not self._is_joining
 
     async def begin(self) -> None:
-        """Join as another owner, when the former one has no lease any more."""
+        """Join as another owner, if the former one has no lease any more."""
         await self._join("", ())
 
     async def claim(self, asked: Claim) -> Claims | None:
-        """Claim tasks, one call at a time; should nothing be heard of it, that is remembered."""
+        """Claim tasks, one call at a time; remember an unanswered claim."""
         self._claim_count += 1
         self._is_claiming = True
         try:
@@ -74,10 +74,10 @@ class Lease:
             self._is_claiming = False
 
     async def settle(self, held: Callable[[], Collection[Ref]]) -> bool:
-        """Continue as another owner, if this one may hold claims that are unknown here; never during a claim.
+        """Continue as another owner, if the current one may hold unknown claims; never during a claim.
 
         Args:
-            held: returns what this process has claimed, and not told the end of.
+            held: returns the claims of this process whose end it has not reported.
 
         Returns:
             False if the lease has ended: nothing is held any more.
@@ -88,16 +88,16 @@ class Lease:
         """Renew the lease.
 
         Args:
-            held: returns what this process has claimed, and not told the end of.
+            held: returns the claims of this process whose end it has not reported.
 
         Returns:
-            The claims that somebody has cancelled; None if the lease had ended: nothing is held any more.
+            The claims whose tasks were cancelled in the store; None if the lease had ended: nothing is held any more.
         """
         owner, before, known = self.owner, self._now(), len(held())
         claim_count, is_quiet = self._claim_count, not self._is_claiming
         beat = await self.store.beat(owner)
         if owner != self.owner:
-            return ()  # it was left meanwhile
+            return ()  # the process has become another owner meanwhile
         if beat is None:
             return () if self._is_joining and await self._join(owner, held()) else None
         self.renewed = before
@@ -106,15 +106,16 @@ class Lease:
         return beat.cancelled
 
     async def leave(self) -> None:
-        """Give back all that is claimed."""
+        """Release all claims, and end the lease."""
         await self.store.leave(self.owner)
         if self._is_joining:
             await self.store.leave(self._following())
 
     async def _join(self, former: str, held: Collection[Ref]) -> bool:
-        """Join as the next owner, which takes over what is held; return False if the former one has no lease any more.
+        """Join as the next owner, which takes over held claims; return False if the former one has no lease any more.
 
-        Whoever does not hear of it does it again with the same name, and changes nothing more. Of two at once so does the second.
+        After a lost answer the call is repeated with the same name, and changes nothing more. So does the second of two
+        concurrent calls.
         """
         count, owner, before = self.count, self._following(), self._now()
         self._is_joining = True
@@ -122,7 +123,7 @@ class Lease:
         if is_kept and count == self.count:
             self.owner = owner
             self.count += 1
-            self.renewed = before - self.seconds / 3  # of the time since anybody's last beat so much counts at most
+            self.renewed = before - self.seconds / 3  # it counts from any process's last beat: up to a third earlier
             self._is_unsure = self._is_joining = False
         return is_kept
 

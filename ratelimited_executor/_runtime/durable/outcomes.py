@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["LeaseOverError", "failure_of", "outcome_of"]
 
 _US: Final = 1_000_000
-_ERROR_MAX: Final = 4000  # characters of a traceback that are kept: its end
+_ERROR_MAX: Final = 4000  # characters kept of a traceback: its end
 
 
 class LeaseOverError(Exception):
-    """A task was not begun, as the lease of its process may have ended: another process may have it by now."""
+    """A task was not started, because the lease may have ended: another process may have claimed the task."""
 
 
 def outcome_of(
@@ -40,12 +40,12 @@ def outcome_of(
 
     Args:
         claimed: the task.
-        handle: of its attempt, which has ended.
-        retry: the policy of its function; None if it is not retried.
-        is_unwanted: True if somebody has cancelled the task.
-        is_given_up: True if its process cancels attempts, to give their tasks back.
+        handle: the handle of its attempt, which has ended.
+        retry: the retry policy of its function; None for no retries.
+        is_unwanted: True if the task was cancelled in the store.
+        is_given_up: True if this process cancelled the attempt, to release its task.
         now: the loop time.
-        numbers: what jitter is drawn from.
+        numbers: the source of jitter.
     """
     ref = claimed.ref
     error = RuntimeError("the attempt was cancelled") if handle.cancelled() else handle.exception()
@@ -77,9 +77,9 @@ def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, n
         try:
             pause = pause_before_retry(retry, count, error, first=None, now=now, numbers=numbers)
             delay_us = None if pause is None else round(min(pause, SPAN_MAX) * _US)
-        except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
+        except Exception as raised:  # noqa: BLE001  # a policy is user code: if it raises, the task has failed
             raised.__context__ = error
-            error = raised  # what is kept with the dead letter tells of both
+            error = raised  # so that the dead letter shows both errors
         else:
             if isinstance(retry, Retry) and count < retry.attempts:
                 told += f" of {retry.attempts}, as on= of its Retry does not name this error"

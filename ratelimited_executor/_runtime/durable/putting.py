@@ -1,4 +1,4 @@
-"""Group commit: puts that come while one transaction is under way share the next."""
+"""Group commit: puts that arrive during one transaction share the next."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 __all__ = ["Putting"]
 
 _BATCH: Final = 500
-"""Tasks of one transaction: beyond it the commit's cost is shared by so many that more gain nothing."""
+"""Tasks of one transaction; with more of them the cost of the commit no longer matters."""
 
 
 class Putting:
-    """Puts tasks into a store, as many as have come at once.
+    """Puts tasks into a store, in batches of concurrent puts.
 
-    Nobody waits for company: a put that finds nothing under way begins at once. So one put alone takes as long as its commit,
-    and under load the batches grow by themselves.
+    No put waits for a batch to fill: if no transaction is in progress, it begins one at once. So a single put takes as
+    long as its commit, and under load the batches grow by themselves.
 
     Args:
-        store: which takes them.
+        store: the store of the tasks.
     """
 
     def __init__(self, store: TaskStore) -> None:
@@ -33,7 +33,7 @@ class Putting:
     async def put(self, task: NewTask) -> bool:
         """Return once a task is durable: True if it is new, False for a duplicate.
 
-        To be cancelled here leaves open whether it was put.
+        After a cancellation it is unknown if the task was put.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bool] = loop.create_future()
@@ -43,7 +43,7 @@ class Putting:
         return await done
 
     async def aclose(self) -> None:
-        """Wait until everything that was handed over is durable."""
+        """Wait until all pending puts are durable."""
         while self._flushing is not None:
             await asyncio.wait([self._flushing])
 
@@ -58,7 +58,7 @@ class Putting:
     async def _commit(self, batch: list[tuple[NewTask, asyncio.Future[bool]]]) -> None:
         try:
             created = await self._store.put([task for task, _ in batch])
-        except BaseException as error:  # whoever waits has to hear of it, also of a cancellation
+        except BaseException as error:  # waiters must learn of every error, including a cancellation
             for _, done in batch:
                 if not done.done():
                     done.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())

@@ -1,9 +1,9 @@
 """Durable repetitions: each process puts the next occurrence, under an id derived from its time.
 
-So an occurrence is placed once, whoever is first, and there is no table of schedules and no leader. The next one waits in the
-store already while the last one runs: if every process is away when it is due, it runs as soon as one is back, and what has
-passed between is left out. The store remembers ids for a day after a task's end, so a process whose clock is behind by less
-places none twice.
+So each occurrence is put once, by any process, without a table of schedules or a leader. The next one already waits in
+the store while the last one runs: if no process runs when it is due, it runs as soon as one is back, and the
+occurrences missed after it are skipped. The store remembers ids for a day after a task's end, so a process whose clock
+is behind by less than that puts none twice.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Repetition", "cron_times", "fixed_times", "keep_placing"]
 
-_LOOK_SECONDS: Final = 60.0  # between two looks at the wall clock, which may be set
+_LOOK_SECONDS: Final = 60.0  # between two readings of the wall clock, which may be set
 
 
 class Repetition:
-    """One task that comes again.
+    """A repeated task.
 
     Args:
         name: of the repetition; ids begin with it.
         next_after: returns the first occurrence after an instant, both in epoch seconds; None if there is none.
-        make: makes the task of an occurrence, given its instant and id.
+        make: creates the task of an occurrence from its instant and id.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Repetition:
         self._make = make
 
     def next_task(self, wall: float) -> tuple[float, NewTask] | None:
-        """Return when the next occurrence is due, and its task; None if there is none."""
+        """Return the due time and the task of the next occurrence; None if there is none."""
         due = self._next_after(wall)
         if due is None:
             return None
@@ -49,16 +49,16 @@ class Repetition:
 
 
 def fixed_times(period: float) -> Callable[[float], float]:
-    """Occur at each multiple of a period in seconds, counted from the epoch: at the same instants in every process."""
+    """Return ``next_after`` for the multiples of a period in seconds since the epoch: the same in every process."""
     return lambda wall: (math.floor(wall / period) + 1) * period
 
 
 def cron_times(expression: str, tz: tzinfo) -> Callable[[float], float | None]:
-    """Occur as a cron expression says, in a time zone.
+    """Return ``next_after`` for a cron expression in a time zone.
 
     Raises:
         ImportError: without the extra ``cron``.
-        ValueError: if it is no cron expression.
+        ValueError: if the expression is not a valid cron expression.
     """
     try:
         from cronsim import CronSim, CronSimError  # noqa: PLC0415  # an extra, imported on use

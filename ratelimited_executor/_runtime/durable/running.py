@@ -1,8 +1,8 @@
-"""Running durable tasks: claim what the permits will start soon, run it on an executor, and end the claims.
+"""The runner of durable tasks: claims those that can start soon, runs them on an executor, and ends the claims.
 
-Five loops, of which each waits for the store by itself: the *pump* claims, the *beat* renews the lease, the *finisher* writes
-how claims have ended, as many as have come at once, the *watch* wakes the pump when the store has changed, and *repeat* puts
-what comes again. ``outcome_of`` decides what happens to a claim.
+Five loops use the store independently: the *pump* claims tasks, the *beat* renews the lease, the *finisher* writes the
+ends of claims in batches, the *watch* wakes the pump when the store has changed, and *repeat* puts the occurrences of
+repetitions. ``outcome_of`` decides how a claim ends.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ _ALL: Final[_Bound] = (-math.inf, None)
 AHEAD_MAX: Final = 60.0
 """Seconds; a task that is due later was READY before the store's clock was set back, and starts at once."""
 _US: Final = 1_000_000
-_DONE: Final = TaskState.DONE  # members of an enum are slow to look up
+_DONE: Final = TaskState.DONE  # enum members are slow to look up
 _END_DONE: Final = End.DONE
-_WAITING_MAX: Final = 10_000  # claimed and not started, however fast tasks start: what is lost with the process
-_WAITING_MIN: Final = 8  # claimed and not started, before it is known how fast tasks start
-_KEY_WAITING_MAX: Final = 4  # of one key, where keys have limits: more of it are not claimed, and count for nothing
-_KEYS_SECONDS: Final = 0.25  # between two looks whether keys are at their limits
+_WAITING_MAX: Final = 10_000  # claimed, unstarted tasks at most, however fast tasks start: lost with the process
+_WAITING_MIN: Final = 8  # claimed, unstarted tasks before the pace of starts is known
+_KEY_WAITING_MAX: Final = 4  # unstarted claims of a key, if keys have limits: no more are claimed, or count as waiting
+_KEYS_SECONDS: Final = 0.25  # between two checks of the limits of keys
 _MEASURE_SECONDS: Final = 0.25  # over which starts are counted
-_LOOK_SECONDS: Final = 0.005  # between two looks for what goes before the last of those that wait ...
-_LOOK_SECONDS_EACH: Final = 5e-6  # ... and for each of these, among which that is looked for, so much more
-_SWEEP_SECONDS: Final = 5.0  # between two looks into a store that tells of nothing
-_FULL_SECONDS: Final = 0.5  # until an executor that is paused, or took no more, is asked again
-_BACKOFF_SECONDS: Final = 0.1  # after the first attempt on a store that is away; then twice as long each time ...
-_BACKOFF_PARTS: Final = 6  # ... up to a sixth of a lease: it is renewed as soon as the store is back
-_CLAIM_MAX: Final = 500  # of one transaction: the event loop takes in so many without a pause
-_OUTCOMES_MAX: Final = 1000  # of one transaction
+_LOOK_SECONDS: Final = 0.005  # between two claims of tasks that precede the last waiting one ...
+_LOOK_SECONDS_EACH: Final = 5e-6  # ... and in addition for each waiting task, which must be searched for the last one
+_SWEEP_SECONDS: Final = 5.0  # between two claims from a store that reports no change
+_FULL_SECONDS: Final = 0.5  # until an executor that is paused or full is tried again
+_BACKOFF_SECONDS: Final = 0.1  # after the first failure of the store, doubled after each further one ...
+_BACKOFF_PARTS: Final = 6  # ... up to a sixth of the lease, so that it is renewed as soon as the store is back
+_CLAIM_MAX: Final = 500  # in one transaction: the event loop admits this many without a pause
+_OUTCOMES_MAX: Final = 1000  # in one transaction
 _LOST_MAX: Final = 5
-"""Claims of one task that may end with their process: with the next it becomes a dead letter, as it may be what kills them."""
+"""Claims of one task that may end with their process; after the next the task is a dead letter, as it may kill processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +71,16 @@ class DurableStatistics:
     """The counts of one process since it began to run durable tasks.
 
     Attributes:
-        waiting: claimed, and not started.
-        running: started, and not ended.
-        done: ended well.
-        retried: attempts that failed, and are followed by another.
+        waiting: claimed tasks that have not started.
+        running: tasks that have started and not ended.
+        done: tasks that returned.
+        retried: failed attempts that are followed by another.
         dead: tasks that failed for the last time.
-        released: given back unstarted, or not ended.
-        expired: not started in time, and deleted, those included that no process had claimed.
-        cancelled: deleted, as somebody has cancelled them while they were claimed here.
-        unknown: put aside, as their function is not registered here.
-        lost: claims that were no longer in force when they ended: the task runs, or has run, once more.
+        released: tasks released before they started or ended.
+        expired: tasks deleted because they did not start in time, including those that no process had claimed.
+        cancelled: tasks deleted because they were cancelled while claimed here.
+        unknown: tasks put aside because their function is not registered here.
+        lost: claims that were no longer in force when their task ended: the task runs, or has run, again.
     """
 
     waiting: int
@@ -96,10 +96,10 @@ class DurableStatistics:
 
 
 class _Run(TriedOnce):
-    """One claim, from the claim to its end; called, it begins the task.
+    """One claim, until its end; calling it starts the task.
 
     Attributes:
-        func: the function, of which the executor's logs have the name, as of a partial.
+        func: the function; the executor's logs take its name, as of a partial.
     """
 
     __slots__ = (
@@ -127,9 +127,9 @@ class _Run(TriedOnce):
         self.due = 0.0  # loop time, by the store's clock
         self.handle: TaskHandle[Any] | None = None
         self.is_started = False
-        self.is_unwanted = False  # somebody has cancelled it
-        self.is_given_up = False  # it was cancelled here, to be given back
-        self.is_void = False  # the claim is no longer in force
+        self.is_unwanted = False  # True if the task was cancelled in the store
+        self.is_given_up = False  # True if the attempt was cancelled here, to release the task
+        self.is_void = False  # True if the claim is no longer in force
 
     def __call__(self) -> Any:
         runner = self.runner
@@ -138,20 +138,20 @@ class _Run(TriedOnce):
             self.handle.get_loop().call_soon_threadsafe(runner._started, self)
         else:
             runner._started(self)
-        runner._check_lease()  # noqa: SLF001  # of this module
-        CURRENT.set(self.claimed)  # the context is this attempt's alone
+        runner._check_lease()  # noqa: SLF001  # same module
+        CURRENT.set(self.claimed)  # the context belongs to this attempt alone
         return self.func(*self.args, **self.kwargs)
 
     def ended(self, handle: TaskHandle[Any]) -> None:
-        """Hear of the attempt's end, within it: what may run code of the user comes later."""
+        """Record the attempt's end, within it; handle failures later, as they may run user code."""
         if handle.state is _DONE:
-            self.runner._done(self)  # noqa: SLF001  # of this module
+            self.runner._done(self)  # noqa: SLF001  # same module
         else:
-            handle.get_loop().call_soon(self.runner._ended, self)  # noqa: SLF001  # of this module
+            handle.get_loop().call_soon(self.runner._ended, self)  # noqa: SLF001  # same module
 
 
 class DurableRunner:
-    """Runs the tasks of one queue on one executor; made by :meth:`DurableTasks.running`."""
+    """Runs the tasks of one queue on one executor; created by :meth:`DurableTasks.running`."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class DurableRunner:
         self._numbers = numbers
         self._lease = Lease(store, owner, lease, clock.monotonic)
         self._held: dict[Ref, _Run] = {}
-        self._keys: dict[str, int] = {}  # key -> claims of it that have not started
+        self._keys: dict[str, int] = {}  # key -> its unstarted claims
         self._waiting = 0
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -192,16 +192,16 @@ class DurableRunner:
         self._loops: list[asyncio.Task[None]] = []
         self._pump_task: asyncio.Task[None] | None = None
         self._low_mark = 0
-        self._looked = self._now()  # for what is more important than what waits
+        self._looked = self._now()  # loop time of the last claim of tasks that precede waiting ones
         self._start_count = 0
         self._claim_start_count = 0  # at the last claim
         self._starts_per_second = 0.0
-        self._measured = self._now(), 0  # when, and the starts until then
+        self._measured = self._now(), 0  # loop time, and the starts until then
         self._counts = dict.fromkeys((*_COUNTED.values(), "lost"), 0)
         self._warnings = RateLimitedWarnings(self._now)
 
     def statistics(self) -> DurableStatistics:
-        """Return what has been done so far."""
+        """Return the counts so far."""
         return DurableStatistics(waiting=self._waiting, running=len(self._held) - self._waiting, **self._counts)
 
     async def _open(self) -> None:
@@ -216,7 +216,7 @@ class DurableRunner:
         self._pump_task = self._loops.pop(0)
 
     async def _close(self, timeout: float | None) -> None:
-        """Give back what has not started, wait for what runs, and leave the store.
+        """Release unstarted tasks, wait for running ones, and leave the store.
 
         Args:
             timeout: seconds for which running tasks may continue; None for as long as they take.
@@ -225,7 +225,7 @@ class DurableRunner:
         self._wake.set()
         try:
             assert self._pump_task is not None
-            await self._pump_task  # it ends by itself: a claim under way would be lost with it
+            await self._pump_task  # not cancelled: an in-flight claim would be lost
             self._cancel(is_started=False)
             with anyio.move_on_after(timeout):
                 await self._until_idle()
@@ -237,10 +237,10 @@ class DurableRunner:
                     self._cancel()
                     await self._leave()
             finally:
-                for loop in self._loops:  # if this is cancelled once more: a lease that is renewed forever never ends
+                for loop in self._loops:  # even if cancelled again: a lease renewed forever would never end
                     loop.cancel()
 
-    # What the loops do
+    # The loops
 
     async def _pump(self) -> None:
         """Claim, until this process closes."""
@@ -259,7 +259,7 @@ class DurableRunner:
                         "full", "durable tasks: %s accepts no more tasks: %s", self._executor.name, error
                     )
                     timeout = _FULL_SECONDS
-                    await asyncio.sleep(timeout)  # what was given back would wake it at once
+                    await asyncio.sleep(timeout)  # not _wake: the released tasks would set it at once
             if timeout == 0:
                 await asyncio.sleep(0)
                 continue
@@ -267,15 +267,15 @@ class DurableRunner:
                 await self._wake.wait()
 
     async def _claim(self, room: int, bound: _Bound) -> float:
-        """Claim tasks, and hand them to the executor; return the seconds until it is worth to claim again.
+        """Claim tasks, and hand them to the executor; return the seconds until the next claim is worthwhile.
 
-        While the store is about the next claim, this process takes in those of the last.
+        While the store works on the next claim, this process admits the tasks of the last.
         """
         asked = self._asked(room, bound)
         claims = await self._lease.claim(asked)
         while True:
             if not self._lease.is_of(asked.owner):
-                return 0.0  # the lease has ended meanwhile, and they were given back with it
+                return 0.0  # the lease has ended meanwhile, which released the claims
             if claims is None:
                 await self._start_anew()
                 return 0.0
@@ -318,7 +318,7 @@ class DurableRunner:
         )
 
     def _admit_all(self, claims: Claims) -> None:
-        """Hand claimed tasks to the executor; those that it does not take are released."""
+        """Hand claimed tasks to the executor; release those that it does not accept."""
         self._counts["expired"] += claims.expired_count
         now = self._now()
         for index, claimed in enumerate(claims.tasks):
@@ -349,7 +349,7 @@ class DurableRunner:
             return
         try:
             args, kwargs = self._codec.loads(claimed.body)
-        except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may be another codec's
+        except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may come from another codec
             self._end(Outcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return
         run = _Run(self, claimed, function, args, kwargs)
@@ -364,7 +364,7 @@ class DurableRunner:
             return
         try:
             handle = self._executor.schedule(run, delay=delay, **self._options_of(claimed, function, expires))
-        except (TypeError, ValueError) as error:  # as of a cost in what this executor has not
+        except (TypeError, ValueError) as error:  # such as a cost in a resource that this executor lacks
             text = f"{self._executor.name} does not take it: {failure_of(error)}"
             self._end(Outcome(claimed.ref, End.DEAD, error=text))
             return
@@ -376,7 +376,7 @@ class DurableRunner:
     def _options_of(
         self, claimed: Claimed, function: DurableFunction[Any, Any], expires: float | None
     ) -> dict[str, Any]:
-        """Return the options of a task that are not the usual ones: each costs time."""
+        """Return the options of a task that differ from the defaults: each costs time."""
         options: dict[str, Any] = {}
         if claimed.priority:
             options["priority"] = claimed.priority
@@ -393,7 +393,7 @@ class DurableRunner:
         return options
 
     def _check_lease(self) -> None:
-        """Begin nothing that another process may have been given: after a pause of this one, before its next beat."""
+        """Raise if another process may have claimed the task: after a pause of this one, before its next beat."""
         if self._lease.is_over():
             raise LeaseOverError
 
@@ -404,7 +404,7 @@ class DurableRunner:
             self._note_waiting(run.claimed.key, -1)
 
     def _ended(self, run: _Run) -> None:
-        """Decide what happens to a task whose attempt has ended."""
+        """Decide the outcome of a claim whose attempt has ended."""
         assert run.handle is not None
         if not run.is_started:
             run.is_started = True
@@ -421,7 +421,7 @@ class DurableRunner:
         self._let_go(run, outcome)
 
     def _done(self, run: _Run) -> None:
-        """Record that a task has ended well: :meth:`_ended` for nearly every task."""
+        """End the claim of a task that returned: a fast path of :meth:`_ended`."""
         self._let_go(run, Outcome(run.claimed.ref, _END_DONE))
 
     def _let_go(self, run: _Run, outcome: Outcome) -> None:
@@ -435,7 +435,7 @@ class DurableRunner:
         self._has_outcomes.set()
 
     async def _finish(self) -> None:
-        """Write outcomes, until this process leaves: then what is left, if the store takes it."""
+        """Write outcomes until this process leaves; then write the rest, if the store is available."""
         while not self._is_leaving or self._outcomes:
             await self._has_outcomes.wait()
             if self._outcomes:
@@ -463,14 +463,14 @@ class DurableRunner:
                 cancelled = await self._lease.renew(self._claims)
             except StoreUnavailableError:
                 if self._lease.is_over():
-                    self._cancel(is_started=False)  # others may have been given them
+                    self._cancel(is_started=False)  # other processes may have claimed them
                 raise
             if cancelled is None:
                 await self._start_anew()
             else:
                 self._cancel_unwanted(cancelled)
             assert self._pump_task is not None
-            if self._pump_task.done() and not await self._lease.settle(self._claims):  # else that sees to it
+            if self._pump_task.done() and not await self._lease.settle(self._claims):  # a running pump settles itself
                 await self._start_anew()
             await self._revive()
             await asyncio.sleep(self._lease.seconds / 3)
@@ -486,7 +486,7 @@ class DurableRunner:
         await keep_placing(self._store, self._repetitions, self._clock)
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do work to its end, again after errors of the store, until this process leaves."""
+        """Run a loop to its end, restarting it after errors of the store, until this process leaves."""
         backoff = _BACKOFF_SECONDS
         while True:
             began = self._now()
@@ -503,10 +503,10 @@ class DurableRunner:
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, self._lease.seconds / _BACKOFF_PARTS)
 
-    # Parts of them
+    # Parts of the loops
 
     async def _revive(self) -> None:
-        """Take back tasks that others put aside, if their function is registered here."""
+        """Make tasks claimable that other processes put aside, if their function is registered here."""
         await self._store.revive(self._queue, list(self._functions))
 
     async def _start_anew(self) -> None:
@@ -515,7 +515,7 @@ class DurableRunner:
         await self._lease.begin()
 
     def _lose_all(self) -> None:
-        """Cancel what is held: others have been given it, or will be; what happens to it here concerns nobody."""
+        """Cancel held tasks and ignore their outcomes: other processes have claimed them, or will."""
         LOGGER.warning(
             "durable tasks: the lease of this process has ended, because it was blocked or the store was away for %g s; its "
             "running tasks are cancelled, and will run again", self._lease.seconds,
@@ -526,21 +526,21 @@ class DurableRunner:
                 run.handle.cancel()
 
     def _claims(self) -> set[Ref]:
-        """Return what this process has claimed, and not told the end of."""
+        """Return the claims of this process whose end it has not reported."""
         return {
             *(ref for ref, run in self._held.items() if not run.is_void),
             *(outcome.ref for outcome in self._outcomes),
         }
 
     async def _leave(self) -> None:
-        """Write what is left to write, and give back what is still claimed."""
+        """Write the remaining outcomes, and release the remaining claims."""
         with anyio.move_on_after(self._lease.seconds):
             await self._until_idle()
         self._is_leaving = True
         self._has_outcomes.set()
-        for loop in self._loops[1:]:  # the finisher ends by itself: what it is writing would be written twice
+        for loop in self._loops[1:]:  # not the finisher: its in-flight outcomes would be written twice
             loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)  # they have reported their own errors
+        await asyncio.gather(*self._loops, return_exceptions=True)  # _report() has reported their errors
         try:
             while self._outcomes:  # if the finisher was cancelled, as asyncio.run() does after a SystemExit
                 await self._write_outcomes()
@@ -558,7 +558,7 @@ class DurableRunner:
             await self._idle.wait()
 
     def _cancel_unwanted(self, refs: Iterable[Ref]) -> None:
-        """Cancel what somebody has cancelled in the store."""
+        """Cancel held tasks that were cancelled in the store."""
         for ref in refs:
             run = self._held.get(ref)
             if run is not None:
@@ -567,7 +567,7 @@ class DurableRunner:
                 run.handle.cancel()
 
     def _cancel(self, *, is_started: bool = True) -> None:
-        """Cancel what is held; only what has not started, if that is so."""
+        """Cancel held tasks; only unstarted ones if ``is_started`` is False."""
         for run in list(self._held.values()):
             if run.handle is not None and (is_started or not run.is_started):
                 run.is_given_up = True
@@ -586,11 +586,11 @@ class DurableRunner:
             self._wake.set()
 
     def _room(self) -> tuple[int, _Bound, float]:
-        """Return how many tasks to claim, of which rank, and if none, after how many seconds to ask again.
+        """Return the number of tasks to claim, their bound, and the seconds until the next look.
 
-        As many as will start soon, by the pace of late, or twice as many as have started since the last claim; while more than
-        half of them wait, only what goes before the last of these: a task that is due now does not wait for what was claimed
-        ahead. That is looked for not too often.
+        The target is the number of tasks that will start soon, by the recent pace, or twice the number started since
+        the last claim. While more than half of it waits, only tasks that precede the last waiting one are claimed, and
+        not too often: a task that is due now must not wait for tasks claimed ahead.
         """
         now = self._now()
         since, count = self._measured
@@ -618,7 +618,7 @@ class DurableRunner:
         return self._low_mark + 1, (-negative, round((last - now) * _US)), pause
 
     def _waiting_for_permits(self) -> int:
-        """Count unstarted tasks, except those held by the limits of their keys, which use no permit, however long."""
+        """Count unstarted tasks, except those held back by the limits of their keys, which need no permit meanwhile."""
         if not self._has_key_limits():
             return self._waiting
         is_held_back = self._executor._is_held_back
@@ -636,7 +636,7 @@ class DurableRunner:
 
 
 def _report(loop: asyncio.Task[None]) -> None:
-    """Report an internal error that ends a loop: nothing more would be claimed, or finished."""
+    """Report an internal error that ended a loop: no more tasks are claimed or finished."""
     if not loop.cancelled() and (error := loop.exception()) is not None:
         context = {"message": f"internal error in {loop.get_name()}", "exception": error, "task": loop}
         loop.get_loop().call_exception_handler(context)

@@ -38,8 +38,8 @@ R = TypeVar("R")
 __all__ = ["DurableTasks", "PutSummary"]
 
 _CHUNK: Final = 1000  # tasks of put_many that share a transaction
-_REPETITION_NAME_MAX: Final = 200  # characters: the time of an occurrence follows in its id
-_ID_BITS: Final = 64  # of an id that are drawn, behind 48 of the time in milliseconds
+_REPETITION_NAME_MAX: Final = 200  # characters: in an id, the time of the occurrence follows
+_ID_BITS: Final = 64  # random bits of an id, after 48 of the time in milliseconds
 _ID_MASK: Final = 2**_ID_BITS - 1
 
 
@@ -64,8 +64,8 @@ class DurableTasks:
 
     Args:
         store: holds the tasks.
-        queue: the queue into which tasks are put and from which they are claimed; several may share a store, each with its
-            own functions.
+        queue: the queue into which tasks are put and from which they are claimed; several queues may share a store,
+            each with its own functions.
         codec: encodes and decodes arguments: an object with ``dumps`` and ``loads`` over bytes; JSON if None.
         lease: seconds after which the claims of a lost process are released to others, > 0.
 
@@ -101,23 +101,23 @@ class DurableTasks:
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with **options
         """Register a function, so that its calls can be put, and run here: a decorator, with or without options.
 
-        A task may run more than once, for example after the loss of its process: the function has to tolerate that.
+        A task may run more than once, for example after the loss of its process: the function must tolerate that.
 
         Args:
             fn: the function: a plain one, or one that returns a coroutine.
-            name: identifies the function in the store; its own name if None. Another name is another function.
+            name: identifies the function in the store; its ``__name__`` if None. Another name is another function.
             version: identifies the meaning of its arguments. A process that does not know the version leaves the task to others;
                 several versions can be registered under one name, each with its own function.
-            retry: how it is retried: a :class:`Retry`, or a retrying object of tenacity; None for no retries. After its last
-                attempt a task becomes a dead letter.
-            run_timeout: the longest run of an attempt in seconds; then it is cancelled, and has failed.
+            retry: the retry policy: a :class:`Retry`, or a retrying object of tenacity; None for no retries. After its
+                last failed attempt a task becomes a dead letter.
+            run_timeout: the longest run of an attempt in seconds; a longer one is cancelled, and has failed.
             in_thread: True to run it in a worker thread, because it blocks.
             priority: the default priority of its tasks.
             expires: the default expiry of its tasks, in seconds.
-            lane_fail: what its lane does after a failure.
+            lane_fail: the behaviour of its lane after a failure.
 
         Raises:
-            TypeError: if an argument has a wrong type, or the function a parameter with the name of an option of ``put``.
+            TypeError: if an argument has a wrong type, or the function has a parameter named like an option of ``put``.
             ValueError: if an argument is out of range, or the name and version are registered already.
         """
         if unknown := options.keys() - FunctionOptions.__annotations__.keys():
@@ -153,7 +153,7 @@ class DurableTasks:
         Args:
             function: a function of these tasks.
             args: its positional arguments.
-            period: seconds from one to the next, > 0, at multiples of it since the epoch; or give ``cron``.
+            period: seconds between occurrences, > 0, which are at its multiples since the epoch; or give ``cron``.
             cron: five fields as in ``cron(5)``, by the wall clock (extra ``cron``).
             tz: the time zone of ``cron``: a name, or a tzinfo.
             name: the name of the repetition, in the whole store; that of the function if None.
@@ -161,7 +161,7 @@ class DurableTasks:
 
         Raises:
             TypeError: if an argument has a wrong type, or neither or both of ``period`` and ``cron`` are given.
-            ValueError: if it is out of range, or a repetition of that name exists.
+            ValueError: if an argument is out of range, or a repetition of that name exists.
         """
         if not isinstance(function, DurableFunction) or function not in self.functions.values():
             raise TypeError(
@@ -176,7 +176,7 @@ class DurableTasks:
             raise ValueError(f"name must have at most {_REPETITION_NAME_MAX} characters, got {known!r}")
         if known in self._repetitions:
             raise ValueError(f"name {known!r} is a repetition already: give another name=")
-        function.new(*args, **kwargs)  # what is wrong is said here, and not when it is due
+        function.new(*args, **kwargs)  # reports wrong arguments here, and not when an occurrence is due
         if cron is None:
             assert period is not None
             times: Callable[[float], float | None] = fixed_times(seconds_of("period", period))
@@ -186,11 +186,11 @@ class DurableTasks:
             known, times, lambda due, task_id: function.new(*args, at=due, id=task_id, **kwargs)
         )
 
-    # Putting, and looking
+    # Putting, and inspecting
 
     async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put`."""
-        if not isinstance(task, NewTask):  # or it would fail with all puts that share its transaction
+        if not isinstance(task, NewTask):  # otherwise all puts that share its transaction would fail
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
         if connection is None:
             created = await self._putting.put(task)
@@ -206,7 +206,7 @@ class DurableTasks:
 
         Raises:
             TypeError: if another object is among them; whole thousands before it are put, as when an iterator raises.
-            StoreUnavailableError: if the store could not carry it out; whole thousands before that are put.
+            StoreUnavailableError: if the store could not complete a transaction; the thousands before it are put.
         """
         created = count = 0
         async for chunk in _chunks(tasks):
@@ -223,7 +223,7 @@ class DurableTasks:
         return await self.store.counts()
 
     async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        """Return tasks in a state, or in any, with numbers greater than ``after``, in the order of their numbers."""
+        """Return tasks in one state, or in any, with numbers greater than ``after``, in the order of their numbers."""
         known = None if state is None else member_of("state", state, DurableState)
         return await self.store.rows(known, after=count_of("after", after), limit=count_of("limit", limit, least=1))
 
@@ -239,7 +239,7 @@ class DurableTasks:
         """Cancel tasks, or remove dead letters; return their number."""
         return sum(state is not None for state in await self.store.cancel([text_of("ids", each) for each in ids]))
 
-    # Opening, running
+    # Opening and running
 
     async def __aenter__(self) -> Self:
         if self._opening is None:
@@ -262,7 +262,7 @@ class DurableTasks:
             self._opening = None  # of this event loop
             try:
                 await self._putting.aclose()
-            finally:  # also if it is cancelled there
+            finally:  # even if that wait is cancelled
                 await self.store.aclose()
 
     @asynccontextmanager
@@ -282,8 +282,8 @@ class DurableTasks:
 
         Raises:
             TypeError: if the executor is not one.
-            ValueError: if a number of seconds is out of its range.
-            ExecutorNotStartedError: if it has not started.
+            ValueError: if a number of seconds is out of range.
+            ExecutorNotStartedError: if the executor has not started.
             StoreUnavailableError: if the store cannot be opened.
         """
         if not isinstance(executor, ExecutorBase):
@@ -305,7 +305,7 @@ class DurableTasks:
             try:
                 yield runner
             except BaseException:
-                await runner._close(0.0)  # as executors do: nothing is waited for that may not be wanted any more
+                await runner._close(0.0)  # as executors do: after an exception, running tasks may be unwanted
                 raise
             await runner._close(limit)
 

@@ -41,7 +41,7 @@ async def demonstrate(*, seconds: float, rate: int, is_quiet: bool, console: Con
         DONE if the executor never started more than the rate in any second and every delivery arrived exactly once in
         both halves, else FAILED.
     """
-    console = console or Console()
+    console = console or Console(emoji=False)
     load = stretch(load_deliveries(), seconds=seconds, rate=rate)
     view = _view(console, rate=rate, is_quiet=is_quiet)
     connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
