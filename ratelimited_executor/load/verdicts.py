@@ -149,7 +149,9 @@ def interval_of_share(part: int, total: int) -> tuple[float, float]:
 
 
 def why_tool_was_limit(figures: Figures) -> str | None:
-    """Return the reason why the figures reflect the tool more than the service; None if they do not."""
+    """Return why the figures reflect the tool more than the service; None if they do not, or nothing succeeded."""
+    if figures.error_count == figures.count:
+        return None
     lateness, duration = figures.lateness.quantile(0.99), figures.from_intended.quantile(0.99)
     if lateness > _LATENESS_FLOOR_SECONDS and lateness > _LATENESS_PART_MAX * duration:
         return (

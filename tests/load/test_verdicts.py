@@ -81,6 +81,8 @@ def test_tool_is_the_limit_where_its_lateness_or_cpu_is_a_large_part() -> None:
     assert why_tool_was_limit(figures_of([0.001] * 100, lateness=0.0005)) is None
     assert "late by itself" in why_tool_was_limit(figures_of([0.1] * 100, lateness=0.05))
     assert "95% of a core" in why_tool_was_limit(figures_of([0.1] * 100, cpu_share=0.95))
+    assert "95% of a core" in why_tool_was_limit(figures_of([0.1] * 100, cpu_share=0.95, errors=99))
+    assert why_tool_was_limit(figures_of([0.1] * 100, lateness=0.05, cpu_share=0.95, errors=100)) is None
 
 
 def test_comparison_says_better_worse_or_unclear() -> None:
