@@ -1,7 +1,8 @@
-"""The rendezvous of participants of one load: they agree on a beginning in Redis, and exchange their figures.
+"""The rendezvous of participants of one load, in Redis.
 
-Redis does not hand out requests. Each participant computes the whole load, and sends every n-th request of it from a
-common beginning. So Redis is idle meanwhile and may even be down: only the exchange at the end needs it again.
+They agree on a beginning, and exchange their figures. Redis does not hand out requests. Each participant computes the
+whole load, and sends every n-th request of it from a common beginning. So Redis is idle meanwhile and may even be down:
+only the exchange at the end needs it again.
 
 A waiting participant writes itself into a hash twice a second. One that finds the expected number there tries to
 propose a beginning, two seconds ahead by the server's clock. One of them succeeds (``SET NX``), and writes the plan for

@@ -1,4 +1,4 @@
-"""The run of one bulk job: reads lines, schedules them on an executor, counts them, and stops without losing any.
+"""The run of one bulk job: schedules lines on an executor, and stops without losing any.
 
 A line is *taken* when it is scheduled on the executor. From then on it is waiting, running, in a final state, or
 withdrawn (given back unstarted because the run stopped). Lines that were not taken are still with the source. So at

@@ -181,7 +181,7 @@ def peers(**options: Any) -> None:
 
     Exit status: 0 shown; 1 the group has no rates; 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
-    from ratelimited_executor.cli.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # not needed by `run`
 
     with _errors_as_usage():
         status = show_peers(PeersOptions(**options))
@@ -207,7 +207,7 @@ def dashboard(**options: Any) -> None:
 
     Exit status: 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
-    from ratelimited_executor.cli.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # not needed by `run`
 
     with _errors_as_usage():
         status = serve(DashboardOptions(**options))
@@ -248,7 +248,7 @@ def slots(**options: Any) -> None:
 
     Exit status: 0 done; 1 the group has no slots, or a release was not confirmed; 2 bad usage, or Redis cannot be read.
     """
-    from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots  # noqa: PLC0415  # not needed by `run`
 
     with _errors_as_usage():
         status = show_slots(SlotsOptions(**options), confirm=lambda question: click.confirm(question, err=True))
@@ -286,7 +286,7 @@ def tasks(**options: Any) -> None:
     Exit status: 0 done; 1 a task that was named is not there, or no dead letter, or what --check looks for is; 2 bad usage, or
     the store cannot be used.
     """
-    from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # not needed by `run`
 
     with _errors_as_usage():
         status = show_tasks(TasksOptions(**options))
@@ -410,7 +410,7 @@ def forecast(**options: Any) -> None:
 
 def _rates(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     """Read a rate or a range of rates, or those of classes."""
-    from ratelimited_executor.cli.bench_options import read_rates  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.bench_options import read_rates  # noqa: PLC0415  # not needed by `run`
 
     return _read(read_rates, texts)
 

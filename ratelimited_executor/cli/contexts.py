@@ -1,4 +1,4 @@
-"""Targets with set-up before the first call and tear-down after the last one: context managers and their factories."""
+"""Targets with set-up and tear-down around all calls: context managers and their factories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``forecast`` from its options to its exit status: many runs with different seeds, and the certainty of the result."""
+"""``forecast`` from its options to its exit status: runs many seeds, and shows how certain the result is."""
 
 from __future__ import annotations
 

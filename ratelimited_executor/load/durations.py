@@ -1,6 +1,7 @@
-"""Durations in an HdrHistogram: three significant digits from a microsecond to an hour, in constant memory.
+"""Durations in an HdrHistogram, in constant memory.
 
-The histogram is that of the package ``hdrhistogram``; other tools of the HdrHistogram family can read its encoded form.
+It has three significant digits from a microsecond to an hour. The histogram is that of the package ``hdrhistogram``;
+other tools of the HdrHistogram family can read its encoded form.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MICROSECONDS: Final = 1e6
 
 
 def rank_of(share: float, count: int) -> int:
-    """Return the rank of a quantile, 1 to ``count``: that of the smallest value that the given share does not exceed.
+    """Return the rank of a quantile, 1 to ``count``: of the smallest value that the share does not exceed.
 
     >>> [rank_of(share, 4) for share in (0, 0.5, 0.51, 1)]
     [1, 2, 3, 4]

@@ -35,7 +35,7 @@ class PartFigures:
     histogram: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a JSON file has of it."""
+        """Return the values for a JSON file."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -93,7 +93,7 @@ class ClassFigures:
         return self.error_count / self.count if self.count else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a JSON file has of it."""
+        """Return the values for a JSON file."""
         return _with_histograms({name: getattr(self, name) for name in ClassFigures.__slots__})
 
     @classmethod
@@ -209,7 +209,7 @@ class Measurement:
     incomplete: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a JSON file has of it."""
+        """Return the values for a JSON file."""
         fields = _with_histograms({name: getattr(self.figures, name) for name in Figures.__slots__})
         fields["phases"] = [phase.to_json() for phase in self.figures.phases]
         fields["timeline"] = [second.to_json() for second in self.figures.timeline]

@@ -75,7 +75,9 @@ def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[
 
 
 def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
-    """Describe the requests in a few words, with a digest that tells different ones apart; it includes no secrets.
+    """Describe the requests in a few words, with a digest that tells different ones apart.
+
+    The description and the digest include no secrets.
 
     Args:
         classes: the requests of each class.

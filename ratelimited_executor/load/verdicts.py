@@ -1,4 +1,4 @@
-"""Verdicts on figures: were the thresholds kept, and was the tool itself the limit."""
+"""Verdicts on figures: thresholds that were broken, and a tool that was itself the limit."""
 
 from __future__ import annotations
 
@@ -109,9 +109,10 @@ def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
 
 
 def judge_trial(figures: Figures, thresholds: Thresholds) -> Verdict:
-    """Judge a trial of a search, in which a growing queue counts too: in a longer trial it would break any threshold.
+    """Judge a trial of a search, in which a growing queue breaks the thresholds, too.
 
-    A growing queue is an indication, not a proof, so the verdict is then not clear.
+    In a longer trial it would break any threshold. That is an indication, not a proof, so the verdict is then not
+    clear.
     """
     verdict = judge(figures, thresholds)
     grown = _growth(figures)

@@ -1,4 +1,4 @@
-"""Preview the effect of a policy before deployment: weeks of jobs in seconds, on the executor of production.
+"""Preview the effect of a policy: weeks of jobs in seconds, on production executors.
 
 A *scenario* sets up executors, jobs whose durations follow a distribution, and arrivals. :func:`simulate` lets virtual
 time pass and writes measurements to a SQLite file, from which :func:`write_report` makes a page of tables and plots.

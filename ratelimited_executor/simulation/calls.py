@@ -22,7 +22,9 @@ __all__ = ["Calls"]
 
 @dataclass(kw_only=True)
 class Calls(Scenario):
-    """Many calls, all due at the start, on one or several nodes that share a rate; each starts as soon as possible.
+    """Many calls on one or several nodes that share a rate.
+
+    All are due at the start, and each starts as soon as possible.
 
     Args:
         count: the number of calls.

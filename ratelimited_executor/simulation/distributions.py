@@ -1,6 +1,7 @@
-"""Distributions of durations: constant, exponential, log-normal from mean and p90, from percentiles, from a sample.
+"""Distributions of durations.
 
-All values are seconds >= 0. Parameters that no distribution of a kind can have are refused; the error names the limit.
+They are constant, exponential, log-normal from mean and p90, from percentiles, or from a sample. All values are
+seconds >= 0. Parameters that no distribution of a kind can have are refused; the error names the limit.
 
 Log-normal. With z = 1.2816 the 90th percentile of the standard normal distribution, mean and p90 are ``exp(mu + sigma^2/2)``
 and ``exp(mu + z sigma)``, so that ``ln(p90 / mean) = z sigma - sigma^2 / 2``: a quadratic in sigma, whose smaller root,
@@ -169,7 +170,9 @@ class LogNormal:
 
 
 class Percentiles:
-    """Values with known percentiles, such as those of a monitoring system, with linear interpolation between them.
+    """Values with known percentiles, and linear interpolation between them.
+
+    Monitoring systems report such percentiles.
 
     Args:
         values: spans of time by percent: from 0, the least, to 100, the greatest; rising.

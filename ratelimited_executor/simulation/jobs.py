@@ -40,9 +40,9 @@ class JobHost(Protocol):
 
 
 class Job:
-    """A kind of jobs: a plain function for executors, ``executor.schedule(job, key)``, that returns a :class:`Lasting`.
+    """A kind of job: a plain function for executors, as in ``executor.schedule(job, key)``.
 
-    Created by :meth:`Simulation.job`, which documents the arguments.
+    It returns a :class:`Lasting`. Created by :meth:`Simulation.job`, which documents the arguments.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""Strategies to sync a population of accounts once in each cycle, for comparison, from a talk on slot scheduling.
+"""Strategies to sync a population once in each cycle, for comparison.
 
 All have the same accounts at the same banks, the same workers and the same two kinds of jobs over the same accounts: one
 fetches new data, the other sorts it. Some accounts are ten times the work of others. A bank may be out for a day. The
 strategies differ in how they choose the time of each account.
 
-Source: "On the virtues of slot scheduling", a talk. No distribution has its durations, a mean of 4 s and a p90 of 120
-s: a tenth of the values would have a mean of at least 120 s, so the mean of all would be at least 12 s. The durations
-here have the mean of 4 s, and a p90 of 8 s.
+Source: "On the virtues of slot scheduling", a talk, which compares them. No distribution has its durations, a mean of
+4 s and a p90 of 120 s: a tenth of the values would have a mean of at least 120 s, so the mean of all would be at least
+12 s. The durations here have the mean of 4 s, and a p90 of 8 s.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ class Strategy(Scenario):
 
 @dataclass(kw_only=True)
 class SelfRescheduling(Strategy):
-    """Each job schedules the next one of its account, a cycle after its own end; some are lost when their worker dies.
+    """Each job schedules the next one of its account, a cycle after its own end.
+
+    Some jobs are lost when their worker dies.
 
     Args:
         losses: the fraction of jobs that end without scheduling the next one: their accounts are never synced again.

@@ -1,5 +1,6 @@
-"""Simple scenarios as TOML files: executors, populations, jobs, arrivals and outages, without a line of Python.
+"""Simple scenarios as TOML files, without a line of Python.
 
+Files describe executors, populations, jobs, arrivals and outages.
 An unknown name in a file is an error that lists the known ones: a misspelt ``max_concurency`` must not go unnoticed.
 """
 

@@ -70,9 +70,10 @@ def run_virtual(
 
 
 class VirtualLoopFactory:
-    """Make virtual event loops with the same settings: a ``loop_factory`` for asyncio, pytest-asyncio and anyio.
+    """Makes virtual event loops with the same settings.
 
-    Fixtures reserve the next loop before the runner requests it, and so pass the same loop to the test.
+    It is a ``loop_factory`` for asyncio, pytest-asyncio and anyio. Fixtures reserve the next loop before the runner
+    requests it, and so pass the same loop to the test.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         self.clock.block(seconds)
 
     def hold(self, name: str) -> Hold:
-        """Announce a thread of your own that will call the loop: time does not advance until the hold is released.
+        """Keep time from advancing while a thread of your own will call the loop, until the hold is released.
 
         Use the hold as a context manager inside the thread, or release it there. This method is not thread-safe: take
         the hold on the loop, before the thread starts.
