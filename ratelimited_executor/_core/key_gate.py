@@ -37,7 +37,7 @@ KeyHold = str  # "rate", "concurrency", "penalty" or "slots"
 
 
 _Timer: TypeAlias = tuple[int, int, "Hashable", KeyState]
-"""Time, number and key of something parked; stale unless it is that of the key."""
+"""Time, number, key and state of a parked key; stale once the key has another timer."""
 
 
 def _is_stale(timer: _Timer) -> bool:

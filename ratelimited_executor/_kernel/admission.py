@@ -1,7 +1,7 @@
-"""How many permits may be taken now, in loop time, as the queue remembers it from one look to the next.
+"""The queue's cache of usable permits, in loop time.
 
-The permits themselves count in integer nanoseconds, and are asked seldom: what :meth:`Admission.look` has counted stays
-usable for a while, and where nothing is usable, it is known before when nothing will be.
+The permits themselves count in integer nanoseconds and are asked seldom: a count by :meth:`Admission.look` stays valid
+for a while, and where none is usable, a lower bound on the next permit's time is known.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 __all__ = ["UNLIMITED", "Admission"]
 
-UNLIMITED: Final = 1 << 62  # more permits than anybody takes at one instant: the answer at an infinite rate
+UNLIMITED: Final = 1 << 62  # more permits than can be taken at one instant: the count at an infinite rate
 
 
 class Admission(AdmissionFields):
     """The permits of one queue.
 
     Args:
-        permits: what admits starts.
-        timeline: turns loop time into nanoseconds.
+        permits: the permits that admit starts.
+        timeline: converts loop time to nanoseconds.
 
     Attributes:
-        permits: the same; another by :meth:`put`.
+        permits: the permits in force; :meth:`put` replaces them.
         is_unlimited: True if everything may start at once.
-        effects: the permits, if their starts count from when they take effect; else None.
-        count: permits that were counted and not yet taken.
+        effects: the permits, if a start counts from when it takes effect; else None.
+        count: permits counted and not yet taken.
         usable_until: loop time until which they may be taken.
         next_at: loop time before which no other permit comes up.
-        per_second: how many come up in a second, evenly; 0 if that is not known.
-        usable_max: how many may be usable at once; infinity if that is not known.
+        per_second: permits that come up per second, evenly; 0 if unknown.
+        usable_max: the maximum number of permits usable at once; infinity if unknown.
     """
 
     __slots__ = ("_is_by_wall_clock",)
@@ -58,15 +58,13 @@ class Admission(AdmissionFields):
         self.forget()
 
     def forget(self) -> None:
-        """Count the permits anew: some were granted, or used up."""
+        """Discard the count, because permits were granted or used up."""
         self.count = 0
         self.next_at = -math.inf
 
     def look(self, now: float) -> int:
         """Count the permits that may be taken at loop time ``now``."""
-        now_ns = (
-            math.floor(now * NS) + self._timeline.offset_ns
-        )  # to_ns() without a call: this is the path of every start
+        now_ns = math.floor(now * NS) + self._timeline.offset_ns  # to_ns(), inlined: every start passes here
         self._counted_at = now
         count: int = min(self.permits.usable(now_ns), UNLIMITED)  # at 1e21 a second there may be more
         self.count = count
@@ -75,7 +73,7 @@ class Admission(AdmissionFields):
         return count
 
     def find(self, now: float, interval_end: float) -> int:
-        """Count permits like :meth:`count`, reusing the previous count while valid; if there is none, note the next time.
+        """Return the number of usable permits, reusing a valid count; if 0, note the next permit's time.
 
         Args:
             now: loop time.
@@ -93,17 +91,17 @@ class Admission(AdmissionFields):
         return self._loop_time(self.permits.next_time(self._timeline.to_ns(now)), interval_end)
 
     def is_enough(self, count: int, now: float, end: float) -> bool | None:
-        """Return True if so many permits can be taken from ``now`` to ``end``, if their pace alone tells; else None.
+        """Return whether ``count`` permits can be taken from ``now`` to ``end``; None if their pace alone cannot tell.
 
-        The margins are for what rounding, a late start and a permit at either end may take or give.
+        The margins cover rounding, a late start and a permit at either end.
         """
-        since = now if self.count else self.next_at  # before the next one comes up there is none
+        since = now if self.count else self.next_at  # none is usable before the next one comes up
         if since > -math.inf and count <= (end - max(since, now)) * self.per_second - MARGIN_COUNT:
             return True
         return False if count > (end - now) * self.per_second + self.usable_max + MARGIN_COUNT else None
 
     def take(self, count: int, now: float) -> None:
-        """Use some of the counted permits for starts at loop time ``now``; nothing if none were needed."""
+        """Use ``count`` of the counted permits for starts at loop time ``now``; does nothing if none are counted."""
         if not self.count:
             return
         self.count -= count

@@ -1,8 +1,8 @@
-"""Many tasks of one function as one source, whose due times rise and are mostly computed rather than stored.
+"""Many tasks of one function as one source, with rising due times, mostly computed rather than stored.
 
 A batch due at one instant, or evenly over a span, needs two numbers for its due times, whatever its length. A batch with
-a delay for each item is put in due order once, by whoever makes it: one array holds the due times, another says which
-item of the owner each position stands for.
+a delay for each item is put in due order once, by its creator: one array holds the due times, another the owner's item
+of each position.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class BatchSource(BatchFields):
     """The tasks of one batch, or of a part of it; a task is a position below ``count``.
 
     Args:
-        count: how many tasks, >= 0.
+        count: the number of tasks, >= 0.
         first: loop time at which the first is due.
         gap: seconds from one due time to the next, >= 0.
         dues: the due time of each position, rising, instead of ``first`` and ``gap``.
-        indexes: what the owner calls each position; the position itself by default.
+        indexes: the owner's index of each position; the position itself by default.
         rank: priority and class of every task, as the ready queues compare them.
-        name: what a task of it is called.
-        owner: whom the shell tells of outcomes; the core only carries it.
+        name: the name of its tasks, without their index.
+        owner: the receiver of outcomes; the kernel only carries it.
         deadline_after: seconds after its due time at which a task expires.
-        key: whose tasks they are, as it is held; None if they are nobody's.
-        needs: how much of each resource the start of each task takes; None for one permit.
+        key: the key of the tasks, as it is stored; None if they have none.
+        needs: the amount of each resource that a start uses; None for one permit.
     """
 
     __slots__ = (
@@ -72,23 +72,23 @@ class BatchSource(BatchFields):
         self.key = key
         self.needs = needs
         self.is_plain = key is None and needs is None and deadline_after == math.inf
-        self.is_watched = False  # whether somebody is told of each of its tasks, which then start one by one
+        self.is_watched = False  # True if a listener is notified of each of its tasks, which then start one by one
         self.calendar: Any = None  # set when it is placed
-        self.parcel: int | None = None  # the number of the interval that takes up the next of its tasks
+        self.parcel: int | None = None  # the number of the interval that opens its next tasks
         self.opened_count = 0  # tasks whose interval has begun, started ones included
         self.started_count = 0  # tasks that have started or expired
         self.revoked = False
-        self._swept_count = 0  # tasks below it have started or expired
-        self._started: bytearray | None = None  # by position; None while exactly those below started_count have
+        self._swept_count = 0  # all positions below it have started or expired
+        self._started: bytearray | None = None  # by position; None while exactly those below started_count have started
 
     @property
     def live(self) -> int:
-        """How many tasks wait."""
+        """The number of waiting tasks."""
         return 0 if self.revoked else self.count - self.started_count
 
     @property
     def opened_live(self) -> int:
-        """How many of them have an interval that has begun."""
+        """The number of waiting tasks whose interval has begun."""
         return 0 if self.revoked else self.opened_count - self.started_count
 
     def has_started(self, position: int) -> bool:
@@ -103,7 +103,7 @@ class BatchSource(BatchFields):
 
     def start(self, position: int) -> None:
         """Record that a task starts or expires."""
-        if self._started is None and position != self.started_count:  # out of order: there is an order of one's own
+        if self._started is None and position != self.started_count:  # out of order: a custom order is in force
             self._make_flags()
         if self._started is not None:
             self._started[position] = True
@@ -116,11 +116,11 @@ class BatchSource(BatchFields):
         return self._started
 
     def note_started(self, count: int) -> None:
-        """Record that so many tasks have started, in order, or with their flags set."""
+        """Record that ``count`` tasks have started, in order, or with their flags set."""
         self.started_count += count
 
     def waiting_positions(self) -> Iterator[int]:
-        """Walk the positions of the tasks that wait."""
+        """Walk the positions of the waiting tasks."""
         if self._started is None:
             yield from range(self.started_count, self.count)
             return
@@ -130,7 +130,7 @@ class BatchSource(BatchFields):
             position = self._started.find(0, position + 1)
 
     def next_deadline(self) -> float:
-        """Return the loop time by which another deadline has passed; infinity if none is left."""
+        """Return the loop time of the next deadline; infinity if none is left."""
         if self._started is None:
             self._swept_count = max(self._swept_count, self.started_count)
         else:
@@ -139,7 +139,7 @@ class BatchSource(BatchFields):
         return self.due_of(self._swept_count) + self.deadline_after if self._swept_count < self.count else math.inf
 
     def overdue(self, now: float) -> Iterator[int]:
-        """Walk the positions of waiting tasks whose deadline has passed; each is to be started before the next."""
+        """Walk the positions of waiting tasks whose deadline has passed; :meth:`start` each before the next."""
         while self.next_deadline() < now:
             self._swept_count += 1
             if not self.has_started(self._swept_count - 1):
@@ -150,10 +150,10 @@ class BatchSource(BatchFields):
         return self.first + position * self._gap if self.dues is None else self.dues[position]
 
     def name_of(self, position: int) -> str:
-        """Return what a task is called."""
+        """Return the name of a task."""
         return f"{self.name}[{self.indexes[position]}]"
 
-    def cost_of(self, position: int) -> int:  # noqa: ARG002  # the shape of a source
+    def cost_of(self, position: int) -> int:  # noqa: ARG002  # the signature of Source
         """Return how many permits the start of a task takes."""
         return 1 if self.needs is None else self.needs.get(PERMITS, 1)
 
@@ -165,21 +165,21 @@ class BatchSource(BatchFields):
 
     @two_bodies
     def count_until(self, now: float, start: int, stop: int) -> int:
-        """Count the tasks due at or before ``now``, of which there are from ``start`` to ``stop``."""
+        """Return how many tasks are due at or before ``now``, known to be from ``start`` to ``stop``."""
         if self.dues is not None:
             return bisect_right(self.dues, now, start, stop)
         return bisect_right(range(stop), now, lo=start, key=self.due_of)
 
     def again(self, index: int, due: float) -> BatchSource:
-        """Return a source of one task of this one's kind, by what the owner calls it, at another due time."""
+        """Return a source for one task of the batch, by the owner's index, at another due time."""
         rank = (self.rank[0], TaskClass.OTHER)
         return BatchSource(
             1, first=due, indexes=(index,), rank=rank, name=self.name, owner=self.owner,
             deadline_after=self.deadline_after, key=self.key, needs=self.needs,
         )  # fmt: skip
 
-    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the shape of a source
-        """Return what is called for a task."""
+    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the signature of Source
+        """Return the function that a task calls."""
         return self.owner._call
 
     def _args_of(self, position: int) -> tuple[Any, ...]:
@@ -194,7 +194,7 @@ class BatchSource(BatchFields):
 
 @used_there
 class RisingOrder(RisingFields):
-    """Positions of a batch: what :class:`~.due_order.DueOrder` is for a bucket, without any work."""
+    """The positions of a batch, in due order already: the counterpart of :class:`~.due_order.DueOrder` for a bucket."""
 
     __slots__ = ("_dues",)
 
@@ -209,14 +209,14 @@ class RisingOrder(RisingFields):
         return True
 
     def head(self) -> float:
-        """Return the earliest due time that is left; infinity if none is."""
+        """Return the earliest due time left; infinity if none is."""
         if self._next >= self._stop or self._source.revoked:
             return math.inf
         return self._source.due_of(self._next) if self._dues is None else self._dues[self._next]
 
     @property
     def left_count(self) -> int:
-        """How many tasks have not been taken."""
+        """The number of tasks not taken yet."""
         return 0 if self._source.revoked else self._stop - self._next
 
     def count_until(self, when: float) -> int:
@@ -239,7 +239,7 @@ class RisingOrder(RisingFields):
         return self._next - 1
 
     def take(self, now: float, limit: int) -> Sequence[int]:
-        """Remove and return the indexes due at or before ``now``, ``limit`` of them at most."""
+        """Remove and return at most ``limit`` indexes due at or before ``now``."""
         start = self._next
         stop = min(start + limit, self._stop)
         self._next = self._source.count_until(now, start, stop)

@@ -1,17 +1,17 @@
 """The tasks of one stretch of time, as parallel columns in order of arrival.
 
-Theory. What a pending task costs is less its bytes than the garbage collector's passes over it: one small object a task
-makes a million tracked objects, and adding them triggers collection after collection. So a bucket keeps plain columns
-(a due time in an ``array``, a callable, an argument tuple), a handle names a place in it, and no tracked object lives
-longer than the call that made it. Tasks that somebody awaits bring an object of their own, a *record*, which stands in
-the column of callables with :data:`RECORD` beside it.
+Theory. The main cost of a pending task is not its bytes but the garbage collector's passes over it: with one small
+object per task, a million tasks are a million tracked objects, and adding them triggers collection after collection. So
+a bucket keeps plain columns (a due time in an ``array``, a callable, an argument tuple), a handle names a place in it,
+and no tracked object outlives the call that made it. Tasks that are awaited bring an object of their own, a *record*,
+which stands in the column of callables with :data:`RECORD` beside it.
 
 Arrival order is kept because nothing is compared until the bucket's time has come (see ``due_order.py``).
 
-Cancelling frees what the task held at once, and the place in the columns later: when more than half of the places are
-empty, the survivors move together, and handles find their place by bisection in the column of first places. Amortised
-O(1) a cancel. Above :data:`STEP` places the move goes in steps, so that no call holds the loop. A bucket whose time has
-come is not compacted: it lives for less than one width more, unless its tasks overflow.
+Cancelling frees the references of the task at once, and its place in the columns later: when more than half of the
+places are empty, the bucket is compacted, and handles find their place by bisection in the column of first places. A
+cancel is O(1), amortised. Above :data:`STEP` places, compaction runs in steps, so that no call blocks the loop. An open
+bucket is not compacted: it lives for less than one more width, unless its tasks overflow.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD", "STEP", "Bucket", "folded", "name_of", "unfolded"]
 
-STEP: Final = 8192  # places moved at a stretch: about a millisecond
-_FREE_COUNT: Final = 1 << 17  # places of a column whose memory is given back at a stretch: half a millisecond
+STEP: Final = 8192  # places moved in one step: about a millisecond
+_FREE_COUNT: Final = 1 << 17  # places of a column freed in one step: half a millisecond
 
 
 class Bucket(BucketFields):
@@ -43,18 +43,18 @@ class Bucket(BucketFields):
 
     Attributes:
         dues: loop time at which each task is due.
-        calls: the callable of each task, or its record; None once it has started or was cancelled.
+        calls: the callable of each task, or its record; None once it has started or been cancelled.
         args: its positional arguments as :func:`folded` keeps them, :data:`RECORD` beside a record.
         contexts: the context variables it was scheduled with; None as long as no task of the bucket had any.
-        gone: how many tasks of the columns have started, expired or been cancelled.
+        gone: the number of tasks in the columns that have started, expired or been cancelled.
         has_records: True if any of the callables may be a record.
-        opened: True if its time has come, so that positions must not move any more.
-        frozen: True if they must not move although its time has not come, because they are being put in order.
+        opened: True once its interval has begun: positions must no longer move.
+        frozen: True if positions must not move although its interval has not begun: they are being put in order.
     """
 
     __slots__ = ()
 
-    key: Final = None  # what has a key has a record, and so has what costs more than a permit
+    key: Final = None  # a task with a key has a record, and so has one that costs more than a permit
     needs: Final = None
     is_plain: Final = True
     is_watched: Final = False
@@ -68,7 +68,7 @@ class Bucket(BucketFields):
         self.has_records = False
         self.opened = False
         self.frozen = False
-        self.shift = 0  # how many places were removed: a new task's first place is shift + len(calls)
+        self.shift = 0  # number of places removed: a new task's first place is shift + len(calls)
         self._boundary = 0  # first places below it are looked up in _origin, the others are shifted
         self._origin: array[int] | None = None  # first place of each task that has moved
         self._late: list[int] | None = None  # first places cancelled while a compaction runs
@@ -76,7 +76,7 @@ class Bucket(BucketFields):
 
     @property
     def live(self) -> int:
-        """How many tasks wait in the columns."""
+        """The number of waiting tasks in the columns."""
         return len(self.calls) - self.gone
 
     def add(self, due: float, call: Any, args: Any, context: Context | None = None) -> int:
@@ -90,7 +90,7 @@ class Bucket(BucketFields):
                 self.contexts.append(context)
             self.dues.append(due)
             calls.append(call)
-            is_single = args and not args[1:] and type(args[0]) is not tuple  # folded() without a call
+            is_single = args and not args[1:] and type(args[0]) is not tuple  # folded(), inlined
             self.args.append(args[0] if is_single else args)
         except BaseException:
             self.trim(count)
@@ -119,10 +119,10 @@ class Bucket(BucketFields):
                 del column[count:]
 
     def set_due(self, place: int, due: float) -> bool:
-        """Make the task whose first place is ``place`` due at another time of the same stretch.
+        """Change the due time of the task whose first place is ``place`` to another within this bucket.
 
         Returns:
-            False if it has started or gone, or while places are in order or being moved.
+            False if it has started or gone, if the bucket is open, or while positions are put in order or moved.
         """
         position = place - self.shift if self._origin is None else self._position(place)
         if self.opened or self.frozen or self._late is not None or position is None or self.calls[position] is None:
@@ -131,7 +131,7 @@ class Bucket(BucketFields):
         return True
 
     def cancel(self, place: int) -> bool:
-        """Remove the task whose first place is ``place``; False if it has started or gone before."""
+        """Remove the task whose first place is ``place``; False if it has already started or gone."""
         position = self._position(place)
         if position is None or self.calls[position] is None:
             return False
@@ -152,7 +152,7 @@ class Bucket(BucketFields):
         if position is None or self.calls[position] is None:
             return None
         call, args = self.calls[position], self.args[position]
-        if type(args) is not tuple:  # unfolded() without a call
+        if type(args) is not tuple:  # unfolded(), inlined
             args = (args,)
         self.calls[position] = self.args[position] = context = None
         if self.contexts is not None:
@@ -164,7 +164,7 @@ class Bucket(BucketFields):
         return call, args, context
 
     def cancel_record(self) -> None:
-        """Record that a record in the columns has left the waiting state; its place is freed later."""
+        """Note that a record in the columns no longer waits; its place is freed later."""
         self.gone += 1
         self._check()
 
@@ -192,16 +192,16 @@ class Bucket(BucketFields):
         return record
 
     def note_started(self, count: int) -> None:
-        """Record that so many tasks have started whose places are empty already."""
+        """Record that ``count`` tasks have started whose places are already empty."""
         self.gone += count
 
     def discard(self) -> None:
-        """Free all columns: every task has gone, and handles may still point here."""
+        """Free all columns: every task has gone, though handles may still point here."""
         for _ in self.discard_steps():
             pass
 
     def discard_with(self, chores: deque[Iterator[None]]) -> None:
-        """Discard it: at once if the bucket is small, otherwise its memory is freed as a chore."""
+        """Discard the bucket: at once if it is small, otherwise its memory is freed as a chore."""
         is_large = len(self.calls) > STEP
         steps = self.discard_steps()
         next(steps)
@@ -209,7 +209,7 @@ class Bucket(BucketFields):
             chores.append(steps)
 
     def discard_steps(self) -> Iterator[None]:
-        """Discard it in steps: at the first yield the bucket has dropped its columns, which then become shorter."""
+        """Discard the bucket in steps: it drops its columns before the first yield, and they shrink afterwards."""
         columns: list[Any] = [self.dues, self.calls, self.args, self.contexts or []]
         self.gone = 0
         self._boundary = self.shift = 1 << 62
@@ -225,12 +225,12 @@ class Bucket(BucketFields):
                 yield
 
     def positions(self) -> Iterator[int]:
-        """Walk the positions of the tasks that wait."""
+        """Walk the positions of the waiting tasks."""
         return (position for position in range(len(self.calls)) if self.is_waiting(position))
 
     def is_waiting(self, position: int) -> bool:
         """True if the task at ``position`` still waits here."""
-        if position >= len(self.calls):  # the columns were freed, because all of it had gone
+        if position >= len(self.calls):  # the columns were freed, because all tasks had gone
             return False
         call = self.calls[position]
         return call is not None and (self.args[position] is not RECORD or _waits(call, self))
@@ -239,12 +239,12 @@ class Bucket(BucketFields):
         """Return the loop time at which a task is due."""
         return self.dues[position]
 
-    def cost_of(self, position: int) -> int:  # noqa: ARG002  # the shape of a source
+    def cost_of(self, position: int) -> int:  # noqa: ARG002  # the signature of Source
         """Return how many permits the start of a task takes."""
         return 1
 
     def name_of(self, position: int) -> str:
-        """Return what a task is called: the name of its callable."""
+        """Return the name of a task: that of its callable."""
         return name_of(self.calls[position])
 
     def _fn_of(self, position: int) -> Any:
@@ -252,11 +252,11 @@ class Bucket(BucketFields):
         return self.calls[position] if position < len(self.calls) else None
 
     def _args_of(self, position: int) -> Any:
-        """Return its arguments."""
+        """Return the arguments of such a task."""
         return () if self._fn_of(position) is None else unfolded(self.args[position])
 
     def compact(self) -> Iterator[None]:
-        """Move the survivors together, :data:`STEP` places between two yields; gives up if the bucket is opened."""
+        """Compact the columns, :data:`STEP` places between two yields; gives up if the bucket is opened or frozen."""
         fresh = Bucket(self.calendar)
         origin: array[int] = array("Q")
         self._late = []
@@ -272,7 +272,7 @@ class Bucket(BucketFields):
         late, self._late = self._late, None
         self._boundary = self.shift + len(self.calls)
         self.shift = self._boundary - len(fresh.calls)
-        self.gone -= len(self.calls) - len(fresh.calls)  # what is left are those that went after they had been moved
+        self.gone -= len(self.calls) - len(fresh.calls)  # the remainder went after being moved
         self._origin = origin
         self.dues, self.calls, self.args, self.contexts = fresh.dues, fresh.calls, fresh.args, fresh.contexts
         for place in late:
@@ -286,17 +286,17 @@ class Bucket(BucketFields):
         for position in filter(self.is_waiting, range(start, stop)):
             context = None if self.contexts is None else self.contexts[position]
             fresh.add(self.dues[position], self.calls[position], (), context)
-            fresh.args[-1] = self.args[position]  # as it is: it was folded before
+            fresh.args[-1] = self.args[position]  # as stored: it is folded already
             origin.append(self._place(position))
 
     def compact_with(self, chores: deque[Iterator[None]]) -> None:
-        """Move the survivors together: at once if the bucket is small, else as a chore."""
+        """Compact the columns: at once if the bucket is small, else as a chore."""
         steps = self.compact()
         if len(self.calls) <= STEP:
             for _ in steps:
                 pass
         else:
-            self._late = []  # from now on, so that what is cancelled before the first step asks for no second move
+            self._late = []  # from now on, so that a cancel before the first step requests no second compaction
             chores.append(steps)
 
     def _check(self) -> None:
@@ -315,7 +315,7 @@ class Bucket(BucketFields):
         return origin[position] if origin is not None and position < len(origin) else position + self.shift
 
     def _position(self, place: int) -> int | None:
-        """Return where the task of a first place is now; None if it has gone."""
+        """Return the current position of the task with a first place; None if it has gone."""
         if self._origin is None or place >= self._boundary:
             position = place - self.shift
             return position if 0 <= position < len(self.calls) else None
@@ -324,12 +324,12 @@ class Bucket(BucketFields):
 
 
 def folded(args: tuple[Any, ...]) -> Any:
-    """Return the arguments in the column: a single one is stored bare, which saves a tuple (48 bytes a task)."""
+    """Return arguments as stored in the column: a single one bare, which saves a tuple (48 bytes a task)."""
     return args[0] if len(args) == 1 and type(args[0]) is not tuple else args
 
 
 def unfolded(kept: Any) -> Any:
-    """Return the arguments that :func:`folded` has made this of."""
+    """Return the tuple of arguments that :func:`folded` was given."""
     return kept if type(kept) is tuple else (kept,)
 
 

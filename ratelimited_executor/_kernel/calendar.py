@@ -1,11 +1,11 @@
-"""Tasks by when they are due: a hashed timing wheel of buckets, the open interval in due order, and what is ready.
+"""Tasks by due time: a hashed timing wheel of buckets, the open interval in due order, and the ready tasks.
 
 A task travels down three levels. In the *future* it lies in the bucket of its interval: O(1) to add, nothing compared.
 When the interval begins its bucket is *opened* and put in due order (``due_order.py``); tasks that join the running
-interval are added there. When its due time has come it is *ready*, in the order of importance (``ready.py``).
+interval are added there. When its due time comes it is *ready*, in order of importance (``ready.py``).
 
-The buckets are as wide as the executor's interval, or an even part of it of at most a second: what is open is in memory
-twice, and what joins an open bucket is not compacted, so neither must last for an hour.
+Buckets are as wide as the executor's interval, or an even part of it of at most a second: an open bucket is in memory
+twice and is not compacted, so it must not stay open for an hour.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = ["LARGE_COUNT", "PLAIN_RANK", "Calendar"]
 CallPlace: TypeAlias = "tuple[Bucket, int]"
 
 PLAIN_RANK: Final = (0, TaskClass.OTHER)  # of tasks without a record
-_LOOK_COUNT_MAX: Final = 16  # due times looked at to tell the first, before they are put in order
-_LEAD_SECONDS_PER_TASK: Final = 1e-6  # a generous estimate of what ordering a task takes
+_LOOK_COUNT_MAX: Final = 16  # due times scanned for the earliest, before they are put in order
+_LEAD_SECONDS_PER_TASK: Final = 1e-6  # a generous estimate of the time to order a task
 _RESET_COUNT: Final = 1024  # an idle bucket with more places is freed
 
 
@@ -68,27 +68,27 @@ class _Stream(StreamFields):
 
 
 class Calendar(CalendarFields):
-    """All waiting tasks of one kind of an executor.
+    """All waiting tasks of one kind in an executor.
 
     Args:
-        timeline: conversions and the width of a bucket.
+        timeline: converts times, and has the width of a bucket.
         now: loop time.
-        chores: where work that may wait is put, as iterators whose steps take about a millisecond.
-        is_punctual: True if nothing starts but at its due time, so that nobody needs to know of an interval before that.
+        chores: receives deferrable work, as iterators whose steps take about a millisecond.
+        is_punctual: True if tasks start only at their due times, so that no interval need be opened before one.
 
     Attributes:
-        number: of the running interval.
+        number: the number of the running interval.
         end: loop time at which it ends.
         future: buckets of later intervals, by number.
-        parcels: batches, by the interval that takes up the next of their tasks.
+        parcels: batches, by the number of the interval that opens their next tasks.
         opened: buckets whose interval has begun, and in which tasks may wait.
         batches: batches of which tasks may wait, in order of arrival.
-        groups: open intervals that are not read to the end, oldest first.
+        groups: the streams of each open interval that is not read to the end, oldest first.
         ready: tasks whose due time has come.
         opened_count: waiting tasks whose interval has begun.
         cancelled_count: tasks without a record that were cancelled by their handle.
-        on_cancelled: told of each of them while somebody waits for the end.
-        owner: whose tasks these are: a handle of one without a record finds it here.
+        on_cancelled: called for each of them while someone waits for the end.
+        owner: the owner of the tasks; a handle of one without a record finds it here.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class Calendar(CalendarFields):
         "parcels", "timeline",
     )  # fmt: skip
 
-    _current: _Stream | None  # the bucket that a task joins in the running interval
+    _current: _Stream | None  # the bucket for tasks that join the running interval
     future: dict[int, Bucket]
     ready: Ready
 
@@ -108,8 +108,10 @@ class Calendar(CalendarFields):
         self._chores = chores
         self.future = {}
         self.parcels: dict[int, dict[BatchSource, None]] = {}
-        self.numbers: list[int] = []  # a heap of the keys of both
-        self._ahead: dict[int, tuple[DueOrder, int]] = {}  # future buckets being ordered, and how many tasks they had
+        self.numbers: list[int] = []  # a heap of the keys of future and parcels
+        self._ahead: dict[
+            int, tuple[DueOrder, int]
+        ] = {}  # future buckets being ordered, and how many tasks they had then
         self.groups: deque[list[_Stream]] = deque()
         self.opened: list[Bucket] = []
         self.batches: dict[BatchSource, None] = {}
@@ -120,21 +122,21 @@ class Calendar(CalendarFields):
         self.opened_count = 0
         self.owner: Any = None
         self.ready = ReadyQueues(self)
-        self.soon_class = TaskClass.IMMEDIATE  # of what is asked for without delay, in the default order
-        self.take_count_max = RUN_COUNT  # how many tasks become ready at a stretch
-        # The asyncio face finds buckets with these two in floats, which is faster than exactly. That it may find the one
-        # beside only means a start that is a quarter of a microsecond late.
+        self.soon_class = TaskClass.IMMEDIATE  # the class of tasks scheduled without delay, in the default order
+        self.take_count_max = RUN_COUNT  # how many tasks become ready in one step
+        # The asyncio face finds buckets by these two floats, which is faster than exact arithmetic. Finding the
+        # neighbouring bucket instead only makes a start a quarter of a microsecond late.
         self.epoch_offset = timeline.epoch_offset
         self.per_second = NS / timeline.interval_ns
-        self._next_number: int | None = None  # whose start was asked for last
-        self._next_start = math.inf  # and its answer
+        self._next_number: int | None = None  # the interval whose start was computed last
+        self._next_start = math.inf  # its start
         self.number = timeline.number_at(now)
         self.end = timeline.start_of(self.number + 1)
 
     # Adding.
 
     def bucket_of(self, number: int) -> Bucket:
-        """Return the bucket of a future interval, made if it is not there."""
+        """Return the bucket of a future interval; create it if needed."""
         bucket = self.future.get(number)
         if bucket is None:
             assert number > self.number, (number, self.number)
@@ -144,7 +146,7 @@ class Calendar(CalendarFields):
         return bucket
 
     def add_call(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
-        """Put a task without a record where its due time belongs, and return bucket and place."""
+        """Add a task without a record by its due time; return bucket and place."""
         if due < self.end:
             bucket = self.joined()
             place = bucket.add(due, call, args, context)
@@ -158,7 +160,7 @@ class Calendar(CalendarFields):
         return bucket, place
 
     def move_call(self, bucket: Bucket, place: int, due: float) -> CallPlace | None:
-        """Put a task without a record where another due time belongs; None if it does not wait any more."""
+        """Move a task without a record to another due time; return bucket and place, None if it no longer waits."""
         number = int((due + self.epoch_offset) * self.per_second) if due < FAR_SECONDS else self.number
         target = self.future.get(number)
         if target is bucket and bucket.set_due(place, due):
@@ -174,7 +176,7 @@ class Calendar(CalendarFields):
         return target, target.add(due, call, args, context)
 
     def add_call_ready(self, due: float, call: Any, args: Any, context: Any) -> CallPlace:
-        """Make a task without a record ready at once: it was asked for without delay."""
+        """Add a task without a record as ready: it was scheduled without delay."""
         bucket: Bucket = (self._current or self._make_current()).source  # type: ignore[assignment]  # as in joined()
         place = bucket.add(due, call, args, context)
         self.ready.push_position(bucket, place - bucket.shift, (0, self.soon_class))
@@ -196,7 +198,7 @@ class Calendar(CalendarFields):
         self.opened_count += 1
 
     def add_record(self, record: Record) -> None:
-        """Put a record where its due time belongs."""
+        """Add a record by its due time."""
         due = record._due
         if due < self.end:
             self.joined().add_record(record)
@@ -214,7 +216,7 @@ class Calendar(CalendarFields):
         self._chores.append(iter(()))
 
     def add_ready(self, record: Record) -> None:
-        """Make a record ready at once: it was asked for without delay."""
+        """Add a record as ready: it was scheduled without delay."""
         self.opened_count += 1
         ready = self.ready
         if self.soon_class is record._class or type(ready) is not ReadyQueues:
@@ -223,7 +225,7 @@ class Calendar(CalendarFields):
             ready.push_record(record, self.soon_class)
 
     def add_batch(self, source: BatchSource) -> None:
-        """Place a batch, or a part of one."""
+        """Add a batch, or a part of one, by its due times."""
         source.calendar = self
         self.batches[source] = None
         number = self.timeline.number_at(source.first)
@@ -233,11 +235,11 @@ class Calendar(CalendarFields):
             self._add_parcel(number, source)
 
     def can_add_ready(self, count: int) -> bool:
-        """True if so many tasks of a batch can be made ready at a stretch."""
+        """True if ``count`` tasks of a batch can be made ready in one step."""
         return count <= self.take_count_max or isinstance(self.ready, ReadyQueues)
 
     def add_batch_ready(self, source: BatchSource) -> None:
-        """Make a whole batch ready at once: it was asked for without delay."""
+        """Add a whole batch as ready: it was scheduled without delay."""
         source.calendar = self
         self.batches[source] = None
         source.opened_count = source.count
@@ -245,10 +247,10 @@ class Calendar(CalendarFields):
         rank = source.rank if type(self.ready) is not ReadyQueues else (source.rank[0], self.soon_class)
         self.ready.push_run(source, range(source.count), rank)
 
-    # Going on.
+    # Advancing.
 
     def open_until(self, number: int, end: float) -> None:
-        """Begin every interval up to ``number``, which is the running one, and ends at loop time ``end``."""
+        """Open every interval up to ``number``, the running one, which ends at loop time ``end``."""
         assert number > self.number, (number, self.number)
         self._current = self._current_group = None
         if self.opened:
@@ -261,8 +263,8 @@ class Calendar(CalendarFields):
     def opening_time(self) -> float:
         """Return the loop time at which the next interval with tasks should open; infinity if there is none.
 
-        If its bucket is large, that is before its start, by the time it takes to put it in order: see
-        :meth:`prepare_ahead`. If nothing starts but at its due time and there is little, it is the first of these.
+        A large bucket opens before its interval starts, by the time that it takes to put it in order: see
+        :meth:`prepare_ahead`. A small one whose tasks start only at their due times opens at the first of these.
         """
         if not self.numbers:
             return math.inf
@@ -279,7 +281,7 @@ class Calendar(CalendarFields):
                 if length < LARGE_COUNT or number in self._ahead:
                     return start
                 return start - length * _LEAD_SECONDS_PER_TASK
-            due = min(bucket.dues)  # of one that was cancelled, perhaps: that is a wake-up for nothing
+            due = min(bucket.dues)  # perhaps of a cancelled task, which costs a needless wake-up
         if not self._is_punctual or self._is_large(min(self.numbers[1:3], default=-1)):
             return start
         for source in self.parcels.get(number, ()):
@@ -296,7 +298,7 @@ class Calendar(CalendarFields):
         return bucket is not None and len(bucket.calls) >= LARGE_COUNT
 
     def prepare_ahead(self) -> None:
-        """Begin to put the next bucket in order, as a chore; does nothing if it is small, or that has begun."""
+        """Begin to put the next bucket in order, as a chore; does nothing if it is small or begun already."""
         if self.opening_time() >= self.next_start():
             return
         number = self.numbers[0]
@@ -307,11 +309,11 @@ class Calendar(CalendarFields):
         self._chores.append(_steps_of(order))
 
     def pull(self, now: float, steps: float) -> float:
-        """Make ready what is due at ``now``, in due order; return the steps left, 0 if there may be more to do.
+        """Make the due tasks ready, in due order; return the steps left, 0 if there may be more to do.
 
         Args:
             now: loop time.
-            steps: how much work may be done; one step is about a millisecond.
+            steps: the work allowed; one step is about a millisecond.
         """
         groups = self.groups
         while groups and steps > 0:
@@ -319,25 +321,25 @@ class Calendar(CalendarFields):
             if len(group) == 1:
                 stream = group[0]
                 steps = self._pull_stream(stream, now, steps)
-                # The order may have scheduled something, and so added to the group.
+                # The order function may have scheduled a task, and so added to the group.
                 is_read = stream is not self._current and stream.order.head() == math.inf
                 if steps > 0 and is_read and len(group) == 1:
-                    group.clear()  # what has been read to the end is read no more
+                    group.clear()  # it has been read to the end
             else:
                 steps = self._pull_group(group, now, steps)
                 if steps > 0:
                     group[:] = [s for s in group if s is self._current or s.order.head() < math.inf]
             if group or group is self._current_group:
                 break
-            if groups and groups[0] is group:  # else the order has looked for itself, and come further
+            if groups and groups[0] is group:  # else the order function has called pull(), and advanced further
                 groups.popleft()
         return max(steps, 0)
 
     def take_lone(self, now: float) -> tuple[Source | None, Any] | None:
-        """Take the task that is due now, past what is ready, where nothing is ready and nothing else due.
+        """Take the only due task directly, if no task is ready.
 
         Returns:
-            (source, position) or (None, record); None if there is no such task, or that is not known at once.
+            (source, position) or (None, record); None if there is no such task, or finding out takes work.
         """
         groups = self.groups
         if len(groups) > 1 and all(stream.order.head() == math.inf for stream in groups[0]):
@@ -359,7 +361,7 @@ class Calendar(CalendarFields):
         return _taken(found.source, position)
 
     def take_first(self, now: float) -> tuple[Source | None, Any] | None:
-        """Take the task that is due first, past what is ready, where nothing is ready; else as of :meth:`take_lone`."""
+        """Take the first due task directly, like :meth:`take_lone`; call only while no task is ready."""
         groups = self.groups
         if len(groups) > 1 and all(stream.order.head() == math.inf for stream in groups[0]):
             groups.popleft()
@@ -380,7 +382,7 @@ class Calendar(CalendarFields):
         return due
 
     def next_start(self) -> float:
-        """Return the loop time at which the next interval that holds anything begins; infinity if none does."""
+        """Return the loop time at which the next non-empty interval begins; infinity if there is none."""
         while self.numbers:
             number = self.numbers[0]
             if self.parcels.get(number) or not self._is_void(number):
@@ -393,14 +395,14 @@ class Calendar(CalendarFields):
         return math.inf
 
     def rest(self) -> None:
-        """Free what an idle calendar need not hold."""
+        """Free memory that an idle calendar does not need."""
         if self.opened and any(len(bucket.calls) > _RESET_COUNT for bucket in self.opened):
             self._current = self._current_group = None
             self.groups.clear()
             self._prune()
 
     def waiting_until(self, number: int) -> int:
-        """Count the tasks that wait in intervals up to ``number``."""
+        """Count the waiting tasks of intervals up to ``number``."""
         if not self.numbers or self.numbers[0] > number:
             return self.opened_count
         later = sum(self.future[n].live for n in range(self.number + 1, number + 1) if n in self.future)
@@ -412,7 +414,7 @@ class Calendar(CalendarFields):
         return self.opened_count + later + batches
 
     def revoke(self, source: BatchSource) -> int:
-        """Cancel what still waits of a batch, and return how many tasks that were."""
+        """Cancel the waiting tasks of a batch; return their number."""
         count = source.live
         self.opened_count -= source.opened_live
         source.revoked = True
@@ -430,7 +432,7 @@ class Calendar(CalendarFields):
         return [*self.opened, *self.future.values()]
 
     def clear(self) -> None:
-        """Free what a calendar holds in which nothing waits any more."""
+        """Free everything, once no task waits."""
         for bucket in self.buckets():
             bucket.discard()
         self.future.clear()
@@ -447,7 +449,7 @@ class Calendar(CalendarFields):
     # Buckets and batches.
 
     def note_sparse(self, bucket: Bucket) -> None:
-        """Move a bucket's survivors together: at once if they are few, else as a chore."""
+        """Compact a sparse bucket: at once if it is small, else as a chore."""
         bucket.compact_with(self._chores)
 
     def cancel_call(self, bucket: Bucket, place: int) -> None:
@@ -459,12 +461,12 @@ class Calendar(CalendarFields):
                 self.on_cancelled()
 
     def note_gone(self, place: Place) -> None:
-        """Record that a task does not wait at ``place`` any more."""
+        """Record that a task no longer waits at ``place``."""
         if place.opened:
             self.opened_count -= 1
 
     def _open(self, number: int) -> None:
-        """Begin an interval: put its bucket in due order, and take up the batches that have tasks in it."""
+        """Open an interval: put its bucket in due order, and open the tasks of batches in it."""
         group: list[_Stream] = []
         self.groups.append(group)
         if number == self.number:
@@ -487,7 +489,7 @@ class Calendar(CalendarFields):
             self._open_batch(source, number, end, group)
 
     def _open_batch(self, source: BatchSource, number: int, end: float, group: list[_Stream]) -> None:
-        """Take up the tasks of a batch that are due in an interval, and keep a place for the next of the others."""
+        """Open the tasks of a batch that are due in an interval, and register the interval of the next ones."""
         source.parcel = None
         start, stop = source.opened_count, source.count_before(end)
         if stop > start:
@@ -507,7 +509,7 @@ class Calendar(CalendarFields):
         source.parcel = number
 
     def _is_void(self, number: int) -> bool:
-        """True if all that waited for an interval was cancelled."""
+        """True if all tasks of an interval were cancelled."""
         bucket = self.future.get(number)
         if bucket is not None and len(bucket.calls) > bucket.gone:
             return False
@@ -529,7 +531,7 @@ class Calendar(CalendarFields):
         return self._current_group
 
     def _prune(self) -> None:
-        """Free the open buckets and forget the batches that hold nothing more."""
+        """Free the open buckets without waiting tasks."""
         for bucket in self.opened:
             if not bucket.live:
                 bucket.discard_with(self._chores)
@@ -538,7 +540,7 @@ class Calendar(CalendarFields):
     # From due to ready.
 
     def _pull_stream(self, stream: _Stream, now: float, steps: float) -> float:
-        """Make ready what is due of the only stream of an interval; return the steps left."""
+        """Make the due tasks of an interval's only stream ready; return the steps left."""
         order, source = stream.order, stream.source
         while order.head() <= now:
             if not order.prepare():
@@ -553,7 +555,7 @@ class Calendar(CalendarFields):
         return steps
 
     def _pull_group(self, group: list[_Stream], now: float, steps: float) -> float:
-        """Make ready what is due of the streams of one interval, merged by due time; return the steps left."""
+        """Make the due tasks of an interval's streams ready, merged by due time; return the steps left."""
         heap: list[tuple[float, int, _Stream]] = []
         for index, stream in enumerate(group):
             head, steps = _head(stream.order, now, steps)
@@ -565,7 +567,7 @@ class Calendar(CalendarFields):
         while heap:
             _, index, stream = heap[0]
             limit, next_index, _ = min(heap[1:3], default=(now, index, stream))  # until the next stream's turn
-            if next_index < index:  # which goes first where due times are equal
+            if next_index < index:  # it goes first where due times are equal
                 limit = math.nextafter(limit, -math.inf)
             count_max = self._take_count_max_of(stream.source)
             positions = stream.order.take(limit, count_max)
@@ -586,7 +588,7 @@ class Calendar(CalendarFields):
     def _make_ready(self, source: Bucket | BatchSource, positions: Sequence[int]) -> None:
         if isinstance(source, BatchSource):
             self.ready.push_run(source, positions, source.rank)
-        elif not source.live:  # all of it has gone, and its columns may have been freed
+        elif not source.live:  # all its tasks have gone, and its columns may have been freed
             return
         elif source.has_records:
             self._split(source, positions)
@@ -595,7 +597,7 @@ class Calendar(CalendarFields):
 
     @two_bodies
     def _split(self, bucket: Bucket, positions: Sequence[int]) -> None:
-        """Make ready records and the plain tasks between them, those of one kind and rank together."""
+        """Make records and the plain tasks between them ready, those of one kind and rank together."""
         calls, args, ready = bucket.calls, bucket.args, self.ready
         plain: list[int] = []
         records: list[Record] = []  # of the same rank as plain tasks
@@ -611,7 +613,7 @@ class Calendar(CalendarFields):
                 plain = []
             record = calls[position]
             calls[position] = None
-            if record._place is not bucket:  # it was cancelled; perhaps just now, by the order
+            if record._place is not bucket:  # it was cancelled; perhaps just now, by the order function
                 continue
             bucket.gone += 1
             if record._options is None and record._class is TaskClass.OTHER:

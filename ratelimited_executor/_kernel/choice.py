@@ -30,7 +30,7 @@ class Kernel:
 
     Attributes:
         is_compiled: True for the compiled body.
-        reason: why it is not the compiled one; empty if it is.
+        reason: why the compiled body is not in use; empty if it is.
     """
 
     is_compiled: bool
@@ -41,7 +41,7 @@ class Kernel:
 
 
 def _choose() -> tuple[Any, str]:
-    """Import the compiled body; return None and the reason if something speaks against it."""
+    """Import the compiled body; return None and the reason if it cannot be used."""
     if reason := _obstacle():
         return None, reason
     try:
@@ -56,21 +56,21 @@ def _choose() -> tuple[Any, str]:
 
 
 def _obstacle() -> str:
-    """Return why no extension is to be loaded at all; empty if nothing is against it."""
+    """Return why the extension must not be loaded; empty if it may be."""
     if os.environ.get(_VARIABLE, "") not in ("", "0"):
         return f"{_VARIABLE} is set"
     if sys.implementation.name != "cpython":
         return f"the extension is for CPython, and this is {sys.implementation.name}"
-    if "free-threading" in sys.version:  # loading it would switch the lock on for the whole process
+    if "free-threading" in sys.version:  # loading it would enable the lock for the whole process
         return "the extension needs the global interpreter lock, which a free-threaded build does without"
     return ""
 
 
 def _is_stale(extension: Any) -> bool:
-    """True if building the extension again would give another one: its source has changed since, as by ``git pull``.
+    """True if the source of the extension has changed since it was built, as by ``git pull``.
 
-    The build stamps the checksum of these sources into the extension. Pure modules need no check of their own: they are
-    no input of the build, so an extension whose source is unchanged is the one that belongs to them.
+    The build stamps the checksum of these sources into the extension. Pure modules need no check: they are not inputs
+    of the build, so an extension whose source is unchanged belongs to them.
     """
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob(_SOURCES)))
     return sources != b"" and crc32(sources) != getattr(extension, "SOURCE_CRC32", None)
@@ -84,7 +84,7 @@ kernel: Final = Kernel(is_compiled=not _reason, reason=_reason)
 def two_bodies(pure: T) -> T:
     """Return the compiled body of a function or class instead of its pure one, if there is one.
 
-    The compiled body is looked up by its name, and gets the pure one to hand on to it what it does not do itself.
+    The compiled body is looked up by name, and receives the pure one for the cases that it does not handle itself.
     """
     if compiled is None:
         return pure

@@ -1,4 +1,4 @@
-"""Work of the core that may wait a little, in steps of about a millisecond each."""
+"""Deferrable work of the core, in steps of about a millisecond each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Chores(deque[Iterator[None]]):
     """Iterators to be run to their ends, the oldest first.
 
     Attributes:
-        on_added: told of each new one: an idle executor, whose next task is due in an hour, must be woken for it.
+        on_added: called for each new one: an idle executor, whose next task is due in an hour, must be woken for it.
     """
 
     on_added: Callable[[], None] | None = None

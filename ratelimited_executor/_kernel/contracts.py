@@ -1,7 +1,7 @@
-"""What the kernel asks of what stands beside it, one narrow contract each.
+"""The interfaces that the kernel requires of its collaborators, each a narrow protocol.
 
-Where the tasks of a run lie, in which order what is due starts, and what admits starts: each has one plain form in the
-kernel, or is handed to it, and forms for what few tasks need outside.
+The source of a run's tasks, the order of due tasks and the permits: each has one plain form, in the kernel or passed to
+it, and others outside for rarely used features.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Rank: TypeAlias = "tuple[float, TaskClass]"  # smaller is more important
 
 
 class Source(Protocol):
-    """Where the tasks of a run lie."""
+    """The source of the tasks of a run: a bucket or a batch."""
 
     @property
     def live(self) -> int:
-        """How many of its tasks wait."""
+        """The number of waiting tasks."""
         ...
 
     def is_waiting(self, position: int) -> bool:
@@ -48,11 +48,11 @@ class Source(Protocol):
         ...
 
     def name_of(self, position: int) -> str:
-        """Return what the task is called."""
+        """Return the name of the task."""
         ...
 
     def note_started(self, count: int) -> None:
-        """Record that so many tasks have started whose places are empty already."""
+        """Record that ``count`` tasks have started whose places are already empty."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class Source(Protocol):
 
     @property
     def needs(self) -> Mapping[str, int] | None:
-        """How much of each resource the start of a task takes; None for one permit."""
+        """The amount of each resource that the start of a task uses; None for one permit."""
         ...
 
     def cost_of(self, position: int) -> int:
@@ -71,35 +71,35 @@ class Source(Protocol):
 
 
 class Place(Protocol):
-    """Where a record waits: a bucket, or once it is due a run or a heap."""
+    """Where a record waits: a bucket, or, once it is due, a run or a heap."""
 
     opened: bool
     calendar: Any
 
     def cancel_record(self) -> None:
-        """Record that a record does not wait here any more."""
+        """Note that a record no longer waits here."""
         ...
 
 
 class DueRun(Protocol):
-    """Tasks of one source, or records, of which the first is to be taken."""
+    """Tasks of one source, or records; the first is to be taken."""
 
     @property
     def source(self) -> Source | None:
-        """Where they lie; None if they are records."""
+        """The source of the tasks; None for records."""
         ...
 
     def take(self) -> Any:
-        """Take the first of them: a position, or a record."""
+        """Take the first: a position, or a record."""
         ...
 
 
 class Ready(Protocol):
-    """What both forms can do."""
+    """The ready tasks by importance: the interface of all forms."""
 
     @property
     def active(self) -> object:
-        """Falsy if nothing is ready, and nothing is to be let go of: then nobody needs to ask."""
+        """Falsy if nothing is ready and nothing is to be released, so that no other call is needed."""
         ...
 
     def push_record(self, record: Any) -> None:
@@ -107,7 +107,7 @@ class Ready(Protocol):
         ...
 
     def push_records(self, records: list[Any], rank: Rank) -> None:
-        """Add records of one rank, in due order; the list is not the caller's any more."""
+        """Add records of one rank, in due order; takes ownership of the list."""
         ...
 
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
@@ -119,7 +119,7 @@ class Ready(Protocol):
         ...
 
     def head(self) -> Any:
-        """Return what compares as the importance of the first task, smaller first; None if none waits."""
+        """Return a value that compares as the importance of the first task, smaller first; None if none waits."""
         ...
 
     def head_rank(self) -> Rank:
@@ -135,23 +135,23 @@ class Ready(Protocol):
         ...
 
     def served(self) -> None:
-        """Record that the task that was taken starts."""
+        """Record that the task taken last starts."""
         ...
 
     def release(self) -> None:
-        """Hold back nothing more: everything is to be moved to another order."""
+        """Release all held-back tasks, before all tasks are moved to another order."""
         ...
 
     def succeed(self, successor: Ready) -> None:
-        """Hand on to another what code of the user has kept from being taken in so far."""
+        """Pass on to ``successor`` the tasks that are added while user code is still running here."""
         ...
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, the most important first where that is cheap: (source, position) or (None, record)."""
+        """Walk the waiting tasks as (source, position) or (None, record), most important first where that is cheap."""
         ...
 
     def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, and forget it on the way where there may be much: nothing else is done with it any more."""
+        """Walk the waiting tasks, for the last time; where there may be many, forget them on the way."""
         ...
 
     def clear(self) -> None:
@@ -159,59 +159,59 @@ class Ready(Protocol):
         ...
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
-        """Walk what waits as (rank, source, position) or (rank, None, record); smaller ranks start first."""
+        """Walk the waiting tasks as (rank, source, position) or (rank, None, record); smaller ranks start first."""
         ...
 
 
 class DueReady(Ready, Protocol):
-    """What those can do beside that tell what is due first."""
+    """The interface of forms that also know which task is due first."""
 
     def earliest(self) -> float | None:
-        """Return the due time of the task that is due first, of equal ones the first to come; None if none waits."""
+        """Return the due time of the task due first (of equal ones, the first to arrive); None if none waits."""
         ...
 
     def peek_earliest(self) -> tuple[Source | None, Any]:
-        """Return that task as :meth:`peek` does; only right after :meth:`earliest` found one."""
+        """Return the task due first, as :meth:`peek` does; only right after :meth:`earliest` found one."""
         ...
 
     def pop_earliest(self) -> DueRun:
-        """Return a run from which to take that task; only right after :meth:`earliest` found one."""
+        """Return a run from which to take the task due first; only right after :meth:`earliest` found one."""
         ...
 
     @property
     def is_in_due_order(self) -> bool:
-        """True if what comes next in the run of :meth:`pop_earliest` is due before all else that waits."""
+        """True if the next task in the run of :meth:`pop_earliest` is due before all others that wait."""
         ...
 
 
 class GatedReady(Ready, Protocol):
-    """What those can do beside that hold back keys whose limits admit nothing now."""
+    """The interface of forms that also hold back keys whose limits admit no start now."""
 
     def head_at(self, now_ns: int) -> Any:
-        """Return what :meth:`head` does of the first task that may start at a time; None if none may.
+        """Return the value of :meth:`head` for the first task that may start at a time; None if none may.
 
-        A key that may not start its first task leaves the order until it may. Keys that are met here for the first time
-        are asked for by functions of the user.
+        A key that may not start its first task leaves the order until it may. The limits of a new key are read here,
+        from functions of the user.
         """
         ...
 
 
 class Index(Protocol):
-    """What is told of each record that waits and has something out of the ordinary."""
+    """An index of waiting records with rarely used options."""
 
     def add(self, record: Any) -> None:
-        """Add a record that has come to wait."""
+        """Add a record that now waits."""
         ...
 
     def discard(self, record: Any) -> None:
-        """Forget a record that does not wait any more."""
+        """Remove a record that no longer waits."""
         ...
 
 
 class Deadlines(Index, Protocol):
-    """What knows which tasks have deadlines."""
+    """The index of tasks with deadlines."""
 
-    is_used: bool  # whether there was ever a deadline
+    is_used: bool  # True once any task has had a deadline
 
     def add_batch(self, source: Any) -> None:
         """Add a batch whose tasks have deadlines."""
@@ -223,33 +223,33 @@ class Deadlines(Index, Protocol):
 
 
 class WallTasks(Protocol):
-    """What waits by the wall clock until its interval begins."""
+    """The tasks due by the wall clock, until their interval begins."""
 
     @property
     def is_pending(self) -> bool:
-        """True if anything waits there."""
+        """True if any task waits here."""
         ...
 
     @property
     def is_reading(self) -> bool:
-        """True if something is being handed over."""
+        """True while tasks are being handed over."""
         ...
 
 
 def is_empty(ready: Ready) -> bool:
-    """True if nothing waits."""
+    """True if no task waits."""
     return next(ready.walk(), None) is None
 
 
 class Permits(Protocol):
-    """What admits starts; times are nanoseconds on the timeline."""
+    """The permits that admit starts; times are nanoseconds on the timeline."""
 
     rate: Any  # permits over time; ``rate.is_zero`` pauses
     usable_until_ns: int
 
     @property
     def peers(self) -> int:
-        """How many peers share the rate."""
+        """The number of peers that share the rate."""
         ...
 
     @property
@@ -259,7 +259,7 @@ class Permits(Protocol):
 
     @property
     def is_bursty(self) -> bool:
-        """True if many starts may be admitted at once, for as long as it takes to find out which."""
+        """True if many starts may be admitted at once, by permits that do not lapse while due tasks are ordered."""
         ...
 
     @property
@@ -269,12 +269,12 @@ class Permits(Protocol):
 
     @property
     def is_stopped(self) -> bool:
-        """True if nothing will ever start as things are."""
+        """True if nothing will ever start under the current settings."""
         ...
 
     @property
     def is_by_tickets(self) -> bool:
-        """True if others admit each start, shortly before."""
+        """True if an authority admits each start, shortly before it."""
         ...
 
     def set_rate(self, rate: Any, now_ns: int) -> None:
@@ -286,12 +286,12 @@ class Permits(Protocol):
         ...
 
     def take(self, count: int = 1, now_ns: int = 0) -> None:
-        """Take the permits of some of them; ``now_ns`` is wanted where :attr:`counts_effects`."""
+        """Take the permits of ``count`` starts; ``now_ns`` is needed where :attr:`counts_effects`."""
         ...
 
     @property
     def counts_effects(self) -> bool:
-        """True if a start counts from when it takes effect: then ``take_effect`` or ``defer`` are told of each."""
+        """True if a start counts from when it takes effect: then ``take_effect`` or ``defer`` is called for each."""
         ...
 
     def next_time(self, now_ns: int) -> int | None:
@@ -312,12 +312,12 @@ class Permits(Protocol):
 
     @property
     def decides_each(self) -> bool:
-        """True if each start is looked at by itself, since it may leave less than one permit less for the next."""
+        """True if each start needs a check of its own, since its cost may leave less for the next."""
         ...
 
     @property
     def tickets(self) -> Sequence[tuple[str, Any, Any]]:
-        """The tickets of the permits that were taken last, as (resource, limit, ticket); empty if none are needed."""
+        """The tickets of the permits taken last, as (resource, limit, ticket); empty if none are needed."""
         ...
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
@@ -325,7 +325,7 @@ class Permits(Protocol):
         ...
 
     def startable_until(self, now_ns: int, end_ns: int) -> int:
-        """Count the same by all limits but the rate that paces."""
+        """Count like :meth:`count_until`, by all limits except the rate that paces."""
         ...
 
     def time_after(self, now_ns: int, count: int) -> int | None:

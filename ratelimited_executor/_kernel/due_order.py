@@ -1,14 +1,14 @@
-"""The positions of an open bucket in due order, with O(1) additions and no sort that holds the loop.
+"""The positions of an open bucket in due order, with O(1) additions and no sort that blocks the loop.
 
 Theory. A second level of the hashed and hierarchical timing wheel (Varghese and Lauck, 1987): the bucket's width is cut
 into :data:`SLOT_COUNT` slots, a task's position is appended to the slot of its due time, and a slot is sorted only when
 its time comes. At one second that is a millisecond a slot. A million tasks in one bucket are thus a thousand sorts of a
-thousand elements, spread over the second, instead of one sort of a million, which would hold the loop for a second.
+thousand elements, spread over the second, instead of one sort of a million, which would block the loop for a second.
 
 A bucket with few tasks is kept as one sorted list and cut only when it grows beyond :data:`OPEN_COUNT_MAX`. A slot with
-very many tasks (all due at the same instant, say) is sorted in runs of 2048, which are merged as they are
-read; where they do not overlap, as in equal due times, that is a mere concatenation. Placing and sorting go in steps of
-about a millisecond, which the caller paces (:meth:`DueOrder.prepare`).
+very many tasks (all due at the same instant, say) is sorted in runs of 2048, which are merged as they are read; where
+they do not overlap, as with equal due times, that is mere concatenation. Placing and sorting go in steps of about a
+millisecond, which the caller paces (:meth:`DueOrder.prepare`).
 
 Equal due times keep the order of arrival: sorts are stable, positions are added in order, insertion goes to the right.
 """
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder", "in_due_order"]
 
-_SORT_COUNT: Final = 2048  # of a fuller slot sorted at a stretch
-_MERGE_COUNT: Final = 512  # merged at a stretch: up to a millisecond
-_PLACE_COUNT: Final = 4096  # positions put into slots at a stretch: about a millisecond
+_SORT_COUNT: Final = 2048  # positions of a fuller slot sorted in one step
+_MERGE_COUNT: Final = 512  # positions merged in one step: up to a millisecond
+_PLACE_COUNT: Final = 4096  # positions put into slots in one step: about a millisecond
 
 
 @two_bodies
@@ -43,12 +43,12 @@ class DueOrder:
 
     Args:
         dues: the column.
-        start: loop time before which few of them are due.
+        start: loop time before which few tasks are due.
         end: loop time after which none is.
-        positions: which of them to order, rising; all by default.
+        positions: the positions to order, rising; all by default.
 
     Attributes:
-        left_count: how many positions have not been taken.
+        left_count: the number of positions not taken yet.
     """
 
     __slots__ = (
@@ -73,9 +73,9 @@ class DueOrder:
 
     @property
     def is_busy(self) -> bool:
-        """True if an addition may cost a lot of work at once: better add to another one meanwhile.
+        """True if an addition may cost much work at once, so that another order should take it.
 
-        While slots are being filled none is open, so that it only goes to its slot.
+        While slots are being filled none is open, and an addition only goes to its slot.
         """
         return self._slot >= 0 and self._has_work
 
@@ -84,7 +84,7 @@ class DueOrder:
         return self._steps is not None or self._merge is not None
 
     def prepare(self) -> bool:
-        """Do one step of the preparation for the next reading; False if it did one, True if none is left."""
+        """Do one step of the preparation for the next reading; return True if none was left to do."""
         if self._steps is None:
             return True
         if next(self._steps, self) is self:
@@ -105,7 +105,7 @@ class DueOrder:
             self._cut()
 
     def extend(self, positions: Sequence[int]) -> None:
-        """Take in many positions that were appended to the column, in steps."""
+        """Add many positions that were appended to the column, in steps."""
         if self._slots is None and not self._open and len(positions) <= OPEN_COUNT_MAX:
             self.left_count += len(positions)
             self._open = sorted(positions, key=self._dues.__getitem__)
@@ -119,7 +119,7 @@ class DueOrder:
             self._steps = chain(self._steps or (), self._place(positions))
 
     def head(self) -> float:
-        """Return the earliest due time that is left, or a bound below it while work is left; infinity if none is."""
+        """Return the earliest due time left, or a lower bound while preparation is left; infinity if none is."""
         while self._cursor == len(self._open):
             if self._steps is not None:
                 return self._start + self._slot / self._scale
@@ -128,9 +128,9 @@ class DueOrder:
         return self._dues[self._open[self._cursor]]
 
     def take(self, now: float, limit: int = RUN_COUNT) -> Sequence[int]:
-        """Remove and return positions due at or before ``now``, in due order, ``limit`` of them at most.
+        """Remove and return at most ``limit`` positions due at or before ``now``, in due order.
 
-        There may be more: call again until :meth:`head` is later than ``now``. Nothing is returned while work is left.
+        There may be more: call again until :meth:`head` is later than ``now``. Empty while preparation is left.
         """
         taken: list[int] = []
         while len(taken) < limit and self.head() <= now and self._steps is None:
@@ -156,13 +156,13 @@ class DueOrder:
             if self._dues[positions[cursor + 1]] <= now:
                 return None
         elif self._slots is not None and (self._has_work or now >= self._open_until - ROUNDING_SECONDS):
-            return None  # the slots to come may hold another
+            return None  # later slots may hold another
         self._cursor = cursor + 1
         self.left_count -= 1
         return positions[cursor]
 
     def take_first(self, now: float) -> int | None:
-        """Remove and return the first position, if it is due at ``now``; None if not, or while work is left."""
+        """Remove and return the first position, if it is due at ``now``; None if not, or while preparation is left."""
         if self.head() > now or self._steps is not None:
             return None
         position = self._open[self._cursor]
@@ -188,7 +188,7 @@ class DueOrder:
         return max(self._slot + 1, min(int((due - self._start) * self._scale), SLOT_COUNT - 1))
 
     def _cut(self) -> None:
-        """Begin to use slots; what is open now is dealt out to them."""
+        """Begin to use slots, and distribute the open positions among them."""
         moved = self._open[self._cursor :]
         self._open, self._cursor = [], 0
         self._open_until = -math.inf
@@ -197,11 +197,11 @@ class DueOrder:
             self._slots[self._slot_of(self._dues[position])].append(position)
 
     def _place(self, todo: Sequence[int]) -> Iterator[None]:
-        """Deal out positions to the slots, in steps."""
+        """Distribute positions among the slots, in steps."""
         assert self._slots is not None
         dues, slots, start, scale = self._dues, self._slots, self._start, self._scale
         for first in range(0, len(todo), _PLACE_COUNT):
-            if first:  # between two parts, so that the last ends the work: a step more may leave something unready
+            if first:  # only between parts, so that the last ends the work: an extra step might leave something unready
                 yield
             least = self._slot + 1
             part = todo[first : first + _PLACE_COUNT]
@@ -209,11 +209,11 @@ class DueOrder:
                 dues[part[0] : part[-1] + 1] if type(part) is range and part.step == 1 else map(dues.__getitem__, part)
             )
             for position, due in zip(part, part_dues, strict=True):
-                slot = int((due - start) * scale)  # as _slot_of has it, without the call
+                slot = int((due - start) * scale)  # _slot_of(), inlined
                 slots[slot if least <= slot < SLOT_COUNT else least if slot < least else -1].append(position)
 
     def _advance(self) -> bool:
-        """Open what comes next: more of the open slot, or the next one that holds anything; False if none does."""
+        """Open more of the open slot, or the next non-empty one; False if there is none."""
         if self._merge is not None:
             self._steps = self._read_merge(self._merge)
             return True
@@ -228,7 +228,7 @@ class DueOrder:
                 if len(slot) > RUN_COUNT:
                     self._steps = self._sort_runs(slot)
                 else:
-                    # By position first: tasks may have joined while earlier ones were still being dealt out.
+                    # By position first: tasks may have joined while earlier ones were still being distributed.
                     self._open = sorted(sorted(slot), key=self._dues.__getitem__)
                 return True
         return False
@@ -245,7 +245,7 @@ class DueOrder:
             runs.append(sorted(sorted(slot[first : first + _SORT_COUNT]), key=dues.__getitem__))
             yield
         overlap = any(due_and_position(after[0]) < due_and_position(before[-1]) for before, after in pairwise(runs))
-        # Each run is let go of when it has been read: to free a million positions at once would hold the loop for 6 ms.
+        # Each run is freed once it has been read: freeing a million positions at once would block the loop for 6 ms.
         if overlap:
             self._merge = heapq.merge(*map(iter, runs), key=due_and_position)
         else:
@@ -270,6 +270,6 @@ class DueOrder:
 
 @two_bodies
 def in_due_order(offsets: array[float], begin: float) -> tuple[array[int], array[float]]:
-    """Return the positions of offsets in rising order, of equal ones as they come, and ``begin`` plus each of these."""
+    """Return the positions of offsets in rising order, equal ones as they come, and ``begin`` plus each offset."""
     order = array("I", sorted(range(len(offsets)), key=offsets.__getitem__))
     return order, array("d", [begin + offsets[position] for position in order])

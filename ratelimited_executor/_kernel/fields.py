@@ -1,7 +1,7 @@
-"""The fields of those classes that the hot paths touch: slots in pure Python, a C struct where the kernel is compiled.
+"""The fields of the classes on the hot paths: slots in pure Python, a C struct where the kernel is compiled.
 
-Each class of the library that has such fields stands on its base from here, and is the same Python class on both. A compiled
-body reads and writes these fields without a look-up; everything else of the class may be slow and clear.
+Each class with such fields inherits from its base here, and is the same Python class in both cases. A compiled body
+reads and writes these fields without a look-up; the rest of the class may be slow and clear.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class BucketFields:
-    """Of ``buckets.Bucket``, which says what they are."""
+    """Fields of ``buckets.Bucket``, which documents them."""
 
     __slots__ = (
         "_boundary", "_late", "_origin", "args", "calendar", "calls", "contexts", "dues", "frozen", "gone",
@@ -51,7 +51,7 @@ class BucketFields:
 
 
 class CalendarFields:
-    """Of ``calendar.Calendar``."""
+    """Fields of ``calendar.Calendar``."""
 
     __slots__ = (
         "_current", "cancelled_count", "end", "epoch_offset", "future", "groups", "numbers", "on_cancelled", "opened",
@@ -75,7 +75,7 @@ class CalendarFields:
 
 
 class RecordFields:
-    """Of ``records.Record``, and of the handles that are records."""
+    """Fields of ``records.Record``, and of the handles that are records."""
 
     __slots__ = (
         "__weakref__", "_call", "_callbacks", "_class", "_context", "_due", "_engine", "_options", "_outcome", "_place",
@@ -95,7 +95,7 @@ class RecordFields:
 
 
 class ReadyFields:
-    """Of ``ready.ReadyQueues``."""
+    """Fields of ``ready.ReadyQueues``."""
 
     __slots__ = ("_count", "_queues", "active")
 
@@ -105,7 +105,7 @@ class ReadyFields:
 
 
 class BatchFields:
-    """Of ``batches.BatchSource``."""
+    """Fields of ``batches.BatchSource``."""
 
     __slots__ = (
         "_gap", "_started", "count", "dues", "first", "indexes", "is_plain", "is_watched", "owner", "rank", "revoked",
@@ -127,7 +127,7 @@ class BatchFields:
 
 
 class RisingFields:
-    """Of ``batches.RisingOrder``."""
+    """Fields of ``batches.RisingOrder``."""
 
     __slots__ = ("_next", "_source", "_stop")
 
@@ -137,7 +137,7 @@ class RisingFields:
 
 
 class RunFields:
-    """Of ``runs.Run``."""
+    """Fields of ``runs.Run``."""
 
     __slots__ = ("_cursor", "_number", "_positions", "source")
 
@@ -148,7 +148,7 @@ class RunFields:
 
 
 class StreamFields:
-    """Of what an interval that has begun is read from, ``calendar._Stream``."""
+    """Fields of ``calendar._Stream``, a source in an open interval."""
 
     __slots__ = ("order", "source")
 
@@ -157,7 +157,7 @@ class StreamFields:
 
 
 class RecordRunFields:
-    """Of ``runs.RecordRun``."""
+    """Fields of ``runs.RecordRun``."""
 
     __slots__ = ("_numbers", "_stale_count", "calendar", "cursor", "records")
 
@@ -169,7 +169,7 @@ class RecordRunFields:
 
 
 class StretchFields:
-    """Of ``stretch.Stretch``."""
+    """Fields of ``stretch.Stretch``."""
 
     __slots__ = ("_calendar", "_count", "_is_paid", "_positions", "_queue", "_run", "skipped_count", "source")
 
@@ -184,7 +184,7 @@ class StretchFields:
 
 
 class QueueFields:
-    """Of ``intervals.Intervals``, whose calendars these are."""
+    """Fields of ``intervals.Intervals``, with its calendars."""
 
     __slots__ = (
         "_is_bursty", "_is_plain", "_is_planned", "_is_single", "_is_sorting", "_later_on_time_count", "_opening_at",
@@ -228,7 +228,7 @@ class QueueFields:
 
 
 class TimelineFields:
-    """Of ``timeline.Timeline``."""
+    """Fields of ``timeline.Timeline``."""
 
     __slots__ = ("loop_time", "offset_ns")
 
@@ -237,7 +237,7 @@ class TimelineFields:
 
 
 class AdmissionFields:
-    """Of ``admission.Admission``."""
+    """Fields of ``admission.Admission``."""
 
     __slots__ = (
         "_counted_at", "_timeline", "count", "effects", "is_unlimited", "next_at", "per_second", "permits", "usable_max",
@@ -257,7 +257,7 @@ class AdmissionFields:
 
 
 class GridFields:
-    """Of ``permits.PermitGrid``: numbers of any size."""
+    """Fields of ``permits.PermitGrid``: numbers of any size."""
 
     __slots__ = ("_first", "_last", "_next", "_pieces", "_void_to", "peers", "rank", "slack_ns", "usable_until_ns")
 
@@ -273,7 +273,7 @@ class GridFields:
 
 
 class PlanFields:
-    """Of ``pacing.SpreadPlan``."""
+    """Fields of ``pacing.SpreadPlan``."""
 
     __slots__ = ("_late_count", "_slack", "end", "next_at")
 
@@ -284,7 +284,7 @@ class PlanFields:
 
 
 class AccountFields:
-    """Of an executor's accounts."""
+    """Fields of an executor's accounts."""
 
     __slots__ = (
         "accepted_count", "calls", "counts", "holding", "is_changed", "is_inside", "max_concurrency", "on_end", "on_room",
@@ -306,7 +306,7 @@ class AccountFields:
 
 
 class ContextFields:
-    """Of what shares the contexts of an executor's tasks."""
+    """Fields of the shared contexts of an executor's tasks."""
 
     __slots__ = ("_last", "scratch")
 
@@ -315,7 +315,7 @@ class ContextFields:
 
 
 class CoroutineFields:
-    """Of what runs the coroutines of an executor."""
+    """Fields of the runner of an executor's coroutines."""
 
     __slots__ = (
         "_contexts", "_moments", "_number", "_queue", "accounts", "is_starting", "loop", "on_free", "running",
@@ -333,7 +333,7 @@ class CoroutineFields:
 
 
 class EngineFields:
-    """Of an executor's engine."""
+    """Fields of an executor's engine."""
 
     __slots__ = (
         "_is_full", "_member", "_runner", "accounts", "adapting", "armed", "callbacks", "contexts", "is_coarse", "loop",
@@ -356,7 +356,7 @@ class EngineFields:
 
 
 class StarterFields:
-    """Of what starts the tasks of an executor."""
+    """Fields of the starter of an executor's tasks."""
 
     __slots__ = (
         "_accounts", "_batch", "_contexts", "_coroutine_count", "_coroutines", "_is_ahead", "_kinds", "_monotonic", "_queue",
@@ -376,7 +376,7 @@ class StarterFields:
 
 
 class HandleFields:
-    """Of the handle of a batch."""
+    """Fields of the handle of a batch."""
 
     __slots__ = (
         "_attempts", "_call", "_changed", "_context", "_counts", "_drawn_count", "_feeder", "_is_complete", "_listeners",
@@ -399,7 +399,7 @@ class HandleFields:
 
 
 class RunnerFields:
-    """Of what wakes the event loop for the executors of a manager."""
+    """Fields of the runner that wakes the event loop for a manager's executors."""
 
     __slots__ = (
         "_call_at", "_heap", "_is_running", "_monotonic", "_numbers", "_precision", "_timer_at", "_waker", "earliest", "loop",
@@ -421,7 +421,7 @@ class RunnerFields:
 
 
 class DescriptorFields:
-    """Of what it is woken by, a timer descriptor."""
+    """Fields of the timer descriptor that wakes the loop."""
 
     __slots__ = ("_callback", "_fd", "_handle", "_is_readable", "_set_at")
 
@@ -433,7 +433,7 @@ class DescriptorFields:
 
 
 class CallbackFields:
-    """Of what calls the done callbacks of an executor."""
+    """Fields of the caller of an executor's done callbacks."""
 
     __slots__ = ("_is_armed", "_is_debug", "_pending")
 
@@ -443,7 +443,7 @@ class CallbackFields:
 
 
 class ExecutorFields:
-    """Of an executor."""
+    """Fields of an executor."""
 
     __slots__ = ("_engine", "_expires", "_home")
 
@@ -452,7 +452,7 @@ class ExecutorFields:
     _home: Any
 
 
-GRID_FIELDS: Final = GridFields.__slots__  # what a copy of one takes over
+GRID_FIELDS: Final = GridFields.__slots__  # the fields that a copy takes over
 
 if not TYPE_CHECKING and compiled is not None:
     globals().update({name: getattr(compiled, name) for name in __all__})

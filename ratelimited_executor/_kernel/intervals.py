@@ -1,8 +1,8 @@
-"""Where the tasks of one executor lie as intervals begin and end, and what the running interval holds.
+"""The calendars of one executor as intervals begin and end, and the state of the running interval.
 
 Two calendars. Tasks that must start at their due time (those that joined a running interval, those of the asyncio face,
 those that expire within less than an interval) lie in ``on_time``; tasks that may be spread over their interval lie in
-``spread``. What follows the wall clock waits beside them until its interval begins.
+``spread``. Tasks due by the wall clock wait beside them until their interval begins.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ class Intervals(QueueFields):
     """The calendars, and the interval that runs.
 
     Args:
-        timeline: the manager's timeline; its intervals are those that pacing works on.
+        timeline: the manager's timeline; pacing works on its intervals.
         now: loop time.
         slack: seconds for which a planned instant stays usable.
         pacing: how the tasks of an interval are paced.
         early: True if a task may start anywhere in the interval of its due time.
-        bucket_ns_max: the width of a bucket at most.
-        chores: where work that may wait is put.
-        expiry: is told of what has a deadline.
-        wall: what follows the wall clock.
+        bucket_ns_max: the maximum width of a bucket.
+        chores: receives deferrable work.
+        expiry: the index of tasks with deadlines.
+        wall: the tasks due by the wall clock.
 
     Attributes:
         ticks: the timeline with the width of a bucket.
-        end: loop time at which the running bucket ends: :meth:`enter` is due.
+        end: loop time at which the running bucket ends, and :meth:`enter` is due.
         interval_end: loop time at which the running interval ends.
-        last_tick: number of the last bucket of the running interval.
+        last_tick: the number of the last bucket of the running interval.
         later_count: tasks to be spread in later buckets of the running interval.
         is_dense: True if every permit is a start instant.
         plan: when the tasks of the interval start.
-        drops: is told of what may be dropped; None if nothing ever is.
+        drops: the index of tasks that may be dropped; None if none ever are.
     """
 
     on_time: Calendar
@@ -85,7 +85,7 @@ class Intervals(QueueFields):
         self.later_count = 0
         self.is_dense = False
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
-        self._opening_at = -math.inf  # loop time at which a calendar wants to open, or to prepare, its next bucket
+        self._opening_at = -math.inf  # loop time at which a calendar should open or prepare its next bucket
 
     def ready_count(self) -> int:
         """Count the tasks whose interval has begun and that have not started."""
@@ -94,7 +94,7 @@ class Intervals(QueueFields):
     # Adding. The asyncio face adds to the columns of ``on_time`` itself.
 
     def add_record(self, record: Record) -> None:
-        """Place a record by its due time."""
+        """Add a record by its due time."""
         is_joined = record._due < self.interval_end
         if is_joined and record._due >= self.end:
             self._later_on_time_count += 1
@@ -106,7 +106,7 @@ class Intervals(QueueFields):
             self.spread.add_record(record)
 
     def add_immediate(self, record: Record) -> None:
-        """Make a record ready at once."""
+        """Add a record as ready."""
         options = record._options
         if options is not None:
             if options.deadline is not None:
@@ -116,21 +116,21 @@ class Intervals(QueueFields):
         self.on_time.add_ready(record)
 
     def add_batch(self, source: BatchSource, *, joined: bool) -> None:
-        """Place a batch, or a part of one; ``joined`` if it begins in the running interval."""
+        """Add a batch, or a part of one; ``joined`` is True if it begins in the running interval."""
         is_on_time = joined or self.pacing is Pacing.ON_TIME or source.deadline_after < self.timeline.interval_seconds
         calendar = self.on_time if is_on_time else self.spread
         if joined and source.rank[1] is TaskClass.IMMEDIATE and calendar.can_add_ready(source.count):
-            calendar.add_batch_ready(source)  # as what comes after it, which must not go before it
+            calendar.add_batch_ready(source)  # like the tasks after it, which must not overtake it
         else:
             calendar.add_batch(source)
         self._note_later(calendar, self._later_count_of(source))
         if source.deadline_after < math.inf:
             self.expiry.add_batch(source)
 
-    # Going on.
+    # Advancing.
 
     def enter(self, now: float, wall: float) -> None:
-        """Begin the intervals that have begun by ``now``; due when ``now`` has reached :attr:`end`.
+        """Open the intervals that have begun by ``now``; due when ``now`` has reached :attr:`end`.
 
         Args:
             now: loop time.
@@ -153,7 +153,7 @@ class Intervals(QueueFields):
             self._read_wall(now, wall, since)
 
     def rest(self) -> None:
-        """Free what an idle queue need not hold."""
+        """Free memory that an idle queue does not need."""
         for calendar in (self.on_time, self.spread):
             if calendar.opened and not calendar.opened_count:
                 calendar.rest()
@@ -161,24 +161,24 @@ class Intervals(QueueFields):
     # Helpers.
 
     def _read_wall(self, now: float, wall: float, since: float) -> None:
-        """Take up what is due in the running interval by the wall clock.
+        """Take over the tasks due by the wall clock in the running interval.
 
         Args:
             now: loop time.
             wall: epoch seconds at that time.
-            since: loop time at which the interval ended that was read last.
+            since: the loop time at which the interval that was read last ended.
         """
         raise NotImplementedError
 
     def _note_opening(self) -> float:
-        """Note, and return, the loop time at which a calendar wants to open, or to prepare, its next bucket."""
+        """Note and return the loop time at which a calendar should open or prepare its next bucket."""
         self._opening_at = self.on_time.opening_time()
         if self.spread.numbers:
             self._opening_at = min(self._opening_at, self.spread.opening_time())
         return self._opening_at
 
     def begin_interval(self, now: float, late_count: int) -> None:
-        """Enter the interval of a time, of whose tasks so many are late."""
+        """Begin the interval of a loop time; ``late_count`` of its tasks are late."""
         if self.ticks is self.timeline:
             number, start, self.interval_end = self.on_time.number, self.ticks.start_of(self.on_time.number), self.end
         else:
@@ -206,7 +206,7 @@ class Intervals(QueueFields):
         return source.count_before(self.interval_end) - source.opened_count
 
     def _note_later(self, calendar: Calendar, change: int) -> None:
-        """Record that so many tasks more wait in later buckets of the running interval, or fewer."""
+        """Add ``change`` to the count of tasks in later buckets of the running interval."""
         if calendar is self.spread:
             self.later_count += change
         else:

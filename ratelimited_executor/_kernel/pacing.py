@@ -1,12 +1,12 @@
-"""Where in its interval the next of the tasks to be spread starts.
+"""When, within the interval, the next task to be spread starts.
 
-The tasks that lay in bucket and overflow when the interval began are spread evenly over it. The first planned instant is
-the interval's start; after a start at ``last`` with ``k`` of them unstarted the next is ``last + (end - last) / (k + 1)``.
+The tasks in bucket and overflow when the interval began are spread evenly over it. The first planned instant is the
+interval's start; after a start at ``last`` with ``k`` of them unstarted the next is ``last + (end - last) / (k + 1)``.
 Without interference the instants divide the interval into equal parts; after a delay the rest closes up evenly, and no
 task is moved past the interval's end.
 
 ``last`` is the planned instant, not the moment of the start, so that a timer that wakes a millisecond late, or rarely,
-does not add up. Only what is later than the slack is taken as a delay, and the plan continues from there.
+does not add up. Only lateness beyond the slack counts as a delay, and the plan continues from there.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ class SpreadPlan(PlanFields):
         """Plan a new interval from its start.
 
         Args:
-            start: loop time.
-            end: loop time.
-            late_count: how many tasks of the interval before had their instant and were not started, because a timer
-                woke late: so many start at once. Spread anew, they would be moved past their interval's end.
+            start: loop time at which it begins.
+            end: loop time at which it ends.
+            late_count: how many tasks of the previous interval passed their instant without a start, because a timer
+                woke late: they start at once. Spread again, they would be moved past their interval's end.
         """
         self.next_at = start
         self.end = end
         self._late_count = late_count
 
     def is_one(self, now: float, *, left: int) -> bool:
-        """True if exactly one of ``left`` tasks starts at or before ``now``, and the next one surely later.
+        """True if exactly one of ``left`` tasks starts at or before ``now``, and the next one certainly later.
 
-        That is :meth:`count_until` without a division. After a delay of more than an instant it is not sure: the plan continues
-        from the due time of what starts, if that is later.
+        This is :meth:`count_until` without a division. After a delay of more than an instant it is uncertain: the plan
+        continues from the due time of the task that starts, if that is later.
         """
         if now < self.next_at or self._late_count:
             return False
         return left <= 1 or (now - self.next_at) * left < self.end - self.next_at
 
     def count_until(self, now: float, *, left: int) -> int:
-        """Count the tasks that start at or before ``now``, of which ``left`` are still to start."""
+        """Count the tasks, of ``left`` that are still to start, that start at or before ``now``."""
         gap = (self.end - self.next_at) / max(left, 1)
         if gap <= 0:
             return max(left, 1)
@@ -66,13 +66,13 @@ class SpreadPlan(PlanFields):
         return max(1, min(left, self._late_count + planned))
 
     def started(self, *, due: float, now: float, left: int, count: int = 1) -> None:
-        """Record a start, or some at one instant, and plan the next.
+        """Record ``count`` starts at one instant, and plan the next.
 
         Args:
             due: the due time of the task that started: a planned instant is never before it.
-            now: when it started.
+            now: loop time of the start.
             left: how many tasks of the plan are still to start.
-            count: how many have started.
+            count: how many tasks have started.
         """
         late_count = min(count, self._late_count)
         self._late_count -= late_count

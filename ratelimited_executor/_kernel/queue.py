@@ -6,11 +6,11 @@ drives the same object.
 
 A *start instant* is a permit when a task of ``on_time`` is due, when the interval holds more tasks than permits, or when one
 that it took over from an earlier interval would expire in it; otherwise it is a planned instant (``pacing.py``). At a permit
-the most important task of both calendars starts, at a planned instant the task of ``spread`` that is due first. An unlimited
-rate has a permit for everybody: each calendar then goes by its own instants.
+the most important task of both calendars starts, at a planned instant the task of ``spread`` that is due first. At an
+unlimited rate there is always a permit: each calendar then follows its own instants.
 
-What few tasks need has a word in it only while :attr:`PlainQueue.is_special`: keys with limits, costs, an order of one's own.
-``_core/queue.py`` says what that word is.
+Rarely used features (keys with limits, costs, a custom order) take part only while :attr:`PlainQueue.is_special`:
+``_core/queue.py`` implements them.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ class PlainQueue(Intervals):
     """The waiting tasks of one executor.
 
     Args:
-        timeline: the manager's timeline; its intervals are those that pacing works on.
+        timeline: the manager's timeline; pacing works on its intervals.
         now: loop time.
-        permits: what admits starts.
+        permits: the permits that admit starts.
         slack: seconds for which a planned instant stays usable.
         pacing: how the tasks of an interval are paced.
         early: True if a task may start anywhere in the interval of its due time.
-        bucket_ns_max: the width of a bucket at most.
-        chores: where work that may wait is put.
-        expiry: is told of what has a deadline.
-        wall: what follows the wall clock.
+        bucket_ns_max: the maximum width of a bucket.
+        chores: receives deferrable work.
+        expiry: the index of tasks with deadlines.
+        wall: the tasks due by the wall clock.
 
     Attributes:
         is_special: True if more than due times, priorities and permits decides what starts.
-        is_halted: True if nothing becomes ready any more: what waits is to be cut.
-        is_unlimited: True if there is a permit for everybody.
-        counts_effects: True if :meth:`take_effect` or :meth:`defer` want to be told of each start.
+        is_halted: True if no more tasks become ready, because all that wait are about to be cancelled.
+        is_unlimited: True if there is always a permit.
+        counts_effects: True if :meth:`take_effect` or :meth:`defer` must be called for each start.
         is_by_importance: True if planned instants go by importance as well.
         gate: the limits of keys; None if there are none.
-        on_start: told of starts just before they happen: when each was due, and the loop time; None if nobody observes.
-        untold_count: how many starts it is not told of before the next one, so that they may lie in a stretch.
-        on_gone: told of what is taken out without a start, (source, position) or (None, record), and how it ends.
+        on_start: called just before a start, with its due time and the loop time; None without listeners.
+        untold_count: how many starts pass before the next call of ``on_start``, so that they may form a stretch.
+        on_gone: called for each task removed without a start: (source, position) or (None, record), and its end state.
         rekeying: ready queues in an old order, being emptied into those of the order in force.
-        passing: what may expire in the running interval, of those to be spread.
+        passing: tasks to be spread that may expire in the running interval.
     """
 
     admission: Admission
@@ -111,21 +111,19 @@ class PlainQueue(Intervals):
         self.counts_effects = False
         self.is_by_importance = False
         self.gate: Any = None
-        self._is_plain = (
-            True  # whether nothing is special, and starts that nothing decides between go one after the other
-        )
-        self._is_single = False  # whether each start is a decision of its own
-        self._is_bursty = False  # whether many permits may come up at once
-        self._is_sorting = False  # whether nothing starts, because not all that is due is ready
-        self._is_crowded = False  # whether the places in which tasks run are limited
-        self._is_planned = False  # whether what _choose() found is the task that is due first
-        # Loop time up to which planned instants count: one that comes meanwhile waits for the next look.
+        self._is_plain = True  # False if anything is special, or each start is a decision of its own
+        self._is_single = False  # True if each start is a decision of its own
+        self._is_bursty = False  # True if many permits may come up at once
+        self._is_sorting = False  # True while nothing starts, because not all due tasks are ready
+        self._is_crowded = False  # True if concurrency is limited
+        self._is_planned = False  # True if _choose() found the task that is due first
+        # Loop time up to which planned instants count: a later one waits for the next pull().
         self._pulled_at = now
         PlainQueue.set_permits(self, permits)
         Intervals.begin_interval(self, now, late_count=0)
 
     def cancel(self, record: Record) -> bool:
-        """Remove a waiting record from wherever it waits; return whether that may let another start."""
+        """Remove a waiting record from wherever it waits; return True if that may allow another start."""
         place = record._place
         if not place.opened and place.calendar is not self.wall and record._due < self.interval_end:
             self._note_later(place.calendar, -1)
@@ -141,7 +139,7 @@ class PlainQueue(Intervals):
         return self._note_left(options.lane or options.key, is_costly=options.charge is not None)
 
     def revoke(self, source: BatchSource) -> tuple[int, bool]:
-        """Cancel the waiting tasks of a batch; return their number, and if that may let another start."""
+        """Cancel the waiting tasks of a batch; return their number, and True if that may allow another start."""
         calendar = source.calendar
         if calendar is None:
             return 0, False
@@ -150,22 +148,22 @@ class PlainQueue(Intervals):
         count: int = calendar.revoke(source)
         return count, self._note_left(source.key, is_costly=source.needs is not None)
 
-    # Going on.
+    # Advancing.
 
     @two_bodies
     def pull(self, now: float) -> bool:
-        """Make ready what is due, in a bounded step of work; False if there is more to do."""
+        """Make the due tasks ready, in a bounded step of work; False if there is more to do."""
         if self.is_halted:
             return True
         self._pulled_at = now
         steps = PULL_STEPS
-        if self.chores and self.wall.is_reading:  # what is handed over may be due before all else
-            steps = max(1.0, self._do_chores(steps))  # what else is due now is looked at all the same
+        if self.chores and self.wall.is_reading:  # tasks being handed over may be due before all others
+            steps = max(1.0, self._do_chores(steps))  # other due tasks get their step all the same
         if self.on_time.groups:
             steps = self.on_time.pull(self.timeline.seen_until(now), steps)
         if self.spread.groups:
             steps = self.spread.pull(self.interval_end if self.early else now, steps)
-        # The permits of a window or a bucket do not lapse: they can wait until all that is due has its place in the order.
+        # The permits of a window or a bucket do not lapse: they can wait until all due tasks are in order.
         self._is_sorting = self._is_bursty and (steps <= 0 or bool(self.rekeying))
         if self._opening_at <= now:
             for calendar in (self.on_time, self.spread):
@@ -188,17 +186,17 @@ class PlainQueue(Intervals):
                 self.chores.popleft()
         return steps
 
-    # Taking. Whatever starts passes here, and is counted, paid for and forgotten here.
+    # Taking. Every task that starts passes here, and is counted, paid for and forgotten.
 
     @two_bodies
     def take(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
-        """Take what starts now: it waits no longer, and its permits are spent.
+        """Take the next task to start: it no longer waits, and its permits are spent.
 
-        What turns out to have expired, or to cost more than is ever admitted, goes to :attr:`on_gone` instead.
+        A task that has expired, or costs more than is ever admitted, goes to :attr:`on_gone` instead.
 
         Args:
-            now: loop time, up to which :meth:`pull` has just made ready what is due.
-            limit: how many tasks may be taken.
+            now: loop time, up to which :meth:`pull` has just made due tasks ready.
+            limit: the maximum number of tasks to take.
 
         Returns:
             (source, position) or (None, record) of one task; or a stretch of several, to be started one after the other; None
@@ -222,7 +220,7 @@ class PlainQueue(Intervals):
                 return source, item
 
     def take_next(self, now: float, record: Record) -> bool:
-        """Take a record that has just been made ready, if it is what starts now; else it continues waiting."""
+        """Take a record that has just become ready, if it is the next task to start; otherwise it continues to wait."""
         calendar = self._choose_special(now) if self.is_special else self._choose(now)
         if calendar is not self.on_time or calendar.ready.peek()[1] is not record:
             return False
@@ -231,12 +229,12 @@ class PlainQueue(Intervals):
 
     @two_bodies
     def take_lone(self, now: float) -> tuple[Any, Any] | None:
-        """Take what starts now, if that is one task and it is soon found: the short way, which nearly every start goes.
+        """Take the next task to start, if it is a lone one and quickly found: the fast path of nearly every start.
 
-        It comes to the same as :meth:`pull` and :meth:`take`, for a fraction of what these cost.
+        The result is that of :meth:`pull` and :meth:`take`, at a fraction of their cost.
 
         Returns:
-            (source, position) or (None, record); None if the long way is to be gone, on which perhaps nothing starts.
+            (source, position) or (None, record); None if the slow path must be taken, which may start nothing.
         """
         if not self._is_plain or self.chores or self.is_halted or (self.expiry.is_used and self._is_sweep_due(now)):
             return None
@@ -257,7 +255,7 @@ class PlainQueue(Intervals):
         return taken if taken is None or self._admit(on_time, *taken, now) else None
 
     def _take_one(self, now: float) -> tuple[Any, Any] | None:
-        """Take what starts now, where something is ready, or waits to be spread."""
+        """Take the next task to start, where a task is ready or waits to be spread."""
         on_time, spread = self.on_time, self.spread
         is_spread = spread.opened_count > 0
         count = UNLIMITED if self.is_unlimited else self.admission.look(now)
@@ -284,7 +282,7 @@ class PlainQueue(Intervals):
         return (source, item) if self._admit(calendar, source, item, now) else None
 
     def _is_sweep_due(self, now: float) -> bool:
-        """True if deadlines have passed, for which tasks are to be taken out first."""
+        """True if deadlines have passed, so that expired tasks must be removed first."""
         sweep = self.expiry.next_sweep()
         return sweep is not None and sweep <= self.timeline.number_at(now)
 
@@ -297,7 +295,7 @@ class PlainQueue(Intervals):
         due = ready.earliest() if ready.active else None
         if due is not None and spread.groups and spread.next_due() < due:
             return None
-        if due is None:  # due times are all that counts here: nothing needed ready
+        if due is None:  # only due times count here: no task had to become ready
             taken = spread.take_first(now)
             if taken is None:
                 return None
@@ -318,7 +316,7 @@ class PlainQueue(Intervals):
         return self._choose_of(first, second, now)
 
     def _choose_of(self, first: Any, second: Any, now: float) -> Calendar | None:
-        """Choose by the heads of both calendars: what compares as the importance of their first tasks, or None."""
+        """Choose by the importance of the first task of each calendar, as its ``head()`` returns it, or None."""
         if first is None is second or not (self.is_unlimited or self.admission.find(now, self.interval_end)):
             return None
         self._is_planned = False
@@ -334,7 +332,7 @@ class PlainQueue(Intervals):
         return None
 
     def _stretch_count(self, calendar: Calendar) -> int:
-        """Return how many tasks of the run that was chosen from ``calendar`` may start, one after the other."""
+        """Return how many tasks of the run that was chosen from ``calendar`` may start in succession."""
         count = UNLIMITED
         if not self.is_unlimited:
             other = self.spread if calendar is self.on_time else self.on_time
@@ -368,7 +366,7 @@ class PlainQueue(Intervals):
         return True
 
     def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
-        """Admit a record in the same way."""
+        """Count a record as started, and pay for it (without options, only if ``is_paid``); False if it has expired."""
         calendar.opened_count -= 1
         options = record._options
         if options is None:
@@ -407,18 +405,18 @@ class PlainQueue(Intervals):
             )
 
     def _leave_batch(self, calendar: Calendar, source: BatchSource, position: int) -> None:
-        """Record that a task of a batch goes without a start."""
+        """Record that a task of a batch leaves without a start."""
         source.start(position)
         calendar.opened_count -= 1
         if not source.live:
             calendar.finish(source)
 
     def note_untold(self, count: int) -> None:
-        """Record starts of a stretch that :meth:`spend` was not told of."""
+        """Record starts of a stretch that :meth:`spend` was not called for."""
         self.untold_count = max(0, self.untold_count - count)
 
     def take_effect(self, now: float) -> None:
-        """Record that what was started last has taken effect by ``now``, unless it was deferred; if that matters."""
+        """Record that the last start has taken effect by ``now``, unless it was deferred; if effects count."""
         if (effects := self.admission.effects) is not None and effects.open_ticket is not None:
             effects.take_effect(self.timeline.to_ns(now))
         if self.gate is not None:
@@ -472,12 +470,12 @@ class PlainQueue(Intervals):
                 instant < admission.next_at and not admission.count
             ):  # it is ready soon enough when there is a permit for it
                 instant = admission.next_at
-        # Later than that comes all else: what the wall clock brings, and other buckets, unless they are large.
+        # All else comes later: tasks due by the wall clock, and other buckets, unless they are large.
         if instant >= self.end or (on_time.numbers and on_time.is_large_ahead):
             return -math.inf
         if self.spread.numbers and self.spread.is_large_ahead:
             return -math.inf
-        self._opening_at = self.end  # or later: it is looked at then
+        self._opening_at = self.end  # or later: it is computed then
         return instant
 
     def _next_instant(self, now: float) -> float:
@@ -490,7 +488,7 @@ class PlainQueue(Intervals):
         )
 
     def _next_instant_of(self, on_time_ready: bool, spread_ready: bool, now: float) -> float:  # two of a kind
-        """Return the same, by whether a task of each calendar may start."""
+        """Return the next start instant, by whether a task of each calendar may start."""
         on_time, spread = self.on_time, self.spread
         instant = on_time.next_due() if on_time.groups else math.inf
         if not spread.opened_count:
@@ -535,14 +533,14 @@ class PlainQueue(Intervals):
         self._note_unlimited()
 
     def set_crowded(self, *, is_crowded: bool) -> None:
-        """Record whether more may be due than there are places to run in."""
+        """Record whether concurrency is limited, so that more tasks may be due than may run."""
         self._is_crowded = is_crowded
         self._note_unlimited()
 
     def _note_unlimited(self) -> None:
-        """Record whether all that is due may start: what is asked for without delay then overtakes nothing.
+        """Record whether all due tasks may start: a task scheduled without delay then overtakes none.
 
-        Else it would keep what is due waiting forever if each call makes another, which an event loop does not do.
+        Otherwise calls that each schedule another would keep due tasks waiting forever, unlike on an event loop.
         """
         self.is_unlimited = self.admission.is_unlimited
         is_for_all = self.is_unlimited and not self._is_crowded
@@ -550,28 +548,28 @@ class PlainQueue(Intervals):
 
     @property
     def permits(self) -> Permits:
-        """What admits starts."""
+        """The permits that admit starts."""
         permits: Permits = self.admission.permits
         return permits
 
     @property
     def cancelled_count(self) -> int:
-        """How many tasks without a record were cancelled by their handles."""
+        """The number of tasks without a record that were cancelled by their handles."""
         return self.on_time.cancelled_count + self.spread.cancelled_count
 
-    # What few tasks need: here none does.
+    # Hooks for rarely used features, which do nothing here.
 
     def _choose_special(self, now: float) -> Calendar | None:
         """Choose like :meth:`_choose`, while :attr:`is_special`."""
         return self._choose(now)
 
     def _charge_record(self, record: Record, now: float) -> None:
-        """Take what the start of a record with a key or a cost takes beyond its permit."""
+        """Charge the start of a record for its key or cost, beyond its permit."""
 
     def _charge(self, key: Hashable, needs: Any, cost: int, now: float) -> Any:
-        """Take the same for a task of a batch."""
+        """Charge the start of a task of a batch likewise."""
 
-    def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:  # noqa: ARG002  # the shape of it
+    def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:  # noqa: ARG002  # the signature of the hook
         """Examine the tasks that waited for one that has gone without a start; return True if there are any."""
         return False
 
@@ -581,9 +579,9 @@ class PlainQueue(Intervals):
 
 
 def _bring_up(calendar: Calendar, now: float) -> bool:
-    """Make the due tasks of a calendar ready, and drop intervals that were read; False if there is more to do."""
+    """Make the due tasks of a calendar ready, and drop intervals that have been read; False if there is more to do."""
     return (len(calendar.groups) == 1 and calendar.next_due() > now) or calendar.pull(now, PULL_STEPS) > 0
 
 
 def _nothing(source: Any, item: Any, state: TaskState) -> None:
-    """Note nothing."""
+    """Do nothing."""

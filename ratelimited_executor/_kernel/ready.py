@@ -1,11 +1,11 @@
-"""Tasks whose due time has come and that have not started: the most important one first, or the one that is due first.
+"""Due tasks that have not started: the most important one first, or the one that is due first.
 
 Two forms share one shape (``contracts.py``). :class:`ReadyQueues` keeps the default order with a queue for each pair
 of priority and class: O(1) a task however many wait. ``ready_heap.py`` keeps any other order by a key function.
 
-Importance decides where more is due than may start. Where all of it fits, the plan of an interval goes by due time: what
-is due first, of equal due times what came first. Both forms answer that from the same tasks. The index that it takes is
-made when it is asked for, and dropped when it is not asked any more: an overload does not pay for it.
+Importance decides where more tasks are due than may start. Where all fit, the plan of an interval goes by due time, and
+by arrival where due times are equal. Both forms answer that from the same tasks. The index for it is built on demand,
+and dropped when it is no longer used: an overload does not pay for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadyQueues"]
 
-_SPARE_COUNT: Final = 64  # entries of an index that never matter
+_SPARE_COUNT: Final = 64  # stale entries of an index that are tolerated
 _NO_RANK: Final = (0, TaskClass.OTHER)
 
 
@@ -37,7 +37,7 @@ class ReadyQueues(ReadyFields):
     """The default order: a queue of runs for each pair of priority and class.
 
     Args:
-        calendar: told to the places of records.
+        calendar: the calendar of the records' places.
     """
 
     __slots__ = ("_by_due", "_calendar", "_earliest")
@@ -46,13 +46,14 @@ class ReadyQueues(ReadyFields):
         self._calendar = calendar
         self._queues: dict[Rank, deque[Run | RecordRun]] = {}
         self.active: list[Rank] = []  # a heap of the keys of _queues
-        self._count = 0  # tasks taken in so far: the number of the next
-        # A heap of (due time and number of its first task, or less; rank): one of each queue that holds anything, at least.
+        self._count = 0  # tasks added so far: the number of the next
+        # A heap of (due time of the first task, its number, rank), or lower bounds: one or more for each non-empty
+        # queue.
         self._by_due: list[tuple[float, int, Rank]] | None = None
-        self._earliest: Rank = _NO_RANK  # of the queue that earliest() found
+        self._earliest: Rank = _NO_RANK  # the rank of the queue that earliest() found
 
     def push_record(self, record: Record, kind: TaskClass | None = None) -> None:
-        """Add a record whose due time has come, perhaps as of another class: O(1)."""
+        """Add a record whose due time has come, optionally under another class: O(1)."""
         queue = self._queue((-record.priority, record._class if kind is None else kind))
         last = queue[-1] if queue else None
         if not isinstance(last, RecordRun) or not last.push(record, self._count):
@@ -72,7 +73,7 @@ class ReadyQueues(ReadyFields):
         self._count += len(positions)
 
     def push_position(self, source: Source, position: int, rank: Rank) -> None:
-        """Add one task of a source: O(1), without an object of its own where the one before is its neighbour."""
+        """Add one task of a source: O(1), without a new object where it extends the last run."""
         queue = self._queues.get(rank)
         self._count += 1
         if queue:
@@ -109,7 +110,7 @@ class ReadyQueues(ReadyFields):
         return self._queues[self.active[0]][0]
 
     def earliest(self) -> float | None:
-        """Return the due time of the task that is due first, of equal ones the first to come: O(log ranks)."""
+        """Return the due time of the task due first (of equal ones, the first to arrive): O(log ranks)."""
         if len(self.active) <= 1:  # nearly always
             head = self.head()
             if head is None:
@@ -117,7 +118,7 @@ class ReadyQueues(ReadyFields):
             self._earliest, due = head
             return due
         if self._by_due is None:
-            self._by_due = [(-math.inf, 0, rank) for rank in self.active]  # in a heap's order, as those are
+            self._by_due = [(-math.inf, 0, rank) for rank in self.active]  # in heap order, as active is
         by_due = self._by_due
         while by_due:
             rank = by_due[0][2]
@@ -135,16 +136,16 @@ class ReadyQueues(ReadyFields):
         return None
 
     def peek_earliest(self) -> tuple[Source | None, Any]:
-        """Return that task as :meth:`peek` does; only right after :meth:`earliest` found one."""
+        """Return the task due first, as :meth:`peek` does; only right after :meth:`earliest` found one."""
         return self._queues[self._earliest][0].peek()
 
     def pop_earliest(self) -> Run | RecordRun:
-        """Return a run from which to take that task; only right after :meth:`earliest` found one."""
+        """Return a run from which to take the task due first; only right after :meth:`earliest` found one."""
         return self._queues[self._earliest][0]
 
     @property
     def is_in_due_order(self) -> bool:
-        """True if all that waits is of one rank, as far as is known."""
+        """True if all waiting tasks have one rank, as far as is known."""
         return len(self.active) == 1
 
     def served(self) -> None:
@@ -154,21 +155,21 @@ class ReadyQueues(ReadyFields):
         """Do nothing: nothing is held back."""
 
     def succeed(self, successor: Ready) -> None:
-        """Do nothing: no code of the user runs here."""
+        """Do nothing: no user code runs here."""
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits, the most important first."""
+        """Walk the waiting tasks, the most important first."""
         for run in [run for rank in sorted(self.active) for run in self._queues[rank]]:
             yield from run.walk()
 
     def records(self) -> Iterator[tuple[None, Record]]:
-        """Walk the records that wait as :meth:`walk` does, without a look at each task of the sources between them."""
+        """Walk the waiting records as :meth:`walk` does, without visiting each task of the sources between them."""
         for run in [run for rank in sorted(self.active) for run in self._queues[rank]]:
             if isinstance(run, RecordRun):
                 yield from run.walk()
 
     def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk what waits: a few hundred runs at most, which are soon forgotten."""
+        """Walk the waiting tasks: a few hundred runs at most, which are quickly forgotten."""
         return self.walk()
 
     def clear(self) -> None:
@@ -178,7 +179,7 @@ class ReadyQueues(ReadyFields):
         self._by_due = None
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
-        """Walk what waits as (rank, source, position) or (rank, None, record)."""
+        """Walk the waiting tasks as (rank, source, position) or (rank, None, record)."""
         for rank in self.active:
             waiting = chain.from_iterable(run.walk() for run in self._queues[rank])
             for index, (source, item) in enumerate(waiting):
@@ -192,13 +193,13 @@ class ReadyQueues(ReadyFields):
             heapq.heappush(self.active, rank)
         if not queue and self._by_due is not None:
             heapq.heappush(self._by_due, (-math.inf, 0, rank))
-            if len(self._by_due) > 2 * len(self.active) + _SPARE_COUNT:  # nobody asks any more
+            if len(self._by_due) > 2 * len(self.active) + _SPARE_COUNT:  # it is no longer used
                 self._by_due = None
         return queue
 
 
 def _first_of(queue: deque[Run | RecordRun]) -> tuple[Run | RecordRun, float] | None:
-    """Return the run of a queue whose first task waits, and the due time of that; None if nothing waits."""
+    """Return the first run of a queue with a waiting task, and the due time of that; None if no task waits."""
     while queue:
         due = queue[0].head_due()
         if due is not None:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordRun", "Run"]
 
-_SPARE_COUNT: Final = 64  # stale places that never matter
+_SPARE_COUNT: Final = 64  # stale places that are tolerated
 
 
 class Run(RunFields):
     """Tasks of one source that became due together, in due order.
 
     Args:
-        source: where they lie.
-        positions: which of its tasks they are.
-        number: of the first of them, in the order in which tasks became due; that of the next is one more.
+        source: the source of the tasks.
+        positions: their positions in it.
+        number: the number of the first, in the order in which tasks became due; that of the next is one more.
     """
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class Run(RunFields):
 
     def head_due(self) -> float | None:
         """Return the due time of the first task that still waits; None if none does."""
-        if not self.source.live:  # all of it has gone: there may be a million of them
+        if not self.source.live:  # all its tasks have gone: there may be a million of them
             return None
         while self._cursor < len(self._positions):
             position = self._positions[self._cursor]
@@ -68,7 +68,7 @@ class Run(RunFields):
         return False
 
     def take(self) -> int:
-        """Return the position that :meth:`head_due` found, and continue to the next."""
+        """Return the position that :meth:`head_due` found, and advance to the next."""
         position = self._positions[self._cursor]
         self._cursor += 1
         return position
@@ -83,14 +83,14 @@ class Run(RunFields):
         return self.source, self._positions[self._cursor]
 
     def positions(self) -> Iterator[int]:
-        """Return an iterator over what is left, which knows how far it has come: see :meth:`advance`."""
+        """Return an iterator over the positions left, which knows its progress: see :meth:`advance`."""
         positions: Any = iter(self._positions)
         positions.__setstate__(self._cursor)
         rest: Iterator[int] = positions
         return rest
 
     def advance(self, positions: Any) -> int:
-        """Continue to where an iterator of :meth:`positions` has come, and return how many positions those were."""
+        """Advance to the progress of an iterator of :meth:`positions`; return the number of positions passed."""
         before, self._cursor = self._cursor, len(self._positions) - positions.__length_hint__()
         return self._cursor - before
 
@@ -99,7 +99,7 @@ class Run(RunFields):
         return self.source.due_of(self._positions[max(self._cursor - 1, 0)])
 
     def walk(self) -> Iterator[tuple[Source, Any]]:
-        """Walk the tasks that wait."""
+        """Walk the waiting tasks."""
         for position in self.positions() if self.source.live else ():
             if self.source.is_waiting(position):
                 yield self.source, position
@@ -109,13 +109,13 @@ class RecordRun(RecordRunFields):
     """Records of equal rank, in due order; the place of a record that is due and waits.
 
     Args:
-        calendar: whose they are.
-        records: the first of them; the list is not the caller's any more.
-        number: of the first of these, in the order in which tasks became due; that of the next is one more.
+        calendar: the calendar of the records.
+        records: the first records; the run takes ownership of the list.
+        number: the number of the first, in the order in which tasks became due; that of the next is one more.
 
     Attributes:
-        records: all of them; None where one was taken.
-        cursor: below it none waits.
+        records: all records; None in place of one that was taken.
+        cursor: no record below it waits.
     """
 
     __slots__ = ()
@@ -161,7 +161,7 @@ class RecordRun(RecordRunFields):
         return self._numbers[self.cursor]
 
     def take(self) -> Record:
-        """Return the record that :meth:`head_due` found, and continue to the next."""
+        """Return the record that :meth:`head_due` found, and advance to the next."""
         record = self.records[self.cursor]
         self.records[self.cursor] = None  # type: ignore[call-overload]  # it is never read again, and must be freed
         self.cursor += 1
@@ -169,11 +169,11 @@ class RecordRun(RecordRunFields):
         return record
 
     def peek(self) -> tuple[None, Record]:
-        """Return the record that :meth:`head_due` found, behind None for its source."""
+        """Return (None, record) for the record that :meth:`head_due` found."""
         return None, self.records[self.cursor]
 
     def cancel_record(self) -> None:
-        """Record that a record here does not wait any more; places are freed when half of them are stale."""
+        """Note that a record here no longer waits; places are freed when half of them are stale."""
         self._stale_count += 1
         if self._stale_count * 2 > len(self.records) - self.cursor + _SPARE_COUNT:
             waiting = [index for index in range(self.cursor, len(self.records)) if self.records[index]._place is self]
@@ -182,7 +182,7 @@ class RecordRun(RecordRunFields):
             self.cursor = self._stale_count = 0
 
     def walk(self) -> Iterator[tuple[None, Any]]:
-        """Walk the records that wait."""
+        """Walk the waiting records."""
         for record in self.records[self.cursor :]:
             if record._place is self:
                 yield None, record

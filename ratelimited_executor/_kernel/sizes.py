@@ -1,4 +1,4 @@
-"""Counts and times from which on the kernel goes another way, the same for both of its bodies."""
+"""Thresholds of the kernel, the same for both of its bodies."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ __all__ = [
 
 BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning
 CALL_COUNT_MAX: Final = 1024  # done callbacks called in one turn of the loop
-CROWD_COUNT: Final = 64  # started in one run, from which on the next wake-up may come later
+CROWD_COUNT: Final = 64  # starts in one run from which the next wake-up may come later
 DESCRIPTOR_SECONDS_MAX: Final = 9e9  # the system counts nanoseconds in 63 bits
 FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart
-FEW_COUNT: Final = 256  # tasks that become ready in a moment: no wake-up is spent on them before there is a permit
+FEW_COUNT: Final = 256  # tasks that become ready quickly: no wake-up is spent on them before there is a permit
 LARGE_COUNT: Final = 16384  # a bucket with more tasks is put in order before its time comes
-MARGIN_COUNT: Final = 3  # permits, by which an estimate may be wrong
+MARGIN_COUNT: Final = 3  # permits by which an estimate may be off
 OPEN_COUNT_MAX: Final = (
     512  # positions kept as one sorted list: an insertion into so many is cheaper than the loop around it
 )
 PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two milliseconds
-READY_RECORD_COUNT_MAX: Final = 256  # of those with records made ready at a stretch: about a millisecond
+READY_RECORD_COUNT_MAX: Final = 256  # tasks with records made ready in one step: about a millisecond
 RECORD_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
-RUN_COUNT: Final = 4096  # positions taken at a stretch: about a millisecond
-SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn; the last task started comes on top
+RUN_COUNT: Final = 4096  # positions taken in one step: about a millisecond
+SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn, plus the last task started
 SLOT_COUNT: Final = 1024  # into which an open bucket is cut
 START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop
-STRETCH_COUNT_MAX: Final = 1024  # tasks of one stretch: also where time stands still, the event loop has its turn
-SPARE_COUNT: Final = 64  # empty places of a bucket that never matter
-ROUNDING_SECONDS: Final = 1e-6  # more than by which a due time may lie before its slot, because of rounding
-LONG_HOLD_SECONDS: Final = 0.1  # a task that holds the loop for longer is named in a warning
+STRETCH_COUNT_MAX: Final = 1024  # tasks of one stretch: the event loop gets its turn even where time stands still
+SPARE_COUNT: Final = 64  # empty places of a bucket that are tolerated
+ROUNDING_SECONDS: Final = 1e-6  # more than rounding can put a due time before its slot
+LONG_HOLD_SECONDS: Final = 0.1  # a task that blocks the loop for longer is named in a warning
 TICKS: Final = 1000  # in a second of a loop whose time is coarse
-TICKS_MAX: Final = 1e12  # in seconds: from there on there are no ticks any more
+TICKS_MAX: Final = 1e12  # seconds, from which there are no ticks

@@ -1,4 +1,4 @@
-"""The states of a task, which may follow which, its class among tasks of equal priority, and how starts are paced."""
+"""The states of a task and their transitions, its class among tasks of equal priority, and the pacing of starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RECORD: Final[Any] = object()  # in a bucket's column of arguments: the callable
 
 
 class TaskState(Enum):
-    """Where a task is in its life; the last five are final."""
+    """The state of a task; the last five are final."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -21,7 +21,7 @@ class TaskState(Enum):
     EXPIRED = "expired"
     DROPPED = "dropped"
 
-    # Members are their own identity; Enum's hash is written in Python, and would be called in the hot path.
+    # Members hash by identity: Enum's own hash is written in Python, and would be called on the hot path.
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -34,7 +34,7 @@ FINAL_STATES: Final = frozenset(
 
 TRANSITIONS: Final[dict[TaskState, frozenset[TaskState]]] = {
     TaskState.WAITING: frozenset({TaskState.RUNNING, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED}),
-    # Back to waiting: an attempt has failed, and there will be another.
+    # Back to waiting: an attempt has failed, and another will follow.
     TaskState.RUNNING: frozenset({TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.WAITING}),
     **dict.fromkeys(FINAL_STATES, frozenset()),
 }

@@ -1,11 +1,11 @@
 """Several tasks of one run that start one after the other, with nothing to decide between them.
 
-That is where the rate is unlimited, or several permits are there and nobody else waits for them.
+That is possible where the rate is unlimited, or where several permits are usable and no other task waits for them.
 
-Theory. Of a trivial call's cost most is bookkeeping: an attribute that is counted up costs as much as the call itself. So
-nothing is counted while a stretch is being started. How far it has come is known to the iterator over its positions alone
+Theory. Most of a trivial call's cost is bookkeeping: incrementing an attribute costs as much as the call itself. So
+nothing is counted while a stretch is being started. Only the iterator over its positions knows the progress
 (``__length_hint__`` of a list's or range's iterator), and :meth:`Stretch.settle` brings the counts up to date whenever
-somebody looks: at the end, or when a call that was started asks for anything that depends on them.
+they are read: at the end, or when a started call asks for anything that depends on them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["STRETCH_COUNT_MAX", "Stretch"]
 
 
 class Payer(Protocol):
-    """What a stretch asks of its queue: the accounts of starts."""
+    """The part of its queue that a stretch uses: the accounting of starts."""
 
     def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
-        """Take the permits of starts, which are counted already."""
+        """Use the permits of starts that are counted already."""
         ...
 
     def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
@@ -42,11 +42,11 @@ class Stretch(StretchFields):
     """The stretch of a queue that is being started, if one is.
 
     Args:
-        queue: whose tasks they are.
+        queue: the queue of the tasks.
 
     Attributes:
-        source: where they lie; None if they are records.
-        skipped_count: positions read since the last :meth:`settle` whose tasks had gone before; the reader counts them.
+        source: the source of the tasks; None for records.
+        skipped_count: positions read since the last :meth:`settle` whose tasks had gone; the reader counts them.
     """
 
     __slots__ = ()
@@ -55,14 +55,14 @@ class Stretch(StretchFields):
         self._queue = queue
         self._calendar = None
         self._run = None
-        self._positions = None  # an iterator; None if nothing is being started, or the positions were let go of
+        self._positions = None  # an iterator; None if nothing is being started, or the positions were released
         self._count = 0  # tasks that may start, or records that still may
-        self._is_paid = False  # whether each start takes a permit, or is planned
+        self._is_paid = False  # True if each start takes a permit, or is planned
         self.source = None
         self.skipped_count = 0
 
     def begin(self, calendar: Calendar, run: Any, count: int, *, is_paid: bool) -> Stretch:
-        """Begin with a run that was chosen, of which ``count`` tasks may start."""
+        """Begin with a chosen run, of which ``count`` tasks may start."""
         self._calendar = calendar
         self._run = run
         self._count = min(count, STRETCH_COUNT_MAX)
@@ -72,11 +72,11 @@ class Stretch(StretchFields):
 
     @property
     def is_paid(self) -> bool:
-        """True if each start takes a permit, or is planned: then the queue is told of it."""
+        """True if each start takes a permit, or is planned, and so must be reported to the queue."""
         return self._is_paid
 
     def positions(self) -> Iterator[int]:
-        """Walk the positions that are to start; those whose tasks have gone are to be counted as skipped."""
+        """Walk the positions to start; the reader counts those whose tasks have gone as skipped."""
         self._positions = self._run.positions()
         return islice(self._positions, self._count)
 
@@ -87,7 +87,7 @@ class Stretch(StretchFields):
         return first
 
     def take_record(self, now: float) -> Any:
-        """Take the next record, which starts now; None if none does."""
+        """Take the next record to start; None if there is none."""
         run = self._run
         records = run.records
         while self._count > 0 and run.cursor < len(records):
@@ -106,7 +106,7 @@ class Stretch(StretchFields):
         return None
 
     def settle(self, now: float) -> int:
-        """Count what has been started so far, at loop time ``now``; return how many tasks more that are."""
+        """Count the starts so far, at loop time ``now``; return how many of them are new."""
         if self._positions is None:
             return 0
         started: int = self._run.advance(self._positions) - self.skipped_count
@@ -119,11 +119,11 @@ class Stretch(StretchFields):
         return started
 
     def detach(self) -> None:
-        """Release the positions after the last of :meth:`settle`: others may take them from now on."""
+        """Release the positions after those of the last :meth:`settle`: others may take them from now on."""
         self._positions = None
 
     def end(self) -> None:
-        """End, settled; a batch all of whose tasks have started is forgotten."""
+        """End the stretch, once settled; a batch all of whose tasks have started is forgotten."""
         source, calendar = self.source, self._calendar
         self._positions = self._run = self._calendar = self.source = None
         if type(source) is BatchSource and not source.live and not source.revoked:

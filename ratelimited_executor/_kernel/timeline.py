@@ -1,15 +1,15 @@
 """One monotonic timeline for intervals, permits and delays, and the only place where times are rounded.
 
-The timeline is epoch time at its start plus monotonic time since: it never steps. Three spellings of an instant are in
-use, each for one purpose, and only this module turns one into another:
+The timeline is epoch time at its start plus monotonic time since: it never steps. Three representations of an instant
+are in use, each for one purpose, and only this module converts between them:
 
 - *loop time*: float seconds on the scale of the event loop's ``time()``. Due times and timers are kept in it, because
   adding a delay is one float addition, and because small numbers keep sub-nanosecond precision.
 - *timeline nanoseconds*: integer nanoseconds since the epoch. Permits and intervals are computed in it, exactly.
 - *epoch seconds*: float seconds since the epoch, for people.
 
-Loop time to nanoseconds rounds down (nothing is early); nanoseconds to loop time rounds up, far enough to come back to
-the same nanosecond or a later one. So a timer that is set for an instant finds it reached.
+Loop time to nanoseconds rounds down (nothing is early); nanoseconds to loop time rounds up, far enough to convert back
+to the same nanosecond or a later one. So a timer that is set for an instant finds it reached.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from ratelimited_executor._kernel.sizes import FAR_SECONDS as FAR_SECONDS
 __all__ = ["FAR_SECONDS", "NS", "Timeline"]
 
 NS: Final = 1_000_000_000
-_TICK_SECONDS: Final = (
-    0.000_99  # nearly the millisecond in which uvloop counts: what is due in a later one waits for it
-)
-_FAR_NS: Final = 2 * int(FAR_SECONDS) * NS  # what lies beyond need not be told apart either
+_TICK_SECONDS: Final = 0.000_99  # nearly the millisecond in which uvloop counts: a task due in a later one waits for it
+_FAR_NS: Final = 2 * int(FAR_SECONDS) * NS  # instants beyond need not be told apart either
 
 
 class Timeline(TimelineFields):
-    """Conversions between the three spellings, and the intervals of one width.
+    """Conversions between the three representations, and the intervals of one width.
 
     Args:
         monotonic: loop time at the start.
@@ -39,7 +37,7 @@ class Timeline(TimelineFields):
         interval_ns: the width of an interval in nanoseconds, > 0; interval ``k`` begins ``k`` widths after the epoch.
 
     Attributes:
-        loop_time: what the event loop itself says the time is, if that stands still during a turn; else None.
+        loop_time: returns the event loop's own time, if that stands still during a turn; else None.
     """
 
     __slots__ = ("epoch_offset", "interval_ns")
@@ -48,12 +46,12 @@ class Timeline(TimelineFields):
         assert interval_ns > 0, interval_ns
         self.interval_ns = interval_ns
         self.loop_time = None
-        # Exactly: the float product of epoch seconds is good to 256 ns only.
+        # Exact: a float product of epoch seconds is only good to 256 ns.
         self.offset_ns = math.floor(Fraction(wall) * NS) - math.floor(Fraction(monotonic) * NS)
         self.epoch_offset: float = self.offset_ns / NS
 
     def seen_until(self, now: float) -> float:
-        """Return up to which due time tasks start: no later than the tick that the event loop itself has come to."""
+        """Return the due time up to which tasks start: at most the tick that the event loop itself has reached."""
         return now if self.loop_time is None else min(now, self.loop_time() + _TICK_SECONDS)
 
     @property
@@ -75,11 +73,11 @@ class Timeline(TimelineFields):
         return self if parts == 1 else self.with_interval(self.interval_ns // parts)
 
     def to_ns(self, loop_time: float) -> int:
-        """Turn loop time into timeline nanoseconds, rounded down."""
+        """Convert loop time to timeline nanoseconds, rounded down."""
         return math.floor(loop_time * NS) + self.offset_ns
 
     def to_loop(self, time_ns: int) -> float:
-        """Turn timeline nanoseconds into the first loop time that :meth:`to_ns` does not put before it."""
+        """Convert timeline nanoseconds to the first loop time that :meth:`to_ns` does not put before them."""
         if time_ns > _FAR_NS:  # noqa: PLR1730  # this is the path of every wake-up
             time_ns = _FAR_NS
         offset_ns = self.offset_ns
@@ -89,11 +87,11 @@ class Timeline(TimelineFields):
         return loop_time
 
     def to_epoch(self, loop_time: float) -> float:
-        """Turn loop time into epoch seconds on the timeline."""
+        """Convert loop time to epoch seconds on the timeline."""
         return loop_time + self.epoch_offset
 
     def number_at(self, loop_time: float) -> int:
-        """Return the number of the interval that holds an instant; what lies beyond all use shares one far interval."""
+        """Return the number of the interval that contains an instant; instants too far ahead share one interval."""
         if loop_time > FAR_SECONDS:  # noqa: PLR1730  # as above
             loop_time = FAR_SECONDS
         return (math.floor(loop_time * NS) + self.offset_ns) // self.interval_ns

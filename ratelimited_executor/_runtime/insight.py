@@ -82,7 +82,7 @@ class Statistics:
         retried: attempts that have failed and were, or will be, followed by another.
         waiters: producers that wait for room in ``schedule_wait`` and similar methods.
         penalty: remaining seconds of a penalty.
-        keys: the number of keys for which the limits remember something.
+        keys: the number of keys for which the limits keep state.
         limits: what is left of each limit except the rate that paces.
         peers: the number of processes that share the rate.
         fleet: the process's part in a group that shares the rate by grants; None without such peers.
@@ -123,7 +123,7 @@ class Hold(Enum):
     """It is due, and starts at a later instant of its interval for the sake of an even load."""
 
     RATE = "rate"
-    """It is first in its order, and the next permit has not come up."""
+    """It is first in its order, and the next permit is not available yet."""
 
     WINDOW = "window"
     """It is first in its order, and a window of one of the rates is full."""
@@ -132,19 +132,19 @@ class Hold(Enum):
     """It is first in its order, and the quota of the running period is used up."""
 
     RESOURCE = "resource"
-    """It is first in its order, and a resource that it needs has not enough."""
+    """It is first in its order, and a resource that it needs is short."""
 
     KEY_RATE = "key rate"
     """The rate of its key has no permit for it."""
 
     KEY_CONCURRENCY = "key concurrency"
-    """As many tasks of its key run as may."""
+    """The maximum number of tasks of its key is running."""
 
     SLOTS = "slots"
-    """It needs slots of pools that are held by others."""
+    """It needs slots that others hold."""
 
     PENALTY = "penalty"
-    """The executor, or its key, starts nothing for a time, because the other side has asked for it."""
+    """The executor, or its key, starts nothing for a time, because the remote service asked for it."""
 
     ORDER = "order"
     """More important tasks take the next permits."""
@@ -162,7 +162,7 @@ class Hold(Enum):
     """A limit that the processes of a group share, or their fair shares in it."""
 
     QUARANTINE = "quarantine"
-    """The authority grants nothing to anybody until all permits of before have lapsed."""
+    """The authority grants nothing until all earlier permits have lapsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,12 +362,12 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
     state = handle.state
     if state is not TaskState.WAITING:
         return Explanation(state=state, hold=Hold.NOTHING, position=None, expected_start=handle.started_at)
-    parts.accounts.detach()  # it goes by permits that were counted before, which pull() counts anew
+    parts.accounts.detach()  # a stretch relies on permits counted before, which pull() counts again
     now = parts.engine.now()
     queue = parts.queue
     while not queue.pull(now):
         pass
-    if handle.state is not TaskState.WAITING:  # the order has ended it, which it was asked for just now
+    if handle.state is not TaskState.WAITING:  # the order function, which has just been called, has ended it
         return explain(parts, handle)
     is_halted = queue.permits.is_stopped or parts.accounts.max_concurrency == 0
     due = _due(parts, handle, now)
@@ -376,7 +376,7 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
         begin = _begin(parts, now, ready_count + 1)
         if begin < math.inf:
             due = max(due, begin)
-        elif ready_count:  # else nobody has asked the authority since, and it may be back by then
+        elif ready_count:  # else the authority has not been asked since, and may be back by then
             is_halted = True
         expected = None if is_halted else parts.queue.timeline.to_epoch(due)
         return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
@@ -385,7 +385,7 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
     ahead = [] if task is None else _ahead_of(parts, task, tasks, now)
     hold, detail, expected = _hold(parts, handle, now, ahead)
     position = len(ahead)
-    if hold in _KEY_HOLDS.values() and expected is not None:  # those behind it start as well, while it has to wait
+    if hold in _KEY_HOLDS.values() and expected is not None:  # tasks behind it start as well, while it has to wait
         others = [task for task in tasks if task[1] != handle._key]
         passing = queue.permits.count_until(parts.queue.timeline.to_ns(now), parts.queue.timeline.to_ns(expected))
         own_count = sum(task[1] == handle._key for task in ahead)
@@ -439,7 +439,7 @@ def _rate_of_others(parts: Insights) -> str | None:
 def _hold_by_key(
     parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
 ) -> tuple[Hold, str, float | None] | None:
-    """Return the same for a task whose key has to wait; None if it does not."""
+    """Return what holds a task whose key has to wait, as :func:`_hold` does; None if it does not."""
     gate = parts.queue.gate
     if handle._key is None or gate is None:
         return None
@@ -503,7 +503,7 @@ _KEY_HOLDS: Final = {
     "concurrency": Hold.KEY_CONCURRENCY,
     "penalty": Hold.PENALTY,
 }
-_BOUND_HOLDS: Final = {  # of any other kind: the next permit has not come up
+_BOUND_HOLDS: Final = {  # for any other kind: the next permit has not come up
     "window": Hold.WINDOW,
     "quota": Hold.QUOTA,
     "group": Hold.GROUP,

@@ -1,7 +1,7 @@
-"""The interface of an executor for its faces, and for the handles of their tasks.
+"""The interface of an executor for its faces and for the handles of their tasks.
 
-:class:`Intake` is all that these see of the engine (``engine.py``); what else they need is handed to them. Closing and insight
-see less of it still (``closing.Closable``, ``insight.Insights``).
+:class:`Intake` is their whole view of the engine (``engine.py``); anything else is passed to them. Closing and insight
+have narrower views (``closing.Closable``, ``insight.Insights``).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Intake(Protocol):
     Attributes:
         loop: the event loop.
         monotonic: returns the loop time.
-        queue: where tasks wait.
-        accounts: what was accepted, runs and has ended.
-        contexts: captures the caller's variables.
-        limits: what starts take.
-        pending: takes tasks out before their start.
-        callbacks: call those who asked to be told of an end.
-        armed: loop time at which it is run next.
+        queue: the queue of the tasks.
+        accounts: the counts of accepted, running and ended tasks.
+        contexts: captures the caller's context variables.
+        limits: the limits on starts.
+        pending: removes tasks before their start.
+        callbacks: calls the done callbacks.
+        armed: loop time of its next run.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -50,7 +50,7 @@ class Intake(Protocol):
     armed: float
 
     def now(self) -> float:
-        """Return the loop time, and begin the interval that it lies in."""
+        """Return the loop time, and begin the interval that contains it."""
         ...
 
     def wake(self) -> None:
@@ -62,7 +62,7 @@ class Intake(Protocol):
         ...
 
     def add(self, record: TaskHandle[Any]) -> None:
-        """Accept a record due at a time of its own."""
+        """Accept a record by its due time."""
         ...
 
     def add_immediate(self, record: TaskHandle[Any]) -> None:
@@ -70,7 +70,7 @@ class Intake(Protocol):
         ...
 
     def add_call_ready(self, now: float, call: Any, args: Any, context: Any) -> tuple[Bucket, int]:
-        """Accept a task without a record that is due now, and return where it lies."""
+        """Accept a task without a record that is due now; return its bucket and place."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The limits of keys: as the user gives them, and as an executor keeps them."""
+"""The limits of keys: as the user gives them, and as an executor enforces them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyLimits", "Keys"]
 
-_AHEAD_MIN: Final = 2  # keys of which slots are asked for at a time
+_AHEAD_MIN: Final = 2  # keys for which slots are requested at a time, at least
 _AHEAD_MAX: Final = 64
-_AHEAD_SECONDS: Final = 0.05  # in which as many tasks may start
+_AHEAD_SECONDS: Final = 0.05  # slots are requested for as many keys as tasks may start within this
 _COUNT_MAX: Final = 2**53 - 1  # the largest limit that a server counts exactly
 _SHARED_COUNT_MAX: Final = 16384  # keys whose tasks share their options: 1 MB
 
@@ -45,7 +45,7 @@ class KeyLimits:
     """The limits of keys, as the user has given them.
 
     Args:
-        rate: of each key, or a function of the key that tells it; None for no limit.
+        rate: the rate of each key, or a function of the key that returns it; None for no limit.
         concurrency: how many tasks of each key may run at once, or a function of the key; None for no limit.
         pending: how many tasks of each key may wait; None for no limit.
     """
@@ -63,7 +63,7 @@ class KeyLimits:
 
     @property
     def is_gated(self) -> bool:
-        """True if a key may have to wait for itself."""
+        """True if a key may have to wait for its own limits."""
         return self.rate is not None or self.concurrency is not None
 
     def rate_of(self, key: Hashable) -> Rate | None:
@@ -88,17 +88,17 @@ class Keys:
     """The keys of one executor, and the gate that enforces their limits, created by the first limit or penalty.
 
     Args:
-        limits: as the user has given them.
-        queue: which asks the gate.
-        moments: the time.
-        limits_of_all: tell the policy and rate in force.
-        accounts: tell :meth:`ended` of the ends of tasks, once there is a gate.
+        limits: the limits that the user has given.
+        queue: the queue, which asks the gate.
+        moments: the source of time.
+        limits_of_all: provides the policy and rate in force.
+        accounts: calls :meth:`ended` at the ends of tasks, once there is a gate.
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
-        wake: has the executor look for something to start.
-        group_limit_of: makes the limit of a key's rate as a group keeps it; None where it is our own.
-        group_slots: returns what keeps the slots of a group, of which each task of a key that may not run with any number of
-            others takes one; None where they are counted here.
-        loop: on which it does.
+        wake: makes the executor look for a task to start.
+        group_limit_of: creates the limit of a key's rate in a group; None without a group.
+        group_slots: returns the keeper of a group's slots, of which each task of a key with limited concurrency takes
+            one; None where tasks are counted here.
+        loop: the event loop.
     """
 
     __slots__ = (
@@ -147,7 +147,7 @@ class Keys:
         self._lanes: WeakValueDictionary[Any, SlotLane] = WeakValueDictionary()
 
     def refresh(self, limits: KeyLimits, now: float) -> None:
-        """Put other limits in force at loop time ``now``, or ask for the same ones anew."""
+        """Put other limits in force at loop time ``now``, or read the same ones again."""
         self.limits = limits
         gate = self._queue.gate
         if gate is not None:
@@ -186,8 +186,8 @@ class Keys:
             shared = self._shared[key] = KeyOptions(key)
         return shared
 
-    def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # the shape of Accounts.on_task_end
-        """Record that a task, or an attempt, has ended, which may or may not have started under the limits of keys."""
+    def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # as Accounts.on_task_end
+        """Record the end of a task or an attempt, whether or not it started under the limits of keys."""
         gate = self._queue.gate
         if isinstance(owner, TaskRecord):
             if owner not in self._queue.gated:
@@ -203,7 +203,7 @@ class Keys:
             self._wake()
 
     def _left(self, record: TaskRecord) -> None:
-        """Record that a task has gone without a start."""
+        """Record that a task has left without a start."""
         options = record._options
         if options is not None and options.lane is not None:
             options.lane.waiting_count -= 1
@@ -227,7 +227,7 @@ class Keys:
         return lane
 
     def _slots_told(self, lane: SlotLane) -> None:
-        """Look, once others are through, at what may start with slots that were handed over."""
+        """Look, in the loop's next turn, for tasks that may start with slots that were handed over."""
         self._loop.call_soon(self._look_at, lane)
 
     def _look_at(self, lane: SlotLane) -> None:
@@ -240,7 +240,7 @@ class Keys:
         try:
             rate = contextvars.Context().run(self.limits.rate_of, given_key(key))
             check_key_rate(plan.rule, rate)
-        except Exception as error:  # noqa: BLE001  # user code, which was asked before: a key must not get stuck for it
+        except Exception as error:  # noqa: BLE001  # user code, which was checked before: it must not block the key
             self._warn_of_key(key, error)
             rate = None
         if rate is None:
@@ -262,7 +262,7 @@ class Keys:
     # The slots of keys, where a group counts them.
 
     def _slots_of(self, key: Hashable, count: int) -> SlotAsker | None:
-        """Make what asks for slots of a key, of which so many may be held; None if no group counts its tasks."""
+        """Create the requester of a key's slots, of which ``count`` may be held; None if no group counts its tasks."""
         if self._group_slots is None:
             return None
         if self._keeper is None:
@@ -274,11 +274,11 @@ class Keys:
         return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=min(count, _COUNT_MAX))
 
     def _parts(self) -> int | None:
-        """Return into how many parts the limits of keys are divided; None while a group counts them alone."""
+        """Return the number of parts into which the limits of keys are divided; None while the group alone counts."""
         return None if self._keeper is None else self._keeper.parts
 
     def _is_away(self) -> bool:
-        """Return True if the group cannot be asked for slots."""
+        """Return True while the group cannot be asked for slots."""
         return self._keeper is not None and self._keeper.is_away
 
     def _look_at_key(self, key: Hashable) -> None:
@@ -287,12 +287,12 @@ class Keys:
             self._wake()
 
     def _ahead_count(self) -> int:
-        """Return of how many keys slots are asked for at a time: of as many as may start while an answer comes."""
+        """Return for how many keys to request slots at a time: as many as may start before an answer arrives."""
         rate = self._limits_of_all.plan.rate.per_second
         return _AHEAD_MAX if rate is None else min(_AHEAD_MAX, max(_AHEAD_MIN, int(rate * _AHEAD_SECONDS)))
 
     def _ask_anew(self) -> None:
-        """Go by the group again, or by a part of the limits: the one has begun, or ended, to be there."""
+        """Switch to the limits of the group, or to a part of them: the group is reachable again, or no longer."""
         if self._queue.gate is not None:
             self._queue.gate.refresh(self._moments.ns())
             self._wake()

@@ -1,4 +1,4 @@
-"""How a call runs when it is more than a function on the loop: in a worker thread, or for a limited time."""
+"""Calls that are more than a function on the loop: in a worker thread, or for a limited time."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Threads:
     """The thread pool for calls in threads: our own threads, or the user's pool.
 
     Args:
-        count: how many threads of ours at most.
-        pool: runs them instead of those, as many at once as it has workers; its own limit is the only one then.
-        are_there: True if the loop has threads; a call that is to run in one fails otherwise.
+        count: the maximum number of our own threads.
+        pool: runs the calls instead, as many at once as it has workers; its own limit is then the only one.
+        are_there: True if the loop has threads; otherwise a call for a thread fails.
 
     Attributes:
-        limiter: bounds the threads of ours.
+        limiter: bounds our own threads.
         are_there: as above.
     """
 
@@ -53,14 +53,14 @@ class Threads:
         self.limiter = anyio.CapacityLimiter(count)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run a call in a thread; who is cancelled leaves it to itself."""
+        """Run a call in a thread; if the caller is cancelled, the call runs on."""
         if self._pool is None:
             return await anyio.to_thread.run_sync(call, limiter=self.limiter, abandon_on_cancel=True)
         return await asyncio.get_running_loop().run_in_executor(self._pool, _without_stop, call)
 
 
 def _without_stop(call: Callable[[], T]) -> T:
-    """Make a call whose ``StopIteration`` a future cannot carry."""
+    """Make a call, and convert its ``StopIteration``, which a future cannot carry."""
     try:
         return call()
     except StopIteration as error:
@@ -75,11 +75,11 @@ class ThreadCall:
     Args:
         call: the function; a plain one.
         args: its arguments.
-        context: the variables that it runs in, itself and not a copy.
-        threads: where it runs.
+        context: the context that it runs in, not a copy.
+        threads: the thread pool.
 
     Attributes:
-        on_begin: called once: when a thread begins with it, in that thread, or when none ever will.
+        on_begin: called once: when a thread begins the call, in that thread, or when none ever will.
     """
 
     __slots__ = ("_args", "_call", "_context", "_threads", "_turn", "on_begin")
@@ -89,7 +89,7 @@ class ThreadCall:
         self._args = args
         self._context = context
         self._threads = threads
-        self._turn = Lock()  # taken once, by the thread that begins, or by us when nobody wants it any more
+        self._turn = Lock()  # acquired once: by the thread that begins, or by us when the call is no longer wanted
         self.on_begin: Callable[[], None] = _ignore
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -109,7 +109,7 @@ class ThreadCall:
                 self.on_begin()
 
     def _call_plain(self) -> Any:
-        """Call a function that must not be async: in a worker thread nobody would run its coroutine."""
+        """Call a function that must not be async: in a worker thread nothing would run its coroutine."""
         if not self._turn.acquire(blocking=False):
             return None  # it was cancelled while it waited for a thread
         self.on_begin()
@@ -140,17 +140,17 @@ _mro_of: Final = type.__dict__["__mro__"].__get__
 
 
 def is_awaitable(result: Any) -> bool:
-    """True if a call has returned something to wait for: as ``await`` looks, whatever a metaclass answers."""
+    """True if the result of a call can be awaited, by the rules of ``await``, whatever a metaclass claims."""
     return any("__await__" in _attributes_of(kind) for kind in _mro_of(type(result)))
 
 
 def limited(coroutine: Coroutine[Any, Any, Any], record: Any, options: Any, *, now: float) -> Coroutine[Any, Any, Any]:
-    """Run a coroutine for the time limit of its task, and until the deadline over all attempts, if it has these.
+    """Run a coroutine under the time limit of its task and the deadline of all attempts, if it has these.
 
     Args:
-        coroutine: an attempt.
-        record: of the task.
-        options: of that.
+        coroutine: the coroutine of an attempt.
+        record: the record of the task.
+        options: its options.
         now: loop time.
     """
     seconds, attempts = options.run_timeout, options.attempts
@@ -164,13 +164,13 @@ def limited(coroutine: Coroutine[Any, Any, Any], record: Any, options: Any, *, n
 async def with_timeout(
     coroutine: Coroutine[Any, Any, Any], seconds: float, name: str, *, deadline: float | None = None
 ) -> Any:
-    """Run a coroutine for so many seconds at most.
+    """Run a coroutine for at most ``seconds``.
 
     Args:
-        coroutine: what to run.
+        coroutine: the coroutine to run.
         seconds: how long it may run.
-        name: of its task, for the error.
-        deadline: the limit that this comes from, as the caller gave it; None if it is a ``run_timeout``.
+        name: the name of its task, for the error.
+        deadline: the deadline that the limit comes from, as the caller gave it; None if it is a ``run_timeout``.
 
     Raises:
         RunTimeoutError: if it has not finished by then; it is cancelled first.
@@ -186,7 +186,7 @@ async def with_timeout(
 
 
 async def await_it(awaitable: Any) -> Any:
-    """Await something that is no coroutine."""
+    """Await an awaitable that is not a coroutine."""
     return await awaitable
 
 

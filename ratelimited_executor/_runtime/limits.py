@@ -1,7 +1,7 @@
 """The limits on an executor's starts over time: its plan of rates and resources, costs, and penalties.
 
-An executor with one paced rate has a grid of permits and nothing else. The first cost, penalty or second rate puts a
-combination in its place (``_core/limits/combined.py``), which continues where the grid is.
+An executor with one paced rate has a grid of permits and nothing else. The first cost, penalty or second rate replaces
+it with a combination (``_core/limits/combined.py``), which continues from the state of the grid.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["Limits"]
 
 
 class Limits:
-    """The limits in time of one executor.
+    """The limits on one executor's starts over time.
 
     Args:
         plan: policy, rates and resources.
-        combined: what the queue asks, if the plan is more than one grid of permits.
-        queue: which asks what admits starts.
-        moments: the time.
-        accounts: let go of a stretch that is being started, as what was decided no longer holds.
-        wake: has the executor look for something to start, as it may cost less now.
-        budget: the tickets by which starts are admitted, where a group shares the limits; None if these are our own.
+        combined: the combination that the queue asks, if the plan is more than one grid of permits.
+        queue: the queue, which asks for permits.
+        moments: the source of time.
+        accounts: end a running stretch, whose decisions no longer hold.
+        wake: makes the executor look for a task to start, because one may cost less now.
+        budget: the tickets that admit starts, where a group shares the limits; None without a group.
 
     Attributes:
-        plan: the one in force.
+        plan: the plan in force.
         combined: the combination that the queue asks; None while a grid of permits is all there is.
     """
 
@@ -66,7 +66,7 @@ class Limits:
         self._is_alone = False
 
     def put(self, plan: PolicyPlan, now: float) -> None:
-        """Put other rates in force at loop time ``now``; what was started still counts."""
+        """Put other rates in force at loop time ``now``; earlier starts still count."""
         self.plan = plan
         if plan.is_plain and self.combined is None:
             return
@@ -88,9 +88,9 @@ class Limits:
         self._queue.set_permits(self.combined)
 
     def go_alone(self, count: int, used: Mapping[str, tuple[int, int]]) -> None:
-        """Go by a part of the limits, one in ``count``; of each resource that part counts as used that is known to be.
+        """Use a part of the limits, one in ``count``, less the use of each resource that is known, in proportion.
 
-        What others have used of a window that is not over, nobody can say.
+        The use by others of a window that is not over is unknown.
         """
         self._is_alone = True
         now_ns, old = self._moments.ns(), self._combination()
@@ -104,12 +104,12 @@ class Limits:
         self._queue.set_permits(self.combined)
 
     def go_together(self) -> None:
-        """Go by tickets again."""
+        """Use the group's tickets again."""
         self._is_alone = False
         self.put(self.plan, self._moments.monotonic())
 
     def meter(self) -> None:
-        """Ask what each start costs, from now on."""
+        """Charge the cost of each start, from now on."""
         if self._queue.costs is None:
             self._accounts.detach()
             self._queue.set_costs(self._combine())
@@ -121,7 +121,7 @@ class Limits:
         self._queue.admission.forget()
 
     def settle(self, record: TaskRecord, charge: Charge, actual: Mapping[str, int]) -> None:
-        """Correct what a task has taken; before its start, what it will take."""
+        """Correct the amounts that a task has used; before its start, those that it will use."""
         queue = self._queue
         self._accounts.detach()
         is_less = charge.tickets is None
@@ -140,20 +140,20 @@ class Limits:
         self._wake()
 
     def take_effect(self, tickets: list[Ticket]) -> None:
-        """Record that a start takes effect only now, which matters to limits that count what the other side sees."""
+        """Record that a start takes effect only now, for limits that count starts as the remote service sees them."""
         now_ns = self._moments.ns()
         for _, taken, ticket in tickets:
             taken.take_effect(ticket, now_ns)
 
     def _combine(self) -> CombinedPermits:
-        """Return what admits starts, made able to say no for a time."""
+        """Return the combination in force, which can pause starts for a time; put one in force if needed."""
         if self.combined is None:
             self.combined = self._combination()
             self._queue.set_permits(self.combined)
         return self.combined
 
     def _combination(self) -> CombinedPermits:
-        """Return the combination, or one of the grid alone that is not in force yet."""
+        """Return the combination, or a new one of the grid alone that is not in force yet."""
         if self.combined is not None:
             return self.combined
         grid: Any = self._queue.permits

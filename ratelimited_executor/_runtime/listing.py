@@ -1,4 +1,4 @@
-"""The tasks that wait, as views: a list of some of them, or all that a closed executor has not started."""
+"""Views of waiting tasks: a list of some of them, or all that a closed executor has not started."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Unstarted", "waiting_batches", "waiting_handles", "waiting_tasks"]
 
-_READY_COUNT: Final = 1000  # of what is ready, looked at for tasks with handles before all others: 0.3 ms
+_READY_COUNT: Final = 1000  # ready tasks searched for those with handles before all others: 0.3 ms
 
 
 def waiting_tasks(queue: TaskQueue, accounts: Accounts, limit: int | None) -> list[TaskView]:
-    """Return views of tasks that wait, ``limit`` at most, in no particular order: O(limit)."""
+    """Return views of at most ``limit`` waiting tasks, in no particular order: O(limit)."""
     return [view for view, _ in waiting_handles(queue, accounts, limit)]
 
 
 def waiting_handles(
     queue: TaskQueue, accounts: Accounts, limit: int | None
 ) -> list[tuple[TaskView, TaskHandle[Any] | None]]:
-    """Return views of tasks that wait, ``limit`` at most, each with its handle if it has one: O(limit)."""
+    """Return views of at most ``limit`` waiting tasks, each with its handle if it has one: O(limit)."""
     accounts.settle()
     return list(islice(_walk(queue), limit))
 
 
 def waiting_batches(queue: TaskQueue) -> list[BatchHandle[Any]]:
-    """Return the batches of which tasks wait, the oldest first."""
+    """Return the batches with waiting tasks, the oldest first."""
     return list(dict.fromkeys(source.owner for source in queue.batches()))
 
 
 class Unstarted(Collection[TaskView]):
     """The tasks that an executor has cancelled because it closed, in no particular order.
 
-    What a task needs to be shown is kept, and its view is made when somebody iterates: a batch is kept as one thing. All
-    others are kept in columns, without an object for each, which would set off the garbage collector in the middle of the
-    closing: with 600,000 tasks one of its passes held the loop for half a second.
+    The data of each task is kept, and its view is created on iteration. A batch is kept as one object. All other tasks
+    are kept in columns: an object for each would trigger the garbage collector in the middle of closing, and with
+    600,000 tasks one of its passes blocked the loop for half a second.
     """
 
     def __init__(self, to_epoch: Callable[[float], float]) -> None:
@@ -117,7 +117,7 @@ def _view_of_record(record: TaskHandle[Any], call: _KeptCall) -> TaskView:
 
 
 def _view_of_call(due: float, call: _KeptCall) -> TaskView:
-    """Return the view of a task that has no handle, as those of the asyncio face; ``due`` is in epoch seconds."""
+    """Return the view of a task without a handle, such as one of the asyncio face; ``due`` is in epoch seconds."""
     name = name_of(call.fn)
     return TaskView(name, 0, due, is_repeating=False, is_immediate=False, arrival=0, place=(call, 0))
 
@@ -128,10 +128,10 @@ def _view_of_item(
     """Return the view of a task of a batch.
 
     Args:
-        source: whose task it is.
-        position: where it is in that.
+        source: the source of the task.
+        position: its position in the source.
         to_epoch: converts loop time.
-        items: of its batch.
+        items: the items of its batch.
     """
     minus_priority, kind = source.rank
     return TaskView(
@@ -148,12 +148,12 @@ def _view_of_item(
 
 
 class _KeptCall(NamedTuple):
-    """The callable and the arguments of one task, as they were when somebody asked."""
+    """The callable and the arguments of one task, as they were when the view was requested."""
 
     fn: Any
     args: tuple[Any, ...]
 
-    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the shape of a source
+    def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the signature of Source
         return self.fn
 
     def _args_of(self, position: int) -> tuple[Any, ...]:  # noqa: ARG002  # as above
@@ -165,7 +165,7 @@ def _call_of(record: TaskHandle[Any]) -> _KeptCall:
 
 
 class _KeptItems:
-    """The callable and the items of one batch, which are looked up when somebody asks: they may be code of the user."""
+    """The callable and the items of one batch, looked up only on request: they may be user code."""
 
     __slots__ = ("_fn", "_items")
 
@@ -181,10 +181,10 @@ class _KeptItems:
 
 
 def _walk(queue: TaskQueue) -> Iterator[tuple[TaskView, TaskHandle[Any] | None]]:
-    """Walk what waits: tasks with handles first where that is cheap.
+    """Walk the waiting tasks, those with handles first where that is cheap.
 
-    What is ready in an order of the user's holds tasks of buckets and batches as well, which are passed over here: some at
-    first, and the rest once they have been walked themselves, so that never more is passed over than is walked.
+    The ready tasks of a custom order include tasks of buckets and batches, which are skipped here: some at first, and
+    the rest once they have been walked themselves, so that never more are skipped than walked.
     """
     to_epoch = queue.timeline.to_epoch
     calendars = (queue.on_time, queue.spread)

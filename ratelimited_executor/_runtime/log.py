@@ -15,18 +15,18 @@ _QUIET_SECONDS: Final = 10.0  # between two warnings of one kind
 
 
 class RateLimitedWarnings:
-    """Warnings of several kinds, each at most once in ten seconds; what was kept back is counted in the next.
+    """Warnings of several kinds, each at most once in ten seconds; the next one counts those suppressed.
 
     Args:
-        monotonic: the time in seconds.
+        monotonic: returns the time in seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._last: dict[str, tuple[float, int]] = {}  # kind -> when the last one was logged, how many were kept back
+        self._last: dict[str, tuple[float, int]] = {}  # kind -> when the last one was logged, how many were suppressed
 
     def warn(self, kind: str, message: str, *args: Any) -> None:
-        """Log a warning of a kind, unless one was logged a moment ago."""
+        """Log a warning of a kind, unless one was logged within the last ten seconds."""
         now = self._monotonic()
         last, kept_back = self._last.get(kind, (-_QUIET_SECONDS * 2, 0))
         if now - last < _QUIET_SECONDS and kind in self._last:

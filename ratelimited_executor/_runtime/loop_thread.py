@@ -1,22 +1,22 @@
-"""A thread that runs a manager on an event loop, for other threads that wait for what they ask of it.
+"""A thread that runs a manager on an event loop, for blocking calls from other threads.
 
-One thread runs a manager on an event loop; all other threads ask there, and wait. Who is next is decided by the manager as
-ever: this module only crosses between threads.
+All other threads send their requests to this thread, and wait. The manager decides which is next, as always: this
+module only crosses between threads.
 
 ::
 
     a thread                            the loop's thread
     with limiter.permit(...):  ------>  executor.permit(...)    checks the arguments
                                ------>  __aenter__() as a task  waits in the executor's order
-        ...                    <------  what it gives, or raises
+        ...                    <------  its result, or its exception
                                ------>  __aexit__()
 
-A handler of a signal may raise in the main thread while that waits: KeyboardInterrupt, or the soft time limit of a task
-queue. Then only the loop's thread knows whether the permit has come already, so it is asked there to undo the entry: to
-cancel it, or to leave it again. It is asked after the entry, since calls to a loop keep their order.
+A signal handler may raise in the main thread while it waits: KeyboardInterrupt, or the soft time limit of a task queue.
+Then only the loop's thread knows whether the permit was granted already, so it is asked to undo the entry: to cancel
+it, or to leave again. This request arrives after the entry, since calls to a loop keep their order.
 
-Rejected: anyio's ``BlockingPortal``. Its ``wrap_async_context_manager`` leaves entered what an interrupted thread was about
-to enter; its calls wait twice for the loop, and by futures, see :class:`Reply`.
+Rejected: anyio's ``BlockingPortal``. Its ``wrap_async_context_manager`` leaves a context entered if the thread is
+interrupted while entering; its calls wait twice for the loop, and on futures, see :class:`Reply`.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Crossings:
     """The calls of other threads on the loop, and the tasks that they have started; none is left when the loop ends."""
 
     def __init__(self) -> None:
-        self.replies: set[Reply] = set()  # for which threads wait
+        self.replies: set[Reply] = set()  # awaited by threads
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
     def answer(self, reply: Reply, call: Callable[[], Any]) -> None:
-        """Make a call, and hand over what it comes to."""
+        """Make a call, and hand over its result or exception."""
         try:
             outcome = call()
-        except BaseException as error:  # noqa: BLE001  # an exit as well: it is raised in the thread that waits
+        except BaseException as error:  # noqa: BLE001  # exits as well: it is raised in the waiting thread
             self._give(reply, None, error)
             return
         if isinstance(outcome, asyncio.Task):
@@ -67,7 +67,7 @@ class Crossings:
             self._give(reply, outcome)
 
     def start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T] | None:
-        """Run a coroutine as a task; None, and nothing is made, once the loop is about to end."""
+        """Run a coroutine as a task; return None, and create nothing, once the loop is about to end."""
         if self._is_over:
             return None
         task = asyncio.ensure_future(make())
@@ -76,13 +76,13 @@ class Crossings:
         return task
 
     async def finish(self) -> None:
-        """Start no other, and wait for those that are there."""
+        """Start no more tasks, and wait for the running ones."""
         self._is_over = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
 
     def give_up(self) -> None:
-        """Cancel what was asked and never answered, because the loop has ended by an error; the loop is closed."""
+        """Cancel unanswered requests, because an error has ended the loop, which is closed."""
         for reply in list(self.replies):
             self._give(reply, None, concurrent.futures.CancelledError())
 
@@ -111,17 +111,17 @@ class Start:
         self._gate.acquire()
 
     def succeed(self, loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
-        """Report that it runs, and pass the function that ends it."""
+        """Report that the loop runs, and pass the event that ends it."""
         self.loop, self.stopped = loop, stopped
         self._gate.release()
 
     def fail(self, error: BaseException) -> None:
-        """Report that it will never run."""
+        """Report that the loop will never run."""
         self.error = error
         self._gate.release()
 
     def wait(self) -> None:
-        """Wait for either."""
+        """Wait for success or failure."""
         if self.loop is None and self.error is None:
             with self._gate:
                 pass
@@ -130,9 +130,9 @@ class Start:
 class Reply:
     """The result of one call on the loop, for the thread that waits for it.
 
-    It is handed over by a bare lock, since a handler of a signal may raise in that thread at any instant. Within a
-    ``threading.Condition``, of which futures and events are made, that can leave its lock taken forever, and the loop
-    would wait for it with everybody else.
+    It is handed over by a bare lock, since a signal handler may raise in that thread at any instant. Within a
+    ``threading.Condition``, on which futures and events are built, that can leave its lock held forever, and the loop
+    would wait for it like all other threads.
     """
 
     __slots__ = ("_error", "_gate", "_value")
@@ -144,17 +144,17 @@ class Reply:
         self._error: BaseException | None = None
 
     def wait(self) -> Any:
-        """Wait, and return it, or raise."""
+        """Wait for the result, and return or raise it."""
         self._gate.acquire()
         if self._error is None:
             return self._value
         try:
             raise self._error
         finally:
-            del self  # the error's traceback has this frame, and would hold it together with the error
+            del self  # the error's traceback keeps this frame, which would keep the reply and the error
 
     def give(self, value: Any, error: BaseException | None) -> None:
-        """Hand it over, once."""
+        """Hand over the result or the error, once."""
         self._value, self._error = value, error
         self._gate.release()
 
@@ -163,8 +163,8 @@ class LoopThread:
     """The thread that runs a manager on an event loop; started when it is first needed.
 
     Args:
-        manager: what it runs.
-        name: of whom errors speak.
+        manager: the manager that it runs.
+        name: the name used in errors.
     """
 
     def __init__(self, manager: ExecutorManager, name: str) -> None:
@@ -173,7 +173,7 @@ class LoopThread:
         self._name = name
         self._lock = threading.Lock()
         self._is_closed = False
-        self._process = 0  # that has started it; a fork of that has none of its threads
+        self._process = 0  # the process that has started it; a fork has none of its threads
         self._thread: threading.Thread | None = None
         self._start = Start()
 
@@ -210,7 +210,7 @@ class LoopThread:
         return self._start.loop
 
     def configure(self, call: Callable[[], T]) -> T:
-        """Make a call that needs no loop: here as long as there is none, else on the loop."""
+        """Make a call that needs no loop: directly as long as there is none, else on the loop."""
         self._check_process()
         with self._lock:
             if self._is_closed:
@@ -221,11 +221,11 @@ class LoopThread:
         return value
 
     def call(self, call: Callable[[], Any]) -> Any:
-        """Call on the loop, and return what the call returns, or what a task that it returns comes to.
+        """Make a call on the loop; return its result, or the result of the task that it returns.
 
         Raises:
             ExecutorStoppedError: if it is closed, or closes meanwhile.
-            RuntimeError: in a thread that runs an event loop, which would stand still; or in a fork.
+            RuntimeError: in a thread that runs an event loop, which it would block; or in a fork.
         """
         if runs_event_loop():
             raise RuntimeError(
@@ -234,7 +234,7 @@ class LoopThread:
             )
         loop = self.start()
         reply = Reply()
-        with self._lock:  # whatever is asked before the closing is answered by it
+        with self._lock:  # a request made before the closing is answered by it
             if self._is_closed:
                 raise ExecutorStoppedError(self._name)
             self.crossings.replies.add(reply)
@@ -247,9 +247,9 @@ class LoopThread:
             raise
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Call on the loop without waiting, if it still runs, and in this process."""
+        """Make a call on the loop without waiting, if it still runs, and in this process."""
         if self._process == os.getpid() and self._start.loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is held there any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and no permit is held there any more
                 self._start.loop.call_soon_threadsafe(call)
 
     @property
@@ -258,13 +258,13 @@ class LoopThread:
         return not self._is_closed and self._process == os.getpid()
 
     def close(self) -> None:
-        """Refuse who waits and who comes, and wait for the end; a second call waits as well.
+        """Refuse waiting and new callers, and wait for the end; a second call waits as well.
 
         Raises:
             RuntimeError: on the thread itself.
         """
         if self._process not in (0, os.getpid()):
-            return  # it is the parent's to close
+            return  # only the parent can close it
         if threading.current_thread() is self._thread:
             raise RuntimeError(f"{self._name} cannot be closed on its own thread, which would wait for itself")
         with self._lock:
@@ -276,7 +276,7 @@ class LoopThread:
         _OPEN.discard(self)
 
     def stop(self) -> None:
-        """End it without waiting."""
+        """End the thread without waiting."""
         if self._start.stopped is not None:
             self.call_soon(self._start.stopped.set)
 
@@ -284,7 +284,7 @@ class LoopThread:
         if self._thread is None or not self.is_open:
             return
         _warn(f"unclosed {self._name}: use with, or close()", ResourceWarning, source=self)
-        self.stop()  # the collector runs in any thread, even in this one's: it cannot wait
+        self.stop()  # the collector may run in any thread, even in the loop's, so this must not wait
 
     def _check_process(self) -> None:
         if self._process not in (0, os.getpid()):
@@ -294,7 +294,7 @@ class LoopThread:
             )
 
 
-# Until they are closed; the interpreter's end does it, as long as daemon threads still run.
+# Those not closed yet: the interpreter closes them at its end, while daemon threads still run.
 _OPEN: Final[weakref.WeakSet[LoopThread]] = weakref.WeakSet()
 
 
@@ -318,7 +318,7 @@ def _run(manager: ExecutorManager, crossings: Crossings, start: Start) -> None:
         start.succeed(asyncio.get_running_loop(), stopped)
         await stopped.wait()
         for executor in manager.executors.values():
-            executor._closing.abort()  # there is nothing to drain but waiters, who are told
+            executor._closing.abort()  # only waiters are left to drain, and they are notified
         await manager.aclose()
         await crossings.finish()
 
@@ -334,17 +334,19 @@ def _run(manager: ExecutorManager, crossings: Crossings, start: Start) -> None:
 
 
 class Crossing(Generic[T]):
-    """An async context manager of the loop's thread, entered and left by another one, once.
+    """An async context manager of the loop's thread, entered and left by another thread, once.
 
-    One that is dropped while it is entered is left. There are instants between an entry and its ``with`` block, and between
-    that and the leaving, at which the handler of a signal may raise as well.
+    One that is garbage-collected while entered is left: a signal handler may also raise between the entry and the
+    ``with`` block, or between the block and the exit.
 
     Args:
-        thread: of the loop.
-        context: that was made there.
+        thread: the loop's thread.
+        context: the context manager, created there.
     """
 
-    _is_entered = False  # both are set by the loop's thread alone; here, since an interrupt may come before __init__()
+    _is_entered = (
+        False  # both are set by the loop's thread alone; on the class, since an interrupt may come before __init__()
+    )
     _is_left = False
 
     def __init__(self, thread: LoopThread, context: AbstractAsyncContextManager[T]) -> None:
@@ -352,29 +354,29 @@ class Crossing(Generic[T]):
         self._context = context
 
     def enter(self) -> T:
-        """Enter it, and return what that gives; undone if this thread is interrupted meanwhile."""
+        """Enter the context, and return its value; the entry is undone if this thread is interrupted meanwhile."""
         entries: list[asyncio.Task[T]] = []
 
         def begin() -> asyncio.Task[T]:
             entry = self._thread.crossings.start(self._enter)
-            assert entry is not None  # nobody comes in any more, once it closes
+            assert entry is not None  # no request is accepted once it closes
             entries.append(entry)
             return entry
 
         try:
-            return self._thread.call(begin)  # type: ignore[no-any-return]  # it is what the task comes to
-        except BaseException:  # the entry has failed; or a signal's handler has raised here, such as KeyboardInterrupt
+            return self._thread.call(begin)  # type: ignore[no-any-return]  # it is the result of the task
+        except BaseException:  # the entry has failed; or a signal handler has raised here, such as KeyboardInterrupt
             self._thread.call_soon(partial(self._undo, entries))
             raise
 
     def leave(self, error: BaseException | None) -> None:
-        """Leave it; without waiting where the manager is closed, and not at all in a fork of the holder."""
+        """Leave the context; without waiting if the manager is closed, and not at all in a fork of the holder."""
         try:
             if self._thread.is_open and not runs_event_loop():
                 self._thread.call(partial(self._leave, error))
             else:
                 self._thread.call_soon(partial(self._leave, error))
-        except BaseException as stop:  # interrupted, perhaps before it was asked for; or closed meanwhile
+        except BaseException as stop:  # interrupted, perhaps before the request was made; or closed meanwhile
             self._thread.call_soon(partial(self._leave, error))
             if not isinstance(stop, ExecutorStoppedError):
                 raise

@@ -55,7 +55,7 @@ E = TypeVar("E", bound=Managed)
 class ManagerBase(Fixed, Generic[E]):
     """An :class:`ExecutorManager` without the creation of executors, which depend on it."""
 
-    # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
+    # Slots, so that setting an attribute that does not exist, such as a misspelt one, is an error.
     __slots__ = (
         "__weakref__",
         "_clock",
@@ -100,13 +100,13 @@ class ManagerBase(Fixed, Generic[E]):
         self._clock = clock
         self._peers: Peers | Fleet = peers if peers is not None else StaticPeers(1, 0)
         self._executors: dict[str, E] = {}
-        self._on_executor: list[Callable[[E], None]] = []  # told of each that is made
+        self._on_executor: list[Callable[[E], None]] = []  # called for each new executor
         self._slots: dict[str, Slots] = {}
-        self._slot_keeper: Any = None  # once there are some
+        self._slot_keeper: Any = None  # created with the first pool
         self._runner: Runner | None = None
         self._is_closed = False
-        self._has_left = False  # the group of its peers
-        self._closing: asyncio.Future[None] | None = None  # of one that was dropped
+        self._has_left = False  # True once it has left the group of its peers
+        self._closing: asyncio.Future[None] | None = None  # the closing of a manager that was dropped
 
     @property
     def interval(self) -> float:
@@ -151,7 +151,7 @@ class ManagerBase(Fixed, Generic[E]):
 
     @property
     def _pools(self) -> list[Slots]:
-        """The pools that were asked for here, by name."""
+        """The pools that this manager has created, by name."""
         return [self._slots[name] for name in sorted(self._slots)]
 
     def _slot_keeper_for(self, name: str, limit: int | None) -> Any:
@@ -233,14 +233,14 @@ class ManagerBase(Fixed, Generic[E]):
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
         runner = getattr(self, "_runner", None)  # __init__() may have raised
         if runner is None or not runner.is_lent or self._is_closed or runner.loop.is_closed():
-            return  # what a loop that is closed has left is freed with its descriptor
+            return  # what a closed loop has left is freed with its descriptor
         of = ", ".join(repr(name) for name in self._executors) or "no executors"
         _warn(f"unclosed ExecutorManager of {of}: use async with, or await aclose()", ResourceWarning, source=self)
         with contextlib.suppress(RuntimeError):  # the loop has closed meanwhile
-            runner.loop.call_soon_threadsafe(self._close_dropped)  # the collector runs in any thread
+            runner.loop.call_soon_threadsafe(self._close_dropped)  # the collector may run in any thread
 
     def _close_dropped(self) -> None:
-        """Close as leaving does: the closing keeps alive what has no other reference."""
+        """Close as leaving does: the closing keeps alive the objects without another reference."""
         self._closing = asyncio.ensure_future(self.aclose())
 
     # For its executors.

@@ -66,7 +66,7 @@ class Observation:
         state = "closed" if self._ignore is None else "open"
         return f"<Observation {state} of {self._executor!r} by {self._observer!r}>"
 
-    # What it is told.
+    # Notifications.
 
     def _opened(self, observed: Observed) -> None:
         self._observed = observed
@@ -93,9 +93,9 @@ class Observation:
     def _tell(self, method: Callable[..., None], *args: Any) -> None:
         try:
             method(*args)
-        except (KeyboardInterrupt, SystemExit) as error:  # they leave the loop, but not from the middle of a start
+        except (KeyboardInterrupt, SystemExit) as error:  # they end the loop, but not in the middle of a start
             self._observed.loop.call_soon(_raise, error)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it is not the task's
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it is not an error of the task
             message = f"exception in {method.__name__}() of the observer {self._observer!r}"
             self._observed.loop.call_exception_handler({"message": message, "exception": error})
 
@@ -108,8 +108,8 @@ def _raise(error: BaseException) -> None:
 def observe(executor: Observable, observer: Observer) -> Observation:
     """Notify an observer of all tasks of an executor from now on, or from its start.
 
-    While an executor has an observer, its tasks start one by one, and calls that schedule take a slower path: a trivial call
-    costs several times as much. Any number of observers may observe one executor; with the last of them all of that ends.
+    While an executor has an observer, its tasks start one by one, and calls that schedule take a slower path: a trivial
+    call costs several times as much. Any number of observers may observe one executor; this ends with the last one.
 
     Args:
         executor: a :class:`RateLimitedExecutor`.

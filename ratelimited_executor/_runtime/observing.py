@@ -1,11 +1,11 @@
-"""Notifies the listeners of an executor of its tasks as it happens, and shows them its state.
+"""Notifies the listeners of an executor of the events of its tasks, and shows them its state.
 
-Whoever listens hands in a :class:`Listener`, which names what it wants to be told of. What nobody wants is not told, and costs
-nothing: the kernel sees a hook only while somebody is behind it. This is the one place that sets these hooks.
+A :class:`Listener` names the events that it wants. An event that no listener wants costs nothing: the kernel has a hook
+only while a listener uses it. Only this module sets these hooks.
 
-Theory. Most of a trivial call's cost is bookkeeping, so many calls start at a stretch, and the kernel notes them together.
-Whoever wants to be told of each start ends that: tasks start one by one. Whoever is content with few of them
-(:attr:`Listener.sampled`) says how many starts may pass before the next is told; these lie in stretches as ever.
+Theory. Most of a trivial call's cost is bookkeeping, so many calls start in one stretch, and the kernel counts them
+together. A listener that wants each start ends that: tasks start one by one. A listener that needs only a few of them
+(:attr:`Listener.sampled`) says how many starts may pass before the next notification; these form stretches as before.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ class ObservableParts(Protocol):
 
     @property
     def moments(self) -> Timed:
-        """The time."""
+        """The source of time."""
         ...
 
 
 class Observed:
-    """How one executor stands, beside the counts of ``statistics()``.
+    """The state of one executor, beyond the counts of ``statistics()``.
 
     Args:
-        parts: of the executor, which has started.
+        parts: the parts of the executor, which has started.
     """
 
     __slots__ = ("_parts",)
@@ -95,7 +95,7 @@ class Observed:
 
     @property
     def is_stopped(self) -> bool:
-        """True while nothing starts, whatever falls due: it is not woken for that."""
+        """True while nothing starts, whatever falls due: due tasks do not wake the executor."""
         return self._parts.controls.is_stopped
 
     @property
@@ -105,12 +105,12 @@ class Observed:
 
     @property
     def coroutines(self) -> Sized:
-        """The coroutines that run, to be counted: the same object at all times."""
+        """The running coroutines, to be counted: the same object at all times."""
         return self._parts.accounts.running
 
     @property
     def held_count(self) -> int:
-        """How many permits are held."""
+        """The number of permits held."""
         return len(self._parts.accounts.holding)
 
     def now(self) -> float:
@@ -118,7 +118,7 @@ class Observed:
         return self._parts.moments.monotonic()
 
     def epoch(self) -> float:
-        """Return the loop time as epoch seconds, as due times are told."""
+        """Return the loop time as epoch seconds, on the scale of due times."""
         return self._parts.queue.timeline.to_epoch(self.now())
 
     def due_count(self, now: float) -> int:
@@ -135,14 +135,14 @@ class Listener:
     """The notifications that a listener receives, in the same loop iteration; none of them may raise.
 
     Attributes:
-        opened: that the executor has started, or is started already, and how it can be asked.
-        accepted: how many tasks have been taken in.
-        started: each start, just before it: when the task was due, and the loop time. Tasks start one by one then.
-        sampled: the same of some starts; returns how many starts may pass before the next one that it is told of.
-        ended: each end of a task that has an owner: who that is, and how it ended.
-        cancelled: how many tasks without an owner were cancelled before their start.
-        retried: the owner of an attempt that has failed and is followed by another.
-        freed: that a coroutine has ended, in whatever way; it is no longer among those that run.
+        opened: the executor has started, now or before; with its :class:`Observed`.
+        accepted: tasks have been accepted; with their number.
+        started: just before each start; with the due time and the loop time. It makes tasks start one by one.
+        sampled: like ``started``, for some starts; returns how many starts may pass before the next notification.
+        ended: a task with an owner has ended; with its owner and end state.
+        cancelled: tasks without an owner were cancelled before their start; with their number.
+        retried: an attempt has failed and is followed by another; with its owner.
+        freed: a coroutine has ended, in whatever way; it is no longer among the running ones.
     """
 
     opened: Callable[[Observed], None] | None = None
@@ -156,7 +156,7 @@ class Listener:
 
 
 class Listeners:
-    """All who listen to one executor, whether it has started or not."""
+    """All listeners of one executor, whether it has started or not."""
 
     __slots__ = (
         "_calls", "_ended_count", "_freed", "_is_each", "_is_each_end", "_is_marked", "_left", "_listeners", "_parts",
@@ -166,16 +166,16 @@ class Listeners:
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
         self._parts: ObservableParts | None = None
-        self._resting: set[Listener] = set()  # whose `ended` is not wanted for now
+        self._resting: set[Listener] = set()  # those whose `ended` is paused
         self._left = 0  # starts that may pass before samples are taken again
-        self._is_each = False  # whether somebody wants to be told of each start
-        self._is_each_end = False  # whether somebody wants to be told of each end now
-        self._ended_count = 0  # who ever wants to be told of ends
-        self._is_marked = False  # whether the start that was told last left a mark for its end
+        self._is_each = False  # True if a listener wants each start
+        self._is_each_end = False  # True if a listener wants each end now
+        self._ended_count = 0  # listeners with `ended`, whether paused or not
+        self._is_marked = False  # True if the last start that was notified left a mark for its end
 
     @property
     def wants_accepted(self) -> bool:
-        """True if somebody wants to be told of each task that is taken in."""
+        """True if a listener wants each accepted task."""
         return any(listener.accepted is not None for listener in self._listeners)
 
     def open(self, parts: ObservableParts) -> None:
@@ -206,7 +206,7 @@ class Listeners:
                 self._connect()
 
     def rest(self, listener: Listener, *, is_resting: bool) -> None:
-        """Record whether the ends of tasks matter to a listener for now: while they matter to nobody, they cost nothing."""
+        """Pause or resume the notification of a listener of task ends; while all are paused, ends cost nothing."""
         (self._resting.add if is_resting else self._resting.discard)(listener)
         if self._parts is not None and self._is_each_end is not (len(self._resting) < self._ended_count):
             self._tell_ends()
@@ -218,11 +218,11 @@ class Listeners:
             self._parts.queue.untold_count = 0
 
     def _connect(self) -> None:
-        """Set the hooks that somebody wants, and no others."""
+        """Set the hooks that a listener needs, and no others."""
         parts, listeners = self._parts, self._listeners
         assert parts is not None
         queue, accounts = parts.queue, parts.accounts
-        accounts.detach()  # a stretch that is being started goes by the hooks of before
+        accounts.detach()  # a running stretch uses the previous hooks
         self._is_each = any(each.started is not None for each in listeners)
         self._ended_count = sum(each.ended is not None for each in listeners)
         is_sampled = any(each.sampled is not None for each in listeners)
@@ -239,7 +239,7 @@ class Listeners:
         self._is_each_end = len(self._resting) < self._ended_count
         self._parts.accounts.tell_ends(self._ended if self._is_each_end else None)  # type: ignore[union-attr]  # it has started
 
-    # What the kernel calls.
+    # Called by the kernel.
 
     def _accepted(self, count: int) -> None:
         for listener in self._listeners:
@@ -255,7 +255,7 @@ class Listeners:
                 self._left -= 1
             else:
                 self._left = self._sample(due, now)
-        elif self._is_marked and self._left:  # the start after a sample: nothing else may take the mark of that
+        elif self._is_marked and self._left:  # the start after a sample: no other may take the sample's mark
             self._unmark()
             self._parts.queue.untold_count = self._left - 1  # type: ignore[union-attr]  # it has started
             return
@@ -292,7 +292,9 @@ class Listeners:
         if self._is_marked and not self._is_each:
             parts = self._parts
             assert parts is not None
-            if started_at(owner) == parts.accounts.started_at:  # the sample itself, over at once as most calls are
+            if (
+                started_at(owner) == parts.accounts.started_at
+            ):  # the sample itself, which has ended at once, as most calls do
                 self._unmark()
                 parts.queue.untold_count = self._left
 
@@ -314,7 +316,7 @@ class Listeners:
 
 
 def started_at(owner: Any) -> float | None:
-    """Return the loop time at which the task of an owner has started; None if it has not, or nobody has noted it."""
+    """Return the loop time at which the task of an owner has started; None if it has not, or it was not recorded."""
     if isinstance(owner, Record):
         return owner._context if type(owner._context) is float else None
     if isinstance(owner, BatchItem | CallOwner):

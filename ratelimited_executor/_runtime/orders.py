@@ -37,7 +37,7 @@ def order_reporter(
 
     def report(error: BaseException) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            loop.call_soon(_leave, error)  # once the tasks that are being ordered have their places
+            loop.call_soon(_leave, error)  # once the tasks that are being ordered are in place
         elif isinstance(queue_order(), Fair):
             warn("order", "by or weights of Fair raised %r; the task has no key, or its key has weight 1", error)
         else:

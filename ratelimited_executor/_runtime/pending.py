@@ -1,4 +1,4 @@
-"""The tasks of an executor that wait, as they are taken out before their start: cancelled, dropped, expired."""
+"""The removal of an executor's waiting tasks before their start: cancelled, dropped, expired."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Pending:
     """The waiting tasks of one executor.
 
     Args:
-        queue: where they wait; it tells of what it takes out itself.
-        accounts: where they end.
-        wake: has the executor look for something to start, as one that has gone may have held up another.
+        queue: the queue of the tasks; it reports those that it removes itself.
+        accounts: count the ends.
+        wake: makes the executor look for a task to start, because a removed one may have held up another.
     """
 
     __slots__ = ("_accounts", "_queue", "_wake")
@@ -36,13 +36,13 @@ class Pending:
         queue.on_gone = self._gone
 
     def cancel(self, record: Any, message: object) -> None:
-        """End a record that waits as cancelled."""
-        if self._queue.cancel(record):  # remove() without a call
+        """End a waiting record as cancelled."""
+        if self._queue.cancel(record):  # remove(), inlined
             self._wake()
         self._accounts.end(record, TaskState.CANCELLED, message)
 
     def revoke(self, source: BatchSource) -> int:
-        """Cancel what waits of a batch, and return how many tasks that were."""
+        """Cancel the waiting tasks of a batch; return their number."""
         self._accounts.detach()
         count, is_freed = self._queue.revoke(source)
         if is_freed:
@@ -51,19 +51,19 @@ class Pending:
         return count
 
     def drop(self, record: Any, reason: str) -> None:
-        """End a record that waits as dropped."""
-        if record._state is not TaskState.WAITING:  # what died with the one before has ended it
+        """End a waiting record as dropped."""
+        if record._state is not TaskState.WAITING:  # a finalizer, run by the end of the previous one, has ended it
             return
         self.remove(record)
         self._accounts.end(record, TaskState.DROPPED, TaskDroppedError(record.name, reason=reason))
 
     def remove(self, record: Any) -> None:
-        """Take a record that waits out of the queue, without an end."""
+        """Remove a waiting record from the queue, without ending it."""
         if self._queue.cancel(record):
             self._wake()
 
     def _gone(self, source: Any, item: Any, state: TaskState) -> None:
-        """End what the queue has taken out without a start."""
+        """End a task that the queue has removed without a start."""
         if source is None:
             owner, name, needs, expires = item, item.name, item.needs, item._options.expires
         else:

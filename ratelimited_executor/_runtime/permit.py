@@ -61,7 +61,7 @@ class Permit:
     def __init__(self, parts: PermitParts, options: Options | None, admit: Callable[[], Intake]) -> None:
         self._parts = parts
         self._options = options
-        self._admit = admit  # asked again when it is entered: the executor may have closed or filled up meanwhile
+        self._admit = admit  # called again on entry: the executor may have closed or filled up meanwhile
         self._record: TaskHandle[Any] | None = None
 
     @property
@@ -121,7 +121,7 @@ class Permit:
         record = self._record
         assert record is not None
         if record.state is not TaskState.RUNNING:
-            return  # the executor was closed over it
+            return  # the executor was closed meanwhile
         accounts = self._parts.engine.accounts
         if error is None:
             accounts.release(record, TaskState.DONE, None)
@@ -129,7 +129,7 @@ class Permit:
             accounts.release(record, TaskState.CANCELLED, None)
         else:
             accounts.release(record, TaskState.FAILED, error)
-            record.exception()  # it is on its way to the caller: nobody else need hear of it
+            record.exception()  # the caller gets it: it need not be reported elsewhere
 
 
 def take_now(parts: PermitParts, options: Options | None) -> bool:
@@ -138,8 +138,8 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
     The waiter joins the due tasks, and is taken if it is the next to start, so it overtakes no task.
 
     Args:
-        parts: of the executor.
-        options: of the waiter.
+        parts: the parts of the executor.
+        options: the options of the waiter.
     """
     engine = parts.engine
     queue, accounts = engine.queue, engine.accounts
@@ -153,7 +153,7 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
         engine, HOLD, (granted, None, effects), due=now, rank=TaskClass.IMMEDIATE, context=None, options=options
     )
     if queue.is_unlimited and accounts.max_concurrency is None and queue.gate is None and queue.costs is None:
-        accounts.accept()  # there is a permit for everybody, whoever is next
+        accounts.accept()  # there is always a permit, whatever the order
         if queue.on_start is not None:
             queue.on_start(now, now)
         accounts.started_count += 1
@@ -166,7 +166,7 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
         return False
     accounts.accepted_count += 1
     queue.add_immediate(record)
-    queue.untold_count += 1  # observers are told once it is certain
+    queue.untold_count += 1  # observers are notified once it is certain
     if not queue.take_next(now, record):
         queue.untold_count -= 1
         engine.pending.remove(record)

@@ -30,14 +30,14 @@ _THOUSANDS: Final = re.compile(r"\d,\d{3}(?!\d)")
 
 
 def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
-    """Return the rates that a parameter asks for: one, or several in a sequence or a text with commas.
+    """Return the rates of a parameter: one, or several in a sequence or a text with commas.
 
     Raises:
         TypeError: if it has a wrong type.
         ValueError: if it is empty, or a rate is out of range.
     """
     if isinstance(value, str):
-        if _THOUSANDS.search(value):  # a comma parts rates: this would be a rate of 1 a second, and another of 0
+        if _THOUSANDS.search(value):  # a comma separates rates: this would be a rate of 1 a second, and another of 0
             raise ValueError(f"{name} must not have a comma inside a number, write 1_000/s: got {value!r}")
         try:
             return tuple(map(rate_or_quota, value.split(",")))
@@ -62,7 +62,7 @@ def read_resources(value: Any) -> dict[str, tuple[Rate | Quota, ...]]:
 
     Raises:
         TypeError: if it has a wrong type.
-        ValueError: if a name is taken, or a rate is out of range.
+        ValueError: if a name is reserved, or a rate is out of range.
     """
     if value is None:
         return {}
@@ -81,10 +81,10 @@ class PolicyPlan:
 
     Args:
         policy: how starts are limited in time.
-        rates: of the executor's own permits.
-        resources: the rates of others.
-        count: how many peers share them.
-        rank: which of them this is.
+        rates: the rates of the executor's own permits.
+        resources: the rates of other resources, by name.
+        count: the number of peers that share them.
+        rank: the rank of this peer.
 
     Raises:
         ValueError: if a rate does not fit the policy, or cannot be shared by so many.
@@ -112,13 +112,13 @@ class PolicyPlan:
 
     @property
     def is_plain(self) -> bool:
-        """True if one grid of permits is all of it."""
+        """True if the plan is one grid of permits."""
         return self.rule.is_numbered and len(self.rates) == 1 and not self.resources and self.rates[0] is self.rate
 
     def with_rate(self, per_second: Fraction, adaptive: Adaptive) -> PolicyPlan:
-        """Return the same with so many permits a second instead of the rate that paces, in the same ``per``.
+        """Return the plan with another rate that paces, in permits a second, over the same ``per``.
 
-        An exact window has a whole number of them, within the bounds of ``adaptive`` if there is one.
+        An exact window has a whole number of permits, within the bounds of ``adaptive`` if there is one.
         """
         permits = per_second * self.rate.per
         if self.rule_of(PERMITS, self.rate).is_whole:
@@ -132,14 +132,14 @@ class PolicyPlan:
         return PolicyPlan(self.policy, rates, self.resources, count=self._part.count, rank=self._part.rank)
 
     def part_of(self, count: int) -> PolicyPlan:
-        """Return the smallest part of so many; at least one permit of each limit that has any."""
+        """Return one part of ``count``, the smallest; at least one permit of each limit that has any."""
         for most in range(count, 0, -1):
             with suppress(ValueError):
                 return PolicyPlan(self.policy, self.rates, self.resources, count=most, rank=0)
         return self
 
     def grid(self, now_ns: int) -> PermitGrid:
-        """Make the permits of the rate that paces."""
+        """Create the permits of the rate that paces."""
         return self.rule.grid(self.rate, self._part, now_ns)
 
     def permits(
@@ -151,7 +151,7 @@ class PolicyPlan:
         time_ns: Callable[[], int],
         wall_ns: Callable[[], int],
     ) -> CombinedPermits:
-        """Make what admits starts; what ``grid`` and ``known`` remember of the past continues as far as it fits."""
+        """Create the permits that admit starts; the state of ``grid`` and ``known`` is kept as far as it fits."""
         if not self.rule.is_numbered or self.rate not in self.rates:
             grid = None
         elif grid is None:
@@ -168,7 +168,7 @@ class PolicyPlan:
         rest = [bound for bound in bounds if not _go_on(bound, known, now_ns, is_same=True)]
         for bound in rest:
             _go_on(bound, known, now_ns, is_same=False)
-        if self.rate.is_zero:  # a pause: what the limits have counted is wanted when it ends
+        if self.rate.is_zero:  # a pause: the counts of the limits are needed when it ends
             bounds += [bound for bound in known if bound.resource == PERMITS]
         return CombinedPermits(grid, bounds, rate=self.rate, time_ns=time_ns)
 
@@ -206,7 +206,7 @@ class PolicyPlan:
         return None if depth is None else self._part.of(depth)
 
     def rule_of(self, name: str, rate: Rate) -> Rule:
-        """Return the rule by which a rate holds: the shortest of its kind by the plan's own, the others beside it."""
+        """Return the rule of a rate: the plan's own for the shortest of a resource, an exact window for the others."""
         each = self.rates if name == PERMITS else self.resources[name]
         shortest = min((one for one in each if isinstance(one, Rate)), key=lambda one: one.per)
         return self.rule if rate is shortest else self.rule.beside
@@ -236,8 +236,8 @@ def _go_on(bound: Bound, known: list[Bound], now_ns: int, *, is_same: bool) -> b
     """Change the rate of a known limit of the same kind, so that its counts are kept.
 
     Args:
-        bound: the new limit, into which the known one is put.
-        known: the limits that have not gone on yet.
+        bound: the new limit, which takes over the known one.
+        known: the previous limits that were not taken over yet.
         now_ns: the time on the timeline.
         is_same: True if it must have the same period, as a quota must at any rate.
     """

@@ -41,10 +41,10 @@ __all__ = [
     "rule_of",
 ]
 
-# A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. So much of the
-# slack is kept for that, and the law holds for times that are read there, too.
+# A task's first line runs a little after its start was decided: a coroutine's on the loop's next turn. This much of the
+# slack is reserved for that, so that the law also holds for times that are read there.
 RESERVE_SECONDS: Final = 0.005
-_SLACK_SECONDS: Final = 0.02  # of a permit by default: what a late timer catches up with
+_SLACK_SECONDS: Final = 0.02  # the default for a permit: how late a timer may be at no cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,13 @@ class Rule(ABC):
 
     __slots__ = ("policy",)
 
-    kind: ClassVar[str]  # of its limits, as statistics call them
+    kind: ClassVar[str]  # the kind of its limits in statistics
     example: ClassVar[str]  # how the policy is written
-    is_numbered: ClassVar[bool] = False  # whether the permits of the rate that paces are numbered, and made by grid()
-    is_whole: ClassVar[bool] = False  # whether a rate must be a whole number of permits
-    has_depth: ClassVar[bool] = False  # whether the policy says how much may start at one instant, and not the rate
+    is_numbered: ClassVar[bool] = (
+        False  # True if the permits of the rate that paces are numbered, and created by grid()
+    )
+    is_whole: ClassVar[bool] = False  # True if a rate must be a whole number of permits
+    has_depth: ClassVar[bool] = False  # True if the policy, not the rate, says how much may start at one instant
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
@@ -320,7 +322,7 @@ class WhenFull(Enum):
     """``await schedule_wait(...)`` waits for room, first come, first served; the other calls raise ``BacklogFullError``."""
 
     DROP_LOWEST = "drop lowest"
-    """The least important task is dropped, of several the one that is due last: the new one, if it is that."""
+    """The least important task is dropped; among equals, the one due last, which may be the new task."""
 
     DROP_OLDEST = "drop oldest"
     """The task that has waited longest is dropped."""

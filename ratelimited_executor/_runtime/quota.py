@@ -120,14 +120,14 @@ class Quota:
         return begin.timestamp(), end.timestamp()
 
     def period_ns(self, time_ns: int) -> tuple[int, int]:
-        """Return the same in nanoseconds."""
+        """Return the beginning and the end of the period that contains a time; all in epoch nanoseconds."""
         begin, end = self.period(time_ns // NS)  # marks are whole seconds
         return round(begin) * NS, round(end) * NS
 
     def _begin(self, local: datetime) -> datetime:
         """Return the mark of the minute, hour, day, week or month that contains a local time."""
         if self._per in ("minute", "hour"):
-            # By the length of the hour and not by the face of the clock, which shows one hour twice a year.
+            # By elapsed time and not by the clock face, which shows one hour twice a year.
             seconds = 60 if self._per == "minute" else 3600
             offset = local.utcoffset() or timedelta()
             into = (local.timestamp() + offset.total_seconds()) % seconds
@@ -145,7 +145,7 @@ class Quota:
             seconds = count * (60 if self._per == "minute" else 3600)
             return datetime.fromtimestamp(mark.timestamp() + seconds, self._tz)
         days = {"day": 1, "week": 7, "month": 31 if count > 0 else 1}[self._per]
-        return mark + timedelta(days=count * days)  # on the face of the clock: a day is a day, however long
+        return mark + timedelta(days=count * days)  # by the clock face: a day is a day, however long
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Quota):
@@ -192,7 +192,7 @@ def rate_or_quota(text: str) -> Rate | Quota:
     if days is not None:
         raise _unclear(text, f"{days['permits']}/24h", f"{days['permits']} per day")
     if words is not None and words["unit"].lower() not in _PERIODS:
-        return Rate.parse(text)  # which tells how to write it
+        return Rate.parse(text)  # its error says how to write it
     return Quota.parse(text) if " per " in text else Rate.parse(text)
 
 

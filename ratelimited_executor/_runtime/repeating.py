@@ -65,17 +65,17 @@ class RepeatingHandle:
         self._max_runs = max_runs
         self._may_overlap = may_overlap
         self._threads = threads
-        self._callbacks_context = contextvars.Context()  # what callbacks of ours run in: nobody's variables
+        self._callbacks_context = contextvars.Context()  # the context of our own callbacks: without variables
         self._on_end = on_end
         self._run_count = 0  # runs that have started
         self._open: set[TaskHandle[Any]] = set()  # occurrences that wait or run
         self._waiting: TaskHandle[Any] | None = None
-        self._in_thread = False  # whether the function runs in a worker thread
+        self._in_thread = False  # True if the function runs in a worker thread
         self._is_over = False  # no more occurrences will be placed
         self._end: asyncio.Future[None] = engine.loop.create_future()
         self._place(None)
 
-    # Looking.
+    # Inspection.
 
     @property
     def name(self) -> str:
@@ -127,7 +127,7 @@ class RepeatingHandle:
         state = "cancelled" if self.cancelled() else "ended" if self._end.done() else "active"
         return f"<RepeatingHandle {self.name} {state} runs={self._run_count}>"
 
-    # Placing.
+    # Scheduling.
 
     def _place(self, run: LastRun | None) -> None:
         """Schedule the occurrence after ``run``, if there is one."""
@@ -140,7 +140,10 @@ class RepeatingHandle:
             return
         due, wall_due = following
         options = self._make_options()
-        self._in_thread, options.in_thread = options.in_thread, False  # the function runs there, our part of it here
+        self._in_thread, options.in_thread = (
+            options.in_thread,
+            False,
+        )  # the function runs in a thread, our wrapper on the loop
         options.wall = wall_due
         if options.expires is not None:
             options.deadline = due + options.expires
@@ -172,7 +175,7 @@ class RepeatingHandle:
         if handle.state is TaskState.FAILED:
             self._failed(handle.exception())
         elif was_waiting and handle.state is TaskState.CANCELLED:
-            self.cancel()  # its executor closes
+            self.cancel()  # its executor is closing
         if self._is_over:
             self._finish()
         elif not self._may_overlap or was_waiting:

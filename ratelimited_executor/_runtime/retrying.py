@@ -1,4 +1,4 @@
-"""Decides which failed tasks are retried, and after what pause: by our policy, or by one of tenacity."""
+"""Decides which failed tasks are retried, and after what pause: by our policy, or by one of tenacity's."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Retries:
     """The retries of one executor.
 
     Args:
-        policy: of tasks that bring none of their own; None if they are not retried.
-        engine: takes back what waits again.
-        moments: the time.
-        numbers: what jitter is drawn from; those of every run are others if None.
-        penalty_max: seconds that the other side may ask for at most.
-        overloaded: told that it had too much.
-        on_key_end: told of each attempt that has ended and is followed by another, as of the end of a task.
-        report: told what a policy raises.
+        policy: the policy of tasks that bring none of their own; None if they are not retried.
+        engine: accepts tasks that wait again.
+        moments: the source of time.
+        numbers: the random numbers for jitter; different in every run if None.
+        penalty_max: the longest pause, in seconds, that the remote service may ask for.
+        overloaded: called when the remote service signals an overload.
+        on_key_end: called at the end of an attempt that is followed by another, as at the end of a task.
+        report: called with the exceptions of a policy.
 
     Attributes:
         count: attempts that have failed and were, or will be, followed by another.
@@ -89,12 +89,12 @@ class Retries:
         self._report = report
 
     def again(self, owner: Any, error: BaseException, origin: contextvars.Context | None) -> bool:
-        """Put a task that has failed back among those that wait, if it is to be retried.
+        """Make a failed task wait for another attempt; return False if it is not to be retried.
 
         Args:
-            owner: whom its end would concern.
-            error: what it raised.
-            origin: the variables that it was scheduled with.
+            owner: the owner of the task.
+            error: the exception that it raised.
+            origin: the context variables that it was scheduled with.
         """
         if type(owner) is BatchItem:
             return self._item_again(owner, error)
@@ -141,7 +141,7 @@ class Retries:
         return True
 
     def _item_again(self, owner: BatchItem, error: BaseException) -> bool:
-        """Retry a task of a batch in the same way."""
+        """Make a failed task of a batch wait for another attempt, likewise."""
         if isinstance(error, RetryLater):
             self._overloaded()
         handle, index = owner.batch, owner.index
@@ -173,7 +173,7 @@ class Retries:
             self._engine.accounts.on_retried(owner)
 
     def _added(self, due: float) -> None:
-        """Record that a task waits again, which had been accepted before."""
+        """Record that a task that was accepted before waits again."""
         engine = self._engine
         engine.accounts.is_changed = True
         engine.wake_for(due)
@@ -183,9 +183,9 @@ class Retries:
         """Return the seconds to wait before the next attempt; None if there is none.
 
         Args:
-            policy: what :func:`check_retry` has let through.
+            policy: as returned by :func:`check_retry`.
             count: attempts so far, this one included.
-            error: what the last one raised.
+            error: the exception of the last one.
             first: loop time at which the first one started.
         """
         try:
@@ -198,7 +198,7 @@ class Retries:
                 numbers=self._numbers,
                 penalty_max=self.penalty_max,
             )
-        except Exception as raised:  # noqa: BLE001  # a policy is user code: if it cannot say, the task has failed
+        except Exception as raised:  # noqa: BLE001  # a policy is user code: if it raises, the task has failed
             self._report(raised)
             return None
 
@@ -216,16 +216,16 @@ def pause_before_retry(
     """Return the seconds to wait before the next attempt; None if there is none.
 
     Args:
-        policy: what :func:`check_retry` has let through, and not None.
+        policy: as returned by :func:`check_retry`, and not None.
         count: attempts so far, this one included.
-        error: what the last one raised.
+        error: the exception of the last one.
         first: loop time at which the first one started; None if that is not known.
         now: the loop time.
-        numbers: what jitter is drawn from.
-        penalty_max: seconds that the other side may ask for at most.
+        numbers: the random numbers for jitter.
+        penalty_max: the longest pause, in seconds, that the remote service may ask for.
 
     Raises:
-        Exception: what a policy raises, which is user code.
+        Exception: any exception of a policy, which is user code.
     """
     is_told = isinstance(error, RetryLater)
     after = min(error.after, penalty_max) if isinstance(error, RetryLater) and error.after is not None else 0.0
@@ -239,7 +239,7 @@ def pause_before_retry(
 def _pause_by_tenacity(
     policy: Any, count: int, error: BaseException, after: float, *, first: float | None, now: float
 ) -> float | None:
-    from tenacity import RetryCallState  # noqa: PLC0415  # only those have it who hand in such an object
+    from tenacity import RetryCallState  # noqa: PLC0415  # it is installed only where such an object exists
 
     state = RetryCallState(retry_object=policy, fn=None, args=(), kwargs={})
     state.start_time = now if first is None else first

@@ -25,12 +25,12 @@ class HasRoom(Protocol):
 
 
 class Room:
-    """A queue of waiters, each of which asks for one place.
+    """A queue of waiters, each for one place.
 
-    Waiters of one key stand in a line of their own, so that a full key costs one look and not one for each of them.
+    Each key has a line of its own, so that a full key costs one check and not one for each of its waiters.
 
     Args:
-        has_room: tells whether there is a place.
+        has_room: returns True if there is a place.
     """
 
     def __init__(self, has_room: HasRoom) -> None:
@@ -38,20 +38,22 @@ class Room:
         self._lines: dict[Hashable, deque[tuple[int, asyncio.Future[None]]]] = {}  # (number, waiter), by key
         self._numbers = count()
         self._waiting_count = 0
-        self._promised: Counter[Hashable] = Counter()  # places promised to waiters that have not taken them yet, by key
+        self._promised: Counter[Hashable] = (
+            Counter()
+        )  # places reserved for waiters that have not taken them yet, by key
         self._promised_count = 0
         self._closed_by: Exception | None = None
         self.is_passing = False  # True while a waiter takes its reserved place
 
     @property
     def waiter_count(self) -> int:
-        """How many wait, or have been promised a place that they have not taken."""
+        """The number of waiters, including those with a reserved place that they have not taken yet."""
         return self._waiting_count + self._promised_count
 
     def is_free(self, key: Hashable) -> bool:
-        """True if somebody who has not waited may take a place: there is one, and nobody who waits could take it.
+        """True if a newcomer may take a place: there is one, and no waiter could take it.
 
-        As long as there are places, those wait whose own key is full.
+        As long as there are places, only waiters whose own key is full wait.
         """
         self.wake()
         if key is not None and key in self._lines:
@@ -59,7 +61,7 @@ class Room:
         return self._has_room(self._promised_count + 1, key, self._promised[key])
 
     async def wait(self, key: Hashable) -> None:
-        """Wait for a place, which is then promised: continue with :meth:`passing`, without awaiting anything else.
+        """Wait for a place, which is then reserved: continue with :meth:`passing`, without awaiting anything else.
 
         Raises:
             Exception: what :meth:`close` was given, if there is no room any more.
@@ -77,7 +79,7 @@ class Room:
             await future
         except BaseException:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self.give_back(key)  # it was promised, and nobody will take it
+                self.give_back(key)  # it was reserved, and no one will take it
             elif waiter in self._lines.get(key, ()):
                 self._lines[key].remove(waiter)
                 self._waiting_count -= 1
@@ -87,14 +89,14 @@ class Room:
 
     @contextmanager
     def passing(self, key: Hashable) -> Iterator[None]:
-        """Take the place that was promised, in the body."""
+        """Take the reserved place, in the body."""
         self._release(key)
         self.is_passing = True
         try:
             yield
         except BaseException:
             self.is_passing = False
-            self.wake()  # it was not taken
+            self.wake()  # in case it was not taken
             raise
         self.is_passing = False
 
@@ -105,12 +107,12 @@ class Room:
         self._promised_count -= 1
 
     def give_back(self, key: Hashable) -> None:
-        """Leave the place that was promised to another."""
+        """Release a reserved place to another waiter."""
         self._release(key)
         self.wake()
 
     def wake(self) -> None:
-        """Promise the places that there are, in order: O(lines), and O(log lines) a place."""
+        """Reserve the free places for waiters, in order: O(lines), and O(log lines) a place."""
         if not self._lines or not self._has_room(self._promised_count + 1, None):
             return
         firsts = LazyHeap(self._is_full, ((line[0][0], key) for key, line in self._lines.items()))

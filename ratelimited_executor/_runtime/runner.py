@@ -1,8 +1,8 @@
 """The interval runner: wakes the event loop for the executors of one manager.
 
-It keeps one timer (``wakers.py``), set for the earliest executor that wants to be run. An idle executor wants nothing,
-so that an idle process is never woken. Work goes in slices, between which the loop has its turn; executors that have work
-left take turns.
+It keeps one timer (``wakers.py``), set for the earliest run that an executor has asked for. An idle executor asks for
+none, so that an idle process is never woken. Work goes in slices, between which the loop has its turn; executors that
+have work left take turns.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Runnable", "Runner"]
 
-_PRECISION_UNLIMITED_SECONDS: Final = 0.001  # what asyncio's own timers do
+_PRECISION_UNLIMITED_SECONDS: Final = 0.001  # the precision of asyncio's own timers
 _PRECISION_CROWDED_SECONDS: Final = 0.003  # 0.06 microseconds less a call at 100,000 a second than at 0.002
-_COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that never matter
-_PRECISION_SECONDS: Final = 0.0005  # between two wake-ups, unless it was chosen: half of what asyncio's own timers do
+_COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that are tolerated
+_PRECISION_SECONDS: Final = 0.0005  # the default between two wake-ups: half of the precision of asyncio's own timers
 
 
 class Runnable(Protocol):
     """The interface of the runner's clients: the engines of executors."""
 
-    armed: float  # loop time at which; the runner keeps it
+    armed: float  # loop time of the next run; the runner keeps it
 
     def run(self, stop: float) -> float:
         """Work until loop time ``stop`` at most; return the loop time of the next run."""
@@ -51,17 +51,17 @@ class Runner(RunnerFields):
 
     Args:
         loop: the event loop that everything runs on.
-        clock: where the time is read; its monotonic scale is that of the loop's timers.
+        clock: the source of time; its monotonic scale is that of the loop's timers.
         interval: seconds in one interval.
-        precision: the shortest time between two wake-ups, in seconds; None for what the loop's kind is best at.
-        hooks: what the loop offers.
+        precision: the shortest time between two wake-ups, in seconds; None for the default of this kind of loop.
+        hooks: the capabilities of the loop.
 
     Attributes:
         earliest: loop time before which no timer wakes the loop again.
-        is_lent: True if the system has lent anything that :meth:`close` frees.
-        precision_unlimited: the same as ``precision`` for an executor without a limit, which has nothing to pace.
-        precision_crowded: the same where so much falls due that waking up costs more than starting it, and most of it is
-            late anyway by the time that the others take.
+        is_lent: True while it holds system resources, which :meth:`close` frees.
+        precision_unlimited: the precision for an executor without a limit, which has nothing to pace.
+        precision_crowded: the precision where so many tasks fall due that waking up costs more than starting them, and
+            most are late anyway because of the others.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class Runner(RunnerFields):
         self.timeline = Timeline(monotonic=clock.monotonic(), wall=clock.wall(), interval_ns=round(interval * NS))
         self.timeline.loop_time = coarse_time_of(loop, clock)
         self.warnings = RateLimitedWarnings(clock.monotonic)
-        self.context = Context()  # what our own callbacks run in: nobody's variables
+        self.context = Context()  # the context of our own callbacks: without variables
         self.engines: set[Runnable] = set()  # all that have not closed
         self._heap = []  # (when, number, engine); stale unless engine.armed is when
-        self._numbers = count()  # of entries of the heap: the first to ask goes first
+        self._numbers = count()  # numbers of the heap's entries: the first to ask goes first
         self._compact_count = _COMPACT_COUNT
-        is_virtual = hooks.is_virtual  # there a wake-up costs nothing that anybody waits for
+        is_virtual = hooks.is_virtual  # in virtual time a wake-up makes no one wait
         self._waker = (
             waker_for(loop, self._on_timer, self.context, is_foreign=not is_of_system(clock))
             if hooks.make_waker is None
-            else hooks.make_waker(self.run_due)  # of a loop that is not woken, but asks
+            else hooks.make_waker(self.run_due)  # for a loop that polls instead of being woken
         )
         self.is_lent = not is_virtual
         if self._is_on_real_clock:
@@ -100,11 +100,11 @@ class Runner(RunnerFields):
         self.precision_crowded = _PRECISION_CROWDED_SECONDS if is_adaptive else self._precision
         self.earliest = -math.inf
         self._timer_at = math.inf
-        self._call_at = math.inf  # when the loop was to call us: _timer_at, unless that had passed
+        self._call_at = math.inf  # when the loop should call us: _timer_at, unless that had passed
         self._is_running = False
 
     def arm(self, engine: Runnable, when: float) -> None:
-        """Run an engine at loop time ``when``, or earlier if it was armed so."""
+        """Run an engine at loop time ``when``, or earlier if it was already armed for that."""
         if when >= engine.armed:
             return
         engine.armed = when
@@ -122,7 +122,7 @@ class Runner(RunnerFields):
             self._set_timer(math.inf)
 
     def close(self) -> None:
-        """Free what the system lent; every engine has closed."""
+        """Free the system resources; every engine has closed."""
         self._waker.close()
         self._waker = LoopTimer(self.loop, self._on_timer, self.context)
         if self._is_on_real_clock:
@@ -135,15 +135,15 @@ class Runner(RunnerFields):
         return self.is_lent and is_of_system(self.clock)
 
     def collected_seconds(self, seconds: float) -> float:
-        """Return for how many of the last ``seconds`` long garbage collections have held the process."""
+        """Return for how many of the last ``seconds`` long garbage collections have blocked the process."""
         return LONG_COLLECTIONS.seconds_since(self._monotonic() - seconds) if self._is_on_real_clock else 0.0
 
     @two_bodies
     def run_due(self, now: float) -> float:
-        """Run what is due, and return when to be called next: for a loop that is asked and not woken.
+        """Run the due engines; return the loop time of the next call. For a loop that polls instead of being woken.
 
         Args:
-            now: loop time; nobody was late.
+            now: loop time; the call is not late.
         """
         self.earliest = now
         self._timer_at = math.inf
@@ -153,7 +153,7 @@ class Runner(RunnerFields):
         finally:
             self._is_running = False
         heap = self._heap
-        # Of one executor, nearly always, its entry is the only one.
+        # With one executor, its entry is nearly always the only one.
         self._timer_at = when = heap[0][0] if len(heap) == 1 and heap[0][2].armed == heap[0][0] else self._next()
         return when
 
@@ -163,7 +163,7 @@ class Runner(RunnerFields):
             now = self._monotonic()
             if now - self._call_at > BLOCKED_SECONDS:
                 self._note_blocked(now - self._call_at)
-            # From the time that was set and not from now: what is late must not make the next later.
+            # From the time that was set and not from now: lateness must not delay the next wake-up.
             self.earliest = min(now, self._call_at) + self._precision
             self._timer_at = math.inf
             self._is_running = True
@@ -188,7 +188,7 @@ class Runner(RunnerFields):
             self.warnings.warn("blocked", "the event loop was blocked for %.1f s", seconds)
 
     def _rearm(self) -> None:
-        """Run every engine soon: an exception has left a run, perhaps between two lines of ours."""
+        """Run every engine soon: an exception has ended a run, perhaps between two lines of ours."""
         self._is_running = False
         self._heap.clear()
         for engine in self.engines:
@@ -197,7 +197,7 @@ class Runner(RunnerFields):
         self._set_timer(self._next())
 
     def _run(self, now: float) -> None:
-        """Run each engine whose time has come once; what they ask of each other meanwhile is for the next turn."""
+        """Run each due engine once; runs that they ask of each other meanwhile wait for the next turn."""
         stop = now + SLICE_SECONDS
         heap = self._heap
         if len(heap) == 1 and heap[0][0] <= now and heap[0][2].armed == heap[0][0]:  # nearly always
@@ -217,14 +217,14 @@ class Runner(RunnerFields):
             when, _, engine = heapq.heappop(heap)
             if engine.armed == when:
                 due.append(engine)
-                engine.armed = -math.inf  # what it arms until it has run is in the answer that it returns
+                engine.armed = -math.inf  # what it arms during its run is part of the time that it returns
         run_count = 0
         try:
             for engine in due:
                 if now >= stop:
                     break
                 run_count += 1
-                wake = -math.inf  # should it leave by an exception, it is run again
+                wake = -math.inf  # if it raises, it is run again
                 try:
                     wake = engine.run(stop)
                 finally:
@@ -237,21 +237,21 @@ class Runner(RunnerFields):
                 self.arm(engine, -math.inf)
 
     def _next(self) -> float:
-        """Return when the next engine wants to be run; infinity if none does."""
+        """Return the loop time of the next run; infinity if there is none."""
         heap = self._heap
         if len(heap) == 1 and heap[0][2].armed == heap[0][0]:  # nearly always
             return heap[0][0]
         while heap and heap[0][2].armed != heap[0][0]:
             heapq.heappop(heap)
         if len(heap) > self._compact_count:
-            # One for each engine: it may have asked for the same time again and again.
+            # One entry for each engine, which may have asked for the same time repeatedly.
             self._heap = heap = list({entry[2]: entry for entry in heap if entry[2].armed == entry[0]}.values())
             heapq.heapify(heap)
             self._compact_count = max(_COMPACT_COUNT, 2 * len(heap))
         return heap[0][0] if heap else math.inf
 
     def _set_timer(self, when: float) -> None:
-        if self.loop.is_closed():  # what lies there may still be cancelled
+        if self.loop.is_closed():  # tasks there may still be cancelled
             return
         now = self._monotonic()
         if now < when < self.earliest:

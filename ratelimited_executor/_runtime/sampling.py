@@ -1,11 +1,11 @@
-"""Samples of starts and of their durations, drawn evenly from all, in bounded memory and for next to nothing.
+"""Samples of starts and of their durations, drawn evenly from all, in bounded memory and at almost no cost.
 
-Theory. The first starts since the samples were taken last are all drawn. Whenever there are too many, every second of them is
-thrown away, and from then on half as many are drawn: what is kept is every 2nd, 4th, 8th ... start of all, evenly. With a limit
-of 100 some seven hundred are drawn of a million; the others start as if nobody looked. The next time as few are drawn from the
-outset as would have been enough for the starts of this time. The sample of a quiet time is all that there is.
+Theory. After a collection, the first starts are all drawn. Whenever there are too many, every second one is discarded,
+and from then on half as many are drawn: every 2nd, 4th, 8th ... start of all is kept, evenly. With a limit of 100, some
+seven hundred of a million are drawn; the others start as if unobserved. After the next collection, drawing begins at
+the rate that would have been enough this time. In a quiet period every start is a sample.
 
-The limit grows with the time since the samples were taken last, so that they cost as much a second however often that is.
+The limit grows with the time since the last collection, so that the cost per second does not depend on its frequency.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _OPEN_COUNT_MAX: Final = 10_000  # sampled tasks that run at once: some 2 MB
 
 
 class Rest(Protocol):
-    """Is notified while the ends of tasks do not matter."""
+    """Called to pause and resume notification of task ends."""
 
     def __call__(self, *, is_resting: bool) -> None:
-        """Record it."""
+        """Pause if ``is_resting``, else resume."""
         ...
 
 
 class SampleSize(NamedTuple):
-    """How many samples of starts, and of ends, are kept at most.
+    """The maximum number of samples of starts, and of ends.
 
     Attributes:
-        per_second: of the time since they were taken last, and within the first second.
-        total: however long ago that is.
+        per_second: for each second since the last collection, and within the first second.
+        total: in all, however long ago that was.
     """
 
     per_second: int
@@ -53,9 +53,9 @@ def sample_executor(executor: Observable, listeners: Listeners, size: SampleSize
     """Sample the tasks of an executor from now on; return the samples, and a function that ends it.
 
     Args:
-        executor: whose tasks they are.
-        listeners: its own.
-        size: how many samples are kept.
+        executor: the executor of the tasks.
+        listeners: its listeners.
+        size: the maximum number of samples.
 
     Raises:
         WrongLoopError: from another thread or event loop than that of an executor which has started.
@@ -71,15 +71,15 @@ def sample_executor(executor: Observable, listeners: Listeners, size: SampleSize
 
 
 class Sample:
-    """One start, and how it has ended.
+    """One start, and its end.
 
     Attributes:
-        number: of the start, since the samples were taken last.
+        number: the number of the start since the last collection.
         lateness: seconds between due time and start.
-        duration: seconds until the end of the attempt; None as long as it runs.
-        state: how the task has ended; None where it waits for another attempt.
-        key: of the task; None until its end.
-        is_kept: True if it still counts.
+        duration: seconds until the end of the attempt; None while it runs.
+        state: the end state of the task; None where it waits for another attempt.
+        key: the key of the task; None until its end.
+        is_kept: False once it was discarded.
     """
 
     __slots__ = ("duration", "is_kept", "key", "lateness", "number", "state")
@@ -97,12 +97,12 @@ class Samples:
     """Samples of the tasks of one executor.
 
     Args:
-        size: how many samples are kept.
-        rest: told whether ends do not matter for now.
-        restart: has the next start drawn.
+        size: the maximum number of samples.
+        rest: pauses and resumes notification of ends.
+        restart: makes the next start a sample.
 
     Attributes:
-        listener: is to be told of the tasks.
+        listener: the listener, to be notified of the tasks.
     """
 
     __slots__ = (
@@ -114,17 +114,17 @@ class Samples:
 
     def __init__(self, *, size: SampleSize, rest: Rest, restart: Callable[[], None]) -> None:
         self._size = size
-        self._limit = size.per_second  # on the number of samples, for now
+        self._limit = size.per_second  # the current maximum number of samples
         self._rest = rest
         self._restart = restart
-        self._lock = RLock()  # taken from another thread; by this one again where a finalizer starts a task
+        self._lock = RLock()  # also acquired by another thread; and again by this one where a finalizer starts a task
         self._started: list[Sample] = []
         self._ended: list[Sample] = []
-        self._open: dict[float, list[Sample]] = {}  # those that run, by the loop time of their start
+        self._open: dict[float, list[Sample]] = {}  # samples that still run, by the loop time of their start
         self._open_count = 0
         self._number = 0
-        self._began = 0.0  # the loop time of the first start since the samples were taken last
-        self._step = 1  # of so many starts one is drawn
+        self._began = 0.0  # the loop time of the first start since the last collection
+        self._step = 1  # one of so many starts is drawn
         self.listener = Listener(
             opened=self._opened,
             sampled=self._draw,
@@ -133,11 +133,11 @@ class Samples:
         )
 
     def take(self) -> tuple[list[Sample], list[Sample]]:
-        """Return what has started, and what has ended, since this was called last; from any thread."""
+        """Return the samples of starts, and those of ends, since the last call; from any thread."""
         with self._lock:
             started, self._started = self._started, []
             ended, self._ended = self._ended, []
-            wanted = self._number // self._limit  # from the outset next time, if as many start
+            wanted = self._number // self._limit  # the step to begin with, if as many start again
             self._step = 1 << (wanted.bit_length() - 1) if wanted else 1
             self._number = 0
             self._limit = self._size.per_second
@@ -148,7 +148,7 @@ class Samples:
         self._now = observed.now
 
     def _draw(self, due: float, now: float) -> int:
-        """Draw a start, and return how many may pass before the next."""
+        """Draw a start; return how many may pass before the next."""
         with self._lock:
             number = self._number
             if not number:
@@ -176,7 +176,7 @@ class Samples:
         return min(total, int(per_second * max(1.0, now - self._began)))
 
     def _end(self, owner: Any, state: TaskState | None) -> None:
-        """Record the end of a task, which may have been drawn."""
+        """Record the end of a task that may have been drawn."""
         at = started_at(owner)
         if at is None or not self._open_count:
             return
@@ -190,7 +190,7 @@ class Samples:
             self._open_count -= 1
             if not self._open_count:
                 self._rest(is_resting=True)
-            if sample.is_kept:  # else it was thrown away meanwhile
+            if sample.is_kept:  # else it was discarded meanwhile
                 sample.duration = self._now() - at
                 sample.state = state
                 sample.key = _key_of(owner)
@@ -204,7 +204,7 @@ class Samples:
 
 
 def _key_of(owner: Any) -> Hashable:
-    """Return the key of a task, as its user knows it; None if it has none."""
+    """Return the key of a task, as the user gave it; None if it has none."""
     if isinstance(owner, TaskRecord):
         return owner.key
     return given_key(owner.source.key) if type(owner) is BatchItem else None

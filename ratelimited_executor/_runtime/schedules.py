@@ -19,7 +19,7 @@ NextDue: TypeAlias = "Callable[[LastRun | None, float], tuple[float, float | Non
 
 
 def fixed_rate(first: float, period: float, missed: MissedTick) -> NextDue:
-    """Keep the phase of ``first``, in loop time; what was missed is a policy."""
+    """Keep the phase of ``first``, in loop time; ``missed`` decides about missed ticks."""
     last = -1
 
     def next_due(run: LastRun | None, now: float) -> tuple[float, float | None]:
@@ -38,7 +38,7 @@ def fixed_rate(first: float, period: float, missed: MissedTick) -> NextDue:
 def fixed_delay(first: float, delay: float) -> NextDue:
     """Count from the end of the last run."""
 
-    def next_due(run: LastRun | None, now: float) -> tuple[float, float | None]:  # noqa: ARG001  # a common shape
+    def next_due(run: LastRun | None, now: float) -> tuple[float, float | None]:  # noqa: ARG001  # a common signature
         return (first if run is None else run.ended + delay), None
 
     return next_due
@@ -48,14 +48,14 @@ def cron(expression: str, tz: tzinfo, missed: MissedTick, wall: Callable[[], flo
     """Follow a cron expression in a time zone, by the wall clock.
 
     Args:
-        expression: five fields, as ``cron(5)`` has them.
-        tz: the time zone that its fields are meant in.
-        missed: what happens to times that passed while the last run continued.
+        expression: five fields, as in ``crontab(5)``.
+        tz: the time zone of its fields.
+        missed: what happens to times that pass during a run.
         wall: reads the wall clock.
 
     Raises:
         ImportError: if the extra is not installed.
-        ValueError: if the expression is no cron expression.
+        ValueError: if the expression is not a valid cron expression.
     """
     try:
         from cronsim import CronSim, CronSimError  # noqa: PLC0415  # an extra, imported on use

@@ -20,20 +20,20 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How an executor begins; most of it may be changed while it works.
+    """The initial settings of an executor; most may be changed while it runs.
 
     Attributes:
         plan: policy, rates and resources.
         pacing: how the tasks of an interval are paced.
-        order: the key function of importance, or what shares by key.
+        order: the key function of importance, or a ``Fair``.
         early: True if a task may start anywhere in the interval of its due time.
         max_concurrency: how many tasks may run at once; None for no limit.
-        threads: where calls in threads run.
-        key_limits: of the keys of tasks.
+        threads: the thread pool for calls in threads.
+        key_limits: the limits of keys.
         max_pending: how many tasks may wait; None for no limit.
         when_full: what to do when there is no room.
         retry: the policy by which tasks are retried; None if they never are.
-        penalty_max: seconds that the other side may ask for at most.
+        penalty_max: the longest pause, in seconds, that the remote service may ask for.
         adaptive: how the rate adapts; None if it does not.
     """
 

@@ -1,6 +1,6 @@
-"""The slots of one process: the shell of ``_core/slots.py`` where no holder disappears unnoticed.
+"""The slots of one process: the runtime of ``_core/slots.py`` where no holder disappears unnoticed.
 
-Leases end only by being given back.
+Leases end only when slots are given back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _US: Final = 1_000_000
 
 
 class _LocalRequest:
-    """Slots that were asked for without waiting."""
+    """A request for slots that does not wait."""
 
     __slots__ = ("_keeper", "_pools", "_token", "_told", "fence", "lost")
 
@@ -50,7 +50,7 @@ class _LocalRequest:
         self._keeper._handed.update(self._pools)  # noqa: SLF001  # of this package
 
     def release(self) -> None:
-        """Give them back."""
+        """Give the slots back."""
         self._keeper._requests.pop(self._token, None)  # noqa: SLF001  # of this package
         self._keeper.release(self._token)
 
@@ -60,28 +60,28 @@ class _LocalRequest:
 
 
 class LocalSlots:
-    """Keeps the slots of a manager that shares them with nobody."""
+    """Keeps the slots of a manager that shares them with no other process."""
 
     __slots__ = ("_handed", "_is_closed", "_loop", "_numbers", "_pools", "_requests", "_wakers")
 
-    parts: Final = None  # nobody else is asked for slots
+    parts: Final = None  # no other process is asked for slots
     is_away: Final = False
 
     def __init__(self) -> None:
         self._pools = SlotPools()
         self._handed: Counter[str] = Counter()
         self._numbers = count()
-        self._wakers: dict[Any, asyncio.Future[int]] = {}  # of those who wait, by token
-        self._requests: dict[Any, _LocalRequest] = {}  # that wait, by token
+        self._wakers: dict[Any, asyncio.Future[int]] = {}  # of waiters, by token
+        self._requests: dict[Any, _LocalRequest] = {}  # requests that wait, by token
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
     def open(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:  # noqa: ARG002  # leases do not end here
-        """Begin to hand over; called once, when the manager has started."""
+        """Begin to hand slots over; called once, when the manager has started."""
         self._loop = loop
 
     def close(self) -> None:
-        """Refuse whoever waits and comes; who holds a slot continues with it."""
+        """Refuse waiting and new callers; holders keep their slots."""
         self._is_closed = True
         for token, waker in self._wakers.items():
             if not waker.done():
@@ -94,7 +94,7 @@ class LocalSlots:
         """Do nothing: ``parts`` does not change."""
 
     def limit_of(self, pool: str) -> int:
-        """Return how many may be held."""
+        """Return how many slots may be held."""
         return self._pools.pool(pool).limit
 
     def set_limit(self, pool: str, limit: int) -> None:
@@ -126,7 +126,7 @@ class LocalSlots:
         name: str,
         priority: float,
         expires: float | None,
-        lost: Callable[[], None],  # noqa: ARG002  # here none ever is
+        lost: Callable[[], None],  # noqa: ARG002  # here no slot is ever lost
     ) -> tuple[Any, int]:
         """Wait for a slot of each pool; return the token and the fence."""
         loop = self._loop
@@ -143,7 +143,7 @@ class LocalSlots:
         return token, fence
 
     async def _wait(self, token: Any, loop: asyncio.AbstractEventLoop, name: str, expires: float | None) -> int:
-        """Wait for what was asked for."""
+        """Wait for the requested slots."""
         waker: asyncio.Future[int] = loop.create_future()
         self._wakers[token] = waker
         try:
@@ -166,7 +166,7 @@ class LocalSlots:
         priority: float,
         told: Callable[[SlotRequest], None],
         limit: int = -1,
-        answered: Callable[[SlotRequest], None] | None = None,  # noqa: ARG002  # it is known in this call
+        answered: Callable[[SlotRequest], None] | None = None,  # noqa: ARG002  # the answer is known in this call
     ) -> SlotRequest:
         """Ask for a slot of each pool, without waiting."""
         token = next(self._numbers), pools[0]

@@ -41,7 +41,7 @@ class OnLost(Enum):
     CANCEL = "cancel"
     """Its body is cancelled, and ``async with`` raises :class:`SlotLostError`."""
     FINISH = "finish"
-    """It goes on; ``slot.is_lost`` tells."""
+    """Its body continues; ``slot.is_lost`` is True."""
 
 
 class Slot:
@@ -295,7 +295,7 @@ class SlotHold:
         self._is_used = False
         self._grant: Any = None
         self._slot: Slot | None = None
-        self._task: asyncio.Task[Any] | None = None  # that is cancelled if the slot is lost
+        self._task: asyncio.Task[Any] | None = None  # the task to cancel if the slot is lost
         self._cancelling = 0
 
     async def __aenter__(self) -> Slot:
@@ -323,7 +323,7 @@ class SlotHold:
         slot, self._slot = self._slot, None
         if slot is None or not slot.is_lost or self._on_lost is not OnLost.CANCEL or self._task is None:
             return
-        # As asyncio.timeout() does: what was cancelled here is an error of ours, unless somebody else has cancelled as well.
+        # As in asyncio.timeout(): a cancellation from here becomes an error of ours, unless there is another one too.
         if self._task.uncancel() <= self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise SlotLostError(slot.pool, slot.fence) from error
 

@@ -1,13 +1,13 @@
-"""Starts what the queue has taken: the one place that calls the functions of tasks.
+"""Starts the tasks that the queue has taken: the only place that calls their functions.
 
 A task starts by one call, inline. If that returns a coroutine or another awaitable, it is run as an asyncio task
 (``coroutines.py``), else the task has ended (``accounts.py``). There are two loops around the call: :meth:`Starter.start_one`
 starts one task of any kind, and :meth:`Starter.start_many` starts a stretch of plain calls, or of items of a batch, without
-the bookkeeping of each.
+bookkeeping for each.
 
-While such a stretch is being started its counts are behind. :meth:`Starter.settle` brings them up to date, so that they are
-exact at every instant at which code of the user can see them. Whatever changes what was decided (a rate, an order, a
-cancellation of everything) ends the stretch after the call that runs: :meth:`Starter.detach`.
+While such a stretch is being started its counts lag behind. :meth:`Starter.settle` brings them up to date, so that they
+are exact at every instant at which user code can see them. Any change of what was decided (a rate, an order, a
+cancellation of everything) ends the stretch after the running call: :meth:`Starter.detach`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HOLD", "Starter"]
 
-HOLD: Final[Any] = StandIn(None)  # instead of a callable: the permit is handed to a waiter, who releases it
+HOLD: Final[Any] = StandIn(None)  # in place of a callable: the permit is handed to a waiter, which releases it
 _DONE: Final = TaskState.DONE  # members of an enum are slow to look up
 
 
@@ -60,13 +60,13 @@ class Starter(StarterFields):
 
     Args:
         queue: the queue of the tasks.
-        accounts: where starts and ends are counted.
-        coroutines: runs what a call leaves to be awaited.
-        contexts: what calls run in that bring no variables.
-        moments: the time.
-        threads: where calls in threads run.
+        accounts: count starts and ends.
+        coroutines: runs the awaitables that calls return.
+        contexts: the contexts of calls that bring no variables.
+        moments: the source of time.
+        threads: the thread pool for calls in threads.
         warn: logs a warning, as ``RateLimitedWarnings.warn`` does.
-        collected: returns how many of the last so many seconds went to garbage collections.
+        collected: returns how much of the last so many seconds was spent in garbage collections.
     """
 
     __slots__ = ("_collected", "_moments", "_threads", "_warn")
@@ -96,10 +96,10 @@ class Starter(StarterFields):
         self._threads = threads
         self._warn = warn
         self._collected = collected
-        self._stretch = None  # what is being started; None if nothing is, or it was let go of
-        self._batch = None  # whose items these are
-        self._is_ahead = False  # whether the call that runs was counted as started when the stretch was last settled
-        self._coroutine_count = 0  # calls since then that returned a coroutine, whose end is noted elsewhere
+        self._stretch = None  # the stretch being started; None if there is none, or it was detached
+        self._batch = None  # the batch of its items
+        self._is_ahead = False  # True if the running call was counted as started when the stretch was last settled
+        self._coroutine_count = 0  # calls since then that returned a coroutine, whose end is recorded elsewhere
         accounts.settle, accounts.detach = self.settle, self.detach
 
     # One task.
@@ -110,7 +110,7 @@ class Starter(StarterFields):
 
         Args:
             source: its source: a bucket, a batch, or None for a record.
-            item: its position in that, or the record.
+            item: its position in the source, or the record.
             now: loop time.
         """
         accounts = self._accounts
@@ -137,7 +137,7 @@ class Starter(StarterFields):
         return after
 
     def _start_item(self, source: BatchSource, position: int) -> Any:
-        """Start an item of a batch, and return what was called."""
+        """Start an item of a batch; return the callable."""
         handle: BatchHandle[Any] = source.owner
         call, origin = handle._call, handle._context
         items, index = handle._take_items(source), source.indexes[position]
@@ -146,7 +146,7 @@ class Starter(StarterFields):
         )
         if type(items) in INERT_TYPES and index < len(
             items
-        ):  # else it was made shorter: its task fails, as in a stretch
+        ):  # else the sequence was shortened: the task fails, as in a stretch
             self._call(owner, call, (items[index],), origin, is_own=handle._own_context)
         else:
             self._call(owner, call_with_item, (call, items, index), origin, is_own=handle._own_context)
@@ -154,7 +154,7 @@ class Starter(StarterFields):
         return call
 
     def _start_call(self, source: Any, position: int) -> Any:
-        """Start a call of a bucket, and return what was called."""
+        """Start a call of a bucket; return the callable."""
         call, args, origin = source.take_call(position)
         if type(origin) is tuple:
             self._call(self._accounts.calls, call, args, origin[0], is_own=True)
@@ -163,7 +163,7 @@ class Starter(StarterFields):
         return call
 
     def _start_special(self, record: Any, call: Any, now: float) -> None:
-        """Start a record that has something out of the ordinary."""
+        """Start a record with rarely used options."""
         options = record._options
         args, origin = record._start(now)
         if call is HOLD:
@@ -183,7 +183,7 @@ class Starter(StarterFields):
     def _start_with_slots(
         self, record: Any, call: Any, args: tuple[Any, ...], origin: contextvars.Context | None
     ) -> None:
-        """Start a record that holds slots while it runs, in a context that tells it which."""
+        """Start a record that holds slots while it runs, in a context with the current slot."""
         options = record._options
         request = self._queue.slots_of[record]
         context = contextvars.Context() if origin is None else origin if options.own_context else origin.copy()
@@ -210,14 +210,14 @@ class Starter(StarterFields):
         """Call a function inline; if it returns a coroutine, run that as a task.
 
         Args:
-            owner: whom its end concerns.
+            owner: the owner of the task.
             call: the function.
             args: its arguments.
-            origin: the variables that it was scheduled with; None if there were none.
-            is_own: True if it runs in these themselves, and not in a copy.
-            options: of its record, if that has any.
-            hold: the slot that it holds, and what was asked for; None if it needs none.
-            retried: the variables that it was scheduled with, if it holds one.
+            origin: the context variables that it was scheduled with; None if there were none.
+            is_own: True if it runs in that context itself, and not in a copy.
+            options: the options of its record, if it has any.
+            hold: the slot that it holds, and the request for it; None if it needs none.
+            retried: the context variables that it was scheduled with, if it holds a slot.
         """
         accounts, contexts = self._accounts, self._contexts
         context = contexts.scratch if origin is None else origin if is_own else origin.copy()
@@ -239,7 +239,7 @@ class Starter(StarterFields):
                 self._run(owner, result, context, origin, options, hold=hold)
             elif options is not None and options.run_timeout is not None:
                 accounts.end(owner, TaskState.FAILED, run_timeout_error(call))
-            else:  # done() without a call; who waits for the end is told by our caller
+            else:  # done(), inlined; our caller notifies the waiters for the end
                 accounts.counts[_DONE] += 1
                 if accounts.on_task_end is not None:
                     accounts.on_task_end(owner, _DONE)
@@ -258,8 +258,8 @@ class Starter(StarterFields):
         *,
         hold: Any = None,
     ) -> None:
-        """Run as a task what a call has left to be awaited; arguments as of :meth:`_call`."""
-        if type(awaitable) is ThreadCall:  # its start takes effect when a thread begins with it
+        """Run the awaitable that a call has returned as a task; arguments as of :meth:`_call`."""
+        if type(awaitable) is ThreadCall:  # its start takes effect when a thread begins it
             effects: list[list[int]] = []
             self._queue.defer(effects)
             awaitable.on_begin = lambda: note_effect(effects, self._moments.ns())
@@ -273,7 +273,7 @@ class Starter(StarterFields):
         del owner  # as in _call
 
     def _note_hold(self, call: Any, seconds: float) -> None:
-        """Warn of a task that held the event loop, or of the garbage collections that fell into it."""
+        """Warn of a task that blocked the event loop, or of the garbage collections during it."""
         collected = self._collected(seconds)
         if seconds - collected > LONG_HOLD_SECONDS:
             message = "%s held the event loop for %.0f ms (or the process did not get the CPU)"
@@ -305,7 +305,7 @@ class Starter(StarterFields):
     def _start_records(self, stretch: Stretch, now: float, stop: float) -> float:
         """Start records: each has a state of its own, and is counted as it starts."""
         accounts, queue, monotonic = self._accounts, self._queue, self._monotonic
-        while (record := stretch.take_record(now)) is not None:  # one at least, whatever the time: something continues
+        while (record := stretch.take_record(now)) is not None:  # at least one, whatever the time, to make progress
             call = record._call
             accounts.started_count += 1
             if record._options is None:
@@ -363,7 +363,7 @@ class Starter(StarterFields):
                         stretch.skipped_count += 1
                         continue
                     arguments = args[position]
-                    if type(arguments) is not tuple:  # unfolded() without a call
+                    if type(arguments) is not tuple:  # unfolded(), inlined
                         arguments = (arguments,)
                     calls[position] = args[position] = None
                     if origins is not None:
@@ -389,7 +389,7 @@ class Starter(StarterFields):
                 if after - now > LONG_HOLD_SECONDS:
                     self._note_hold(batch._call if is_batch else call, after - now)
                 now = after
-                if not is_batch:  # what dies with them may change anything: not while the next is being taken
+                if not is_batch:  # finalizers run by this may change anything: not while the next is being taken
                     call = arguments = None
                 if now >= stop or accounts.is_changed:
                     break
@@ -399,18 +399,18 @@ class Starter(StarterFields):
 
     @staticmethod
     def item_of(source: BatchSource, index: int, kept: Any) -> BatchItem:
-        """Return whom the end of an item of a stretch concerns."""
+        """Return the owner of an item of a stretch."""
         return BatchItem(source, index, kept)
 
     def _raised(self, owner: Any, error: BaseException) -> None:
-        """End a call of a stretch that has raised."""
+        """End a call of a stretch that raised."""
         self._leave_call()
         self._contexts.clean()
         self._accounts.raised(owner, error, None)
         self._accounts.is_inside = True
 
     def _returned(self, owner: Any, result: Any, context: contextvars.Context) -> None:
-        """Continue with a call of a stretch that has returned something, or has set context variables."""
+        """Continue with a call of a stretch that returned a value, or set context variables."""
         if type(result) is CoroutineType and not self._contexts.scratch and self._queue.admission.effects is None:
             if self._is_ahead:
                 self._is_ahead = False
@@ -439,7 +439,7 @@ class Starter(StarterFields):
         self._note_done(ended)
 
     def detach(self) -> None:
-        """End the stretch after the call that runs: others may take its tasks from now on."""
+        """End the stretch after the running call: others may take its tasks from now on."""
         self._accounts.is_changed = True
         if self._stretch is not None:
             self.settle()
@@ -453,12 +453,12 @@ class Starter(StarterFields):
         self._accounts.is_inside = False
 
     def _end(self, stretch: Stretch, index: Any, result: Any) -> None:
-        """End a stretch, that may have been let go of during a call which has returned by now.
+        """End a stretch, which may have been detached during a call that has returned by now.
 
         Args:
-            stretch: what was started.
-            index: of the last item, of a batch.
-            result: what its call has returned.
+            stretch: the stretch.
+            index: the index of its last item, of a batch.
+            result: the result of the last call.
         """
         source, batch = stretch.source, self._batch
         self._accounts.is_inside = False

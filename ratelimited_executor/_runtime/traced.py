@@ -33,7 +33,7 @@ class TracedCall:
 
 
 def traced(loop: asyncio.AbstractEventLoop, callback: Any) -> Any:
-    """Return a callback that knows the caller's caller, which scheduled it; itself outside of debug mode."""
+    """Return a callback that knows the caller's caller, which scheduled it; unchanged outside debug mode."""
     if not loop.get_debug() or not callable(callback) or isinstance(callback, TracedCall):
         return callback
     return TracedCall(callback, extract_stack(sys._getframe(2)))  # noqa: SLF001  # as asyncio does

@@ -1,11 +1,11 @@
 """How the event loop is woken at a time: to the microsecond where the system can, else by the loop's own timers.
 
-Theory. asyncio's selector waits in whole milliseconds, rounded up, and uvloop's timers fire up to one early: no pacing is
-better than that through ``loop.call_at``. A Linux timer file descriptor is watched by the loop like a socket and becomes
-readable at an absolute time of the monotonic clock, within tens of microseconds. Setting it again also takes back that it
-is readable, so that a wake-up costs one system call and is never read (timerfd_create(2)).
+Theory. asyncio's selector waits in whole milliseconds, rounded up, and uvloop's timers fire up to one early: pacing
+through ``loop.call_at`` is no better than that. A Linux timer file descriptor is watched by the loop like a socket and
+becomes readable at an absolute time of the monotonic clock, within tens of microseconds. Setting it again also clears
+its readable state, so that a wake-up costs one system call and is never read (timerfd_create(2)).
 
-Loops that keep a time of their own (a virtual one, say) are woken by their own timers: no descriptor knows their time.
+Loops with a time of their own (virtual time, say) are woken by their own timers: no descriptor knows their time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["LoopTimer", "TimerDescriptor", "Waker", "waker_for"]
 
 _NS: Final = 1_000_000_000
-_CLOCK_MONOTONIC: Final = 1  # what Linux calls the clock that time.monotonic() reads
-_LOOP_TIMER_SECONDS_MAX: Final = 86_400.0  # no event loop was made for timers further ahead
-_SCALE_SECONDS: Final = 0.01  # by which the loop's time and the clock differ, between two readings, if they are one
+_CLOCK_MONOTONIC: Final = 1  # the Linux id of the clock that time.monotonic() reads
+_LOOP_TIMER_SECONDS_MAX: Final = 86_400.0  # event loops are not made for timers further ahead
+_SCALE_SECONDS: Final = (
+    0.01  # the largest difference between two readings of the loop's time and the clock, if they are the same
+)
 
 
 class Waker(Protocol):
@@ -41,8 +43,8 @@ class Waker(Protocol):
     def set(self, when: float, now: float) -> None:
         """Call back at loop time ``when``; infinity is never.
 
-        If the loop has seen already that the time set before has come, it may call back for that as well; and as long as
-        nothing is set after a call, it may call again.
+        If the loop has already noticed that the previous time has come, it may call back for that as well; and as long
+        as nothing is set after a call, it may call again.
 
         Args:
             when: loop time; if it has passed, the loop calls back in its next turn.
@@ -51,7 +53,7 @@ class Waker(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what the system lent."""
+        """Free the system resources."""
         ...
 
 
@@ -73,7 +75,7 @@ class LoopTimer:
         self._handle: asyncio.Handle | None = None
 
     def set(self, when: float, now: float) -> None:
-        """Call back at loop time ``when``; a day ahead at most, where the caller looks again."""
+        """Call back at loop time ``when``; at most a day ahead, when the caller sets it again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -82,7 +84,7 @@ class LoopTimer:
         elif when < math.inf:
             when = min(when, now + _LOOP_TIMER_SECONDS_MAX)
             ahead = self._loop.time() - now
-            if abs(ahead) > _SCALE_SECONDS:  # the clock that was passed has another zero than the loop's timers
+            if abs(ahead) > _SCALE_SECONDS:  # the given clock has another origin than the loop's timers
                 when += ahead
             self._handle = self._loop.call_at(when, self._callback, context=self._context)
 
@@ -101,8 +103,8 @@ class TimerDescriptor(DescriptorFields):
         context: the context variables to call it in.
 
     Raises:
-        OSError: if the process may open no more.
-        NotImplementedError: if the system has none, or the loop watches none.
+        OSError: if the process may open no more descriptors.
+        NotImplementedError: if the system has no timer descriptors, or the loop cannot watch them.
     """
 
     __slots__ = ("__weakref__", "_context", "_loop", "_system")
@@ -111,9 +113,9 @@ class TimerDescriptor(DescriptorFields):
         self._loop = loop
         self._callback = callback
         self._context = context
-        self._handle = None  # instead of the descriptor, where a call is wanted at once
+        self._handle = None  # used instead of the descriptor for an immediate call
         self._is_readable = False
-        self._set_at = math.inf  # what the descriptor is set to
+        self._set_at = math.inf  # the time that the descriptor is set to
         self._fd = -1
         if _system is None:
             raise NotImplementedError("timer descriptors exist only on Linux")
@@ -131,7 +133,7 @@ class TimerDescriptor(DescriptorFields):
             self._handle = self._loop.call_soon(self._callback, context=self._context)
             when = math.inf
         if self._fd >= 0 and (when != self._set_at or self._is_readable):
-            # Rounded up, so that it is never early; 0 would disarm it, and so it does for never.
+            # Rounded up, so that it is never early; 0 disarms it, and so stands for never.
             self._system.set(self._fd, math.ceil(when * _NS) or 1 if when < DESCRIPTOR_SECONDS_MAX else 0)
             self._is_readable = False
             self._set_at = when
@@ -146,7 +148,7 @@ class TimerDescriptor(DescriptorFields):
             os.close(fd)
 
     def abandon(self) -> None:
-        """Never touch the descriptor again: it is another process's."""
+        """Never touch the descriptor again: it belongs to another process."""
         self._fd, self._set_at = -1, math.inf
 
     def __del__(self) -> None:
@@ -155,7 +157,7 @@ class TimerDescriptor(DescriptorFields):
 
     @two_bodies
     def _on_readable(self) -> None:
-        if self._set_at < math.inf:  # else the loop had seen it before it was disarmed
+        if self._set_at < math.inf:  # else the loop had noticed it before it was disarmed
             self._is_readable = True
             self._callback()
 
@@ -166,8 +168,8 @@ _open: Final[WeakSet[TimerDescriptor]] = WeakSet()
 def _leave_to_parent() -> None:
     """Release, in a forked process, the descriptors that it shares with its parent.
 
-    A fork shares what a descriptor is set to, and what watches it: whatever the child would do to it, it would do to the
-    parent, which then might never wake up. An event loop that was running does not survive a fork, and so loses nothing.
+    A fork shares the setting of a descriptor, and its watchers: whatever the child did to it would affect the parent,
+    which then might never wake up. An event loop that was running does not survive a fork, and so loses nothing.
     """
     for descriptor in _open:
         descriptor.abandon()
@@ -187,7 +189,7 @@ def waker_for(
         loop: the event loop.
         callback: what to call.
         context: the context variables to call it in.
-        is_foreign: True if the loop keeps a time of its own, which no descriptor knows.
+        is_foreign: True if the loop has a time of its own, which no descriptor knows.
     """
     if not is_foreign:
         with contextlib.suppress(OSError, NotImplementedError):
@@ -210,8 +212,8 @@ class _SystemLibrary:
     """Timer descriptors through the C library, for CPython before 3.13.
 
     Raises:
-        OSError: if there is no C library to be found.
-        AttributeError: if it knows nothing of such descriptors.
+        OSError: if no C library is found.
+        AttributeError: if it does not have such descriptors.
     """
 
     def __init__(self) -> None:
@@ -221,7 +223,7 @@ class _SystemLibrary:
         self._set.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
     def create(self) -> int:
-        """Make a descriptor."""
+        """Create a descriptor."""
         fd: int = self._create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -229,7 +231,9 @@ class _SystemLibrary:
 
     def set(self, fd: int, time_ns: int) -> None:
         """Set a descriptor to a time of the monotonic clock; 0 disarms it."""
-        spec = _TimerSpec(0, 0, *divmod(time_ns, _NS))  # each call its own: other loops' threads set theirs meanwhile
+        spec = _TimerSpec(
+            0, 0, *divmod(time_ns, _NS)
+        )  # one for each call: threads of other loops may set theirs meanwhile
         if self._set(fd, 1, ctypes.byref(spec), None) < 0:  # 1: TFD_TIMER_ABSTIME
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
@@ -238,12 +242,12 @@ class _StandardLibrary:
     """Timer descriptors with CPython 3.13 and later."""
 
     def __init__(self) -> None:
-        system: Any = os  # type checkers for 3.11 do not know it all
+        system: Any = os  # type checkers for 3.11 do not know all of it
         self._create, self._set = system.timerfd_create, system.timerfd_settime_ns
         self._flags, self._absolute = system.TFD_NONBLOCK | system.TFD_CLOEXEC, system.TFD_TIMER_ABSTIME
 
     def create(self) -> int:
-        """Make a descriptor."""
+        """Create a descriptor."""
         fd: int = self._create(_CLOCK_MONOTONIC, flags=self._flags)
         return fd
 
@@ -257,7 +261,7 @@ def _find_system() -> _SystemLibrary | _StandardLibrary | None:
         with contextlib.suppress(OSError, AttributeError):
             system = _StandardLibrary() if sys.version_info >= (3, 13) else _SystemLibrary()
             if compiled is not None:
-                system.set = compiled.set_timer  # type: ignore[method-assign]  # the same, without a library between
+                system.set = compiled.set_timer  # type: ignore[method-assign]  # the same, without a library in between
             return system
     return None
 

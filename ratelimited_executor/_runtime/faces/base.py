@@ -96,9 +96,9 @@ class ExecutorBase(ExecutorFields):
     """Life cycle, settings and inspection of an executor."""
 
     _engine: Intake | None
-    _make_manager: Callable[..., ManagerBase[Any]]  # of an executor that is given none
+    _make_manager: Callable[..., ManagerBase[Any]]  # for an executor that is given none
 
-    # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
+    # Slots, so that setting an attribute that does not exist, such as a misspelt one, is an error.
     __slots__ = (
         "__weakref__",
         "_adaptive",
@@ -154,7 +154,7 @@ class ExecutorBase(ExecutorFields):
         manager: ManagerBase[Any] | None = None,
     ) -> None:
         check_name(name)
-        rule = rule_of(policy)  # which refuses what is no policy
+        rule = rule_of(policy)  # it raises if it is not a policy
         self._when_full = member_of("when_full", when_full, WhenFull)
         self._owns_manager, self._manager = manager is None, self._manager_with(peers, manager)
         self._name = name
@@ -185,7 +185,7 @@ class ExecutorBase(ExecutorFields):
         self._engine = None
         self._parts: FaceParts | None = None
         self._listeners = Listeners()
-        self._home = _NOWHERE  # its _thread_id is the thread from which a call needs no closer look
+        self._home = _NOWHERE  # its _thread_id is the thread from which a call needs no further checks
         self._repeating: dict[RepeatingHandle | CycleHandle, None] = {}  # in the order in which they began
         on_ended = self._leave if self._owns_manager and isinstance(self._peers, Fleet) else None
         self._closing = Closing(
@@ -205,7 +205,7 @@ class ExecutorBase(ExecutorFields):
             raise TypeError("peers= and manager= exclude each other: pass the peers to ExecutorManager(peers=...)")
         return manager
 
-    # Life.
+    # Life cycle.
 
     async def start(self) -> None:
         """Start on the running event loop; ``async with`` does it.
@@ -233,8 +233,8 @@ class ExecutorBase(ExecutorFields):
     ) -> Awaitable[Collection[TaskView]]:
         """Start closing at once; return an awaitable for the end, and for the tasks cancelled before their start.
 
-        They are a sized collection in no particular order; a batch uses no more memory in it than its items. A call that
-        comes after their cancellation returns none: they are kept for no one else.
+        They are a sized collection in no particular order; a batch uses no more memory in it than its items. A call
+        made after their cancellation returns none, because they are not kept.
 
         Args:
             wait: True if awaiting the result waits for the end; it need not be awaited otherwise.
@@ -594,7 +594,7 @@ class ExecutorBase(ExecutorFields):
             return
         loop = self._parts.engine.loop
         is_direct = self._max_pending is None and self._key_limits.pending is None
-        if is_direct and not loop.get_debug():  # else each call is looked at, or notes where it comes from
+        if is_direct and not loop.get_debug():  # else each call is checked, or records where it comes from
             self._home = loop if isinstance(loop, asyncio.BaseEventLoop) else _Home(loop)
 
     def _listen(self, listener: Listener) -> Callable[[], None]:
@@ -651,7 +651,7 @@ class ExecutorBase(ExecutorFields):
         Raises:
             ValueError: if it is such a limit.
         """
-        parts: FaceParts | None = getattr(self, "_parts", None)  # None while it is made
+        parts: FaceParts | None = getattr(self, "_parts", None)  # None during __init__()
         if parts is not None and parts.controls.member is not None and parts.controls.is_one_pace:
             raise ValueError(
                 f"{name} cannot be added to {self!r}: its peers share only one pace; create the executor with all of its "
@@ -687,7 +687,7 @@ class ExecutorBase(ExecutorFields):
 
 
 class _Home:
-    """Knows which thread runs a loop at this moment, as an attribute that asyncio's own loops have, too."""
+    """The thread that runs a loop at this moment, as an attribute that asyncio's own loops have, too."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop

@@ -44,7 +44,7 @@ __all__ = ["BulkFace"]
 I = TypeVar("I")  # noqa: E741  # an item
 T = TypeVar("T")
 _MAP_LIMIT: Final = 100
-_ROOM_SECONDS: Final = 0.1  # between two looks whether others have left room for the next item
+_ROOM_SECONDS: Final = 0.1  # between two checks for room that others have left for the next item
 
 
 class BulkFace(TaskFace):
@@ -90,14 +90,14 @@ class BulkFace(TaskFace):
                 demand, at most a thousand ahead.
             delay: seconds from now until all are due; now if no time is given.
             delays: seconds from now until each is due; as many as there are items.
-            at: when all are due by the wall clock, an aware datetime or epoch seconds.
+            at: the due time of all by the wall clock, an aware datetime or epoch seconds.
             over: seconds over which the due times are spread evenly, from now on.
             count: the number of items; needed with ``over`` for an iterator, which may end before it, but not continue after.
             priority: a larger one is more important, where more tasks are due than may start.
-            expires: seconds after its due time; a task that has not started by then never does. It counts anew at each
-                attempt of a task that is retried. The executor's ``expires`` if it is left out; None for never.
+            expires: seconds after its due time; a task that has not started by then never does. It counts again at each
+                attempt of a task that is retried. The executor's ``expires`` if it is omitted; None for never.
             results: True if outcomes are kept; otherwise the batch only counts.
-            name: what the tasks are called, with their index; the function's name if None.
+            name: the name of the tasks, to which their index is added; the function's name if None.
             context: the context variables to run in; those of the caller if None.
             key: the key of the tasks, hashable; or a function of the item that returns it.
             cost: permits that each start uses, >= 1, or a mapping from resource to amount; or a function of the item that returns
@@ -251,7 +251,7 @@ class BulkFace(TaskFace):
         is_drawn = False
         try:
             while True:
-                # With calls of ours under way, a full backlog is no error: there is more room when one has started.
+                # While calls of ours are in flight, a full backlog is no error: each start makes room.
                 room = min(limit - len(handles), max(self._room(), 0 if handles else 1))
                 if not is_async:
                     for item in islice(source, room):
@@ -347,7 +347,7 @@ class BulkFace(TaskFace):
             for handle in handles:
                 cancel_guarded(handle.get_loop(), handle)
                 if handle.state is TaskState.FAILED:
-                    handle.exception()  # seen: it lost
+                    handle.exception()  # marks it as retrieved: the call lost
         errors = [_error_of(handle) for handle in handles]
         raise BaseExceptionGroup(f"all {len(handles)} calls failed", errors)
 
@@ -361,7 +361,7 @@ class BulkFace(TaskFace):
         except TypeError:
             coroutines: list[Any] = [function for function in functions if asyncio.iscoroutine(function)]
             for coroutine in coroutines:
-                coroutine.close()  # it would complain that nobody awaits it
+                coroutine.close()  # it would warn that it was never awaited
             raise
         self._admit(len(functions))
         return [self.submit(function) for function in functions]
@@ -421,13 +421,13 @@ class BulkFace(TaskFace):
         batch._feeder.add_done_callback(engine.accounts.feeder_done)
 
     def _room(self) -> int:
-        """Return how many more tasks may wait, without the places that other producers wait for."""
+        """Return how many more tasks may wait, excluding the places that other producers wait for."""
         if self._max_pending is None:
             return sys.maxsize
         parts = self._started()
         promised = 0
         if parts.backlog.room is not None:
-            parts.backlog.room.wake()  # who waits goes first
+            parts.backlog.room.wake()  # waiters go first
             promised = parts.backlog.room.waiter_count
         return self._max_pending - parts.accounts.waiting_count() - promised
 

@@ -20,12 +20,12 @@ __all__ = [
     "threads_of",
 ]
 
-_NOT_OF_THREADS: Final = {"ProcessPoolExecutor", "InterpreterPoolExecutor"}  # by name: to import them takes long
-_THREAD_COUNT: Final = 40  # worker threads of one executor at most, as anyio's own default
+_NOT_OF_THREADS: Final = {"ProcessPoolExecutor", "InterpreterPoolExecutor"}  # by name: importing them takes long
+_THREAD_COUNT: Final = 40  # maximum number of worker threads of one executor, as in anyio's own default
 
 
 def check_name(name: Any) -> None:
-    """Refuse a name that is none, or that can be neither written to a log nor sent to a server."""
+    """Refuse a name that is not a str, is empty, or cannot be written to a log or sent to a server."""
     if not isinstance(name, str) or not name:
         raise TypeError(f"name must be a str that is not empty, got {name!r}")
     try:
@@ -35,7 +35,7 @@ def check_name(name: Any) -> None:
 
 
 def threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor | None]:
-    """Return how many threads of the executor's own there are, or a pool instead of them.
+    """Return the maximum number of the executor's own threads, and a pool to use instead of them or None.
 
     Raises:
         TypeError: if an argument has a wrong type, or both are given.
@@ -55,7 +55,7 @@ def threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor 
 
 
 def check_adaptive(adaptive: Any, rate: Rate) -> Adaptive | None:
-    """Refuse what is no ``Adaptive``, or one that cannot begin with a rate."""
+    """Refuse a value that is not an ``Adaptive``, or one whose bounds exclude the initial rate."""
     if adaptive is None:
         return None
     if not isinstance(adaptive, Adaptive):
@@ -69,14 +69,14 @@ def check_adaptive(adaptive: Any, rate: Rate) -> Adaptive | None:
 
 
 def order_of(order: Any) -> Any:
-    """Return an order: a key function or a ``Fair``; a class is refused, as the mistake that it is."""
+    """Return an order: a key function or a ``Fair``; a class, which is a likely mistake, is refused."""
     if isinstance(order, type):
         raise TypeError(f"order must be a function of a task, or a Fair, got the class {order.__name__}: call it first")
     return order if isinstance(order, Fair) else callable_of("order", order)
 
 
 def rate_or_function(name: str, rate: Any) -> Any:
-    """Return a rate, a function of a key that tells it, or None."""
+    """Return a rate, a function of a key that returns it, or None."""
     if rate is None or callable(rate):
         return rate
     _refuse_mapping(name, rate)
@@ -87,7 +87,7 @@ def rate_or_function(name: str, rate: Any) -> Any:
 
 
 def count_or_function(name: str, count: Any) -> Any:
-    """Return a count, a function of a key that tells it, or None."""
+    """Return a count, a function of a key that returns it, or None."""
     if count is None or callable(count):
         return count
     _refuse_mapping(name, count)

@@ -47,7 +47,7 @@ class LimiterFace(TaskFace):
         Args:
             priority: a larger one is more important.
             expires: the longest wait in seconds; then entering raises ``TaskExpiredError``. The executor's ``expires`` if it is
-                left out; None for as long as it takes.
+                omitted; None for as long as it takes.
             name: the name of the waiter; ``permit`` if None.
             key: the key of the waiter, for ``order=Fair()`` and the limits of keys.
             cost: permits to use, >= 1, or a mapping from resource to amount; call ``settle()`` on the entered handle to correct
@@ -128,7 +128,7 @@ class LimiterFace(TaskFace):
         """Decorate an async function so that each call waits for a permit first: ``@limited`` or ``@limited(key=...)``.
 
         Args:
-            fn: the function; a decorator is returned if it is left out.
+            fn: the function; a decorator is returned if it is omitted.
             priority: as for :meth:`permit`, and so are the rest.
             expires: as for :meth:`permit`.
             name: the name of the waiters; the function's name if None.

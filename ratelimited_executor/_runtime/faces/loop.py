@@ -60,10 +60,10 @@ class LoopFace(ExecutorBase):
             if queue.timeline.loop_time is not None:
                 when = next_tick(when)
             is_future = calendar.end <= when < FAR_SECONDS
-        except (TypeError, OverflowError):  # number_of says which
+        except (TypeError, OverflowError):  # number_of() raises the right one
             is_future = False
         if is_future and context is None and callable(callback):
-            # Nearly every call ends here: Calendar.add_call for a bucket that is there, without the calls.
+            # Nearly every call ends here: Calendar.add_call() for an existing bucket, inlined.
             kept = copy_context()
             bucket = calendar.future.get(int((when + calendar.epoch_offset) * calendar.per_second))
             if bucket is not None and (bucket.contexts is not None if kept else bucket.contexts is None):
@@ -75,17 +75,17 @@ class LoopFace(ExecutorBase):
                     bucket.dues.append(when)
                     calls.append(callback)
                     given: tuple[Any, ...] = args
-                    is_single = given and not given[1:] and type(given[0]) is not tuple  # folded() without a call
+                    is_single = given and not given[1:] and type(given[0]) is not tuple  # folded(), inlined
                     bucket.args.append(given[0] if is_single else given)
                 except BaseException:
                     bucket.trim(count)
                     raise
                 accounts = engine.accounts
                 accounts.accepted_count += 1
-                if accounts.on_accepted is not None:  # accept() without the call
+                if accounts.on_accepted is not None:  # accept(), inlined
                     accounts.on_accepted(1)
                 count += 1
-                if when < engine.armed:  # what is there is due later
+                if when < engine.armed:  # all other tasks are due later
                     engine.wake_for(when)
                 elif count == LARGE_COUNT:  # it should be prepared
                     engine.wake()
@@ -129,7 +129,9 @@ class LoopFace(ExecutorBase):
         call = traced(engine.loop, callback)
 
         def place() -> None:
-            self.call_soon(call, *args, context=context)  # if it is closed by then, the loop's handler is told
+            self.call_soon(
+                call, *args, context=context
+            )  # if the executor is closed by then, the loop's handler gets the error
 
         return engine.loop.call_soon_threadsafe(place)
 
