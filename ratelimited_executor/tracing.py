@@ -1,8 +1,9 @@
-"""Spans of tasks, by the API of OpenTelemetry: linked to the span within which a task was accepted, and never its children.
+"""Spans of tasks, by the API of OpenTelemetry: linked to the span in which a task was scheduled, never children of it.
 
-A task runs in the context variables of whoever scheduled it, the current span among them, seconds or hours later. A span that
-is started there would become a child of one that has long ended. What :func:`traced` makes starts a trace of its own in place
-of that, with a link to where the task came from. The executor has no part in it: nothing is paid by tasks that are not traced.
+A task runs in the context variables of its caller, with the caller's current span, seconds or hours later. A span
+started there would be a child of a span that has long ended. A function made by :func:`traced` starts a new trace
+instead, with a link to the span in which the task was scheduled. The executor is not involved: tasks that are not
+traced pay nothing.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ def traced(
     attributes: Mapping[str, str | bool | int | float] | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> Any:
-    """Return a function that runs in a span of its own, for tasks: ``schedule(traced(send), message)``, or a decorator.
+    """Return a function that runs in its own span, for tasks: ``schedule(traced(send), message)``. Also a decorator.
 
-    The span is the root of a trace, with a link to the span that is current in the task's context variables: that within which
-    the task was accepted. Each attempt, each run of a repeating task and each item of a batch is a span. What the function
-    raises is recorded, and is the status of the span.
+    The span is the root of a trace, with a link to the current span of the task's context variables, which is the one
+    in which the task was scheduled. Each attempt, each run of a repeating task and each item of a batch has its own
+    span. An exception of the function is recorded, and sets the status of the span.
 
     Args:
-        fn: called in the span, async or not.
-        name: of the span; the qualified name of the function if None.
-        attributes: of the span.
-        tracer_provider: what makes the span; the global one if None, also if that is set later.
+        fn: the function to call in the span, async or not.
+        name: the name of the span; the qualified name of the function if None.
+        attributes: the attributes of the span.
+        tracer_provider: the provider of the tracer; the global one if None, even if it is set later.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -97,7 +98,7 @@ def _traced(
         spans.end(span, "done")
         return result
 
-    # The span of an async function begins with its first step: a task that is cancelled before that has none.
+    # The span of an async function begins with its first step: a task cancelled before that has no span.
     return functools.wraps(fn)(call_async if inspect.iscoroutinefunction(fn) else call)
 
 
@@ -112,9 +113,9 @@ class _Spans:
     """The spans of one function.
 
     Args:
-        name: of each.
-        attributes: of each.
-        provider: makes them; the global one if None.
+        name: the name of each span.
+        attributes: the attributes of each span.
+        provider: the provider of the tracer; the global one if None.
     """
 
     __slots__ = ("_attributes", "_name", "_trace", "_tracer")
@@ -126,12 +127,12 @@ class _Spans:
         self._tracer = (provider or self._trace).get_tracer(_SCOPE)
 
     def begin(self) -> Span:
-        """Return a new root, linked to the span that is current."""
+        """Return a new root span, linked to the current span."""
         trace = self._trace
         accepted = trace.get_current_span().get_span_context()
         span: Span = self._tracer.start_span(
             self._name,
-            context=trace.set_span_in_context(trace.INVALID_SPAN),  # whatever else the context carries stays
+            context=trace.set_span_in_context(trace.INVALID_SPAN),  # keeps everything else in the context
             links=[trace.Link(accepted)] if accepted.is_valid else [],
             attributes=self._attributes,
         )
@@ -139,7 +140,7 @@ class _Spans:
 
     @contextmanager
     def current(self, span: Span, *, is_last: bool) -> Iterator[None]:
-        """Run a block in a span, which ends with it if that is the last or if it raises."""
+        """Run a block in a span, and end the span after it if ``is_last`` or if the block raises."""
         try:
             with self._trace.use_span(span):
                 yield
@@ -151,16 +152,16 @@ class _Spans:
 
     @staticmethod
     def end(span: Span, result: str) -> None:
-        """End a span, and tell how."""
+        """End a span with its result."""
         span.set_attribute(_RESULT, result)
         span.end()
 
 
 def _api() -> Any:
-    """Return the module of OpenTelemetry's API that makes spans.
+    """Return the tracing module of OpenTelemetry's API.
 
     Raises:
-        ImportError: if it is not installed.
+        ImportError: if the API is not installed.
     """
     try:
         from opentelemetry import trace  # noqa: PLC0415  # an extra, imported on use

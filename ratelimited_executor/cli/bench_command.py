@@ -1,4 +1,4 @@
-"""``bench`` from its options to its exit status: measures, searches or compares, and writes what it found."""
+"""``bench`` from its options to its exit status: measures, searches or compares, and reports."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_files", "run_bench"]
 
-_CONNECTIONS: Final = 500  # of a URL or an async function; many systems let a process open 1,024 files
-_THREADS: Final = 64  # of a plain function
+_CONNECTIONS: Final = 500  # for a URL or an async function; many systems let a process open 1,024 files
+_THREADS: Final = 64  # for a plain function
 _SETTLE_SECONDS_MIN: Final = 1.0  # for requests of a trial that wait for a connection when it ends
-_PLAIN_WIDTH: Final = 1000  # of a pipe, so that nothing is cut off
+_PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
 
 
 def run_bench(options: BenchOptions, runner: asyncio.Runner, *, console: Console | None = None) -> ExitStatus:
@@ -71,14 +71,14 @@ def run_bench(options: BenchOptions, runner: asyncio.Runner, *, console: Console
 
     Args:
         options: the command line.
-        runner: of the event loop.
-        console: where tables go; standard output unless given.
+        runner: runs the event loop.
+        console: the output for tables; standard output by default.
 
     Returns:
         DONE; FAILED if a threshold was not kept, no rate was held or no request succeeded; INTERRUPTED.
 
     Raises:
-        CommandError: for what the user can mend.
+        CommandError: for an error that the user can correct.
     """
     console = _console(console)
     bench = _Bench(options, console)
@@ -140,7 +140,7 @@ class _Bench:
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
 
     async def run(self, signals: Signals) -> ExitStatus:
-        """Set up, send, report. A signal during the set-up ends it; once all is reported, signals are as they were before."""
+        """Set up, send, report. A signal during the set-up ends it; after the report, former handlers are restored."""
         signals.attach()
         with cancelled_by(self.stop):
             sender = self._sender()
@@ -181,7 +181,7 @@ class _Bench:
             return await load.play(self.stop, begin=begin)
 
     def _draws(self, name: str) -> Callable[[], float]:
-        """Return random numbers for one class: the same for the same seed and name, and others in each trial."""
+        """Return a source of random numbers for a class: reproducible by seed and name, and different in each trial."""
         if name not in self._randoms:
             seed = f"{self._options.seed} {name}" if name else self._options.seed
             self._randoms[name] = random.Random(seed)  # noqa: S311  # arrivals, no secrets
@@ -189,7 +189,7 @@ class _Bench:
 
     @asynccontextmanager
     async def _shown(self, load: OpenLoad, label: str) -> AsyncIterator[None]:
-        """Show a load while it is played."""
+        """Show a load while it is sent."""
         if self._options.quiet:
             yield
             return
@@ -203,7 +203,7 @@ class _Bench:
     # Sharing.
 
     async def _share(self, send: Sender, url: str) -> ExitStatus:
-        """Meet the other participants, send a share, and report on the whole."""
+        """Meet the other participants, send a share, and report on the whole load."""
         own = {"target": self._options.target, "version": version("ratelimited-executor")}
         settings = self._settings | own
         del settings["connections"]  # each participant may have its own
@@ -233,7 +233,7 @@ class _Bench:
             self._screen.print(f"{count} of {self._options.expect} participants are there", highlight=False)
 
     async def _whole_of(self, figures: Figures, rendezvous: Rendezvous, meeting: Meeting, schedule: Schedule) -> Whole:
-        """Return the figures of all participants; the own ones if those of the others cannot be had."""
+        """Return the figures of all participants; only our own if those of the others are unavailable."""
         own = self._measurement(figures).to_json()
         try:
             exchanged = await rendezvous.exchange(meeting, own, is_stopped=lambda: self.stop.is_ordered)
@@ -300,7 +300,7 @@ class _Bench:
         trials: list[Trial] = []
         of_rate: dict[float, Figures] = {}
         drain = self._options.timeout
-        if self._options.p99 is not None:  # what takes longer has broken the threshold already
+        if self._options.p99 is not None:  # a longer request has already broken the threshold
             drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * self._options.p99))
         while not isinstance(rate := decide(trials, where), Found):
             label = f"trial {len(trials) + 1}, {rate:g}/s"
@@ -315,11 +315,11 @@ class _Bench:
                     rate=rate,
                     has_held=verdict.is_kept,
                     is_clear=verdict.is_clear,
-                    # What holds although the tool makes it look worse holds all the more.
+                    # The tool only makes a rate look worse, so a rate that holds is not limited by it.
                     tool_limit=None if verdict.is_kept else why_tool_was_limit(figures),
                 )
             )
-            if verdict.is_kept or rate not in of_rate:  # the report on a rate that held shows a trial that did
+            if verdict.is_kept or rate not in of_rate:  # for a rate that held, report a trial that held
                 of_rate[rate] = figures
             self._console.print(trial_text(trials[-1], verdict.broken), soft_wrap=True)
         found = rate
@@ -336,7 +336,7 @@ class _Bench:
 
 
 def _warnings(measurement: Measurement) -> list[Text]:
-    """Return what has to be known before any figure is believed."""
+    """Return the warnings about the validity of the figures."""
     texts = (incomplete_text(measurement), tool_limit_text(measurement.figures))
     return [text for text in texts if text is not None]
 

@@ -1,4 +1,4 @@
-"""What ``bench`` is given, checked before anything is sent: requests, extras, and where reports go."""
+"""The inputs of ``bench``, checked before anything is sent: requests, extras, and files for reports."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of"
 
 
 def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
-    """Return the requests of each class, or of all if there is none.
+    """Return the requests of each class; without classes, one list.
 
     Raises:
-        CommandError: for what is no request, and for files that cannot be read.
+        CommandError: if a request is invalid, or a file cannot be read.
     """
     names = [name for name in options.rates if name]
     templates = _all_templates_of(options, names)
@@ -66,10 +66,10 @@ def _body_of(text: str) -> str:
 
 
 def refuse_http_options(options: BenchOptions) -> None:
-    """Refuse what only URLs have, for a function.
+    """Refuse options for URLs when the target is a function.
 
     Raises:
-        CommandError: naming the option.
+        CommandError: if there is such an option; names it.
     """
     given = {
         "--method": options.method,
@@ -83,10 +83,10 @@ def refuse_http_options(options: BenchOptions) -> None:
 
 
 def check_extras(options: BenchOptions) -> None:
-    """Look for the packages of the extras.
+    """Check that the packages of the extras are installed.
 
     Raises:
-        CommandError: naming the one that is missing.
+        CommandError: if one is missing; names it.
     """
     needed = {"hdrh": ("bench", "hdrhistogram")}
     if options.html is not None:
@@ -97,10 +97,10 @@ def check_extras(options: BenchOptions) -> None:
 
 
 def check_output(name: str, path: Path | None) -> None:
-    """See that the file of an option can be there.
+    """Check that the file of an option can be written.
 
     Raises:
-        CommandError: if it cannot.
+        CommandError: if it cannot be written.
     """
     if path is None:
         return

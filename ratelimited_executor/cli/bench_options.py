@@ -1,4 +1,4 @@
-"""The options of ``bench`` as values, and the load that they mean."""
+"""The options of ``bench`` as values, and the load that they describe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 _SECONDS: Final = 30.0  # of a load, unless --for says otherwise
 _STEP_SECONDS: Final = 10.0  # of a step and of a trial, unless --every says otherwise
-# Of --find-max with one rate: it begins there, and looks so many times lower and higher.
+# For --find-max with one rate: the search begins there, and extends to this factor below and above.
 _SEARCH_FACTOR: Final = 1024.0
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _CLASSES_MAX: Final = 100  # the histograms of a class take half a megabyte
@@ -41,7 +41,7 @@ _UNNAMED: Final = "several rates are those of classes, and each needs a name: --
 class BenchOptions:
     """The command line of ``bench``, each option valid by itself; times in seconds, rates a second.
 
-    ``rates`` holds the first and the last rate of each class by its name, or of all requests under the empty name.
+    ``rates`` has the first and the last rate of each class by its name, or those of all requests under the empty name.
     """
 
     target: str
@@ -71,7 +71,7 @@ class BenchOptions:
 
     @property
     def thresholds(self) -> Thresholds:
-        """What the measurement has to keep."""
+        """The thresholds of the measurement."""
         return Thresholds(p99=self.p99, errors=self.errors)
 
 
@@ -110,7 +110,7 @@ def _phases_of(options: BenchOptions, first: float, last: float) -> list[Phase]:
 
 
 def search_range_of(options: BenchOptions) -> SearchRange:
-    """Return where to look for the highest rate, of all classes together.
+    """Return the range of rates to search, of all classes together.
 
     Raises:
         CommandError: for options that do not go together.
@@ -133,7 +133,7 @@ def search_range_of(options: BenchOptions) -> SearchRange:
 
 
 def trial_classes(options: BenchOptions, rate: float) -> dict[str, list[Phase]]:
-    """Return the load of one trial of a rate, of which each class has its share."""
+    """Return the load of one trial of a rate, divided among the classes."""
     rates = _rates(options)
     total, _ = _total(rates)
     seconds = options.every or _STEP_SECONDS
@@ -145,7 +145,7 @@ def trial_classes(options: BenchOptions, rate: float) -> dict[str, list[Phase]]:
 
 
 def settings_of(options: BenchOptions, *, connections: int, requests: str | None) -> dict[str, str]:
-    """Return what a report says of the options, and of the requests if there are any."""
+    """Return the options, and the requests if there are any, as texts for a report."""
     rates = [f"{name} {rate_text(*pair)}".lstrip() for name, pair in _rates(options).items()]
     settings = {"rate": " and ".join(rates)}
     if requests is not None:
@@ -190,7 +190,8 @@ def read_rates(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
     """Read one rate without a name, or one of each class, such as ``urgent=20``.
 
     Raises:
-        ValueError: if there are several without a name, several of one name, or too many; for a name or a rate that is none.
+        ValueError: if there are several rates without a name, several with one name, or too many; if a name or a rate
+            is invalid.
     """
     rates: dict[str, tuple[float, float]] = {}
     for text in texts:
@@ -231,7 +232,7 @@ def read_share(text: str) -> float:
     """Read ``1%`` or ``0.01``.
 
     Raises:
-        ValueError: if the text is no part from 0 to 1.
+        ValueError: if the text is not a fraction from 0 to 1.
     """
     number, percent, rest = text.strip().partition("%")
     try:

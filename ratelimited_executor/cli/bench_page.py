@@ -1,4 +1,4 @@
-"""The page of a measurement: tables and plots as one HTML document that asks no host for anything."""
+"""The page of a measurement: tables and plots as one self-contained HTML document."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MILLISECONDS: Final = 1e3
 
 
 def render(measurement: Measurement) -> str:
-    """Return the page; it needs plotly, and brings its JavaScript along."""
+    """Return the page; requires plotly, whose JavaScript it includes."""
     figures = measurement.figures
     settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
     title = f"Measurement of {measurement.target}"
@@ -181,7 +181,7 @@ def _curve_figure(figures: Figures) -> dict[str, Any]:
         _curve("from the actual start", _BLUE, figures.from_actual),
         *(
             _curve(f"{each.name}, from the intended start", colour, each.from_intended)
-            for each, colour in zip(figures.classes, cycle(_CLASS_COLOURS))  # the colours have no end
+            for each, colour in zip(figures.classes, cycle(_CLASS_COLOURS))  # the colours repeat
         ),
     ]
     x = _axis(
@@ -194,8 +194,8 @@ def _curve_figure(figures: Figures) -> dict[str, Any]:
 
 
 def _curve(name: str, colour: str, durations: Durations) -> dict[str, Any]:
-    """Return a line over 1 / (1 - share), which gives each further nine of a percentile the same room."""
-    last = 0.5 / max(1, durations.count)  # the longest: nothing is above it, and the axis has no infinity
+    """Return a line over 1 / (1 - share), which gives each further nine of a percentile the same width."""
+    last = 0.5 / max(1, durations.count)  # for the longest duration, since its share of 1 would be at infinity
     points = durations.curve()
     return _line(
         name,

@@ -1,15 +1,16 @@
-"""Where participants of one load meet: they agree on a beginning in Redis, and exchange what they have measured.
+"""The rendezvous of participants of one load, in Redis.
 
-Redis hands out no request. Each participant computes the whole load, and sends every n-th request of it from a moment on
-that all share, so that Redis is idle meanwhile and may even be away: only the exchange at the end needs it again.
+They agree on a beginning, and exchange their figures. Redis does not hand out requests. Each participant computes the
+whole load, and sends every n-th request of it from a common beginning. So Redis is idle meanwhile and may even be down:
+only the exchange at the end needs it again.
 
-Whoever waits writes itself into a hash twice a second. Who finds as many there as are expected tries to propose a beginning,
-two seconds ahead by the server's clock; one of them succeeds (``SET NX``), and writes it down for each of those who take part.
-Each finds it there when it looks next, though that be after the beginning, and turns the server's time into its own clock's by
-the shortest round trip that it has seen.
+A waiting participant writes itself into a hash twice a second. One that finds the expected number there tries to
+propose a beginning, two seconds ahead by the server's clock. One of them succeeds (``SET NX``), and writes the plan for
+each member. Each member finds the plan on its next poll, even if that is after the beginning, and converts the server's
+time to its own clock by the shortest round trip seen.
 
-At the end each writes its figures under its rank, again if a restart has lost them, and waits until those of all others are
-there, or until these have been silent for too long.
+At the end each participant writes its figures under its rank, again if a restart of Redis has lost them, and waits
+until those of all others have arrived, or until these have been silent for too long.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ if TYPE_CHECKING:
 
 __all__ = ["ExchangeError", "Exchanged", "Meeting", "Rendezvous", "Times"]
 
-_KEY_SECONDS: Final = 3600  # how long figures stay in Redis, longer than anybody collects them
-_TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for an answer
+_KEY_SECONDS: Final = 3600  # the lifetime of figures in Redis, longer than any exchange
+_TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for a reply
 _PREFIX: Final = "rle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """How long things take; seconds.
+    """Timeouts and intervals, in seconds.
 
     Attributes:
-        join_timeout: within which all participants must come.
-        poll_interval: between two looks at Redis.
-        lead_time: from the agreement to the beginning; a participant that does not look meanwhile begins late.
-        waiting_timeout: without a sign of life, after which a participant that waits counts as gone.
-        result_timeout: without a sign of life, after which the figures of a participant that has begun are given up.
-        heartbeat_interval: between two signs of life while the load is sent.
+        join_timeout: the time within which all participants must join.
+        poll_interval: the time between two polls of Redis.
+        lead_time: the time from the agreement to the beginning; a participant that does not poll meanwhile begins late.
+        waiting_timeout: the silence after which a waiting participant counts as gone.
+        result_timeout: the silence after which the figures of a participant that has begun are given up.
+        heartbeat_interval: the time between two signs of life while the load is sent.
     """
 
     join_timeout: float = 300.0
@@ -61,13 +62,13 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """What participants have agreed on.
+    """The agreement of the participants.
 
     Attributes:
-        run: its own name, which no other has.
-        rank: of this participant.
-        names: of all, by rank.
-        begin: of the load, on this participant's clock.
+        run: the unique name of the run.
+        rank: the rank of this participant.
+        names: the names of all participants, by rank.
+        begin: the beginning of the load, on this participant's clock.
     """
 
     run: str
@@ -78,11 +79,12 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """What has come from the participants.
+    """The results that have arrived from the participants.
 
     Attributes:
-        results: what each has given, by rank.
-        heard: seconds after the beginning at which each was last heard of, by rank; absent if it never was.
+        results: the result of each participant, by rank.
+        heard: seconds after the beginning at which each participant gave its last sign of life, by rank; absent if
+            none.
     """
 
     results: dict[int, Any]
@@ -90,19 +92,19 @@ class Exchanged:
 
 
 class ExchangeError(Exception):
-    """The figures of the others could not be had; the message says why."""
+    """The figures of the others are unavailable; the message says why."""
 
 
 class Rendezvous:
     """Meets the others in Redis; a context manager that closes the connection.
 
     Args:
-        url: of the server.
+        url: the URL of the server.
         group: the name under which the participants meet.
-        expect: how many there are.
-        settings: that have to be the same for all, as texts.
+        expect: the number of participants.
+        settings: the settings that must be the same for all, as texts.
         clock: returns monotonic seconds.
-        times: how long things take.
+        times: timeouts and intervals.
 
     Raises:
         CommandError: if the extra is missing or the URL cannot be used.
@@ -144,8 +146,8 @@ class Rendezvous:
         self._times = times or Times()
         self._name = f"{socket.gethostname()}-{os.getpid()}"
         self._id = f"{self._name}-{secrets.token_hex(4)}"
-        self._offset = 0.0  # the server's time less that of the clock
-        self._round_trip = float("inf")  # of the sample that the offset is from
+        self._offset = 0.0  # the server's time minus that of the clock
+        self._round_trip = float("inf")  # of the sample that gave the offset
 
     async def close(self) -> None:
         """Close the connection."""
@@ -155,13 +157,13 @@ class Rendezvous:
     # Before the load.
 
     async def meet(self, tell: Callable[[int], None]) -> Meeting:
-        """Wait until as many as expected are there.
+        """Wait until the expected number of participants have joined.
 
         Args:
-            tell: called with the number of those who are there, whenever it changes.
+            tell: called with the number of participants that have joined, whenever it changes.
 
         Raises:
-            CommandError: if Redis cannot be used, somebody waits with other settings, or too few come.
+            CommandError: if Redis cannot be used, another participant has different settings, or too few join.
         """
         try:
             return await self._meet(tell)
@@ -194,7 +196,7 @@ class Rendezvous:
         return meeting
 
     async def _server_time(self) -> float:
-        """Return the server's time, and keep what the best sample says of the clock."""
+        """Return the server's time, and update the clock offset if this is the best sample."""
         before = self._clock()
         seconds, microseconds = await self._client.time()
         round_trip = self._clock() - before
@@ -204,7 +206,7 @@ class Rendezvous:
         return now
 
     async def _look(self, now: float, joined: float) -> dict[str, dict[str, Any]]:
-        """Give a sign of life; return those who wait by id, in the order in which they came."""
+        """Give a sign of life; return the waiting participants by id, in the order in which they joined."""
         key = f"{self._base}:waiting"
         own = {"joined": joined, "seen": now, "settings": self._settings, "name": self._name}
         async with self._client.pipeline() as pipeline:
@@ -217,7 +219,7 @@ class Rendezvous:
         return {name: waiting[name] for name in sorted(alive, key=lambda name: (waiting[name]["joined"], name))}
 
     def _check_settings(self, waiting: dict[str, dict[str, Any]]) -> None:
-        """Refuse settings that differ from those of the participant that came first."""
+        """Refuse settings that differ from those of the first participant."""
         first = next(iter(waiting.values()))
         theirs = first["settings"]
         differing = [
@@ -232,9 +234,9 @@ class Rendezvous:
             )
 
     async def _propose(self, now: float, members: list[str]) -> bool:
-        """Write a beginning down for these, unless somebody has just done so for others; return whether it is written."""
+        """Write a plan for these members, unless another participant has just written one; return True if written."""
         plan = json.dumps({"run": secrets.token_hex(8), "begin": now + self._times.lead_time, "members": members})
-        # Until each has looked, and is not taken for one that waits.
+        # Until each has polled, and no longer counts as waiting.
         lifetime_ms = round(1000 * (self._times.lead_time + 2 * self._times.poll_interval))
         if not await self._client.set(f"{self._base}:agreed", self._id, nx=True, px=lifetime_ms):
             return False
@@ -247,7 +249,7 @@ class Rendezvous:
         return True
 
     async def _planned(self) -> Meeting | None:
-        """Return what was agreed on, if this participant takes part in it."""
+        """Return the agreement, if this participant is a member of it."""
         text = await self._client.hget(f"{self._base}:plans", self._id)
         if text is None:
             return None
@@ -263,7 +265,7 @@ class Rendezvous:
 
     @asynccontextmanager
     async def in_touch(self, meeting: Meeting) -> AsyncIterator[None]:
-        """Give signs of life meanwhile; what Redis makes of them does not matter to the load."""
+        """Give signs of life while the block runs; failures of Redis do not affect the load."""
         beating = asyncio.create_task(self._beat(meeting))
         try:
             yield
@@ -279,18 +281,18 @@ class Rendezvous:
             await asyncio.sleep(self._times.heartbeat_interval)
 
     async def exchange(self, meeting: Meeting, result: Any, *, is_stopped: Callable[[], bool]) -> Exchanged:
-        """Hand the own figures over, and wait for those of the others, as long as they are alive.
+        """Write our figures, and wait for those of the others, as long as they are alive.
 
         Args:
-            meeting: what was agreed on.
-            result: the own figures, as JSON has them.
-            is_stopped: True once there is no time to wait any longer.
+            meeting: the agreement.
+            result: our figures, as values for JSON.
+            is_stopped: returns True once waiting must end.
 
         Raises:
-            ExchangeError: if Redis could not be used for as long as one of the others may be silent.
+            ExchangeError: if Redis could not be used for as long as a participant may be silent.
         """
         last_answer = self._clock()
-        signs: dict[int, tuple[float, float]] = {}  # (what a participant said last, when that was new to us), by rank
+        signs: dict[int, tuple[float, float]] = {}  # (last sign of life, time at which we saw it), by rank
         while True:
             try:
                 present = {int(rank) for rank in await self._client.hkeys(self._key(meeting, "results"))}
@@ -313,7 +315,7 @@ class Rendezvous:
             await asyncio.sleep(self._times.poll_interval)
 
     async def _put(self, key: str, rank: int, text: str) -> None:
-        """Write what a participant has to say, for as long as anybody may read it."""
+        """Write the text of a participant, for as long as others may read it."""
         async with self._client.pipeline() as pipeline:
             pipeline.hset(key, str(rank), text)
             pipeline.expire(key, _KEY_SECONDS)
@@ -328,7 +330,7 @@ class Rendezvous:
 
 
 def _reason_of(error: BaseException) -> str:
-    """Return the server's words with a remedy, or what became of the connection."""
+    """Return the server's message with a remedy, or the error of the connection."""
     refusal = remedy_of(error)
     if refusal is None:
         return visible(str(error)) or type(error).__name__

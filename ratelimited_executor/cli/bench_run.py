@@ -1,12 +1,12 @@
-"""Plays an open load: starts each request when it is due, whatever became of those before it.
+"""Sends an open load: starts each request when it is due, regardless of the outcome of earlier ones.
 
-The arrivals are computed beforehand and handed to the executor by ``schedule_many(delays=)``, a twentieth of a second of
-them at a time. A rate would not do: it paces starts *by the starts before*, so that a late start, or a wait for a
-connection, moves all that follow, and the intended times with them. Due times stay where they were computed, and each delay
-is taken from the begin of the load, so that no error adds up.
+The arrivals are computed beforehand and passed to the executor by ``schedule_many(delays=)``, a twentieth of a second
+of them at a time. A rate would not work: it paces starts *by earlier starts*, so a late start, or a wait for a
+connection, would move all later requests and their intended times. Computed due times stay fixed, and each delay is
+computed from the beginning of the load, so errors do not accumulate.
 
-``max_concurrency`` stands for the connections: a request that is due while all are in use waits in the executor, and that
-wait is part of its duration from the intended start, and no part of the one from the actual start.
+``max_concurrency`` is the number of connections: a request that is due while all are in use waits in the executor. That
+wait is part of its duration from the intended start, but not of its duration from the actual start.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Live", "OpenLoad", "Outcome"]
 
-# Requests that are handed over together. More at a time would hold the loop up for longer than starts may be late.
+# The span of requests scheduled together. With a longer one, the loop would be busy for longer than starts may be late.
 _SLICE_SECONDS: Final = 0.05
-# How long before it is due a request is handed over: longer than the loop is ever busy with something else.
+# How long before its due time a request is scheduled: longer than the loop is ever busy with other work.
 _AHEAD_SECONDS: Final = 0.25
-# A timer may be early by the resolution of the loop's clock, and would then wake nobody again.
+# A timer may fire early by the resolution of the loop's clock, and then there would be no second wake-up.
 _TIMER_SECONDS: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a request ended.
+    """The outcome of a request.
 
     Attributes:
         error: the kind of its error; None if there was none.
-        status: of the answer, if there was one.
-        received: bytes of its body.
+        status: the status of the response; None if there was none.
+        received: bytes of the response body.
     """
 
     error: str | None = None
@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """A load at one moment; times in seconds, durations from the intended start, of the last thousand requests."""
+    """Snapshot of a load; times in seconds, durations from the intended start, of the last thousand requests."""
 
     is_warm_up: bool
     seconds: float
@@ -69,16 +69,17 @@ class Live:
 
 
 class OpenLoad:
-    """One load, to be played once.
+    """One load, to be sent once.
 
     Args:
         schedule: the requests.
-        send: sends one of them. What it raises is named by ``kind_of``.
-        kind_of: names the kind of an error.
-        connections: requests under way at a time.
+        send: sends one request; its errors are classified by ``kind_of``.
+        kind_of: returns the kind of an error.
+        connections: the maximum number of requests in flight.
         timeout: seconds from the actual start after which a request is given up.
         drain: seconds after the last due time during which waiting requests may still start.
-        clock: returns monotonic seconds; the event loop's unless given. That of uvloop tells milliseconds only.
+        clock: returns monotonic seconds; by default the event loop's clock. That of uvloop has a resolution of
+            milliseconds.
     """
 
     def __init__(
@@ -100,25 +101,25 @@ class OpenLoad:
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = schedule.warm_up
         self._begin = 0.0
-        self._waiting: dict[int, Arrival] = {}  # handed over and not started, by number
+        self._waiting: dict[int, Arrival] = {}  # scheduled and not started, by number
         self._batches: list[Any] = []
-        self._limits: set[asyncio.Timeout] = set()  # of requests under way
+        self._limits: set[asyncio.Timeout] = set()  # of requests in flight
         self._in_flight = 0
         self._full_since = self._freed_at = 0.0
         self._full_seconds = 0.0
         self._is_fed = False
-        self._change = asyncio.Event()  # something ended after all was handed over
+        self._change = asyncio.Event()  # a request ended after all were scheduled
 
     async def play(self, stop: Stop, *, begin: float | None = None) -> Figures:
-        """Send every request, wait for the answers, sum up.
+        """Send every request, wait for the responses, return the figures.
 
         Args:
             stop: ends the load early; a second signal ends it at once.
-            begin: of the load, on the clock; at once unless given.
+            begin: the beginning of the load, on the clock; by default at once.
         """
         loop = asyncio.get_running_loop()
         gc.collect()
-        gc.freeze()  # a collection that walks all modules would hold up starts
+        gc.freeze()  # a collection that walks all modules would delay starts
         ordered, insisted = (loop.create_task(event.wait()) for event in (stop.ordered, stop.insisted))
         insisted.add_done_callback(lambda _: self._give_up_all())
         cpu_begin = time.process_time()
@@ -148,7 +149,7 @@ class OpenLoad:
         return self._recorder.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=self._full_seconds)
 
     def live(self) -> Live:
-        """Return how the load is now."""
+        """Return a snapshot of the load."""
         now = self._now()
         position, rate = max(0.0, now), 0.0
         for phase in self._phases:
@@ -170,11 +171,11 @@ class OpenLoad:
         )
 
     def _now(self) -> float:
-        """Return the seconds since the begin of the load."""
+        """Return the seconds since the beginning of the load."""
         return 0.0 if self._clock is None else self._clock() - self._begin
 
     async def _feed(self, executor: RateLimitedExecutor) -> None:
-        """Hand the requests over shortly before they are due."""
+        """Schedule the requests shortly before they are due."""
         together: list[Arrival] = []
         for arrival in self._schedule.arrivals():
             if together and arrival.due >= together[0].due + _SLICE_SECONDS:
@@ -194,7 +195,7 @@ class OpenLoad:
         self._batches.append(executor.schedule_many(self._start, together, delays=delays))
 
     async def _start(self, arrival: Arrival) -> None:
-        """Send one request, and record how it ended."""
+        """Send one request, and record its outcome."""
         started = self._now()
         del self._waiting[arrival.number]
         lateness = max(0.0, started - max(arrival.due, self._freed_at))
@@ -209,7 +210,7 @@ class OpenLoad:
         except TimeoutError:
             outcome = Outcome(error="timeout")
         except asyncio.CancelledError:
-            raise  # of the whole measurement
+            raise  # the whole measurement is cancelled
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
             outcome = Outcome(error=self._kind_of(error))
         finally:
@@ -239,7 +240,7 @@ class OpenLoad:
             self._change.set()
 
     async def _finish(self, ordered: asyncio.Task[Any]) -> float:
-        """Wait for the answers; return for how long requests were due and measured."""
+        """Wait for the responses; return the time over which measured requests were due."""
         self._is_fed = True
         loop = asyncio.get_running_loop()
         deadline = self._total + self._drain
@@ -272,7 +273,7 @@ class OpenLoad:
         return max(0.0, end - self._warm_up)
 
     def _give_up_all(self) -> None:
-        """Let all requests under way end as timed out."""
+        """End all requests in flight as timed out."""
         loop = asyncio.get_running_loop()
         for limit in self._limits:
             if not limit.expired():

@@ -1,4 +1,4 @@
-"""What sends one request: a client of HTTP, or a function of the user's own."""
+"""Senders of requests: an HTTP client, or a function of the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Sender", "function_sender", "http_sender", "is_in_threads", "kind_of
 if TYPE_CHECKING:
     Sender = Callable[[Arrival], Awaitable[Outcome]]
 
-_BAD_STATUS: Final = 400  # from here on an answer is an error
+_BAD_STATUS: Final = 400  # from this status on a response is an error
 _KINDS: Final = {
     errno.ECONNREFUSED: "refused",
     errno.ECONNRESET: "connection broken",
@@ -39,7 +39,7 @@ _KINDS: Final = {
 
 
 def kind_of(error: BaseException) -> str:
-    """Name the kind of an error in a word or two: what it means for a request, else its type."""
+    """Return the kind of an error in a word or two: its meaning for a request, or else its type."""
     if isinstance(error, TimeoutError):
         return "timeout"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
@@ -59,7 +59,7 @@ def kind_of(error: BaseException) -> str:
 
 @asynccontextmanager
 async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connections: int) -> AsyncIterator[Sender]:
-    """Give what sends a request: the templates of its class in turn. Redirects are not followed, and cookies not kept."""
+    """Yield a sender that uses the templates of a class in turn, without following redirects or keeping cookies."""
     connector = aiohttp.TCPConnector(limit=connections, ttl_dns_cache=None)
     async with aiohttp.ClientSession(
         connector=connector,
@@ -86,7 +86,7 @@ async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connect
 
 
 def is_in_threads(target: Callable[..., Any]) -> bool:
-    """Return True for a plain function, which would hold the event loop up."""
+    """Return True for a plain function, which would block the event loop."""
     return not (is_context(target) or inspect.iscoroutinefunction(target) or _has_async_call(target))
 
 
@@ -94,12 +94,12 @@ def is_in_threads(target: Callable[..., Any]) -> bool:
 async def function_sender(
     target: Callable[..., Any], *, connections: int, class_names: Sequence[str] = ()
 ) -> AsyncIterator[Sender]:
-    """Give what calls a function with the number of the request, and the name of its class if there are classes.
+    """Yield a sender that calls a function with the number of the request and, with classes, the name of its class.
 
     A function with fewer parameters gets fewer arguments. A context manager is entered first, and its value is the function.
 
     Raises:
-        CommandError: if the set-up or the tear-down fails, or the set-up yields what cannot be called.
+        CommandError: if the set-up or the tear-down fails, or the value of the set-up is not callable.
     """
     async with entered(target) as function:
         with _threads_for(function, connections) as threads:
@@ -107,7 +107,7 @@ async def function_sender(
 
 
 class _Threads:
-    """The worker threads of a plain function, or none. Leaving does not wait for those that hang."""
+    """The worker threads of a plain function, if any. Leaving does not wait for threads that hang."""
 
     def __init__(self, count: int) -> None:
         self.pool = ThreadPoolExecutor(count, thread_name_prefix="bench") if count else None
@@ -142,7 +142,7 @@ def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None, cl
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Return True if a function can be called with so many arguments."""
+    """Return True if a function can be called with a number of arguments."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:

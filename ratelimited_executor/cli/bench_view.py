@@ -1,4 +1,4 @@
-"""How a measurement looks: live on standard error, then as tables."""
+"""The views of a measurement: live on standard error, then as tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
     "trial_text",
 ]
 
-# Drawing takes the loop some milliseconds, by which requests are late meanwhile: once a second that is lost in the p99.
+# Drawing blocks the loop for some milliseconds and so delays requests: once a second, that does not show in the p99.
 _DRAW_SECONDS: Final = 1.0
 _LINE_SECONDS: Final = 5.0
 _SHOWN_SECONDS: Final = 1e-6
@@ -45,7 +45,7 @@ _STYLES: Final = {"better": "bold green", "worse": "bold red"}
 
 
 async def show_live(console: Console, live: Callable[[], Live], *, label: str) -> None:
-    """Show a load until cancelled: redrawn on a terminal, elsewhere a line now and then."""
+    """Show a load until cancelled: redrawn on a terminal, otherwise a line at intervals."""
     if not console.is_terminal:
         while True:
             await asyncio.sleep(_LINE_SECONDS)
@@ -94,7 +94,7 @@ def _panel(live: Live, label: str) -> Table:
 
 
 def measurement_tables(measurement: Measurement) -> list[Table]:
-    """Return the tables of a measurement: durations, the rest, and phases, classes and participants if there are several."""
+    """Return the tables of a measurement: durations, other figures, and phases, classes and participants if several."""
     figures = measurement.figures
     tables = [_durations_table(figures), _summary_table(figures)]
     if len(figures.phases) > 1:
@@ -185,14 +185,14 @@ def _participants_table(participants: Sequence[Participant]) -> Table:
 
 
 def incomplete_text(measurement: Measurement) -> Text | None:
-    """Return a loud warning if the figures are not those of the whole load."""
+    """Return a prominent warning if the figures are not those of the whole load."""
     if measurement.incomplete is None:
         return None
     return Text.assemble((" THE LOAD IS INCOMPLETE ", "bold white on red"), f" {visible(measurement.incomplete)}.")
 
 
 def tool_limit_text(figures: Figures) -> Text | None:
-    """Return a loud warning if the figures say more about the tool than about the service."""
+    """Return a prominent warning if the figures reflect the tool more than the service."""
     reason = why_tool_was_limit(figures)
     if reason is None:
         return None
@@ -220,7 +220,7 @@ def trial_text(trial: Trial, broken: Sequence[str]) -> Text:
 
 
 def found_text(found: Found) -> Text:
-    """Say in sentences what a search has found, and how sure that is."""
+    """Return the result of a search in sentences, with its certainty."""
     held, failed = found.held_votes, found.failed_votes
     if found.held is None:
         text = "No rate was held"

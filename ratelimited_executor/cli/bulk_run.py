@@ -1,9 +1,9 @@
-"""The run of one bulk job: reads lines, hands them to an executor, keeps account, stops without losing one.
+"""The run of one bulk job: schedules lines on an executor, and stops without losing any.
 
-A line is *taken* when it is handed to the executor. From then on it is waiting, running, in a final state, or
-withdrawn (given back unstarted because the run stopped). What was not taken is still with the source. So at every stop
-the lines that were not started are: the withdrawn ones, those read but not taken, those not read; in that order, which
-is the order of the input.
+A line is *taken* when it is scheduled on the executor. From then on it is waiting, running, in a final state, or
+withdrawn (given back unstarted because the run stopped). Lines that were not taken are still with the source. So at
+every stop the lines not started are the withdrawn ones, those read but not taken, and those not read; this order is
+that of the input.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BulkRun"]
 
-_NAME: Final = "line "  # of a task: followed by the line's number, seen in warnings, read by the order
-# Lines handed over between two looks at the event loop; about 2 ms of work.
+_NAME: Final = "line "  # prefix of a task's name before the line's number: shown in warnings, parsed by the order
+# Lines scheduled before yielding to the event loop; about 2 ms of work.
 SLICE_LINES: Final = 100
 # How long an ordered run waits for a stream to fill the look-ahead before it starts the first line.
 STREAM_FILL_S: Final = 1.0
 # How long cancelled calls may take to end at a second signal.
 ABANDON_AFTER_S: Final = 1.0
-# A stream that is silent for so long is taken to have no more to give back at a stop.
+# At a stop, a stream that is silent for this long is assumed to have no more lines.
 REST_QUIET_S: Final = 1.0
 
 
@@ -48,18 +48,18 @@ class BulkRun:
     """One pass over a source; :meth:`play` once.
 
     Args:
-        executor: started, used by nobody else; it is paused at a stop.
-        source: where lines come from.
-        settings: what is done with them.
-        gate: how many may wait at once.
-        stop: how the run is told to end early.
-        files: reads the source; not the loop's own threads, which the target may keep busy.
-        results: where rows go; None keeps none.
+        executor: a started executor that only this run uses; it is paused at a stop.
+        source: the source of lines.
+        settings: how lines become calls.
+        gate: limits the number of waiting lines.
+        stop: the order to end the run early.
+        files: threads that read the source; not the loop's own, which the target may keep busy.
+        results: the writer of result rows; None for no results.
 
     Attributes:
-        ledger: the account of the lines.
-        begin: when the run began, in epoch seconds.
-        fed: set once nothing more will be taken: at the end of the input, or at a line that cannot be used.
+        ledger: the counts of the lines.
+        begin: the time at which the run began, in epoch seconds.
+        fed: set once no more lines will be taken: at the end of the input, or at a line that cannot be used.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class BulkRun:
         self._latest_due = self.begin
         self._input_failure: tuple[StopReason, Exception] | None = None
         self.fed = asyncio.Event()
-        self._settled = asyncio.Event()  # nothing more will be taken, and nothing is in flight
+        self._settled = asyncio.Event()  # no more lines will be taken, and none is in flight
         stop.on_order = self._on_stop
         if settings.is_timed and not settings.is_fair:
-            # The executor takes a due time in the past for the present, so that lines that are overdue when they are
-            # taken would start in the order of the file. They are to start in the order of their own due times.
+            # The executor treats a past due time as now, so lines that are overdue when taken would start in the order
+            # of the file. They should start in the order of their own due times.
             executor.order = self._order_key
 
     def now(self) -> float:
@@ -106,12 +106,12 @@ class BulkRun:
 
     @property
     def waiting(self) -> int:
-        """Lines handed over and not started."""
+        """The number of lines taken and not started."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """Calls that are under way."""
+        """The number of running calls."""
         return len(self._running)
 
     @property
@@ -121,19 +121,19 @@ class BulkRun:
 
     @property
     def input_failure(self) -> Exception | None:
-        """Why the input ended early, if it did; the lines before that are still worked off."""
+        """The error that ended the input early, if any; the lines before it are still processed."""
         return None if self._input_failure is None else self._input_failure[1]
 
     def _order_key(self, task: TaskView) -> tuple[float, float, int]:
-        """Order lines by priority, then by the due time that they name, then by their place in the input."""
+        """Order lines by priority, then by their own due time, then by their position in the input."""
         line = self._waiting[int(task.name.removeprefix(_NAME))]
         return -line.priority, line.due, line.number
 
     async def play(self) -> None:
         """Run until every line has its final state, or the stop is ordered and all waiting lines are withdrawn.
 
-        A bad line ends the input; what came before it is worked off, then the stop is ordered with its error. So what
-        ran and what did not is told by one line number. After a stop the calls that run still continue; see
+        A bad line ends the input: the lines before it are processed, then the stop is ordered with its error. So one
+        line number separates the lines that ran from the others. After a stop, running calls continue; see
         :meth:`settle`.
         """
         if self._settings.is_ordered:
@@ -147,7 +147,7 @@ class BulkRun:
             await asyncio.wait([stopped, settled], return_when=asyncio.FIRST_COMPLETED)
             await feeder
             if self._input_failure is not None:
-                self._stop.order(*self._input_failure)  # a signal that came before counts instead
+                self._stop.order(*self._input_failure)  # an earlier signal takes precedence
             if self._stop.is_ordered:
                 self._withdraw()
         finally:
@@ -155,10 +155,10 @@ class BulkRun:
                 task.cancel()
 
     async def settle(self) -> bool:
-        """After a stop, wait for the calls that run; a second signal cancels them.
+        """After a stop, wait for the running calls; a second signal cancels them.
 
         Returns:
-            False if some call cannot be stopped (a thread): its line is recorded as cancelled.
+            False if a call cannot be stopped (in a thread); its line is recorded as cancelled.
         """
         insisted = asyncio.create_task(self._stop.insisted.wait())
         settled = asyncio.create_task(self._settled.wait())
@@ -176,7 +176,7 @@ class BulkRun:
         """Yield the raw lines that were not started, in the order of the input; after a stop, once.
 
         Args:
-            with_unread: read what is left of the source too; blocks while it does.
+            with_unread: True to also read the rest of the source, which blocks.
         """
         raws = (line.raw for line in sorted(self._withdrawn, key=lambda line: line.number))
         return chain(raws, self._unread, self._unread_rest() if with_unread else ())
@@ -185,12 +185,12 @@ class BulkRun:
         for block in self._source.rest(quiet_s=REST_QUIET_S):
             yield block
             if self._stop.insisted.is_set() and not self._source.is_file:
-                return  # an endless writer; a file has an end, and is worth the moment it takes
+                return  # the writer may be endless; a file is always read to its end
 
     # -- Taking lines --------------------------------------------------------------------------------------------
 
     async def _feed(self) -> None:
-        """Read and hand over line after line, until the end or a stop."""
+        """Read and take lines until the end of the input or a stop."""
         try:
             while not self._source.at_end and not self._stop.is_ordered:
                 lines = await self._loop.run_in_executor(self._files, self._source.read)
@@ -199,7 +199,7 @@ class BulkRun:
             self._input_failure = (StopReason.BAD_LINE, error)
         except OSError as error:
             self._input_failure = (StopReason.INPUT_FAILED, error)
-        except Exception as error:  # noqa: BLE001  # a bug must not lose the rest; it is raised once that is written
+        except Exception as error:  # noqa: BLE001  # a bug must not lose the other lines; it is raised after writing them
             self._stop.order(StopReason.BUG, error)
         if not self._stop.is_ordered:
             self.fed.set()
@@ -207,7 +207,7 @@ class BulkRun:
         self._check_settled()
 
     async def _take_all(self, lines: list[bytes]) -> None:
-        """Hand over the lines of a block; what is left at a stop or a bad line stays in order."""
+        """Take the lines of a block; the rest at a stop or a bad line stays in order."""
         for index, raw in enumerate(lines):
             if not self._has_room():
                 self._open()
@@ -230,12 +230,12 @@ class BulkRun:
     async def _wait_for_room(self) -> None:
         while not self._has_room() and not self._stop.is_ordered:
             if self._gate.has_room:
-                await asyncio.sleep(0.01)  # the disk is behind; rare, and nothing wakes us
+                await asyncio.sleep(0.01)  # the disk is behind, which is rare; no event signals its progress
             else:
                 await self._gate.wait()
 
     def _open(self) -> None:
-        """Let an ordered run start, once its look-ahead is filled as far as it can be."""
+        """Let an ordered run start, once its look-ahead is as full as it can be."""
         if self._settings.is_ordered and not self._stop.is_ordered:
             self._executor.resume()
 
@@ -258,8 +258,8 @@ class BulkRun:
         self._schedule(line, facts, expires, now)
 
     def _schedule(self, line: TakenLine, facts: Facts, expires: float | None, now: float) -> None:
-        self._waiting[line.number] = line  # first: the executor asks for its order at once
-        terms: dict[str, Any] = {}  # only what is used: a task with a key, or a cost, is a little larger
+        self._waiting[line.number] = line  # first: the executor calls the order at once
+        terms: dict[str, Any] = {}  # only the options in use: a task with a key or a cost is a little larger
         if facts.key is not None:
             self.ledger.keyed += 1
             terms["key"] = facts.key
@@ -295,10 +295,10 @@ class BulkRun:
         return call_target(self._settings, line)
 
     def _on_start(self, line: TakenLine) -> None:
-        """Note a start: of the first attempt, or of another, which takes permits like it."""
+        """Record a start of the first or a later attempt; each takes permits."""
         handle = line.handle
         if handle is None or handle.started_at is None or handle.attempts <= line.start_count:
-            return  # a thread's notice that comes after the end, which has noted it
+            return  # a late report from a thread; the end has already recorded the start
         self.ledger.start(handle.started_at, line.cost)
         line.start_count = handle.attempts
         if line.start_count > 1:
@@ -309,9 +309,9 @@ class BulkRun:
         self._leave(line)
 
     def _on_done(self, line: TakenLine, handle: TaskHandle[Any]) -> None:
-        if line.is_withdrawn or line.handle is None:  # given back, or abandoned: counted there
+        if line.is_withdrawn or line.handle is None:  # withdrawn or abandoned, and counted there
             return
-        self._on_start(line)  # a thread's notice may come after its end
+        self._on_start(line)  # a thread's report of its start may come after its end
         self._leave(line)
         self._running.pop(line.number, None)
         lateness = None if handle.lateness is None else handle.lateness + line.behind
@@ -338,7 +338,7 @@ class BulkRun:
         error: BaseException | str | None = None,
         attempts: int = 1,
     ) -> None:
-        """Enter the final state of a line everywhere."""
+        """Record the final state of a line in the counts and the results."""
         line.handle = None  # breaks the cycle line, handle, arguments, line
         self.ledger.states[state] += 1
         if lateness is not None:
@@ -370,16 +370,16 @@ class BulkRun:
     # -- Stopping ------------------------------------------------------------------------------------------------
 
     def _on_stop(self) -> None:
-        """Start nothing more, from this very moment."""
+        """Stop starting lines at once."""
         self._executor.pause()
         self._gate.wake()
 
     def _withdraw(self) -> None:
-        """Take back every line that has not started; the executor is paused, so none starts meanwhile."""
+        """Withdraw every line that has not started; the executor is paused, so none starts meanwhile."""
         for line in list(self._waiting.values()):
             handle = line.handle
             if handle is None or handle.done() or handle.started_at is not None:
-                continue  # expired just now, or under way in a thread that has not reported yet
+                continue  # just expired, or running in a thread that has not reported yet
             line.is_withdrawn = True
             handle.cancel()
             line.handle = None
@@ -387,12 +387,12 @@ class BulkRun:
             self._withdrawn.append(line)
         for line in list(self._running.values()):
             if line.handle is not None and line.handle.state is TaskState.WAITING:
-                line.handle.cancel()  # it has failed, and would be retried
+                line.handle.cancel()  # it has failed and would be retried
         self.ledger.withdrawn = len(self._withdrawn)
         self._check_settled()
 
     def _abandon(self) -> int:
-        """Record calls that do not end when cancelled; returns how many."""
+        """Record calls that do not end when cancelled; return their number."""
         stuck = [*self._running.values(), *self._waiting.values()]
         for line in stuck:
             self._running.pop(line.number, None)

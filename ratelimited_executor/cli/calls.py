@@ -1,4 +1,4 @@
-"""One call of the target for one line: what is called, with what, and what it may not do."""
+"""One call of the target for one line: function, argument, and attempts to exit."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class TargetExitError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How lines are turned into calls.
+    """How lines become calls.
 
     Attributes:
         target: called with one argument for each line.
-        decoder: what a line means.
-        due_times: when it is due.
+        decoder: parses lines.
+        due_times: determines the due time of a line.
         is_ordered: True if lines carry due times or priorities, so that the look-ahead is filled before the start.
         is_timed: True if lines carry due times.
-        expires: seconds after the due time from which a line is not started any more; None is never.
-        in_threads: run the target in worker threads.
-        is_fair: share by key, and not by due time across keys.
+        expires: seconds after its due time from which a line is no longer started; None for never.
+        in_threads: True to run the target in worker threads.
+        is_fair: True to share by key, instead of by due time across keys.
     """
 
     target: Callable[[Any], Any]
@@ -60,7 +60,7 @@ class TakenLine:
         self.priority = priority
         self.cost = cost
         self.handle: TaskHandle[Any] | None = None
-        self.start_count = 0  # attempts whose starts have been noted
+        self.start_count = 0  # attempts whose starts have been recorded
         self.is_withdrawn = False
 
 
@@ -69,7 +69,7 @@ def call_target(settings: Settings, line: TakenLine) -> object:
 
     Raises:
         TargetExitError: if the target tried to end the process.
-        TypeError: if it returned a coroutine in a worker thread.
+        TypeError: if the target returned a coroutine in a worker thread.
     """
     try:
         result = settings.target(settings.decoder.argument(line.number, line.raw))
@@ -84,7 +84,7 @@ def call_target(settings: Settings, line: TakenLine) -> object:
 
 
 async def _guarded(coroutine: Any) -> object:
-    """Await the target's coroutine; an attempt to end the process fails its own line only."""
+    """Await the target's coroutine; an attempt to end the process fails only its own line."""
     try:
         return await coroutine
     except (SystemExit, KeyboardInterrupt) as error:

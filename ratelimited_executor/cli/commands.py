@@ -181,7 +181,7 @@ def peers(**options: Any) -> None:
 
     Exit status: 0 shown; 1 the group has no rates; 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
-    from ratelimited_executor.cli.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # not needed by `run`
 
     with _errors_as_usage():
         status = show_peers(PeersOptions(**options))
@@ -207,7 +207,7 @@ def dashboard(**options: Any) -> None:
 
     Exit status: 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
-    from ratelimited_executor.cli.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # not needed by `run`
 
     with _errors_as_usage():
         status = serve(DashboardOptions(**options))
@@ -248,7 +248,7 @@ def slots(**options: Any) -> None:
 
     Exit status: 0 done; 1 the group has no slots, or a release was not confirmed; 2 bad usage, or Redis cannot be read.
     """
-    from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots  # noqa: PLC0415  # not needed by `run`
 
     with _errors_as_usage():
         status = show_slots(SlotsOptions(**options), confirm=lambda question: click.confirm(question, err=True))
@@ -286,7 +286,7 @@ def tasks(**options: Any) -> None:
     Exit status: 0 done; 1 a task that was named is not there, or no dead letter, or what --check looks for is; 2 bad usage, or
     the store cannot be used.
     """
-    from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # for `run` it is no use
+    from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # not needed by `run`
 
     with _errors_as_usage():
         status = show_tasks(TasksOptions(**options))
@@ -409,14 +409,14 @@ def forecast(**options: Any) -> None:
 
 
 def _rates(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
-    """Read a rate or a range of them, or those of classes."""
-    from ratelimited_executor.cli.bench_options import read_rates  # noqa: PLC0415  # for `run` it is no use
+    """Read a rate or a range of rates, or those of classes."""
+    from ratelimited_executor.cli.bench_options import read_rates  # noqa: PLC0415  # not needed by `run`
 
     return _read(read_rates, texts)
 
 
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
-    """Read a part such as 1%."""
+    """Read a fraction such as 1%."""
     from ratelimited_executor.cli.bench_options import read_share  # noqa: PLC0415  # as above
 
     return None if text is None else _read(read_share, text)
@@ -430,7 +430,7 @@ def _headers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> t
 
 
 def _read(read: Callable[[S], T], given: S) -> T:
-    """Read what was given, and refuse it with the reason."""
+    """Read an argument, or refuse it with the reason."""
     try:
         return read(given)
     except ValueError as error:
@@ -520,7 +520,7 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
 
 @contextmanager
 def _errors_as_usage() -> Iterator[None]:
-    """End with status 2 and the reason for what the user can mend, with 130 for an early Ctrl-C."""
+    """Exit with status 2 and the reason for an error that the user can correct, with 130 for an early Ctrl-C."""
     try:
         yield
     except CommandError as error:
@@ -531,7 +531,7 @@ def _errors_as_usage() -> Iterator[None]:
 
 
 def _loop_factory(use_uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the event loop; None is asyncio's own."""
+    """Return the factory of the event loop; None for asyncio's own."""
     if not use_uvloop:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Targets that are set up before the first call and torn down after the last one: context managers, and what makes them."""
+"""Targets with set-up and tear-down around all calls: context managers and their factories."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["TearDownError", "entered", "is_context"]
 
 
 class TearDownError(CommandError):
-    """The target could not be left; all calls had ended before."""
+    """The tear-down of the target failed; all calls had already ended."""
 
 
 def is_context(target: object) -> bool:
-    """Return True for a context manager, a class of them, and a function that ``(async)contextmanager`` has made."""
+    """Return True for a context manager, a class of them, or a function made by ``(async)contextmanager``."""
     return _is_manager(target) or _is_factory(target)
 
 
 @asynccontextmanager
 async def entered(target: Any) -> AsyncIterator[Callable[..., Any]]:
-    """Give what is called: the value of a context manager, which is left at the end; any other target itself.
+    """Yield the callable: the value of a context manager, which is left at the end; any other target itself.
 
-    A synchronous one is entered and left on the event loop: nothing is called at that time.
+    A synchronous context manager is entered and left on the event loop, while no call runs.
 
     Raises:
-        CommandError: if the set-up fails, or yields what cannot be called.
+        CommandError: if the set-up fails, or its value is not callable.
         TearDownError: if the tear-down fails.
     """
     if not is_context(target):

@@ -1,4 +1,4 @@
-"""``dashboard`` from its options to its exit status: serves a page of the groups that have keys in Redis."""
+"""``dashboard`` from its options to its exit status: serves a page of the groups in Redis."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DashboardOptions", "Groups", "serve"]
 
-_KEPT_SECONDS: Final = 1.0  # for which an answer of Redis, or that there was none, serves all who look
-_SEARCH_SECONDS: Final = 5.0  # between two searches for groups, each of which walks all keys of the server
+_KEPT_SECONDS: Final = 1.0  # for which a reply of Redis, or its absence, is cached for all readers
+_SEARCH_SECONDS: Final = 5.0  # between two searches for groups, as each scans all keys of the server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def serve(options: DashboardOptions) -> ExitStatus:
     """Serve the page until the process is told to stop.
 
     Raises:
-        CommandError: if an extra is missing, Redis cannot be read, or the address is not free.
+        CommandError: if an extra is missing, Redis cannot be read, or the address is in use.
     """
     try:
         import uvicorn  # noqa: PLC0415  # the extra `dashboard`
@@ -68,7 +68,7 @@ def serve(options: DashboardOptions) -> ExitStatus:
 
 
 def _listen(options: DashboardOptions) -> socket.socket:
-    """Return a socket that listens; bound here, so that an address that is not free is an error of the command."""
+    """Return a listening socket; bound here, so that an address in use is an error of the command."""
     try:
         family = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((options.host, options.port), family=family)
@@ -79,10 +79,10 @@ def _listen(options: DashboardOptions) -> socket.socket:
 class Groups:
     """Reads groups for pages, in threads; a context manager that closes its connections.
 
-    Whatever was read serves everybody who looks within a second: Redis has no more work for a hundred readers than for one.
+    Each reply is cached for a second for all readers: a hundred readers cost Redis no more than one.
 
     Args:
-        options: of the command.
+        options: the options of the command.
 
     Raises:
         CommandError: if Redis cannot be read.
@@ -91,10 +91,10 @@ class Groups:
     def __init__(self, options: DashboardOptions) -> None:
         self._options = options
         self._readers: dict[str, GroupReader] = {}
-        self._kept: dict[str, tuple[float, Any]] = {}  # when what was read last; by the group's name, "" for all names
+        self._kept: dict[str, tuple[float, Any]] = {}  # (time of reading, reply) by the group's name, "" for all names
         self._lock = anyio.Lock()
         try:
-            self._reader_of("").groups()  # a server that cannot be read is an error of the command
+            self._reader_of("").groups()  # if the server cannot be read, the command fails
         except RedisReadError as error:
             raise CommandError(str(error)) from error
 

@@ -1,9 +1,8 @@
-"""What one raw line means: the argument for the target, its due time, its priority.
+"""Decode raw lines: the argument for the target, the due time, the priority.
 
-A raw line is the bytes as they lie in the input, newline included, so that ``--remaining`` can write them back
-unchanged. A line is decoded twice: once when it is read, to name a bad line at once and to learn its due time and
-priority, and once when it starts. Rejected: keeping the decoded value, which takes three to five times the memory of
-its text, 100,000 lines long.
+A raw line is the bytes in the input, newline included, so that ``--remaining`` can write them back unchanged. A line is
+decoded twice: when it is read, to report a bad line at once and to learn its due time and priority, and when it starts.
+Rejected: keeping the decoded value, which takes three to five times the memory of its text, for 100,000 lines.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["BadLineError", "Decoder", "Facts", "JsonDecoder", "TextDecoder"]
 
 _BOM: Final = "\ufeff"
-# Epoch seconds of the years 1 to 9999, as ISO 8601 has them. Milliseconds, a common mistake, lie far beyond.
+# Epoch seconds of the years 1 to 9999, the range of ISO 8601. Milliseconds, a common mistake, lie far beyond.
 AT_MIN: Final = -62_135_596_800
 AT_MAX: Final = 253_402_300_800
-# Priorities are compared as floats; beyond this they would not stay apart.
+# Priorities are compared as floats; beyond this, different ones would be equal.
 PRIORITY_MAX: Final = 2**53
 
 
@@ -41,13 +40,13 @@ class BadLineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What must be known of a line before it is scheduled.
+    """The facts about a line that scheduling needs.
 
     Attributes:
-        at: due time in epoch seconds; None if the line names none.
+        at: due time in epoch seconds; None if the line has none.
         priority: larger is more important.
-        key: whose it is; None if it is nobody's.
-        cost: permits that it takes.
+        key: its key; None if it has none.
+        cost: the permits that it takes.
     """
 
     at: float | None = None
@@ -57,18 +56,18 @@ class Facts:
 
 
 class Decoder(Protocol):
-    """How raw lines are read."""
+    """Parses raw lines."""
 
     def facts(self, number: int, raw: bytes) -> Facts | None:
-        """Check a line; None means that it is blank and is skipped. Raises BadLineError."""
+        """Check a line and return its facts; None for a blank line, which is skipped. Raises BadLineError."""
         ...
 
     def argument(self, number: int, raw: bytes) -> object:
-        """Return what the target is called with. Raises BadLineError."""
+        """Return the argument for the target. Raises BadLineError."""
         ...
 
 
-_NO_FACTS: Final = Facts()  # of a line that is its own argument
+_NO_FACTS: Final = Facts()  # for lines of text
 
 
 class TextDecoder:
@@ -80,7 +79,7 @@ class TextDecoder:
         return _NO_FACTS
 
     def argument(self, number: int, raw: bytes) -> object:
-        """Return the text without its newline, be it LF or CR LF."""
+        """Return the text without its newline, LF or CR LF."""
         return _text(number, raw)
 
 
@@ -88,10 +87,10 @@ class JsonDecoder:
     """Each line as one JSON value; blank lines are skipped.
 
     Args:
-        at_field: the field that holds the due time, as epoch seconds or ISO 8601 with a zone; every line must have it.
-        priority_field: the field that holds a whole number; 0 if a line has none.
-        key_field: the field that holds a text or a number; None if a line has none.
-        cost_field: the field that holds a whole number >= 1; 1 if a line has none.
+        at_field: the field of the due time, as epoch seconds or ISO 8601 with a zone; every line must have it.
+        priority_field: the field of the priority, a whole number; 0 if a line has none.
+        key_field: the field of the key, a text or a number; None if a line has none.
+        cost_field: the field of the cost, a whole number >= 1; 1 if a line has none.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class JsonDecoder:
         )
 
     def argument(self, number: int, raw: bytes) -> object:
-        """Return the parsed value; NaN and infinities are refused, as JSON has none."""
+        """Return the parsed value; refuse NaN and infinities, which JSON does not have."""
         try:
             return json.loads(_text(number, raw), parse_constant=_refuse_constant)
         except json.JSONDecodeError as error:

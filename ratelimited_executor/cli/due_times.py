@@ -1,4 +1,4 @@
-"""When a line is due: at once, evenly over a time, or when a field of it says."""
+"""The due times of lines: at once, evenly over a span of time, or from a field."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ class DueTimes(Protocol):
         """Return the due time of the line that is the ``index``-th (from 0) to be taken.
 
         Args:
-            facts: what the line says of itself.
-            index: how many lines were taken before it.
-            begin: when the run began.
-            now: when the line is taken.
+            facts: the facts of the line.
+            index: the number of lines taken before it.
+            begin: the time at which the run began.
+            now: the time at which the line is taken.
         """
         ...
 
 
 class DueAtOnce:
-    """A file is due as a whole when the run begins; a line of a stream when it is read."""
+    """All lines of a file are due when the run begins; a line of a stream is due when it is read."""
 
     def __init__(self, *, is_stream: bool) -> None:
         self._is_stream = is_stream
 
     def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:  # noqa: ARG002  # the protocol's
-        """Return the begin of the run, or the present."""
+        """Return the beginning of the run, or the current time."""
         return now if self._is_stream else begin
 
 
 class DueEvenly:
-    """Line i of n is due i/n of the way through a time; further lines keep the same distance.
+    """Line i of n is due after i/n of a span of time; further lines keep the same distance.
 
     Args:
-        over: the length of the time in seconds, > 0.
-        count: how many lines are expected; 0 is taken as 1, as nothing is due then.
+        over: the length of the span in seconds, > 0.
+        count: the expected number of lines; 0 is treated as 1, since nothing is due then.
     """
 
     def __init__(self, *, over: float, count: int) -> None:
         self._gap = over / max(count, 1)
 
     def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:  # noqa: ARG002  # the protocol's
-        """Return the line's place in the time."""
+        """Return the due time of the line within the span."""
         return begin + index * self._gap
 
 
 class DueAtField:
-    """Each line says itself."""
+    """Each line has its own due time."""
 
     def due(self, facts: Facts, *, index: int, begin: float, now: float) -> float:  # noqa: ARG002  # the protocol's
-        """Return the due time that the decoder found."""
+        """Return the due time from the decoder."""
         assert facts.at is not None, "the decoder refuses lines without a due time"
         return facts.at

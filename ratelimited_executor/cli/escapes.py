@@ -1,4 +1,4 @@
-"""Text of others, as it may be shown on a terminal."""
+"""Make untrusted text safe to show on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["visible"]
 
 
 def visible(text: str) -> str:
-    r"""Return a text with an escape instead of each character that a terminal would obey, or not show.
+    r"""Return a text with each control or invisible character replaced by an escape.
 
     >>> print(visible("mail\x1b[2J\nsms, größer"))
     mail\x1b[2J\nsms, größer

@@ -1,4 +1,4 @@
-"""Exit statuses, plus the one error that ends the command with a status of its own."""
+"""Exit statuses, and the error that ends the command with status 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["CommandError", "ExitStatus"]
 
 
 class ExitStatus(IntEnum):
-    """What the shell sees."""
+    """The exit status for the shell."""
 
     DONE = 0  # every line ended in the state "done"
     FAILED = 1  # some line failed, expired or was cancelled; the demo: the rate was not held; peers: no rates
@@ -17,4 +17,4 @@ class ExitStatus(IntEnum):
 
 
 class CommandError(Exception):
-    """Bad usage or input that the user can mend; the command prints it and exits with status 2."""
+    """Bad usage or input that the user can correct; the command prints it and exits with status 2."""

@@ -1,4 +1,4 @@
-"""``forecast`` from its options to its exit status: many runs with different seeds, and how sure their answer is."""
+"""``forecast`` from its options to its exit status: runs many seeds, and shows how certain the result is."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ class ForecastOptions:
 
 
 def run_forecast(options: ForecastOptions, *, console: Console | None = None) -> ExitStatus:
-    """Tell when all is through.
+    """Forecast when all work will have ended.
 
     Args:
         options: the command line.
-        console: where to; standard output unless given.
+        console: the output; standard output by default.
 
     Returns:
-        DONE if it is more likely than not in time, else FAILED.
+        DONE if the work is more likely than not to end in time, else FAILED.
 
     Raises:
-        CommandError: for what the user can mend.
+        CommandError: for an error that the user can correct.
     """
     console = console or Console(emoji=False)
     scenario = _scenario_of(options)
@@ -72,7 +72,7 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
     within = _within(options, start)
     with show_runs(console, "runs", is_quiet=options.quiet) as show:
         done = 0
-        jobs_in_run = options.calls or 0  # of a scenario: those of the run before, once there is one
+        jobs_in_run = options.calls or 0  # for a scenario: those of the previous run, if any
 
         def on_run(number: int, result: RunResult) -> None:
             nonlocal done, jobs_in_run
@@ -187,7 +187,7 @@ def _within(options: ForecastOptions, start: datetime) -> float:
 
 def _clock_time(name: str, text: str) -> datetime:
     try:
-        return datetime.strptime(text, "%H:%M")  # noqa: DTZ007  # a time of day, and no instant
+        return datetime.strptime(text, "%H:%M")  # noqa: DTZ007  # a time of day, not an instant
     except ValueError:
         raise CommandError(f"{name} must be a time of day such as 06:00, got {text!r}") from None
 

@@ -1,7 +1,7 @@
-"""Raw lines from a file or a stream, read in blocks beside the event loop, in bounded memory.
+"""Raw lines from a file or a stream, read in blocks outside the event loop, in bounded memory.
 
-A regular file is read as fast as the disk gives; anything else (pipe, terminal, socket, FIFO) is asked with a time
-limit, so that a silent writer never holds a thread: the command must be able to stop while it waits for input.
+A regular file is read as fast as the disk allows. Anything else (pipe, terminal, socket, FIFO) is polled with a
+timeout, so that a silent writer never blocks a thread: the command must be able to stop while it waits for input.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LineSource", "LineSplitter", "count_lines"]
 
-# Splitting a block holds the interpreter for about 0.3 ms; larger blocks would show in the lateness of starts.
+# Splitting a block takes the interpreter about 0.3 ms; larger blocks would show in the lateness of starts.
 BLOCK_BYTES: Final = 256 * 1024
-# A longer line is refused by number: one line may not fill the memory.
+# A longer line is refused, with its number, so that one line cannot fill the memory.
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
-# How long one look at a silent stream takes; also the delay before a signal is noticed while waiting for input.
+# Timeout of one poll of a silent stream; also the delay before a signal is noticed while waiting for input.
 STREAM_POLL_S: Final = 0.2
 
 
@@ -40,7 +40,7 @@ class LineSplitter:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes of an unfinished line are held."""
+        """The number of buffered bytes of an unfinished line."""
         return self._held_bytes
 
     def feed(self, block: bytes) -> list[bytes]:
@@ -74,7 +74,7 @@ class LineSplitter:
 class LineSource:
     """Reads raw lines from a path, or from standard input if the path is ``-``; numbers them from 1.
 
-    All methods that read block for at most a disk access or ``STREAM_POLL_S``, so they are called in a worker thread.
+    Methods that read block, but only for a disk access or ``STREAM_POLL_S``; call them in a worker thread.
 
     Raises:
         CommandError: if the file cannot be opened.
@@ -106,16 +106,16 @@ class LineSource:
 
     @property
     def is_file(self) -> bool:
-        """True if this is a regular file, which can be read to its end at once."""
+        """True for a regular file, which can be read to its end at once."""
         return stat.S_ISREG(self._mode)
 
     @property
     def can_be_counted(self) -> bool:
-        """True if the lines can be counted beforehand: a regular file by its name."""
+        """True if the lines can be counted beforehand: for a regular file given by name."""
         return self.is_file and self._owned
 
     def is_same_file(self, path: str) -> bool:
-        """True if a path names the very file that is read."""
+        """True if a path names the input file itself."""
         try:
             return os.path.samestat(os.fstat(self._fd), Path(path).stat())
         except OSError:
@@ -125,7 +125,7 @@ class LineSource:
         """Return the next lines; an empty list if none came in time, or at the end (see ``at_end``).
 
         Raises:
-            BadLineError: if a line is longer than ``LINE_BYTES_MAX``; what is held of it goes to :meth:`rest`.
+            BadLineError: if a line is longer than ``LINE_BYTES_MAX``; its buffered part goes to :meth:`rest`.
             OSError: if reading fails.
         """
         if self.at_end or not self._is_ready():
@@ -133,7 +133,7 @@ class LineSource:
         block = os.read(self._fd, BLOCK_BYTES)
         lines = self._splitter.feed(block) if block else self._splitter.finish()
         self.at_end = not block
-        # Only the first line of a block can be too long, or the one that it leaves unfinished: a block is shorter.
+        # Blocks are shorter than the limit, so only the first line, or the unfinished one, can be too long.
         length = len(lines[0].removesuffix(b"\n")) if lines else self._splitter.held_bytes
         if length > LINE_BYTES_MAX:
             self._refused = lines
@@ -142,9 +142,9 @@ class LineSource:
         return lines
 
     def rest(self, *, quiet_s: float) -> Iterator[bytes]:
-        """Yield what was not read yet, as blocks of bytes; first what was refused, or is held of an unfinished line.
+        """Yield the rest of the input as blocks of bytes, beginning with refused lines and a buffered unfinished line.
 
-        A stream is given up once it was silent for ``quiet_s`` seconds: its writer may never end.
+        A stream is given up after a silence of ``quiet_s`` seconds, because its writer may never end.
         """
         yield from self._refused
         yield from self._splitter.finish()
@@ -159,18 +159,18 @@ class LineSource:
                 return
 
     def _is_ready(self) -> bool:
-        if self.is_file or sys.platform == "win32":  # Windows cannot select on pipes; there a read waits for its data
+        if self.is_file or sys.platform == "win32":  # Windows cannot select on pipes; a read blocks there
             return True
         return bool(select.select([self._fd], [], [], STREAM_POLL_S)[0])
 
 
 def count_lines(path: str, *, skip_blank: bool, is_wanted: Callable[[], bool] = lambda: True) -> int:
-    """Count the lines of a regular file, a last line without newline included.
+    """Count the lines of a regular file, including a last line without newline.
 
     Args:
         path: the file, read once from its beginning in blocks.
-        skip_blank: leave out lines of white space, as JSON Lines does.
-        is_wanted: asked before each block; once it says no, the count so far is returned.
+        skip_blank: True to skip blank lines, as for JSON Lines.
+        is_wanted: called before each block; once it returns False, the count so far is returned.
     """
     with Path(path).open("rb", buffering=0) as file:
         blocks = iter(lambda: file.read(BLOCK_BYTES) if is_wanted() else b"", b"")
@@ -195,6 +195,6 @@ def _count_used(blocks: Iterable[bytes]) -> int:
     splitter, total = LineSplitter(), 0
     for block in blocks:
         total += sum(1 for line in splitter.feed(block) if line.strip())
-        if splitter.held_bytes > LINE_BYTES_MAX:  # the run refuses it, and ends there
+        if splitter.held_bytes > LINE_BYTES_MAX:  # the run refuses the line and ends there
             return total + 1
     return total + sum(1 for line in splitter.finish() if line.strip())

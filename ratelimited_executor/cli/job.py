@@ -1,4 +1,4 @@
-"""One bulk job from its first line to its summary: puts the parts together and decides the exit status."""
+"""One bulk job from its first line to its summary: assembles the parts and decides the exit status."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Job"]
 
-# Lines that wait when nothing is to be ordered: enough for the fastest target, and a short time to withdraw.
+# Waiting lines when no order is needed: enough for the fastest target, and quick to withdraw.
 PLAIN_LOOK_AHEAD_LINES: Final = 10_000
-# How far back the rate that is shown looks.
+# The span over which the displayed rate is measured.
 RATE_OVER_S: Final = 2.0
-# A short job ends before, and tells the reason only once.
+# A short job ends before this, and reports the reason only once.
 BAD_INPUT_TOLD_AFTER_S: Final = 1.0
-# Threads for our own files: one reads, one writes results, one counts or writes what remains.
+# Threads for our own files: one reads, one writes results, one counts or writes the remaining lines.
 FILE_THREADS: Final = 3
 
 
@@ -52,12 +52,12 @@ class Job:
     """The parts of one run; :meth:`play` once.
 
     Args:
-        options: checked.
-        source: the input, opened.
-        results: where rows go; None keeps none.
-        remaining: where lines go that were not started, claimed; None only counts them.
-        stop: how the run is told to end early; it may have been ordered already.
-        signals: what orders it; heeded until the run has ended.
+        options: the checked options.
+        source: the open input.
+        results: the writer of result rows; None for no results.
+        remaining: the claimed file for lines that were not started; None only counts them.
+        stop: the order to end the run early; it may have been given already.
+        signals: the signals that order the stop, handled until the run has ended.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Job:
         """Run the job to its end or to a stop; print the summary; return the exit status.
 
         Raises:
-            CommandError: if the target cannot be set up; nothing was called then.
+            CommandError: if the target cannot be set up; then no call was made.
         """
         options = self._options
         self._signals.attach()
@@ -120,7 +120,7 @@ class Job:
         return status
 
     async def _enter_target(self, stack: AsyncExitStack) -> Callable[[Any], Any]:
-        """Return what is called, set up; a signal ends a set-up that takes long, and then nothing is called."""
+        """Set up the target and return the callable; a signal ends a long set-up, and then no call is made."""
         try:
             with cancelled_by(self._stop):
                 target = await stack.enter_async_context(entered(self._options.target))
@@ -159,7 +159,7 @@ class Job:
                 not_started = await self._keep_remaining(run, stop)
                 is_clean = await run.settle() and not (stop.insisted.is_set() and self._options.threads)
             elif self._remaining is not None:
-                not_started = await self._keep_remaining(run, stop)  # nothing: an empty file says so
+                not_started = await self._keep_remaining(run, stop)  # if none remain, the empty file says so
         status = self._conclude(run, stop, results, not_started)
         if not is_clean:
             self._leave_at_once(status)
@@ -168,7 +168,7 @@ class Job:
     # -- Parts ---------------------------------------------------------------------------------------------------
 
     def _look_ahead(self) -> int:
-        is_chosen = self._options.is_ordered or self._options.key_field is not None  # which of the lines starts next
+        is_chosen = self._options.is_ordered or self._options.key_field is not None  # the order of starts matters
         return self._options.look_ahead if is_chosen else min(self._options.look_ahead, PLAIN_LOOK_AHEAD_LINES)
 
     def _settings(self, target: Callable[[Any], Any]) -> Settings:
@@ -199,20 +199,20 @@ class Job:
             return DueEvenly(over=self._options.over, count=self._total or 0)
         return DueAtOnce(is_stream=not self._source.is_file)
 
-    # -- Beside the run ------------------------------------------------------------------------------------------
+    # -- During the run ------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _helpers(
         self, executor: RateLimitedExecutor, run: BulkRun, stop: Stop, results: ResultsWriter | None
     ) -> AsyncIterator[None]:
-        """Write results, count the file and show progress for as long as the block lasts."""
+        """Write results, count the lines of the file and show progress while the block runs."""
         view = self._view()
         jobs: list[Coroutine[Any, Any, None]] = [self._tell_of_bad_input(run, stop)]
         if results is not None:
             jobs.append(results.run())
         if view is not None:
             jobs.append(show_progress(view, lambda: self._snapshot(executor, run, stop)))
-            jobs.append(self._count(stop, skip_blank=False))  # blank ones are taken off as they are met
+            jobs.append(self._count(stop, skip_blank=False))  # blank lines are subtracted when they are read
         tasks = [asyncio.create_task(job) for job in jobs]
         try:
             yield
@@ -229,19 +229,19 @@ class Job:
         return Bar(self._console) if self._console.is_terminal else PlainLines(self._console)
 
     async def _tell_of_bad_input(self, run: BulkRun, stop: Stop) -> None:
-        """Say at once why the input ended, if the lines before that take long."""
+        """Report at once why the input ended, if the earlier lines take long."""
         await run.fed.wait()
         await asyncio.sleep(BAD_INPUT_TOLD_AFTER_S)
         if run.input_failure is not None and not stop.is_ordered:
             self._say(f"{run.input_failure}; the lines before it are worked off, a signal stops that")
 
     async def _count(self, stop: Stop, *, skip_blank: bool) -> None:
-        """Learn how many lines there are, if that is not known and can be."""
+        """Count the lines, if the number is unknown and can be counted."""
         if self._total is None and self._source.can_be_counted:
             counting = partial(
                 count_lines, self._options.input, skip_blank=skip_blank, is_wanted=lambda: not stop.is_ordered
             )
-            with suppress(OSError):  # the run itself will meet it, and tell
+            with suppress(OSError):  # the run itself will report the error
                 self._total = await asyncio.get_running_loop().run_in_executor(self._files, counting)
 
     def _snapshot(self, executor: RateLimitedExecutor, run: BulkRun, stop: Stop) -> Snapshot:
@@ -250,7 +250,7 @@ class Job:
         if total is None and self._total is not None:
             total = max(self._total - ledger.blank, ledger.taken)
         recent = ledger.rate(now=now, over=RATE_OVER_S)
-        # With keys and costs it takes a look at each line that waits: too long for a progress bar.
+        # With keys or costs this examines every waiting line: too slow for a progress bar.
         is_metered = self._options.key_field is not None or self._options.cost_field is not None
         return Snapshot(
             finished=ledger.finished,
@@ -272,7 +272,7 @@ class Job:
     # -- The end -------------------------------------------------------------------------------------------------
 
     def _announce(self, run: BulkRun, stop: Stop) -> None:
-        """Say why the run stops, while calls may still be under way."""
+        """Report why the run stops, while calls may still be running."""
         reason = _why(stop)
         if run.running:
             reason += f": {run.running:,} calls under way may finish; a second signal stops them"
@@ -333,10 +333,10 @@ class Job:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _leave_at_once(self, status: ExitStatus) -> NoReturn:
-        """End the process although calls may still run: the user asked twice, and a thread cannot be stopped."""
+        """End the process although calls may still run: the user insisted, and a thread cannot be stopped."""
         for file in (self._results, sys.stdout, sys.stderr):
             if file is not None:
-                with suppress(OSError):  # a full disk, or nobody who reads it
+                with suppress(OSError):  # a full disk, or a closed pipe
                     file.flush()
         os._exit(status)
 
@@ -346,11 +346,11 @@ def _never_called(_line: object) -> NoReturn:
 
 
 def _is_worth_a_retry(error: BaseException) -> bool:
-    """True if a line that failed so is retried: whatever it is, but for a target that wants to end the process."""
+    """True for every error except a target's attempt to end the process; its line is retried."""
     return not isinstance(error, TargetExitError)
 
 
 def _why(stop: Stop) -> str:
-    """Put the reason of a stop in words."""
+    """Return the reason of a stop as text."""
     assert stop.reason is not None, "only called after a stop"
     return stop.reason.value if stop.error is None else f"{stop.reason.value}: {stop.error}"

@@ -1,4 +1,4 @@
-"""What the run knows of its lines: counts by final state, lateness, start times, the first errors.
+"""The records of a run: counts of lines by final state, lateness, start times, the first errors.
 
 Every line taken ends in exactly one count: one of the final states, or withdrawn (given back unstarted).
 """
@@ -15,7 +15,7 @@ from ratelimited_executor._core.histogram import DurationHistogram
 
 __all__ = ["Ledger"]
 
-# How many errors and late lines are kept to be shown; the results file has all of them.
+# The number of errors and late lines kept for display; the results file has all of them.
 SHOWN_MAX: Final = 5
 # The order in which states are shown.
 FINAL_STATES: Final = ("done", "failed", "expired", "cancelled", "dropped")
@@ -28,13 +28,13 @@ class Ledger:
     Attributes:
         states: lines by final state.
         keyed: lines that had a key.
-        lateness: of every line that was started, in seconds.
+        lateness: the lateness of every started line, in seconds.
         starts: epoch seconds of every start, rising; 8 bytes each, 80 MB for 10 million lines, so that the summary
-            can look at every window.
-        costs: permits that each start took; empty while all have taken one.
+            can examine every window.
+        costs: permits taken by each start; empty while each has taken one.
         errors: the first failures as (line number, error).
         late_count: lines that were read too late to be started in order.
-        late_lines: the numbers of the first of them.
+        late_lines: the numbers of the first late lines.
     """
 
     taken: int = 0
@@ -51,16 +51,16 @@ class Ledger:
 
     @property
     def finished(self) -> int:
-        """Lines in a final state."""
+        """The number of lines in a final state."""
         return self.states.total()
 
     @property
     def in_flight(self) -> int:
-        """Lines that wait or run."""
+        """The number of waiting and running lines."""
         return self.taken - self.finished - self.withdrawn
 
     def start(self, at: float, cost: int = 1) -> None:
-        """Note a start; one that is reported late (from a thread) finds its place by its time."""
+        """Record a start; one that is reported late (from a thread) is inserted by its time."""
         if cost != 1 and not self.costs:
             self.costs.extend([1] * len(self.starts))
         place = len(self.starts) if not self.starts or at >= self.starts[-1] else bisect_right(self.starts, at)
@@ -69,7 +69,7 @@ class Ledger:
             self.costs.insert(place, cost)
 
     def fail(self, number: int, error: str) -> None:
-        """Keep the first errors to be shown."""
+        """Record a failure if it is among the first, for display."""
         if len(self.errors) < SHOWN_MAX:
             self.errors.append((number, error))
 
@@ -80,7 +80,7 @@ class Ledger:
             self.late_lines.append(number)
 
     def rate(self, *, now: float, over: float) -> float:
-        """Starts a second during the last ``over`` seconds before ``now`` (epoch), or since the first start."""
+        """Return starts a second in the last ``over`` seconds before ``now`` (epoch), or since the first start."""
         if not self.starts:
             return 0.0
         since = max(now - over, self.starts[0])

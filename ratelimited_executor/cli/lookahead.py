@@ -1,8 +1,8 @@
-"""The look-ahead: how many lines may wait in the executor, and whether their order could be kept.
+"""The look-ahead: a limit on lines waiting in the executor, and a check that their order could be kept.
 
-The executor itself orders what waits in it, so a line is in order if it was read before its turn came. What waits is
-bounded by lines and by bytes; order holds within that bound. A line whose turn had passed when it
-was read is *out of order*: a line that should have come after it had started already.
+The executor orders its waiting tasks, so a line is in order if it was read before its turn came. Waiting lines are
+limited by number and by bytes, and order holds within that limit. A line whose turn had passed when it was read is
+*out of order*: a line that should have started after it had already started.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 
 __all__ = ["Gate", "OrderWatch"]
 
-# Raw text that may wait at once. 100,000 lines of 2.6 kB; longer lines shorten the look-ahead rather than fill memory.
+# Bytes of raw text that may wait at once: 100,000 lines of 2.6 kB. Longer lines shorten the look-ahead, to save memory.
 WAITING_BYTES_MAX: Final = 256 * 1024 * 1024
-# Distinct priorities that are watched; of further ones the order still holds, but is not checked.
+# Distinct priorities that are checked; for further ones the order still holds, but is not checked.
 PRIORITIES_MAX: Final = 10_000
 
 
@@ -23,8 +23,8 @@ class Gate:
     """Admits lines while fewer than ``lines_max`` of them wait; a single line is admitted whatever its size.
 
     Args:
-        lines_max: how many lines may wait, >= 1.
-        bytes_max: how many bytes of raw text may wait.
+        lines_max: the maximum number of waiting lines, >= 1.
+        bytes_max: the maximum number of bytes of waiting raw text.
     """
 
     def __init__(self, lines_max: int, *, bytes_max: int = WAITING_BYTES_MAX) -> None:
@@ -53,7 +53,7 @@ class Gate:
         self._peak = max(self._peak, self._lines)
 
     def leave(self, size: int) -> None:
-        """Count it off again: it started, or will never start."""
+        """Remove a line from the count: it has started, or never will."""
         self._lines -= 1
         self._bytes -= size
         assert self._lines >= 0, self._lines
@@ -70,28 +70,28 @@ class Gate:
             self._waiter = None
 
     def wake(self) -> None:
-        """Let the waiter continue, to look whether the run was stopped."""
+        """Let the waiter continue, to check for a stop of the run."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
 
 class OrderWatch:
-    """Notices lines that were read too late to be started in order; pure, all times on one scale.
+    """Detects lines that were read too late to be started in order; pure, all times on one scale.
 
-    The order is the executor's default: the most important among the lines that are due, then the earliest due. So a
-    line came too late if a less important one started although this one was due, or an equally important one of later
-    due time started. Cost: O(log p) for p distinct priorities.
+    The order is the executor's default: the most important of the due lines first, then the earliest due. So a line
+    came too late if a less important one started while this one was due, or an equally important one with a later due
+    time started. Cost: O(log p) for p distinct priorities.
     """
 
     def __init__(self) -> None:
-        # Priorities and the times at which they last started; both rise, as a start hides all entries of its own
-        # priority and above: whatever they would have convicted, the newer and less important one does too.
+        # Priorities and the times of their last starts; both rise, as a start removes all entries of its own priority
+        # and above: any line that those would show to be late, the newer and less important start shows, too.
         self._priorities: list[int] = []
         self._started: list[float] = []
         self._due_max: dict[int, float] = {}
 
     def on_start(self, *, priority: int, due: float, started: float) -> None:
-        """Take note of a start; calls come in the order of ``started``."""
+        """Record a start; calls come in the order of ``started``."""
         index = bisect_left(self._priorities, priority)
         del self._priorities[index:], self._started[index:]
         if index < PRIORITIES_MAX:
@@ -101,7 +101,7 @@ class OrderWatch:
             self._due_max[priority] = max(due, self._due_max.get(priority, due))
 
     def is_late(self, *, priority: int, due: float) -> bool:
-        """Return True if a line that is read now should have started before one that did."""
+        """Return True if a line read now should have started before one that already has."""
         index = bisect_left(self._priorities, priority)
         if index and self._started[index - 1] >= due:
             return True

@@ -1,7 +1,7 @@
 """The entry point: checks that the extra ``cli`` is installed, then hands over to the parser.
 
-The console script exists as soon as the package is installed, the libraries it needs only with the extra. So this
-module imports nothing but the standard library before it has looked.
+The console script is installed with the package, but its libraries only with the extra. So this module imports only the
+standard library before the check.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final, NoReturn
 
 __all__ = ["main"]
 
-# What the extra ``cli`` brings. Only their absence is reported as a missing extra; any other ImportError is a bug.
+# Modules of the extra ``cli``. Only their absence is reported as a missing extra; any other ImportError is a bug.
 _EXTRA_MODULES: Final = frozenset({"aiohttp", "click", "plotext", "rich"})
 
 
 def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit; status 2 if the extra ``cli`` is missing."""
     try:
-        from ratelimited_executor.cli.commands import cli  # noqa: PLC0415  # needs the extra, as this function is here to say
+        from ratelimited_executor.cli.commands import cli  # noqa: PLC0415  # its absence is reported below
 
         cli()
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The options of ``run`` as values, and which of them exclude each other."""
+"""The options of ``run`` as values, and the check of their combinations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNLIMITED: Final = Rate(math.inf)
 class RunOptions:
     """The command line of ``run``, each option valid by itself; times in seconds."""
 
-    target: Any  # what is called, or a context manager whose value is
+    target: Any  # the callable, or a context manager whose value is the callable
     input: str = "-"
     jsonl: bool = False
     rate: Rate = UNLIMITED
@@ -48,7 +48,7 @@ class RunOptions:
 
     @property
     def is_ordered(self) -> bool:
-        """True if lines say themselves when they are due or how important they are."""
+        """True if lines have their own due times or priorities."""
         return self.at_field is not None or self.priority_field is not None
 
 
@@ -56,7 +56,7 @@ def check_options(options: RunOptions) -> None:
     """Refuse options that do not go together.
 
     Raises:
-        CommandError: naming them, and why.
+        CommandError: if there are such options; names them and the reason.
     """
     if not options.jsonl:
         fields = {
@@ -89,7 +89,7 @@ def check_threads(threads: int | None, target: Callable[[Any], Any]) -> None:
     """Refuse threads for an async function.
 
     Raises:
-        CommandError: with what to use instead.
+        CommandError: if the target is async; names the option to use instead.
     """
     if threads is not None and inspect.iscoroutinefunction(target):
         raise CommandError("--threads is for plain functions; the target is async: use --concurrency")

@@ -1,8 +1,8 @@
-"""The files a run writes: opened, and refused, before anything is read.
+"""The output files of a run: opened, or refused, before anything is read.
 
-Nothing that an earlier run left is overwritten: its results are a record, its remaining lines are work still to do. Nor
-do two runs write one file at the same time: the first one holds a lock, which the system drops when the process ends,
-however it ends. The lock is ``flock``; on a system or a file system without it, nothing is locked.
+Files of an earlier run are never overwritten: its results are a record, and its remaining lines are work still to do.
+Two runs never write one file at the same time: the first one holds a lock, which the system releases however the
+process ends. The lock is ``flock``; a system or file system without it has no lock.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Remaining", "count_remaining", "open_results"]
 
-# Of the file of the remaining lines, until it is complete.
+# Suffix of the file of remaining lines until it is complete.
 PARTIAL_SUFFIX: Final = ".partial"
-# The rest of a stream may be endless. It is written while more than this is free on the disk, which is looked at each
-# time that so many bytes were written; a smaller rest is never refused.
+# The rest of a stream may be endless. It is written while more than this is free on the disk, which is checked each
+# time this many bytes have been written; a smaller rest is never refused.
 FREE_BYTES_MIN: Final = 1024**3
 FREE_CHECK_BYTES: Final = 64 * 1024**2
 
@@ -39,16 +39,16 @@ FREE_CHECK_BYTES: Final = 64 * 1024**2
 def open_results(path: str, *, source: LineSource, append: bool) -> BinaryIO:
     """Open the file of the results for writing; ``-`` is standard output.
 
-    Runs that append may write one file together, each row whole. A last row that a crash has torn is ended with a
-    newline, so that the next one stands by itself.
+    Several runs may append to one file, each row whole. A last row torn by a crash is ended with a newline, so that the
+    next one is on its own line.
 
     Args:
-        path: the file; made if it is not there.
+        path: the file; created if it does not exist.
         source: the input, which must be another file.
-        append: add to a file that is not empty instead of refusing it.
+        append: True to add to a file that is not empty; False to refuse it.
 
     Raises:
-        CommandError: if the file cannot be written, is the input or in use, or holds something and ``append`` is False.
+        CommandError: if the file cannot be written, is the input or in use, or is not empty and ``append`` is False.
     """
     if path == "-":
         return sys.stdout.buffer
@@ -65,7 +65,7 @@ def open_results(path: str, *, source: LineSource, append: bool) -> BinaryIO:
 
 
 def _claim_results(path: str, file: BinaryIO, *, append: bool) -> None:
-    """Lock the file of the results, together with others that append or alone; refuse what it holds, or end it."""
+    """Lock the results file, shared for appending, else exclusively; refuse its content, or end its last row."""
     is_alone = _is_locked(file)
     if not is_alone and not (append and _is_locked(file, is_shared=True)):
         raise _in_use("--results", path, file)
@@ -77,15 +77,15 @@ def _claim_results(path: str, file: BinaryIO, *, append: bool) -> None:
 
 
 class Remaining:
-    """The file of the lines that were not started, which is there only once it is complete.
+    """The file of the lines that were not started, which exists only once it is complete.
 
-    An empty file says that nothing remains. So nothing lies under the file's name while the run continues: the lines are
-    written to a file beside it, FILE.partial, which is renamed when it is complete. That file is made at the start, as
-    the lock and so that a directory which cannot be written is refused before anything runs. What is no regular file (a
-    pipe, a device) is written as it is.
+    An empty file means that nothing remains. So no file has this name while the run continues: the lines are written to
+    FILE.partial beside it, which is renamed when it is complete. FILE.partial is created at the start, as the lock, and
+    so that an unwritable directory is refused before any call. A file that is not regular (a pipe, a device) is written
+    directly.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         source: the input, which must be another file.
 
     Raises:
@@ -94,7 +94,7 @@ class Remaining:
 
     def __init__(self, path: str, *, source: LineSource) -> None:
         self.path = path
-        self._target = Path(os.path.realpath(path))  # a symbolic link stays one
+        self._target = Path(os.path.realpath(path))  # a symbolic link is kept
         self._partial: Path | None = None
         self._file: BinaryIO | None = None
         _refuse_the_input("--remaining", path, source)
@@ -103,10 +103,10 @@ class Remaining:
                 self._file = Path(path).open("ab")  # noqa: SIM115  # closed by close()
 
     def claim(self) -> None:
-        """Make and lock FILE.partial; an empty file under the name itself is removed, as nothing is known yet.
+        """Create and lock FILE.partial; remove an empty FILE, since the remaining lines are not known yet.
 
         Raises:
-            CommandError: if FILE.partial cannot be made, another run holds it, or one of the files is not empty.
+            CommandError: if FILE.partial cannot be created, another run holds it, or one of the files is not empty.
         """
         if self._file is not None:
             return
@@ -119,14 +119,14 @@ class Remaining:
                 raise
 
     def keep(self, blocks: Iterable[bytes], *, is_bounded: bool) -> int:
-        """Write the lines that were not started, in their order, count them, and put the file in its place.
+        """Write the lines that were not started, in order, count them, and rename FILE.partial to FILE.
 
         Args:
             blocks: raw lines or blocks of raw lines, in the order of the input.
-            is_bounded: True if they come to an end; if they may not, some space on the disk is left free.
+            is_bounded: False if the blocks may be endless; then some space on the disk is left free.
 
         Raises:
-            OSError: if the file cannot take them; what it could take is in FILE.partial then.
+            OSError: if the lines cannot all be written; FILE.partial then has those that were.
         """
         file = self._file
         assert file is not None, "claimed before the run"
@@ -137,30 +137,30 @@ class Remaining:
             file.flush()
         if partial is None:
             return count
-        os.fsync(file.fileno())  # or a machine that crashes now may leave an empty file under the name
+        os.fsync(file.fileno())  # else a crash of the machine could leave an empty file with this name
         if _is_filled(self._target):
             raise FileExistsError(errno.EEXIST, "another file with this name has appeared")
         if sys.platform == "win32":
-            file.close()  # there an open file cannot be renamed; elsewhere the lock is held until the end
+            file.close()  # Windows cannot rename an open file; elsewhere the lock is held until the end
         partial.replace(self._target)
         self._partial = None
         return count
 
     @property
     def leftover(self) -> Path | None:
-        """The file that holds a part of the lines; None if there is none."""
+        """The file with a part of the lines; None if there is none."""
         return self._partial if self._partial is not None and _is_filled(self._partial) else None
 
     def close(self) -> None:
-        """Close the file; one that was not put in its place stays as FILE.partial if it holds something."""
+        """Close the file; if it was not renamed, it stays as FILE.partial unless it is empty."""
         if self._file is not None:
             if self._partial is not None and self.leftover is None:
                 with suppress(OSError):
-                    self._partial.unlink()  # before the lock goes
+                    self._partial.unlink()  # before the lock is released
             _close(self._file)
 
     def _lock_partial(self, partial: Path) -> None:
-        """Open and lock FILE.partial; again if the run that held it has ended and renamed it meanwhile."""
+        """Open and lock FILE.partial; repeat if the run that held it has ended and renamed it meanwhile."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
         while True:
             file = os.fdopen(os.open(partial, flags, 0o666), "ab")
@@ -178,7 +178,7 @@ class Remaining:
             _close(file)
 
     def _replace_empty(self) -> None:
-        """Refuse files that hold something, and take the place of an empty one, with its permissions."""
+        """Refuse files that are not empty, and replace an empty one, with its permissions."""
         assert self._file is not None
         if self.leftover is not None:
             raise CommandError(
@@ -197,7 +197,7 @@ class Remaining:
 
 
 def count_remaining(blocks: Iterable[bytes]) -> int:
-    """Count the lines in blocks of raw lines, a last line without newline included."""
+    """Count the lines in blocks of raw lines, including a last line without newline."""
     count, last = 0, b"\n"
     for block in blocks:
         if block:
@@ -207,7 +207,7 @@ def count_remaining(blocks: Iterable[bytes]) -> int:
 
 
 def _written(file: BinaryIO, blocks: Iterable[bytes], watched: Path | None) -> Iterator[bytes]:
-    """Yield blocks once they are written, as long as the disk of ``watched`` has room to spare."""
+    """Write and yield blocks, as long as the disk of ``watched`` has enough free space."""
     unwatched = 0
     for block in blocks:
         file.write(block)
@@ -245,7 +245,7 @@ def _in_use(option: str, path: str, file: BinaryIO) -> CommandError:
 
 
 def _is_locked(file: BinaryIO, *, is_shared: bool = False) -> bool:
-    """Lock a file, or change its lock; False if another process holds it. Where nothing can be locked, True."""
+    """Lock a file, or change its lock; False if another process holds it, True where locks are not supported."""
     if sys.platform == "win32":
         return True
     try:
@@ -258,19 +258,19 @@ def _is_locked(file: BinaryIO, *, is_shared: bool = False) -> bool:
 
 
 def _holder(file: BinaryIO) -> int | None:
-    """Return the process that holds the lock of a file, where the system tells (Linux); None if it does not."""
+    """Return the process that holds the lock of a file, on Linux; None if it is unknown."""
     status = os.fstat(file.fileno())
     with suppress(OSError, ValueError, IndexError, AttributeError):  # the last: no os.major
         place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            fields = line.split()  # of such as 1: FLOCK ADVISORY WRITE 4711 fe:00:2146370 0 EOF
+            fields = line.split()  # for example 1: FLOCK ADVISORY WRITE 4711 fe:00:2146370 0 EOF
             if fields[1] == "FLOCK" and fields[5] == place:
                 return int(fields[4])
     return None
 
 
 def _end_last_row(path: str, file: BinaryIO) -> None:
-    """Add a newline if the last row has none; a file that may not be read is taken to be whole."""
+    """Add a newline if the last row has none; a file that cannot be read is assumed to be whole."""
     if not _size(file):
         return
     with suppress(PermissionError), Path(path).open("rb") as reader:
@@ -296,7 +296,7 @@ def _is_filled(path: Path) -> bool:
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """True if a path still names the file that was opened by it."""
+    """True if a path still names the file that was opened with it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:

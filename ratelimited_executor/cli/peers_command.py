@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupReader", "PeersOptions", "show_peers"]
 
-_SEARCH_SECONDS: Final = 10.0  # between two searches for rates, each of which walks all keys of the server
-_PLAIN_WIDTH: Final = 1000  # of a pipe, so that nothing is cut off
+_SEARCH_SECONDS: Final = 10.0  # between two searches for rates, as each scans all keys of the server
+_PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +46,15 @@ class PeersOptions:
 def show_peers(
     options: PeersOptions, *, console: Console | None = None, sleep: Callable[[float], None] = time.sleep
 ) -> ExitStatus:
-    """Show a group: on a terminal until it is interrupted, elsewhere once.
+    """Show a group: on a terminal until interrupted, otherwise once.
 
     Args:
         options: the command line.
-        console: where to; standard output unless given.
-        sleep: waits for so many seconds.
+        console: the output; standard output by default.
+        sleep: waits for a number of seconds.
 
     Returns:
-        DONE if there was something to show, else FAILED.
+        DONE if there were rates to show, else FAILED.
 
     Raises:
         CommandError: if Redis cannot be read.
@@ -85,7 +85,7 @@ def _print(console: Console, picture: Picture) -> None:
 
 
 def _watch(console: Console, reader: GroupReader, picture: Picture, wait: Callable[[], None]) -> None:
-    """Show the group until interrupted; while Redis does not answer, the last picture stays."""
+    """Show the group until interrupted; while Redis does not respond, the last picture stays."""
     with _termination_interrupts(), Live(draw(picture), console=console, auto_refresh=False) as live:
         live.refresh()
         while True:
@@ -100,7 +100,7 @@ def _watch(console: Console, reader: GroupReader, picture: Picture, wait: Callab
 
 @contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C, so that the terminal is given back."""
+    """Treat SIGTERM like Ctrl-C, so that the terminal is restored."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
@@ -116,12 +116,12 @@ class GroupReader(RedisReader):
     """Reads the rates of one group.
 
     Args:
-        options: which group, and where.
-        command: what needs it, for messages.
-        argument: that gave the URL, for messages.
+        options: the group and its server.
+        command: the command that reads it, for messages.
+        argument: the argument with the URL, for messages.
 
     Raises:
-        CommandError: if the extra is missing, the URL cannot be used, or nobody answers there.
+        CommandError: if the extra is missing, the URL cannot be used, or no server responds there.
     """
 
     def __init__(self, options: GroupOptions, *, command: str = "peers", argument: str = "--redis") -> None:
@@ -133,7 +133,7 @@ class GroupReader(RedisReader):
         """Read all rates of the group.
 
         Raises:
-            RedisReadError: if that fails.
+            RedisReadError: if Redis cannot be read.
         """
         try:
             node = self._node()
@@ -163,7 +163,7 @@ class GroupReader(RedisReader):
         )
 
     def _search(self, node: dict[str, Any]) -> None:
-        """Find the names of the group's rates, but not each time."""
+        """Find the names of the group's rates, at most once per ``_SEARCH_SECONDS``."""
         now = time.monotonic()
         if self._names and self._searched is not None and now - self._searched < _SEARCH_SECONDS:
             return
@@ -177,6 +177,6 @@ class GroupReader(RedisReader):
 
 
 def _fives(hashes: list[Any]) -> Iterator[list[Any]]:
-    """Walk the hashes of each name: as many as ``keys_of`` names."""
+    """Yield the hashes of each name, as many as ``keys_of`` returns."""
     for start in range(0, len(hashes), 5):
         yield hashes[start : start + 5]

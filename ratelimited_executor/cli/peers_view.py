@@ -1,4 +1,4 @@
-"""How the rates of a group look: a table for each on a terminal or in a pipe, JSON for programs."""
+"""The view of a group's rates: a table for each on a terminal or in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Picture", "draw", "to_json"]
 
-_RUN_DIGITS: Final = 8  # of the forty of a run's id: enough to see it change
+_RUN_DIGITS: Final = 8  # of the forty digits of a run's id: enough to see it change
 _COLUMNS: Final = ("rank", "weight", "demand", "running", "next", "share", "seen")
 _WIDTHS: Final = {
     "demand": 7,
@@ -33,20 +33,20 @@ _WIDTHS: Final = {
     "next": 9,
     "share": 7,
     "seen": 13,
-}  # at least, so that columns stay in place
+}  # minimum widths, so that columns stay in place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """What was read at one moment.
+    """Snapshot of a group.
 
     Attributes:
-        prefix: of all keys.
-        group: whose rates they are.
+        prefix: the prefix of all Redis keys.
+        group: the name of the group.
         now_us: the server's time, in microseconds since the epoch.
-        rates: in the order of their names.
-        limits: of executors that share more than one pace.
-        slots: of its pools; None if it has none.
+        rates: the rates, in order of their names.
+        limits: the limits of executors that share more than one pace.
+        slots: the slots of its pools; None if it has none.
     """
 
     prefix: str
@@ -58,7 +58,7 @@ class Picture:
 
 
 def draw(picture: Picture, error: str | None = None) -> RenderableType:
-    """Lay out a picture; under it, why there is no newer one."""
+    """Return a picture as tables, followed by the error that prevented a newer one."""
     when = datetime.fromtimestamp(picture.now_us / 1e6, UTC)
     parts: list[RenderableType] = [
         Text(f"group {visible(picture.group)} at {when:%Y-%m-%d %H:%M:%S} UTC", style="bold")
@@ -115,7 +115,7 @@ def _limits_table(shared: LimitsView) -> Table:
 def _table(rate: RateView) -> Table:
     table = Table(box=None, pad_edge=False, show_footer=True)
     footers = {"running": _filled(rate.running), "next": _filled(rate.upcoming)}
-    table.add_column("peer", footer="granted", min_width=len("granted"))  # it may wrap, so it alone gives way
+    table.add_column("peer", footer="granted", min_width=len("granted"))  # the only column that may wrap
     for name in _COLUMNS:
         table.add_column(name, footer=footers.get(name, ""), justify="right", no_wrap=True, min_width=_WIDTHS.get(name))
     for peer in rate.peers:
@@ -124,7 +124,7 @@ def _table(rate: RateView) -> Table:
 
 
 def _row(peer: PeerView) -> list[Text]:
-    # What lies ready in the plan stands in brackets until it is fetched.
+    # Planned permits are in brackets until the peer fetches them.
     ready = f"({peer.planned:,})" if peer.planned else f"{peer.upcoming:,}"
     cells = [
         str(peer.rank),
@@ -138,7 +138,7 @@ def _row(peer: PeerView) -> list[Text]:
     return [
         Text(visible(peer.id), no_wrap=True, overflow="ellipsis"),
         *map(Text, cells),
-    ]  # no markup: an id is any text
+    ]  # no markup: an id may be any text
 
 
 def _filled(interval: IntervalView) -> str:
@@ -146,7 +146,7 @@ def _filled(interval: IntervalView) -> str:
 
 
 def _rate(rate: Fraction) -> str:
-    """Write permits a second.
+    """Format permits a second.
 
     >>> from fractions import Fraction
     >>> _rate(Fraction(200000, 2037)), _rate(Fraction(1, 12)), _rate(Fraction(12345))
@@ -157,7 +157,7 @@ def _rate(rate: Fraction) -> str:
 
 
 def to_json(picture: Picture) -> str:
-    """Write a picture as one line of JSON; times in seconds, rates a second."""
+    """Return a picture as one line of JSON; times in seconds, rates a second."""
     rates = [_rate_fields(rate, picture.now_us / 1e6) for rate in picture.rates]
     head = {"group": picture.group, "prefix": picture.prefix, "time": picture.now_us / 1e6}
     slots = {} if picture.slots is None else {"slots": slots_fields(picture.slots)}

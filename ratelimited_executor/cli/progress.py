@@ -1,4 +1,4 @@
-"""How far a run is, on standard error: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""The progress of a run, on standard error: a bar on a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Snapshot:
 
     Attributes:
         finished: lines in a final state.
-        total: how many lines there are; None if unknown.
-        unwell: lines that ended otherwise than done.
-        running: calls under way.
-        waiting: lines handed over and not started.
-        rate: starts a second, lately.
-        backlog: seconds of work that is due and waits for the rate.
-        seconds_left: expected; None if unknown.
+        total: the number of all lines; None if unknown.
+        unwell: lines in a final state other than done.
+        running: running calls.
+        waiting: lines taken and not started.
+        rate: recent starts a second.
+        backlog: seconds of due work that waits for the rate.
+        seconds_left: the expected time left; None if unknown.
         is_stopping: True if a stop was ordered.
     """
 
@@ -51,12 +51,12 @@ class Snapshot:
 
 
 def expected_seconds(*, left: int | None, limit: float, recent: float, last_due_in: float) -> float | None:
-    """Estimate how long a run still takes.
+    """Estimate the time left of a run.
 
     Args:
         left: lines without a final state; None if unknown.
-        limit: the rate that is allowed, in starts a second; infinite if there is none.
-        recent: the rate of late; it counts where there is no limit, or where the target does not keep up with it.
+        limit: the allowed rate in starts a second; infinite without a limit.
+        recent: the recent rate; it counts if there is no limit, or if the target does not keep up with the limit.
         last_due_in: seconds until the last known due time; may be negative.
     """
     if left is None:
@@ -68,7 +68,7 @@ def expected_seconds(*, left: int | None, limit: float, recent: float, last_due_
 
 
 def describe(snapshot: Snapshot) -> str:
-    """Write a snapshot as one plain line."""
+    """Return a snapshot as one plain line."""
     total = "" if snapshot.total is None else f" of {snapshot.total:,}"
     parts = [f"{snapshot.finished:,}{total} lines", f"{snapshot.rate:,.1f}/s", f"{snapshot.running:,} running"]
     if snapshot.unwell:
@@ -92,7 +92,7 @@ class ProgressView(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
         ...
 
 
@@ -108,15 +108,15 @@ class PlainLines:
         self._console.print(describe(snapshot), highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Do nothing: lines stay where they are."""
+        """Do nothing: printed lines stay."""
 
 
 class Bar:
-    """A progress bar on a terminal, redrawn from the run's own loop; no thread of its own."""
+    """A progress bar on a terminal, redrawn in the run's event loop without a thread."""
 
     def __init__(self, console: Console) -> None:
         self.every_s = BAR_EVERY_S
-        # What the target prints must go to standard output where that is a file; rich would draw it above the bar.
+        # The target's output must go to standard output if that is a file; rich would print it above the bar.
         both_terminals = sys.stdout.isatty()
         self._progress = Progress(
             BarColumn(bar_width=None),
@@ -137,12 +137,12 @@ class Bar:
         )
 
     def close(self) -> None:
-        """Take the bar away; the summary says what it said."""
+        """Remove the bar; the summary has its content."""
         self._progress.stop()
 
 
 async def show_progress(view: ProgressView, snapshot: Callable[[], Snapshot]) -> None:
-    """Show a snapshot every so often, until cancelled."""
+    """Show a snapshot at intervals, until cancelled."""
     while True:
         await asyncio.sleep(view.every_s)
         view.show(snapshot())

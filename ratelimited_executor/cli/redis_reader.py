@@ -1,4 +1,4 @@
-"""A connection to a group's keys in Redis, for commands that show or change them."""
+"""A connection to a group's Redis keys, for commands that show or change them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ratelimited_executor.peers.redis.slot_script import slot_keys_of
 
 __all__ = ["GARBLED", "SCAN_COUNT", "GroupOptions", "RedisReadError", "RedisReader"]
 
-_TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for an answer
-SCAN_COUNT: Final = 1000  # keys looked at in one call
+_TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for a reply
+SCAN_COUNT: Final = 1000  # keys scanned in one call
 _GROUPS_NAMED_MAX: Final = 10
-GARBLED: Final = (ArithmeticError, LookupError, TypeError, ValueError)  # what is not as the script writes it
+GARBLED: Final = (ArithmeticError, LookupError, TypeError, ValueError)  # not as the script writes it
 
 
 class GroupOptions(Protocol):
-    """Which group, and where."""
+    """The group to read, and its server."""
 
     @property
     def url(self) -> str:
-        """Of the server."""
+        """The URL of the server."""
         ...
 
     @property
     def group(self) -> str:
-        """Its name."""
+        """The name of the group."""
         ...
 
     @property
     def prefix(self) -> str:
-        """Of all keys."""
+        """The prefix of all Redis keys."""
         ...
 
 
@@ -47,12 +47,12 @@ class RedisReader:
     """Reads the keys of one group; a context manager that closes the connection.
 
     Args:
-        options: which group, and where.
-        command: what needs it, for messages.
-        argument: that gave the URL, for messages.
+        options: the group and its server.
+        command: the command that reads it, for messages.
+        argument: the argument with the URL, for messages.
 
     Raises:
-        CommandError: if the extra is missing, the URL cannot be used, or nobody answers there.
+        CommandError: if the extra is missing, the URL cannot be used, or no server responds there.
     """
 
     def __init__(self, options: GroupOptions, *, command: str, argument: str = "--redis") -> None:
@@ -99,7 +99,7 @@ class RedisReader:
         """Read the slots of the group; None if it has none.
 
         Raises:
-            RedisReadError: if that fails.
+            RedisReadError: if Redis cannot be read.
         """
         try:
             seconds, microseconds = self._client.time(**self._node())
@@ -120,7 +120,7 @@ class RedisReader:
         """Find all groups of the prefix.
 
         Raises:
-            RedisReadError: if that fails.
+            RedisReadError: if Redis cannot be read.
         """
         try:
             keys = [
@@ -133,10 +133,10 @@ class RedisReader:
         return groups_of(keys, self._prefix)
 
     def why_nothing(self, what: str) -> str:
-        """Say that the group has nothing of a kind, and which groups there are, for a name that was misspelt.
+        """Return a message that the group has none of a kind, with the existing groups in case of a misspelling.
 
         Raises:
-            RedisReadError: if that cannot be read.
+            RedisReadError: if Redis cannot be read.
         """
         groups = self.groups()
         named = ", ".join(map(visible, groups[:_GROUPS_NAMED_MAX])) + (
@@ -146,7 +146,7 @@ class RedisReader:
         return f"No {what} in group {self._group!r} of prefix {self._prefix!r}: {hint}"
 
     def _node(self) -> dict[str, Any]:
-        """Name the node that holds the group's slot, as an option of a cluster's commands."""
+        """Return the node with the group's hash slot, as an option of a cluster's commands."""
         if not self._is_cluster:
             return {}
         return {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
@@ -168,7 +168,7 @@ def _client_of(kind: Any, url: str, **options: Any) -> Any:
 
 
 def _is_cluster(client: Any, refused: type[Exception]) -> bool:
-    """Ask a server whether it is a cluster's; one that may not be asked is taken for a single one."""
+    """True if a server is a cluster node; a server that refuses the question is treated as a single one."""
     try:
         return bool(int(client.info("cluster").get("cluster_enabled", 0)))
     except refused:

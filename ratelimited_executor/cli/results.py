@@ -1,7 +1,7 @@
-"""What became of each line, as JSON Lines, written while the run continues.
+"""The result of each line, as JSON Lines, written while the run continues.
 
-Rows are gathered for a moment and written by a worker thread, so that a slow disk delays no start. Memory is bounded:
-while too many rows wait for the disk, the run takes no further lines.
+Rows are buffered briefly and written by a worker thread, so a slow disk does not delay starts. Memory is bounded: while
+too many rows wait for the disk, the run takes no more lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ERROR_CHARS_MAX: Final = 2_000
 
 
 def describe_error(error: BaseException) -> str:
-    """Write an error as ``Type: message``, whatever its ``__str__`` does."""
+    """Return an error as ``Type: message``, whatever its ``__str__`` does."""
     try:
         text = str(error)
     except Exception as broken:  # noqa: BLE001  # user code, which may raise anything
@@ -48,9 +48,9 @@ def result_row(
 ) -> bytes:
     """Return one row: ``line``, ``state``, ``lateness`` in seconds (null if never started), ``result`` or ``error``.
 
-    A line that started has ``started``, a time in UTC, and ``duration``, the seconds that its last attempt took; both arguments
-    are epoch seconds. ``attempts`` is there if there was more than one. A result that is not a JSON value is given by its
-    ``repr``.
+    A line that started has ``started``, a time in UTC, and ``duration``, the seconds of its last attempt; both
+    arguments are epoch seconds. ``attempts`` is present if there was more than one. A result that is not a JSON value
+    is written as its ``repr``.
     """
     row: dict[str, object] = {"line": number, "state": state, "lateness": _rounded(lateness)}
     if started is not None:
@@ -68,12 +68,12 @@ def result_row(
 
 
 class ResultsWriter:
-    """Writes rows to a file beside the event loop.
+    """Writes rows to a file in a thread.
 
     Args:
-        file: opened for writing; it stays the caller's to close.
-        files: runs the writing; not the loop's own threads, which the target may keep busy.
-        on_failure: called once, on the loop, if the file takes no more.
+        file: open for writing; the caller closes it.
+        files: threads for writing; not the loop's own, which the target may keep busy.
+        on_failure: called once, on the loop, if the file can no longer be written.
     """
 
     def __init__(self, file: BinaryIO, files: Executor, *, on_failure: Callable[[OSError], None]) -> None:
@@ -85,21 +85,21 @@ class ResultsWriter:
 
     @property
     def is_congested(self) -> bool:
-        """True if so many rows wait for the disk that no more work should be begun."""
+        """True if so many rows wait for the disk that no more work should start."""
         return len(self._rows) >= WAITING_ROWS_MAX
 
     @property
     def failure(self) -> OSError | None:
-        """The error that ended the writing, if one did."""
+        """The error that ended the writing, if any."""
         return self._failure
 
     def add(self, row: bytes) -> None:
-        """Take one row; dropped if the file has failed."""
+        """Add one row; it is dropped if the file has failed."""
         if self._failure is None:
             self._rows.append(row)
 
     async def run(self) -> None:
-        """Write what is gathered every moment, until cancelled."""
+        """Write buffered rows at short intervals, until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_EVERY_S)
             if rows := self._rows:
@@ -124,7 +124,7 @@ class ResultsWriter:
 
 
 async def _finished(writing: asyncio.Future[None]) -> None:
-    """Wait to the end even when cancelled, as the thread must not write beside ``finish``; then be cancelled."""
+    """Wait for the writing even when cancelled, as ``finish`` must not write at the same time; then be cancelled."""
     try:
         await asyncio.shield(writing)
     except asyncio.CancelledError:

@@ -24,7 +24,7 @@ def run(options: RunOptions, runner: asyncio.Runner) -> ExitStatus:
     """Check the options, open every file, play the job.
 
     Raises:
-        CommandError: if an option or a file cannot be used; nothing was called then.
+        CommandError: if an option or a file cannot be used; then no call was made.
     """
     check_options(options)
     with ExitStack() as stack:
@@ -44,8 +44,8 @@ def run(options: RunOptions, runner: asyncio.Runner) -> ExitStatus:
                 raise CommandError("--results and --remaining must be different files")
             remaining = Remaining(options.remaining, source=source)
             stack.callback(remaining.close)
-        # Not earlier: to open a FIFO waits for its other side, and only a signal that is not handled ends that. Not later:
-        # from here on a signal must leave all lines in the file of the remaining ones.
+        # Not earlier: opening a FIFO waits for its other side, and only an unhandled signal ends the wait. Not later:
+        # from here on, a signal must leave all lines in the file of remaining lines.
         stop = Stop()
         signals = stack.enter_context(Signals(stop))
         if remaining is not None:
@@ -54,7 +54,7 @@ def run(options: RunOptions, runner: asyncio.Runner) -> ExitStatus:
 
 
 def _is_same_file(file: BinaryIO, path: str) -> bool:
-    with suppress(OSError):  # it is not there, or the file is none of the system's
+    with suppress(OSError):  # standard output is missing, or is not a real file
         return os.path.samestat(os.fstat(file.fileno()), Path(path).stat())
     return False
 

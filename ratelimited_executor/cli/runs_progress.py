@@ -1,4 +1,4 @@
-"""How far simulations are: a bar on a terminal, a line every few seconds elsewhere."""
+"""The progress of simulations: a bar on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_run", "format_days", "show_runs"]
 
-_LINE_SECONDS: Final = 5.0  # between two lines where there is no terminal
+_LINE_SECONDS: Final = 5.0  # between two lines without a terminal
 _DAY_SECONDS: Final = 86_400.0
 
 
 def describe_run(progress: RunProgress) -> str:
-    """Write how far a run is."""
+    """Return the progress of a run as text."""
     past = "making the past again, " if progress.is_replaying else ""
     return (
         f"{past}{format_days(progress.seconds)} of {format_days(progress.total)}, {progress.jobs:,} jobs, "
@@ -33,14 +33,14 @@ def describe_run(progress: RunProgress) -> str:
 
 
 def format_days(seconds: float) -> str:
-    """Write a duration in days; one of less than a day in hours, minutes and seconds."""
+    """Format a duration in days; in hours, minutes and seconds if it is less than a day."""
     days = seconds / _DAY_SECONDS
     return format_duration(seconds) if days < 1 else "1 day" if days == 1 else f"{days:.3g} days"
 
 
 @contextmanager
 def show_runs(console: Console, name: str, *, is_quiet: bool) -> Iterator[Callable[[float, float, str], None]]:
-    """Show how far it is; what is yielded is called with how much is done, how much there is, and a text."""
+    """Show progress; yields a function to call with the amount done, the total, and a text."""
     if is_quiet:
         yield lambda *_: None
         return

@@ -1,4 +1,4 @@
-"""The scenario that a text names: a strategy, a TOML file, or a class in a module or file."""
+"""Load a scenario by name: a strategy, a TOML file, or a class in a module or file."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LIBRARY_DIRECTORIES: Final = tuple(
 
 
 def strategies_text() -> str:
-    """Return a line for each strategy that comes with the package."""
+    """Return a line for each built-in strategy."""
     width = max(map(len, STRATEGIES))
     lines = ((name, (inspect.getdoc(made) or "").partition("\n")[0]) for name, made in STRATEGIES.items())
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in lines)
 
 
 def describe_error(error: BaseException) -> str:
-    """Write an error for people: with its kind and place, where code of the user has raised it."""
+    """Return an error as text, with its type and location if user code raised it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     frames = traceback.extract_tb(error.__traceback__)
@@ -45,7 +45,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def load_scenarios(texts: Iterable[str], settings: Iterable[str]) -> list[Scenario]:
-    """Return the scenarios that texts name, ``strategies`` for all of those, with some of their parameters set.
+    """Return the named scenarios, ``strategies`` for all strategies, with some of their parameters set.
 
     Raises:
         CommandError: if there is no such scenario or parameter, or two have the same name.
@@ -63,10 +63,10 @@ def load_scenarios(texts: Iterable[str], settings: Iterable[str]) -> list[Scenar
 
 
 def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
-    """Return the scenario that a text names; ``slots[workers=10]`` sets a parameter, and is called so.
+    """Return the named scenario; ``slots[workers=10]`` sets a parameter, and is then the name of the scenario.
 
     Raises:
-        CommandError: if there is none, or it has no such parameter.
+        CommandError: if there is no such scenario, or it has no such parameter.
     """
     own = ""
     if match := re.fullmatch(r"(.+?)\[(.+)\]", text):
@@ -107,7 +107,7 @@ def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) ->
     known: dict[str, Any] = {field.name: field for field in fields(made)} if is_dataclass(made) else {}
     try:
         hints = get_type_hints(made)
-    except Exception:  # noqa: BLE001  # of a name that is there for type checkers alone, or of what is no type at all
+    except Exception:  # noqa: BLE001  # a name imported only for type checkers, or not a type
         hints = {name: type(field.default) for name, field in known.items()}
     options: dict[str, Any] = {}
     for setting in settings:
@@ -126,10 +126,10 @@ def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) ->
 
 
 def _parse_value(text: str, hint: Any) -> Any:
-    """Read a value of a type, or of the first of several that it can be read as.
+    """Read a value of a type; of a union, the first type that can be read.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the text is not such a value.
     """
     kinds = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
     if type(None) in kinds and text.lower() == "none":

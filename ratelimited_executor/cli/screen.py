@@ -1,4 +1,4 @@
-"""Standard error as a run has it: a run outlives its terminal, and the reader of its messages."""
+"""Standard error for a run, which may outlive its terminal and the reader of its messages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["screen_of_stderr"]
 
 
 def screen_of_stderr() -> Console:
-    """Return a console on standard error that drops what nobody reads: a closed pipe, a terminal that has gone."""
+    """Return a console on standard error that drops output to a closed pipe or a closed terminal."""
     return Console(file=None if sys.stderr is None else cast("IO[str]", _Patient(sys.stderr)), stderr=True, emoji=False)
 
 
 class _Patient:
-    """A stream whose first failure is its end: from then on all that is written to it goes nowhere."""
+    """A stream that discards all output after its first failure."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -43,7 +43,7 @@ class _Patient:
         return getattr(self._stream, name)
 
     def _silence(self) -> None:
-        """Let the descriptor lead nowhere, or what is left in the stream's buffer would fail again at the exit."""
+        """Redirect the descriptor to the null device; else the rest of the stream's buffer would fail again at exit."""
         with suppress(OSError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())

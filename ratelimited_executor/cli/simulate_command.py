@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["SimulateOptions", "run_simulations"]
 
 _PAGE = "report.html"
-_EXECUTOR_COUNT_MAX = 4  # whose figures are shown one by one
-_SHOWN_SECONDS = 1e-4  # less is nothing
+_EXECUTOR_COUNT_MAX = 4  # with more executors, only the total is shown
+_SHOWN_SECONDS = 1e-4  # a shorter delay counts as none
 _DAY_SECONDS = 86_400.0
-_PLAIN_WIDTH = 1000  # of a pipe, so that nothing is cut off
+_PLAIN_WIDTH = 1000  # for a pipe, so that nothing is cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +60,13 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
 
     Args:
         options: the command line.
-        console: where progress and tables go; standard output unless given.
+        console: the output for progress and tables; standard output by default.
 
     Returns:
-        DONE, or INTERRUPTED if it was told to stop; what was simulated until then is written.
+        DONE, or INTERRUPTED if it was told to stop; the simulation up to that time is written.
 
     Raises:
-        CommandError: for what the user can mend.
+        CommandError: for an error that the user can correct.
     """
     console = console or Console(emoji=False)
     if not console.is_terminal:
@@ -132,7 +132,7 @@ def _run(
         options_of_run: dict[str, Any] = {"database": file, "resume": resume}
         try:
             if resume and is_one_of_many and _is_through(file, scenario.days if options.days is None else options.days):
-                options_of_run = {"database": None, "resume": False}  # it is made again, to be compared
+                options_of_run = {"database": None, "resume": False}  # it is repeated for the comparison
             return simulate(
                 scenario,
                 days=options.days,
@@ -148,7 +148,7 @@ def _run(
 
 @contextmanager
 def _stopping() -> Iterator[Callable[[], bool]]:
-    """Take SIGINT and SIGTERM as a wish to stop after the step; the second one stops at once."""
+    """Treat SIGINT and SIGTERM as a request to stop after the step; the second one stops at once."""
     asked = 0
 
     def ask(number: int, frame: Any) -> None:  # noqa: ARG001  # the shape of a signal handler
@@ -169,17 +169,17 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
 
 def _file_name(name: str) -> str:
-    """Return a name that files may have everywhere."""
+    """Return a file name that is valid on all systems."""
     return re.sub(r"[^\w.,=\[\] -]", "_", name)
 
 
 def _is_through(file: Path, days: float) -> bool:
-    """True if a run has come to its end."""
+    """True if a run is finished."""
     return float(read_properties(file).get("reached", 0.0)) >= days * _DAY_SECONDS
 
 
 def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -> None:
-    """Make the directory, and see to what lies there already."""
+    """Create the directory, and check the files already in it."""
     if directory.exists() and not directory.is_dir():
         raise CommandError(f"--output must be a directory, {directory} is a file")
     runs = [file for file in files if file.exists()]
@@ -199,16 +199,17 @@ def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -
 
 @contextmanager
 def _set_aside(file: Path, *, is_wanted: bool) -> Iterator[None]:
-    """Put the database of an earlier run out of the way, and back again if none has come in its place.
+    """Set aside the database of an earlier run, and restore it if no new one has replaced it.
 
-    Should the process be killed, it lies there as NAME.before; the next one with --force leaves it there until it has its own.
+    If the process is killed, the old database stays as NAME.before; the next run with --force keeps it until it has a
+    new one.
     """
     asides = run_files(file.with_name(f"{file.name}.before"))
     parts = dict(zip(run_files(file), asides, strict=True))
     is_aside = asides[0].exists()
     try:
         for part, aside in parts.items() if is_wanted else ():
-            if is_aside:  # what is in its place is of a run that was killed
+            if is_aside:  # the current file is of a killed run
                 part.unlink(missing_ok=True)
             elif part.exists():
                 part.replace(aside)
@@ -241,7 +242,7 @@ def _write_report(files: Sequence[Path], directory: Path, console: Console) -> N
     pictures = directory / "plots"
     try:
         page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
-    except (ArithmeticError, OSError, ValueError) as error:  # of a database that somebody has edited
+    except (ArithmeticError, OSError, ValueError) as error:  # from a database that was edited
         raise CommandError(f"the report cannot be written: {error}") from error
     console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, markup=False, soft_wrap=True)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SlotsOptions", "show_slots"]
 
-_PLAIN_WIDTH = 1000  # of a pipe, so that nothing is cut off
+_PLAIN_WIDTH = 1000  # for a pipe, so that nothing is cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +46,15 @@ class SlotsOptions:
 
 
 def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console: Console | None = None) -> ExitStatus:
-    """Do what is asked for, and show the pools as they are then.
+    """Carry out the requested changes, and show the pools afterwards.
 
     Args:
         options: the command line.
         confirm: asks a question.
-        console: where to; standard output unless given.
+        console: the output; standard output by default.
 
     Returns:
-        DONE if it was done, else FAILED.
+        DONE if the changes were made and the pools shown, else FAILED.
 
     Raises:
         CommandError: if Redis cannot be read or written, or there is no such slot.
@@ -89,10 +89,10 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
 
 
 def _check_limits(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
-    """Refuse a limit of a key.
+    """Refuse to set a limit of a key.
 
     Raises:
-        CommandError: if it is one.
+        CommandError: if a limit is for a key.
     """
     by_key = {pool.name for pool in slots.pools if pool.is_by_key}
     for name, _ in limits:
@@ -103,7 +103,7 @@ def _check_limits(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
 
 
 def _tell_of_new_pools(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
-    """Say on standard error which pools were not there before: a name may be misspelt."""
+    """Report new pools on standard error, since a name may be misspelt."""
     known = [pool.name for pool in slots.pools if not pool.is_by_key]
     for name, _ in limits:
         if name not in known:
@@ -116,10 +116,10 @@ def _warn(text: str) -> None:
 
 
 def _holder_of(slots: SlotsView, fence: int) -> ClaimView:
-    """Find the slot of a fence.
+    """Return the slot with a fence.
 
     Raises:
-        CommandError: if there is none.
+        CommandError: if there is no such slot.
     """
     for pool in slots.pools:
         for claim in pool.holders:
@@ -142,10 +142,10 @@ class SlotsEditor(RedisReader):
     """Reads the slots of a group, and changes them."""
 
     def change(self, slots: SlotsView, **fields: Any) -> None:
-        """Have the script change something.
+        """Change a slot or a limit by the script.
 
         Raises:
-            RedisReadError: if that fails.
+            RedisReadError: if the script fails.
         """
         call = SlotCall(
             peer="operator",

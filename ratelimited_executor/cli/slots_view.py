@@ -1,4 +1,4 @@
-"""How the slots of a group look: a table for each pool on a terminal or in a pipe, JSON for programs."""
+"""The view of a group's slots: a table for each pool on a terminal or in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_slots", "slots_fields"]
 
-_WAITING_SHOWN: Final = 10  # of those who wait for a pool; the others are counted
+_WAITING_SHOWN: Final = 10  # waiters shown for a pool; the others are counted
 
 
 def draw_slots(slots: SlotsView) -> list[RenderableType]:
-    """Lay out the pools of a group."""
+    """Return the pools of a group as tables."""
     parts: list[RenderableType] = []
     if slots.quarantine is not None:
         text = f"slots: quarantine for {format_duration(slots.quarantine)}"
@@ -63,9 +63,9 @@ def _table(pool: PoolView) -> Table:
 
 def _row(claim: ClaimView, fence: str) -> list[Text]:
     ages = format_duration(claim.age), format_duration(max(0.0, claim.left))
-    return [*map(Text, (visible(claim.name), visible(claim.node), fence, *ages))]  # no markup: a name is any text
+    return [*map(Text, (visible(claim.name), visible(claim.node), fence, *ages))]  # no markup: a name may be any text
 
 
 def slots_fields(slots: SlotsView) -> dict[str, Any]:
-    """Return what JSON has of them; times in seconds."""
+    """Return the slots as fields for JSON; times in seconds."""
     return asdict(slots)

@@ -20,7 +20,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
 
 
 class StopReason(Enum):
-    """What ended a run before its input."""
+    """The reason why a run ended before its input."""
 
     SIGNAL = "interrupted"
     BAD_LINE = "bad input"
@@ -30,13 +30,13 @@ class StopReason(Enum):
 
 
 class Stop:
-    """An order to stop: the first lets what runs finish, a second one does not.
+    """An order to stop: the first one lets running calls finish, a second one does not.
 
     Attributes:
-        reason: why; None while nothing was ordered.
-        error: what caused it, if something did.
+        reason: the reason; None while no stop was ordered.
+        error: the error that caused it, if any.
         ordered: set by the first order.
-        insisted: set by a signal that comes after it.
+        insisted: set by a signal after the first order.
         on_order: called once, at the first order, before anything else can run.
     """
 
@@ -49,18 +49,18 @@ class Stop:
 
     @property
     def is_ordered(self) -> bool:
-        """True if nothing more may be started."""
+        """True if a stop was ordered: no more calls may start."""
         return self.reason is not None
 
     def order(self, reason: StopReason, error: BaseException | None = None) -> None:
-        """Stop starting; the first reason counts."""
+        """Order the stop; the first reason counts."""
         if self.reason is None:
             self.reason, self.error = reason, error
             self.ordered.set()
             self.on_order()
 
     def on_signal(self) -> None:
-        """Take a signal: the first one orders, the next one insists."""
+        """Handle a signal: the first one orders the stop, the next one insists."""
         if self.reason is None:
             self.order(StopReason.SIGNAL)
         else:
@@ -69,7 +69,7 @@ class Stop:
 
 @contextmanager
 def cancelled_by(stop: Stop) -> Iterator[None]:
-    """Cancel what is awaited meanwhile as soon as a stop is ordered, or at once if it has been."""
+    """Cancel the current task's wait in the block once a stop is ordered, or at once if it already is."""
     task = asyncio.current_task()
     assert task is not None, "only coroutines come here"
 
@@ -87,10 +87,10 @@ def cancelled_by(stop: Stop) -> Iterator[None]:
 
 
 class Signals:
-    """Directs signals to a stop order, before the event loop runs and while it does.
+    """Directs signals to a stop order, before the event loop runs and while it runs.
 
-    SIGINT and SIGTERM order, then insist. SIGHUP, which a terminal sends when it is closed, only orders, as it may come
-    twice; where it is ignored (``nohup``) it stays so. A context manager that brings the former handlers back.
+    SIGINT and SIGTERM order the stop, then insist. SIGHUP, which a closing terminal sends, only orders, as it may come
+    twice; if it is ignored (``nohup``), it stays ignored. A context manager that restores the former handlers.
     """
 
     def __init__(self, stop: Stop) -> None:
@@ -109,11 +109,11 @@ class Signals:
         self.close()
 
     def attach(self) -> None:
-        """Take signals in the running loop from now on, between its callbacks."""
+        """Handle signals in the running loop from now on, between its callbacks."""
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Bring the former handlers back."""
+        """Restore the former handlers."""
         while self._former:
             number, handler = self._former.popitem()
             signal.signal(number, handler)

@@ -24,16 +24,16 @@ _PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What is told at the end.
+    """The content of the summary.
 
     Attributes:
         ledger: counts, lateness, starts, errors.
-        rate: the rate that was asked for.
-        wall_seconds: how long the run took.
-        ending: None if the input was worked off; else why it was not.
-        not_started: lines that were not started; None if that could not be counted.
-        remaining: the file that has them.
-        look_ahead: how many lines are read ahead.
+        rate: the requested rate.
+        wall_seconds: the duration of the run.
+        ending: None if all input was processed; otherwise the reason.
+        not_started: the number of lines that were not started; None if they could not be counted.
+        remaining: the file with these lines.
+        look_ahead: the number of lines read ahead.
     """
 
     ledger: Ledger
@@ -46,7 +46,7 @@ class Summary:
 
 
 def print_summary(console: Console, summary: Summary) -> None:
-    """Print the table, the first errors and what is left to do."""
+    """Print the table, the first errors and the remaining work."""
     rows = _rows(summary)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
@@ -56,7 +56,7 @@ def print_summary(console: Console, summary: Summary) -> None:
 
 
 def _print(console: Console, text: Text) -> None:
-    console.print(text, soft_wrap=True)  # a long error is for the reader's terminal to fold, or for grep to find whole
+    console.print(text, soft_wrap=True)  # a terminal wraps a long error, and grep finds it whole
 
 
 def _rows(summary: Summary) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a text such as ``package.module:function`` or ``folder/file.py:function`` names."""
+"""Load the target named by a text such as ``package.module:function`` or ``folder/file.py:function``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["load_object", "load_target"]
 
 
 def load_target(text: str) -> Any:
-    """Return what a text names: something to call, or a context manager whose value will be called.
+    """Return the target that a text names: a callable, or a context manager whose value will be called.
 
     Raises:
-        CommandError: as :func:`load_object` does, or if what is found is neither.
+        CommandError: as :func:`load_object` does, or if the target is neither.
     """
     found = load_object(text, what="TARGET")
     if not callable(found) and not is_context(found):
@@ -34,11 +34,11 @@ def load_target(text: str) -> Any:
 def load_object(text: str, *, what: str) -> Any:
     """Import ``module:attribute`` or run ``file.py:attribute``, where the attribute may be dotted.
 
-    The current directory is looked at first, and for a file its own: what lies beside it can be imported.
+    Imports search the current directory first, and for a file its own directory, so that it can import its neighbours.
 
     Args:
-        text: what the user has named.
-        what: its name on the command line, for errors.
+        text: the text from the user.
+        what: the name of the argument on the command line, for errors.
 
     Raises:
         CommandError: if the text has another form, the import fails, or there is no such attribute.
@@ -50,7 +50,7 @@ def load_object(text: str, *, what: str) -> Any:
     try:
         return reduce(getattr, path.split("."), module)
     except AttributeError as error:
-        reason = str(error).replace(f"module '{module.__name__}'", f"module '{name}'")  # as the user calls it
+        reason = str(error).replace(f"module '{module.__name__}'", f"module '{name}'")  # the name that the user gave
         raise CommandError(f"{what} {text!r}: {reason}") from error
 
 
@@ -71,7 +71,7 @@ def _load(name: str, given: str) -> ModuleType:
 
 
 def _run_file(file: Path) -> ModuleType:
-    """Run a Python file as a module, whatever its name: ``json.py`` hides nothing."""
+    """Run a Python file as a module, whatever its name: ``json.py`` does not shadow another module."""
     name = f"target_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None, "a file that ends in .py has a loader"
@@ -87,7 +87,7 @@ def _last_line(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Name the file and line of the user's own code that raised, if the import got that far."""
+    """Return the file and line of the user's code that raised, if the import got that far."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     own = [frame for frame in frames if frame.filename != __file__]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

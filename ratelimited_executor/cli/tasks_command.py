@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["TasksOptions", "show_tasks"]
 
 _REDIS = ("redis://", "rediss://", "unix://")
-_PLAIN_WIDTH = 1000  # of a pipe, so that nothing is cut off
-_PAGE = 1000  # dead letters that are put back in one transaction
+_PLAIN_WIDTH = 1000  # for a pipe, so that nothing is cut off
+_PAGE = 1000  # dead letters requeued in one transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +49,15 @@ class TasksOptions:
 
 
 def show_tasks(options: TasksOptions, *, console: Console | None = None) -> ExitStatus:
-    """Do what is asked for, and show the store as it is then.
+    """Carry out the requested changes, and show the store afterwards.
 
     Args:
         options: the command line.
-        console: where to; standard output unless given.
+        console: the output; standard output by default.
 
     Returns:
-        DONE if it was done; FAILED if a task that was named is not there, or is no dead letter where it should be one, or
-        with ``--check`` if there are dead letters, or tasks whose function nobody knows.
+        DONE if the changes were made. FAILED if a named task does not exist, or is not a dead letter where it should
+        be; or with ``--check`` if there are dead letters, or tasks put aside because their function is unknown.
 
     Raises:
         CommandError: if the store cannot be read or written.
@@ -105,7 +105,7 @@ async def _show(store: TaskStore, options: TasksOptions, console: Console) -> Ex
 
 
 async def _change(store: TaskStore, options: TasksOptions) -> bool:
-    """Put back and cancel what is named; say of what was not there that it was not."""
+    """Requeue and cancel the named tasks; report those that do not exist."""
     missed = []
     for name, state in zip(options.requeue, await store.requeue(options.requeue), strict=True):
         if state is not DurableState.DEAD:
@@ -113,7 +113,7 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
     for name, state in zip(options.cancel, await store.cancel(options.cancel), strict=True):
         if state is None:
             missed.append(f"--cancel: {name!r} is not there")
-    after = 0  # each once: what fails again meanwhile stays dead
+    after = 0  # requeue each once: a task that fails again meanwhile stays dead
     while options.requeue_dead and (rows := await store.rows(DurableState.DEAD, after=after, limit=_PAGE)):
         await store.requeue([row.id for row in rows])
         after = rows[-1].number

@@ -1,4 +1,4 @@
-"""What a store of durable tasks looks like, for people and for programs."""
+"""The view of a store of durable tasks, for people and for programs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _BAD: Final = (DurableState.UNKNOWN, DurableState.DEAD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePicture:
-    """What was read of a store.
+    """Snapshot of a store.
 
     Attributes:
-        counts: how many tasks are in each state.
-        first_ready: of those that are ready the one that was put first; None if none is.
-        rows: those to list.
-        lanes: those to list.
+        counts: the number of tasks in each state.
+        first_ready: the ready task that was put first; None if none is ready.
+        rows: the tasks to list.
+        lanes: the lanes to list.
     """
 
     counts: Mapping[DurableState, int]
@@ -53,7 +53,7 @@ class StorePicture:
 
 
 def draw_tasks(picture: StorePicture, now: float) -> Group:
-    """Draw what was read of a store, at a time in epoch seconds."""
+    """Return a picture of a store as tables, at a time in epoch seconds."""
     table = Table(box=None, pad_edge=False)
     table.add_column("state")
     table.add_column("tasks", justify="right")
@@ -80,7 +80,7 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
 
 
 def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
-    """Return the same for JSON."""
+    """Return a picture of a store as fields for JSON."""
     first = picture.first_ready
     return {
         "counts": {state.name.lower(): count for state, count in picture.counts.items()},
@@ -149,5 +149,5 @@ def _cells(row: TaskRow, now: float) -> list[str]:
 
 
 def _iso(time_us: int) -> str:
-    seconds = min(time_us / _US, _LAST_SECONDS)  # a store takes times after the last year that can be written so
+    seconds = min(time_us / _US, _LAST_SECONDS)  # a store accepts times beyond the last year that can be formatted
     return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -1,8 +1,8 @@
 """The busiest windows of a long run, by the audit of the test kit, in bounded memory.
 
-``audit`` turns every start into an object, some 80 bytes; of 10 million starts that would be most of a gigabyte. So
-longer runs are looked at in overlapping chunks, which see every window of up to half a chunk whole, and once from the
-first start to the last, which sees a rate that is too high by a little for long.
+``audit`` turns every start into an object of some 80 bytes; for 10 million starts that would be most of a gigabyte. So
+longer runs are audited in overlapping chunks, which contain every window of up to half a chunk, and once from the first
+start to the last, which detects a rate that is slightly too high for a long time.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["SLACK_SECONDS", "busiest_second", "whole_excess", "worst_report"]
 
 _T = TypeVar("_T")
-# Starts looked at together: about 40 MB for a moment.
+# Starts audited together: about 40 MB temporarily.
 CHUNK_STARTS: Final = 400_000
-SLACK_SECONDS: Final = 0.02  # of a pace: what is looked at here is how even the starts are
+SLACK_SECONDS: Final = 0.02  # of a pace: this checks how even the starts are
 
 
 def busiest_second(starts: Sequence[float], *, chunk: int = CHUNK_STARTS) -> tuple[int, float]:
-    """Return the most starts in any second, and when that second begins; ``starts`` rise and are not empty."""
+    """Return the most starts in any second, and the beginning of that second; ``starts`` rise and are not empty."""
     return max((worst_window(part, 1.0) for part in _chunks(starts, chunk)), key=lambda found: found[0])
 
 
 def worst_report(
     starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), chunk: int = CHUNK_STARTS
 ) -> AuditReport:
-    """Return the audit of the worst window; ``starts`` rise and are not empty, ``costs`` belong to them, if given."""
+    """Return the audit of the worst window; ``starts`` rise and are not empty, ``costs`` are theirs if given."""
     parts = (
         zip(_chunks(starts, chunk), _chunks(costs, chunk), strict=True)
         if costs
@@ -47,7 +47,7 @@ def worst_report(
 def whole_excess(
     starts: Sequence[float], rate: Rate, *, costs: Sequence[int] = (), slack: float = SLACK_SECONDS
 ) -> float:
-    """Return by how many permits the run as a whole exceeds the law; <= 0 is within it."""
+    """Return the permits by which the run as a whole exceeds the law; <= 0 is within the law."""
     total, last = (sum(costs), costs[-1]) if costs else (len(starts), 1)
     return total - float(rate) * (starts[-1] - starts[0] + slack) - last
 

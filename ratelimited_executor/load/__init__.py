@@ -1,5 +1,5 @@
-"""Measuring a service with an open load: when requests are due, what is recorded of them, and what follows from it.
+"""Measure a service with an open load: due times of requests, recording, figures and verdicts.
 
-Everything here is pure: times, random numbers and input are handed in. The command ``bench`` is the shell around it. The
-extra ``load`` brings ``hdrhistogram``, which is imported on first use.
+Everything here is pure: times, random numbers and input are arguments. The command ``bench`` is the shell around it.
+The extra ``load`` installs ``hdrhistogram``, which is imported on first use.
 """

@@ -1,15 +1,15 @@
-"""When each request of an open load is due, computed before anything is sent.
+"""The due times of the requests of an open load, computed before anything is sent.
 
-An open load does not wait for answers: the due times depend on the rate alone. With Lambda(t), the number of requests that
-the rate allows from 0 to t, request k of a regular load is due where Lambda(t) = k, and request k of a Poisson load where
-Lambda(t) is the sum of k exponential gaps of mean 1. One inverse of Lambda serves constant rates, steps and ramps, and no
-error is carried from one request to the next.
+An open load does not wait for answers: the due times depend only on the rate. Let Lambda(t) be the number of requests
+that the rate allows from 0 to t. Request k of a regular load is due where Lambda(t) = k, and request k of a Poisson
+load where Lambda(t) is the sum of k exponential gaps of mean 1. One inverse of Lambda serves constant rates, steps and
+ramps, and no error is carried from one request to the next.
 
-Several classes of requests are several such loads whose arrivals are merged by due time. Regular classes begin at different
-parts of their first gap, or classes whose rates are multiples of one another would meet at each request of the slower one.
+Several classes of requests are several such loads, merged by due time. Regular classes begin at different fractions of
+their first gap; otherwise classes with rates in an integer ratio would coincide at each request of the slower one.
 
-Participants that share a load compute the whole of it, and each takes every n-th request of each class: what is evenly
-spaced as a whole stays so, and no request is sent twice or by nobody.
+Participants that share a load each compute the whole of it and send every n-th request of each class. So an evenly
+spaced load stays evenly spaced, and every request is sent exactly once.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 __all__ = ["PHASES_MAX", "Arrival", "Phase", "Schedule", "arrivals", "rate_text", "staircase"]
 
-# Each phase has a row in the table and keeps its durations apart.
+# Each phase has a row in the table and its own durations.
 PHASES_MAX: Final = 1_000
 # Rounding of Lambda at the end of a phase: without it a phase of 100/s for 10 s could have 1,001 requests.
 _ROUNDING: Final = 1e-9
-# Class number i begins at this part of its first gap, times i, modulo 1: multiples of it keep apart from one another.
+# Class i begins at i times this fraction of its first gap, modulo 1: such multiples stay well apart.
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A stretch of the load whose rate is constant or changes linearly.
+    """A part of the load with a rate that is constant or changes linearly.
 
     Attributes:
         first: requests a second at its beginning, >= 0.
-        last: requests a second at its end, >= 0; not both are 0.
+        last: requests a second at its end, >= 0; ``first`` and ``last`` are not both 0.
         seconds: its length, > 0.
         is_measured: False for a warm-up, which is sent and not recorded.
     """
@@ -51,11 +51,11 @@ class Phase:
 
     @property
     def expected(self) -> float:
-        """How many requests the rate allows in the phase."""
+        """The number of requests that the rate allows in the phase."""
         return (self.first + self.last) / 2 * self.seconds
 
     def rate_at(self, seconds: float) -> float:
-        """Return the rate so many seconds after the beginning of the phase."""
+        """Return the rate at a number of seconds after the beginning of the phase."""
         return self.first + (self.last - self.first) * seconds / self.seconds
 
 
@@ -68,7 +68,7 @@ class Arrival:
         due: seconds after the beginning of the load.
         phase: the index of its phase.
         class_index: the index of its class.
-        turn: 0, 1, 2, ... within its class.
+        turn: its number within its class: 0, 1, 2, ...
     """
 
     number: int
@@ -80,14 +80,15 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Every request that one participant of a load has to send.
+    """The requests that one participant of a load has to send.
 
     Attributes:
-        classes: the phases of each class by its name, warm-up first; phase i is equally long in all. A load without classes
-            has one, whose name is empty.
-        draws: makes random numbers for the class of a name, as ``arrivals`` takes them; None for regular arrivals.
-        rank: of this participant, from 0 on.
-        participants: that share the load.
+        classes: the phases of each class by its name, warm-up first; phase i has the same length in all classes. A load
+            without classes has one class with an empty name.
+        draws: a function from the name of a class to its source of random numbers, as ``arrivals`` takes it; None for
+            regular arrivals.
+        rank: the rank of this participant, from 0 on.
+        participants: the number of participants that share the load.
     """
 
     classes: Mapping[str, Sequence[Phase]]
@@ -102,7 +103,7 @@ class Schedule:
 
     @property
     def phases(self) -> list[Phase]:
-        """Those of all classes together."""
+        """The phases of all classes together: their rates are added."""
         return [
             replace(together[0], first=sum(each.first for each in together), last=sum(each.last for each in together))
             for together in zip(*self.classes.values(), strict=True)
@@ -110,16 +111,16 @@ class Schedule:
 
     @property
     def warm_up(self) -> float:
-        """The seconds before anything is measured."""
+        """The length of the warm-up, which is not measured, in seconds."""
         return sum(phase.seconds for phase in self.phases if not phase.is_measured)
 
     @property
     def seconds(self) -> float:
-        """The seconds that are measured."""
+        """The length of the measured part in seconds."""
         return sum(phase.seconds for phase in self.phases if phase.is_measured)
 
     def arrivals(self) -> Iterator[Arrival]:
-        """Yield the requests in the order of due times; their numbers are those of the whole load."""
+        """Yield the requests in order of due time; their numbers are those in the whole load."""
         merged = heapq.merge(*map(self._arrivals_of, count(), self.classes), key=lambda arrival: arrival.due)
         for number, arrival in enumerate(merged):
             if (arrival.turn + arrival.class_index) % self.participants == self.rank:
@@ -132,7 +133,7 @@ class Schedule:
 
 
 def staircase(first: float, last: float, *, step: float, seconds: float) -> list[Phase]:
-    """Return phases of constant rates from ``first`` to ``last``, both included, up or down.
+    """Return phases of constant rates from ``first`` to ``last``, inclusive, up or down.
 
     Raises:
         ValueError: if ``step`` is not > 0, or there would be too many phases.
@@ -153,7 +154,7 @@ def staircase(first: float, last: float, *, step: float, seconds: float) -> list
 
 
 def rate_text(first: float, last: float) -> str:
-    """Write a rate, or a range of them, for people.
+    """Format a rate, or a range of rates.
 
     >>> rate_text(1000, 1000), rate_text(0.5, 20)
     ('1,000/s', '0.5/s to 20/s')
@@ -164,12 +165,12 @@ def rate_text(first: float, last: float) -> str:
 def arrivals(
     phases: Sequence[Phase], draw: Callable[[], float] | None = None, *, offset: float = 0.0
 ) -> Iterator[Arrival]:
-    """Yield every request of one class in the order of due times.
+    """Yield every request of one class in order of due time.
 
     Args:
-        phases: one after the other, without a gap.
-        draw: returns random numbers >= 0 and < 1, for Poisson arrivals; None for regular ones.
-        offset: the part of a gap before the first of regular arrivals, >= 0 and < 1.
+        phases: consecutive phases, without gaps.
+        draw: returns random numbers >= 0 and < 1, for Poisson arrivals; None for regular arrivals.
+        offset: the fraction of a gap before the first regular arrival, >= 0 and < 1.
 
     >>> [arrival.due for arrival in arrivals([Phase(first=4, last=4, seconds=1)])]
     [0.0, 0.25, 0.5, 0.75]
@@ -188,10 +189,10 @@ def arrivals(
 
 
 def _time_of(phase: Phase, requests: float) -> float:
-    """Return the seconds into a phase after which its rate has allowed so many requests."""
+    """Return the number of seconds into a phase at which its rate has allowed a number of requests."""
     if requests == 0:
         return 0.0
     slope = (phase.last - phase.first) / phase.seconds
-    # The root of first*t + slope*t*t/2 = requests, in the form that divides by no small difference.
+    # The root of first*t + slope*t*t/2 = requests, in the form that does not divide by a small difference.
     root = math.sqrt(max(0.0, phase.first**2 + 2 * slope * requests))
     return min(phase.seconds, 2 * requests / (phase.first + root))

@@ -1,4 +1,4 @@
-"""Two measurements beside each other: what changed, and whether chance could have done it."""
+"""Compare two measurements: which figures changed, and which changes chance could explain."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Change:
     """One figure of both measurements.
 
     Attributes:
-        name: what it is.
+        name: the name of the figure.
         unit: ``seconds``, ``share`` or ``rate``.
-        before: of the first measurement.
-        after: of the second.
-        direction: ``better`` or ``worse`` where chance is ruled out, as far as requests are independent of one another;
-            ``unclear`` where it is not; None where nothing can be said.
+        before: its value in the first measurement.
+        after: its value in the second measurement.
+        direction: ``better`` or ``worse`` if chance is ruled out, provided that requests are independent of one
+            another; ``unclear`` if it is not; None if nothing can be said.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Change:
 
 
 def compare(before: Measurement, after: Measurement) -> list[Change]:
-    """Return the figures of both, durations from the intended start first, those of classes that both have after them."""
+    """Return the changes: durations from the intended start first, figures of common classes last."""
     one, other = before.figures, after.figures
     others = {each.name: each for each in other.classes}
     return [
@@ -101,7 +101,7 @@ def _changes_of(
 
 
 def _direction_of_quantile(one: _Requests, other: _Requests, share: float) -> str | None:
-    """Say whether clearly more, or fewer, of the other's requests are above a quantile of the one, and the reverse of it."""
+    """Compare a quantile in both directions: are clearly more, or fewer, requests of each above that of the other?"""
     if not one.count or not other.count:
         return None
     other_above = _side(other.from_intended.count_above(one.from_intended.quantile(share)), other.count, 1 - share)
@@ -112,7 +112,7 @@ def _direction_of_quantile(one: _Requests, other: _Requests, share: float) -> st
 
 
 def _side(part: int, total: int, share: float) -> int:
-    """Return 1 if a part is clearly more than a share of the total, -1 if it is clearly less, 0 if neither is clear."""
+    """Return 1 if a part is clearly more than a share of the total, -1 if clearly less, 0 if unclear."""
     low, high = interval_of_share(part, total)
     return 1 if low > share else -1 if high < share else 0
 

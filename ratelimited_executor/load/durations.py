@@ -1,6 +1,7 @@
-"""Durations in an HdrHistogram: three significant digits from a microsecond to an hour, in constant memory.
+"""Durations in an HdrHistogram, in constant memory.
 
-The histogram is that of the package ``hdrhistogram``, whose encoded form other tools of the HdrHistogram family read.
+It has three significant digits from a microsecond to an hour. The histogram is that of the package ``hdrhistogram``;
+other tools of the HdrHistogram family can read its encoded form.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SHARES", "Durations", "HistogramMissingError", "rank_of"]
 
-# The percentiles that are told of durations, by name.
+# The percentiles reported of durations, by name.
 SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 
-# Microseconds. Anything longer is recorded as an hour: no time-out of a measurement is longer.
+# Microseconds. Longer durations are recorded as an hour; no timeout of a measurement is longer.
 _MOST_US: Final = 3_600_000_000
 _DIGITS: Final = 3
 _MICROSECONDS: Final = 1e6
 
 
 def rank_of(share: float, count: int) -> int:
-    """Return the rank of a quantile, 1 to ``count``: of the smallest value that so large a share does not exceed.
+    """Return the rank of a quantile, 1 to ``count``: of the smallest value that the share does not exceed.
 
     >>> [rank_of(share, 4) for share in (0, 0.5, 0.51, 1)]
     [1, 2, 3, 4]
@@ -39,7 +40,7 @@ class HistogramMissingError(ImportError):
 
 
 class Durations:
-    """A population of durations in seconds.
+    """A set of durations in seconds.
 
     Raises:
         HistogramMissingError: if the extra is not installed.
@@ -54,21 +55,21 @@ class Durations:
 
     @property
     def count(self) -> int:
-        """How many durations were recorded."""
+        """The number of recorded durations."""
         return int(self._histogram.total_count)
 
     @property
     def mean(self) -> float:
-        """The mean in seconds; 0 of none."""
+        """The mean in seconds; 0 if there are none."""
         return self._sum / self.count if self.count else 0.0
 
     @property
     def most(self) -> float:
-        """The longest in seconds; 0 of none."""
+        """The longest in seconds; 0 if there are none."""
         return self._most
 
     def add(self, seconds: float) -> None:
-        """Record a duration; what is negative counts as 0."""
+        """Record a duration; a negative one counts as 0."""
         seconds = max(0.0, seconds)
         self._sum += seconds
         self._most = max(self._most, seconds)
@@ -76,27 +77,27 @@ class Durations:
 
     @classmethod
     def merged(cls, populations: Iterable[Durations]) -> Durations:
-        """Return one population that holds all of several."""
+        """Return the union of several sets."""
         merged = cls()
         for each in populations:
             merged._take(each)
         return merged
 
     def quantile(self, share: float) -> float:
-        """Return the duration that so large a share does not exceed, 0 to 1; 0 of none. Takes milliseconds."""
+        """Return the duration that a share, 0 to 1, does not exceed; 0 if there are none. Takes milliseconds."""
         if not self.count:
             return 0.0
-        # The histogram rounds the rank to the nearest; given that of a whole rank, it has nothing to round.
+        # The histogram rounds to the nearest rank; the percentile of a whole rank leaves nothing to round.
         percentile = 100 * rank_of(share, self.count) / self.count
         return min(self._most, float(self._histogram.get_value_at_percentile(percentile)) / _MICROSECONDS)
 
     def count_above(self, seconds: float) -> int:
-        """Count the durations that are longer, as exactly as the histogram tells values apart."""
+        """Count the durations longer than a value, within the resolution of the histogram."""
         limit = self._histogram.get_highest_equivalent_value(round(seconds * _MICROSECONDS))
         return sum(count for value, count in self._recorded() if value > limit)
 
     def curve(self) -> list[tuple[float, float]]:
-        """Return (share of the durations up to a value, the value in seconds) for each value that occurs."""
+        """Return (share of the durations up to a value, the value in seconds) for each recorded value."""
         points, total = [], 0
         for value, count in self._recorded():
             total += count
@@ -104,7 +105,7 @@ class Durations:
         return points
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures, and the histogram in its compressed form, as JSON has them."""
+        """Return the figures and the compressed histogram as values for JSON."""
         encoded = self._histogram.encode()
         return {
             "count": self.count,
@@ -115,10 +116,10 @@ class Durations:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Durations:
-        """Return what :meth:`to_json` was called of.
+        """Return the durations that :meth:`to_json` was called on.
 
         Raises:
-            ValueError: if the fields are none of a histogram.
+            ValueError: if the fields are not those of a histogram.
         """
         try:
             durations = cls()
@@ -128,7 +129,7 @@ class Durations:
             durations._sum = float(fields["mean"]) * fields["count"]
         except HistogramMissingError:
             raise
-        except Exception as error:  # the codec raises errors of zlib, of base64, of ctypes and its own
+        except Exception as error:  # the codec raises errors of zlib, base64, ctypes and its own
             raise ValueError(f"a histogram cannot be read: {type(error).__name__}: {error}") from error
         if durations.count != fields["count"] or not math.isfinite(durations._most + durations._sum):
             raise ValueError(f"a histogram holds {durations.count} values, and should hold {fields['count']}")
@@ -140,7 +141,7 @@ class Durations:
         self._most = max(self._most, other._most)
 
     def _recorded(self) -> list[tuple[int, int]]:
-        """Return (highest equivalent value, count) for each value that occurs, ascending."""
+        """Return (highest equivalent value, count) for each recorded value, ascending."""
         if not self.count:
             return []
         return [

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClassFigures", "Figures", "Measurement", "Participant", "PhaseFigures", "SecondFigures", "quantile_of"]
 
-# Of the JSON. A reader refuses another one.
+# The format of the JSON. A reader refuses any other.
 _FORMAT: Final = 1
 _KIND: Final = "ratelimited-executor bench"
 _HISTOGRAMS: Final = frozenset({"from_intended", "from_actual", "lateness"})
@@ -21,10 +21,10 @@ _HISTOGRAMS: Final = frozenset({"from_intended", "from_actual", "lateness"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFigures:
-    """A part of the requests; durations from the intended start, in seconds.
+    """Figures of a part of the requests; durations from the intended start, in seconds.
 
     Attributes:
-        histogram: the durations as ``Durations.to_json`` has them, where figures are to be merged; else None.
+        histogram: the durations as returned by ``Durations.to_json``, if the figures are to be merged; otherwise None.
     """
 
     count: int
@@ -35,13 +35,13 @@ class PartFigures:
     histogram: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a JSON file has of it."""
+        """Return the values for a JSON file."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseFigures(PartFigures):
-    """Those of one phase."""
+    """Figures of one phase."""
 
     first: float
     last: float
@@ -49,29 +49,29 @@ class PhaseFigures(PartFigures):
 
     @property
     def rate(self) -> str:
-        """The rate of the phase, for people."""
+        """The formatted rate of the phase."""
         return rate_text(self.first, self.last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondFigures(PartFigures):
-    """Those that were due in one second."""
+    """Figures of the requests due in one second."""
 
     second: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassFigures:
-    """The requests of one class.
+    """Figures of the requests of one class.
 
     Attributes:
-        name: of the class.
+        name: the name of the class.
         first: requests a second at the beginning.
         last: requests a second at the end.
-        count: requests that were due.
-        error_count: how many of them failed.
-        from_intended: durations from the time at which they were due.
-        from_actual: durations from the actual start, of those that were started.
+        count: the number of due requests.
+        error_count: the number of failed requests.
+        from_intended: durations from the due time.
+        from_actual: durations from the actual start, of the started requests.
     """
 
     name: str
@@ -84,7 +84,7 @@ class ClassFigures:
 
     @property
     def rate(self) -> str:
-        """The rate of the class, for people."""
+        """The formatted rate of the class."""
         return rate_text(self.first, self.last)
 
     @property
@@ -93,35 +93,35 @@ class ClassFigures:
         return self.error_count / self.count if self.count else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a JSON file has of it."""
+        """Return the values for a JSON file."""
         return _with_histograms({name: getattr(self, name) for name in ClassFigures.__slots__})
 
     @classmethod
     def from_json(cls, value: Any) -> ClassFigures:
-        """Return what :meth:`to_json` was called of; KeyError, TypeError or ValueError if it was of nothing."""
+        """Return the figures that :meth:`to_json` was called on; KeyError, TypeError or ValueError if malformed."""
         return cls(**_without_histograms(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a measurement found; times in seconds.
+    """The figures of a measurement; times in seconds.
 
     Attributes:
-        seconds: for how long requests were due.
-        wall_seconds: until the last one had ended.
-        cpu_share: the part of one core that the tool's process used meanwhile.
-        full_seconds: for how long all connections were in use, so that requests had to wait for one.
-        count: requests that were due.
-        errors: how many failed, by kind, the most frequent first.
-        statuses: answers by status.
-        received: bytes of the answers' bodies.
-        from_intended: durations of all requests from the time at which they were due; of those that were never started,
-            until they were given up.
-        from_actual: durations from the actual start, of those that were started.
-        lateness: what the tool itself added before the start.
-        phases: one for each rate.
-        timeline: one for each second in which requests were due.
-        classes: one for each class; empty if the load has none.
+        seconds: the time over which requests were due.
+        wall_seconds: the time until the last request had ended.
+        cpu_share: the fraction of one core that the tool's process used meanwhile.
+        full_seconds: the time during which all connections were in use, so that requests had to wait for one.
+        count: the number of due requests.
+        errors: the number of failed requests by kind of error, the most frequent first.
+        statuses: the number of responses by status.
+        received: bytes of the response bodies.
+        from_intended: durations of all requests from their due time; for a request that never started, until it was
+            given up.
+        from_actual: durations from the actual start, of the started requests.
+        lateness: the delay before the start that the tool itself added.
+        phases: the figures of each phase.
+        timeline: the figures of each second in which requests were due.
+        classes: the figures of each class; empty if the load has no classes.
     """
 
     seconds: float
@@ -141,7 +141,7 @@ class Figures:
 
     @property
     def error_count(self) -> int:
-        """How many requests failed."""
+        """The number of failed requests."""
         return sum(self.errors.values())
 
     @property
@@ -151,28 +151,28 @@ class Figures:
 
     @property
     def asked_rate(self) -> float:
-        """Requests a second that were due."""
+        """Due requests a second."""
         return self.count / self.seconds if self.seconds else 0.0
 
     @property
     def answered_rate(self) -> float:
-        """Requests a second that ended without an error, until the last one had ended."""
+        """Requests without an error a second, over the time until the last request had ended."""
         seconds = max(self.seconds, self.wall_seconds)
         return (self.count - self.error_count) / seconds if seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Participant:
-    """One of those that have shared a load.
+    """One of the participants that share a load.
 
     Attributes:
-        name: of the machine and the process.
-        sent_part: the part of its share that it has sent, 0 to 1; of one that is missing, until it was last heard of.
-        is_missing: True if its figures have not come, and are in no other figure.
-        count: requests that were due.
-        error_count: how many of them failed.
-        cpu_share: the part of one core that it used.
-        lateness_p99: of its own lateness, in seconds.
+        name: the name of its machine and process.
+        sent_part: the fraction of its share that it has sent, 0 to 1; if it is missing, until its last sign of life.
+        is_missing: True if its figures have not arrived and so are not in the figures of the whole.
+        count: the number of due requests.
+        error_count: the number of failed requests.
+        cpu_share: the fraction of one core that it used.
+        lateness_p99: the 99th percentile of its own lateness, in seconds.
     """
 
     name: str
@@ -186,17 +186,17 @@ class Participant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Figures, and what was measured how.
+    """Figures, with the target and the settings of the measurement.
 
     Attributes:
         target: the URL or function.
-        settings: the options that were in force, as texts.
-        begun: ISO 8601, in UTC.
-        version: of the tool.
-        figures: what was found.
-        search: the trials and the end of a search for the highest rate, whose best trial the figures are of; None for none.
-        participants: that have shared the load; empty if there was one alone.
-        incomplete: why the figures are not those of the whole load; None if they are.
+        settings: the options in force, as texts.
+        begun: the time of its beginning, as ISO 8601 in UTC.
+        version: the version of the tool.
+        figures: the figures; after a search, those of the best trial.
+        search: the trials and the result of a search for the highest rate; None without a search.
+        participants: the participants that shared the load; empty if there was only one.
+        incomplete: the reason why the figures are not those of the whole load; None if they are.
     """
 
     target: str
@@ -209,7 +209,7 @@ class Measurement:
     incomplete: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a JSON file has of it."""
+        """Return the values for a JSON file."""
         fields = _with_histograms({name: getattr(self.figures, name) for name in Figures.__slots__})
         fields["phases"] = [phase.to_json() for phase in self.figures.phases]
         fields["timeline"] = [second.to_json() for second in self.figures.timeline]
@@ -231,10 +231,10 @@ class Measurement:
 
     @classmethod
     def from_json(cls, value: Any) -> Measurement:
-        """Return what :meth:`to_json` was called of.
+        """Return the measurement that :meth:`to_json` was called on.
 
         Raises:
-            ValueError: if it is no measurement, or one of another format.
+            ValueError: if the value is not a measurement, or has another format.
         """
         if not isinstance(value, dict) or value.get("kind") != _KIND:
             raise ValueError("it is no measurement that bench --json has written")
@@ -259,7 +259,7 @@ class Measurement:
 
 
 def _with_histograms(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with durations as JSON has them, and their percentiles beside the histogram."""
+    """Return the fields with durations in their JSON form, and their percentiles beside the histogram."""
     return {
         name: value.to_json() | {key: value.quantile(share) for key, share in SHARES}
         if isinstance(value, Durations)
@@ -277,7 +277,7 @@ def _without_histograms(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def quantile_of(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest of ascending values that so large a share does not exceed; 0 of none.
+    """Return the smallest of ascending values that a share of them does not exceed; 0 if there are none.
 
     >>> quantile_of([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0

@@ -1,7 +1,7 @@
-"""The figures of participants that have shared a load, merged into those of the whole.
+"""Merge the figures of participants that share a load into those of the whole load.
 
-Counts, errors and histograms add up; a percentile of the whole is read from the added histograms, since no mean of
-percentiles is one. Seconds, rates of phases and what says how busy a participant was do not add up: the greatest counts.
+Counts, errors and histograms are added. A percentile of the whole is read from the merged histogram, since a mean of
+percentiles is not a percentile. For seconds, rates of phases and the load of participants, the maximum counts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["Whole", "alone", "merge", "whole_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """What is known of a load that was shared.
+    """The known figures of a shared load.
 
     Attributes:
-        figures: of all whose figures have come.
-        participants: all of them, by rank; the own one alone where the figures were not merged.
-        reason: why they were not; None if they were.
+        figures: the merged figures that have arrived.
+        participants: all participants, by rank; only this one if the figures were not merged.
+        reason: the reason why the figures were not merged; None if they were.
     """
 
     figures: Figures
@@ -39,17 +39,17 @@ class Whole:
 
     @property
     def absent_share(self) -> float:
-        """The part of the load that is not in the figures, as participants are missing."""
+        """The fraction of the load that is not in the figures because participants are missing."""
         return sum(each.is_missing for each in self.participants) / len(self.participants)
 
     @property
     def unsent_share(self) -> float:
-        """The part of the load that was never sent, as far as is known."""
+        """The fraction of the load that was never sent, as far as is known."""
         return sum(1 - each.sent_part for each in self.participants) / len(self.participants)
 
     @property
     def incomplete(self) -> str | None:
-        """Why the figures are not those of the whole load; None if they are."""
+        """The reason why the figures are not those of the whole load; None if they are."""
         if self.reason is not None:
             return f"these figures are of {self.participants[0].name} alone, as they could not be merged: {self.reason}"
         reasons = [
@@ -70,13 +70,14 @@ class Whole:
 def whole_of(
     names: Sequence[str], shares: Mapping[int, Figures], heard: Mapping[int, float], schedule: Schedule
 ) -> Whole:
-    """Merge what has come.
+    """Merge the figures that have arrived.
 
     Args:
-        names: of the participants, by rank.
-        shares: their figures by rank, of one at least.
-        heard: seconds after the beginning at which each was last heard of, by rank; absent if it never was.
-        schedule: of the load.
+        names: the names of the participants, by rank.
+        shares: their figures by rank, from at least one participant.
+        heard: seconds after the beginning at which each participant gave its last sign of life, by rank; absent if
+            none.
+        schedule: the schedule of the load.
     """
     participants = [
         _present(name, shares[rank], schedule) if rank in shares else _missing(name, heard.get(rank, 0.0), schedule)
@@ -86,15 +87,15 @@ def whole_of(
 
 
 def alone(name: str, figures: Figures, schedule: Schedule, *, reason: str) -> Whole:
-    """Return the figures of one participant, where those of the others could not be had for a reason."""
+    """Return the figures of one participant, when those of the others are unavailable for a reason."""
     return Whole(figures=merge([figures]), participants=[_present(name, figures, schedule)], reason=reason)
 
 
 def merge(shares: Sequence[Figures]) -> Figures:
-    """Return the figures of the whole.
+    """Return the figures of the whole load.
 
     Args:
-        shares: at least one, of the same load; phases and seconds with their histograms.
+        shares: the figures of at least one participant of the load; phases and seconds with their histograms.
     """
     seconds = sorted((second for share in shares for second in share.timeline), key=lambda each: each.second)
     return Figures(
@@ -129,7 +130,7 @@ def _added(counts: Iterable[dict[Any, int]]) -> Counter[Any]:
 
 
 def _merged_parts(parts: Sequence[PartFigures]) -> dict[str, Any]:
-    """Return the fields of ``PartFigures``."""
+    """Return the merged fields of ``PartFigures``."""
     durations = Durations.merged(Durations.from_json(part.histogram) for part in parts if part.histogram is not None)
     return {
         "count": sum(part.count for part in parts),

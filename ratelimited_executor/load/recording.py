@@ -1,13 +1,13 @@
-"""What is recorded of each request: two durations, its error, its bytes, and how late we ourselves were.
+"""The record of each request: two durations, its error, its bytes, and the tool's own lateness.
 
-*From the intended start* counts from the due time. *From the actual start* counts from when the request was sent. A service
-that stands still delays requests that were never sent in time: only the first figure has that wait, and a tool that shows
-the second alone omits it ("coordinated omission", Gil Tene).
+*From the intended start* counts from the due time. *From the actual start* counts from the time of sending. A service
+that stalls also delays requests that could not be sent in time. Only the first duration contains that wait; a tool that
+shows only the second omits it ("coordinated omission", Gil Tene).
 
-*Our lateness* is what the tool itself added: from the moment at which a request was due **and** had a connection, to its
-start. A wait for a connection is the service's doing, and no part of it.
+*Our lateness* is the delay added by the tool itself: from the moment at which a request was due **and** had a
+connection, to its start. Waiting for a connection is caused by the service and does not count.
 
-Memory: one array item of 4 bytes a request for its second, one for its phase.
+Memory: for each request, one array item of 4 bytes for its second and one for its phase.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_STARTED", "Ended", "Recorder"]
 
-NOT_STARTED: Final = "not started"  # the kind of error of what was due and never got a connection
+NOT_STARTED: Final = "not started"  # the kind of error of a due request that never got a connection
 _RECENT_COUNT: Final = 1_000  # durations in the live view's percentiles: sorting them delays a start by 0.1 ms
 
 
@@ -39,12 +39,12 @@ class Ended:
         due: its intended start.
         phase: the index of its phase.
         class_index: the index of its class.
-        started: its actual start; None if it never was.
-        ended: when it ended, or was given up.
-        lateness: what we ourselves added before the start.
+        started: its actual start; None if it never started.
+        ended: the time at which it ended, or was given up.
+        lateness: the delay before the start that the tool itself added.
         error: the kind of its error; None if there was none.
-        status: of the answer; None if there was none.
-        received: bytes of the answer's body.
+        status: the status of the response; None if there was none.
+        received: bytes of the response body.
     """
 
     due: float
@@ -70,7 +70,7 @@ class _Part:
         self.error_count += ended.error is not None
 
     def figures(self, *, is_share: bool) -> dict[str, Any]:
-        """Return the fields of ``PartFigures``; of a share, which is to be merged with others, with the histogram."""
+        """Return the fields of ``PartFigures``; with the histogram for a share, which is to be merged with others."""
         ordered = sorted(self.durations)
         shares = (("p50", 0.5), ("p99", 0.99), ("most", 1.0))
         quantiles = {name: quantile_of(ordered, share) for name, share in shares}
@@ -113,7 +113,7 @@ class Recorder:
     """Records requests as they end, and sums them up.
 
     Args:
-        schedule: of the load. Requests of phases that are not measured are ignored; they come first.
+        schedule: the schedule of the load. Requests of its unmeasured phases, which come first, are ignored.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -132,12 +132,12 @@ class Recorder:
 
     @property
     def error_count(self) -> int:
-        """How many measured requests failed so far."""
+        """The number of measured requests that have failed so far."""
         return self._errors.total()
 
     @property
     def ended_count(self) -> int:
-        """How many measured requests have ended so far."""
+        """The number of measured requests that have ended so far."""
         return self._from_intended.count
 
     def add(self, ended: Ended) -> None:
@@ -166,12 +166,12 @@ class Recorder:
         return quantile_of(sorted(self._recent), share)
 
     def figures(self, *, seconds: float, cpu_share: float, full_seconds: float) -> Figures:
-        """Sum up what was recorded.
+        """Return the figures of the recorded requests.
 
         Args:
-            seconds: for how long requests were due.
-            cpu_share: the part of one core that the process used meanwhile.
-            full_seconds: for how long all connections were in use.
+            seconds: the time over which requests were due.
+            cpu_share: the fraction of one core that the process used meanwhile.
+            full_seconds: the time during which all connections were in use.
         """
         return Figures(
             seconds=seconds,

@@ -1,4 +1,4 @@
-"""Requests of HTTP as texts with the number of the request in them, and the file that lists several."""
+"""Templates of HTTP requests, with the number of the request in them, and the file that lists several."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class RequestTemplate:
     """One kind of request; ``{n}`` in the URL and the body is the number of the request.
 
     Attributes:
-        url: absolute, http or https.
-        method: upper case.
-        headers: by name.
-        body: None for none.
-        class_name: of the class that it is for; None if it is for all of them.
+        url: an absolute URL, http or https.
+        method: the method in upper case.
+        headers: the headers by name.
+        body: the body; None for none.
+        class_name: the class that the request is for; None for all classes.
     """
 
     url: str
@@ -54,7 +54,7 @@ def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[
     """Return the requests of one class, with its name in place of ``{class}`` in URLs, headers and bodies.
 
     Raises:
-        ValueError: if there is none for it.
+        ValueError: if there is no request for the class.
 
     >>> [each.url for each in templates_of_class([RequestTemplate(url="http://host/{class}/{n}")], "urgent")]
     ['http://host/urgent/{n}']
@@ -75,7 +75,9 @@ def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[
 
 
 def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
-    """Say what is sent in a few words, with a digest by which other requests are told; secrets are no part of it.
+    """Describe the requests in a few words, with a digest that tells different ones apart.
+
+    The description and the digest include no secrets.
 
     Args:
         classes: the requests of each class.
@@ -101,10 +103,10 @@ def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
 
 
 def _identity(template: RequestTemplate) -> list[object]:
-    """Return what makes a request another: not its host, and not the value of a header that proves who sends it."""
+    """Return the identity of a request for the digest, without its host and without the values of secret headers."""
     parts = urlsplit(template.url)
     headers = {
-        name.lower(): "" if _SECRET.search(name) else text  # whose digest could be found by trying
+        name.lower(): "" if _SECRET.search(name) else text  # else it could be guessed from the digest
         for name, text in template.headers.items()
     }
     return [template.method, parts.path, parts.query, sorted(headers.items()), template.body]
@@ -120,7 +122,7 @@ def fill(text: str, number: int) -> str:
 
 
 def check_url(url: str) -> str:
-    """Return a URL that can be sent to.
+    """Return a URL if requests can be sent to it.
 
     Raises:
         ValueError: if it is not absolute, or neither http nor https.
@@ -139,7 +141,7 @@ def check_method(method: str) -> str:
     """Return a method in upper case.
 
     Raises:
-        ValueError: if it is no word.
+        ValueError: if the method is not a word.
     """
     if not _METHOD.fullmatch(method.upper()):
         raise ValueError(f"method must be a word such as GET, got {method!r}")
@@ -164,13 +166,13 @@ def parse_requests(
     """Read JSON Lines with ``method``, ``url``, ``headers``, ``body`` and ``class``, each of which may be absent.
 
     Args:
-        lines: of the file; blank ones are skipped.
-        base: what a line does not say, and what its URL is relative to. A line's headers are added to the base's. A body
-            that is no text is sent as JSON.
-        class_names: those that a line may be for.
+        lines: the lines of the file; blank ones are skipped.
+        base: the defaults of a line, and the base of its URL. A line's headers are added to the base's. A body that is
+            not a text is sent as JSON.
+        class_names: the classes that a line may be for.
 
     Raises:
-        ValueError: naming the line, for what is no request, and if there is none.
+        ValueError: if a line is not a valid request, with its number; if there is no request.
     """
     templates = []
     for number, line in enumerate(lines, start=1):

@@ -1,11 +1,11 @@
-"""The highest rate that a service holds, found by trials: which rate to try next, decided from the trials so far.
+"""Search for the highest rate that a service holds: decide the next rate from the trials so far.
 
 First the rate is doubled until it does not hold, or halved until it does. Then the gap between the highest rate that held
-and the lowest that did not is halved, on a logarithmic scale, until it is small enough. A trial that chance could have turned
-is made again, and the two rates at the end are tried until each has enough votes. So a rate that held once by luck loses its
-place, and the search goes on below it.
+and the lowest that did not is halved, on a logarithmic scale, until it is small enough. A trial with an unclear result
+is repeated, and the two rates at the end are tried until each has enough votes. So a rate that held once by luck is
+outvoted, and the search continues below it.
 
-The decision is a pure function of the history: nothing else is remembered.
+The decision is a pure function of the history; there is no other state.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "SearchRange", "Trial", "decide"]
 
-# The two rates at the end differ by this part at most: 500 held, 525 did not.
+# The two rates at the end differ by at most this fraction: 500 held, 525 did not.
 _RESOLUTION: Final = 0.05
-# Votes that the highest rate which held must have; the lowest that did not needs one clear vote, or two.
+# Votes required of the highest rate that held; the lowest that did not needs one clear vote, or two.
 _VOTES: Final = 3
-# Doubling from 1 a second to a million takes 20, halving a gap of 2 to 5 % takes 4, votes and second looks the rest.
+# Doubling from 1 a second to a million takes 20, halving a gap of 2 to 5 % takes 4; votes and repeats take the rest.
 _TRIALS_MAX: Final = 60
-# Trials of a rate that the tool spoils before the search ends there: the first may have been the machine's bad minute.
+# Trials of one rate that the tool may spoil before the search ends there: one may be a hiccup of the machine.
 _LIMITED_TRIALS: Final = 2
 _SIGNIFICANT_DIGITS: Final = 3  # of the rates that are tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRange:
-    """Where to look; rates a second, > 0.
+    """The rates to search, a second, > 0.
 
     Attributes:
         first: the rate of the first trial.
-        low: nothing below is tried.
-        high: nothing above is tried.
+        low: the lowest rate to try.
+        high: the highest rate to try.
     """
 
     first: float
@@ -51,11 +51,11 @@ class Trial:
     """One trial.
 
     Attributes:
-        rate: that was tried.
-        has_held: whether every threshold was kept.
-        is_clear: False if chance alone could have turned it.
-        tool_limit: why the tool, and not the service, may have broken a threshold; None if it was not the tool. Such a
-            trial has no vote.
+        rate: the tried rate.
+        has_held: True if every threshold was kept.
+        is_clear: False if chance alone could have reversed the result.
+        tool_limit: the reason why the tool, not the service, may have broken a threshold; None if it did not. A trial
+            with such a reason has no vote.
     """
 
     rate: float
@@ -66,15 +66,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The end of a search.
+    """The result of a search.
 
     Attributes:
         held: the highest rate that held; None if none did.
-        held_votes: (trials of it that held, all trials of it).
-        failed: the lowest rate above it that did not hold; None if none was found.
-        failed_votes: (trials of it that did not hold, all trials of it).
-        trial_count: how many trials there were.
-        reason: why the search ended early; None if it came to its end.
+        held_votes: (trials of ``held`` that held, all trials of it).
+        failed: the lowest rate above ``held`` that did not hold; None if none was found.
+        failed_votes: (trials of ``failed`` that did not hold, all trials of it).
+        trial_count: the number of trials.
+        reason: the reason for an early end; None if the search was completed.
     """
 
     held: float | None
@@ -86,13 +86,13 @@ class Found:
 
     @property
     def is_sure(self) -> bool:
-        """True if no trial of the two rates at the end contradicts the others, and the search came to its end."""
+        """True if the search was completed, and the trials of each of the two final rates agree."""
         votes = [votes for votes in (self.held_votes, self.failed_votes) if votes[1]]
         return self.reason is None and self.held is not None and all(won == total for won, total in votes)
 
 
 def decide(trials: Sequence[Trial], where: SearchRange) -> float | Found:
-    """Return the rate to try next, or what was found."""
+    """Return the rate to try next, or the result of the search."""
     if not trials:
         return where.first
     held, failed = _bounds(trials)
@@ -113,9 +113,9 @@ def decide(trials: Sequence[Trial], where: SearchRange) -> float | Found:
 
 
 def _between(held: float | None, failed: float | None, where: SearchRange) -> float | None:
-    """Return a rate that makes the gap smaller; None if it is small enough, or the range ends there."""
+    """Return a rate that narrows the gap; None if it is small enough, or the range ends there."""
     if failed is None:
-        assert held is not None  # each trial is one of the two
+        assert held is not None  # every trial has held or failed
         return min(where.high, held * 2) if held < where.high else None
     if held is None:
         return max(where.low, failed / 2) if failed > where.low else None
@@ -124,7 +124,7 @@ def _between(held: float | None, failed: float | None, where: SearchRange) -> fl
 
 
 def _bounds(trials: Sequence[Trial]) -> tuple[float | None, float | None]:
-    """Return the highest rate that held below all that did not, and the lowest that did not; None where there is none."""
+    """Return the highest rate that held below the lowest that did not, and that one; None for a missing one."""
     has_held = {rate: 2 * sum(each.has_held for each in votes) > len(votes) for rate, votes in _votes(trials).items()}
     failed = min((rate for rate, is_held in has_held.items() if not is_held), default=None)
     below = [rate for rate, is_held in has_held.items() if is_held and (failed is None or rate < failed)]
@@ -132,7 +132,7 @@ def _bounds(trials: Sequence[Trial]) -> tuple[float | None, float | None]:
 
 
 def _is_open(trials: Sequence[Trial], rate: float) -> bool:
-    """Return whether a rate needs another trial before anything follows from it: unclear once, or a tie."""
+    """Return True if a rate needs another trial before a decision: after one unclear trial, or a tie."""
     votes = _votes(trials)[rate]
     if len(votes) == 1:
         return not votes[0].is_clear

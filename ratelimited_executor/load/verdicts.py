@@ -1,4 +1,4 @@
-"""What follows from figures: whether thresholds were kept, and whether the tool itself was the limit."""
+"""Verdicts on figures: thresholds that were broken, and a tool that was itself the limit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "judge_trial",
 
 # Two standard deviations: an interval holds the true share in 95 of 100 measurements.
 _Z: Final = 1.96
-# Our own lateness, 99th percentile: below this it does not matter, whatever the service's durations are.
+# The tool's own lateness, 99th percentile: below this it does not matter, whatever the service's durations.
 _LATENESS_FLOOR_SECONDS: Final = 0.002
-# And this part of the durations' 99th percentile may be ours.
+# The tool's own lateness may be at most this fraction of the durations' 99th percentile.
 _LATENESS_PART_MAX: Final = 0.1
-# A process that computes for longer than this has no time left for answers that wait to be read.
+# A process that computes for a larger fraction of the time does not read its responses in time.
 _CPU_SHARE_MAX: Final = 0.9
-# A queue grows if durations do: by this factor from the first third of a load to the last, and by this time.
+# A queue grows if durations grow by both this factor and this time from the first third of a load to the last.
 _GROWTH_MIN: Final = 2.0
 _GROWTH_FLOOR_SECONDS: Final = 0.01
 _GROWTH_SECONDS_MIN: Final = 3  # of a load; fewer have no thirds
@@ -31,11 +31,11 @@ _GROWTH_SECONDS_MIN: Final = 3  # of a load; fewer have no thirds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What a measurement has to keep, and each class of it by itself; None is no threshold.
+    """The thresholds for a measurement, and for each of its classes by itself; None for no threshold.
 
     Attributes:
-        p99: seconds from the intended start that 99 of 100 requests may take.
-        errors: the part of the requests that may fail, 0 to 1.
+        p99: the maximum of the 99th percentile of durations from the intended start, in seconds.
+        errors: the maximum fraction of failed requests, 0 to 1.
     """
 
     p99: float | None = None
@@ -43,18 +43,18 @@ class Thresholds:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to keep."""
+        """True if there is no threshold."""
         return self.p99 is None and self.errors is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether thresholds were kept.
+    """The result of comparing figures with thresholds.
 
     Attributes:
-        broken: a sentence for each threshold that was not kept.
-        is_clear: True unless chance alone could have turned the verdict. Requests near one another in time have similar
-            durations, so that chance is larger than this assumes.
+        broken: a sentence for each broken threshold.
+        is_clear: True unless chance alone could have reversed the verdict. The test assumes independent requests; those
+            near one another in time have similar durations, so chance has more effect than assumed.
     """
 
     broken: tuple[str, ...]
@@ -67,7 +67,7 @@ class Verdict:
 
 
 def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
-    """Compare figures with thresholds: those of each class if there are any. Without a single request nothing is kept."""
+    """Compare figures, or those of each class if there are any, with thresholds; without a request none is kept."""
     if not figures.classes:
         return _judge(figures, thresholds)
     return _all_of(
@@ -80,7 +80,7 @@ def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
 
 
 def _all_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict on all together: one that is clearly not kept is enough, but all must be clearly kept."""
+    """Return the verdict on all: clear if one is clearly broken, or if all are clearly kept."""
     broken = [verdict for verdict in verdicts if not verdict.is_kept]
     return Verdict(
         broken=tuple(reason for verdict in broken for reason in verdict.broken),
@@ -101,7 +101,7 @@ def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
         verdicts.append(Verdict(broken=(reason,) if found > thresholds.p99 else (), is_clear=is_clear))
     if thresholds.errors is not None:
         low, high = interval_of_share(figures.error_count, figures.count)
-        # Exactly no errors where none are allowed cannot become clearer.
+        # With no errors allowed, the verdict cannot become clearer.
         is_clear = thresholds.errors == 0 or not low <= thresholds.errors <= high
         reason = f"errors {_percent(figures.error_share)} are above {_percent(thresholds.errors)}"
         verdicts.append(Verdict(broken=(reason,) if figures.error_share > thresholds.errors else (), is_clear=is_clear))
@@ -109,9 +109,10 @@ def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
 
 
 def judge_trial(figures: Figures, thresholds: Thresholds) -> Verdict:
-    """Judge a trial of a search, in which a queue that grows counts too: in a longer trial it would break any threshold.
+    """Judge a trial of a search, in which a growing queue breaks the thresholds, too.
 
-    That is a hint and no proof, so the verdict is not clear then.
+    In a longer trial it would break any threshold. That is an indication, not a proof, so the verdict is then not
+    clear.
     """
     verdict = judge(figures, thresholds)
     grown = _growth(figures)
@@ -122,7 +123,7 @@ def judge_trial(figures: Figures, thresholds: Thresholds) -> Verdict:
 
 
 def _growth(figures: Figures) -> tuple[float, float] | None:
-    """Return the median durations at the begin and at the end of a load, if they doubled and rose throughout."""
+    """Return the median durations at the beginning and the end of a load, if they doubled and rose throughout."""
     medians = [second.p50 for second in figures.timeline]
     if len(medians) < _GROWTH_SECONDS_MIN:
         return None
@@ -135,7 +136,7 @@ def _growth(figures: Figures) -> tuple[float, float] | None:
 
 
 def interval_of_share(part: int, total: int) -> tuple[float, float]:
-    """Return between which shares the true one lies, if ``part`` of ``total`` were found (Wilson's interval, 95 %).
+    """Return Wilson's 95 % interval of the true share, if ``part`` of ``total`` were found.
 
     >>> [round(share, 3) for share in interval_of_share(10, 1000)]
     [0.005, 0.018]
@@ -149,7 +150,7 @@ def interval_of_share(part: int, total: int) -> tuple[float, float]:
 
 
 def why_tool_was_limit(figures: Figures) -> str | None:
-    """Return why the figures say more about the tool than about the service; None if they do not, or nothing succeeded."""
+    """Return why the figures reflect the tool more than the service; None if they do not, or nothing succeeded."""
     if figures.error_count == figures.count:
         return None
     lateness, duration = figures.lateness.quantile(0.99), figures.from_intended.quantile(0.99)

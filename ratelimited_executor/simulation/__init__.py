@@ -1,7 +1,7 @@
-"""Preview what a policy does, before it is deployed: weeks of jobs in seconds, on the executor that production runs.
+"""Preview the effect of a policy: weeks of jobs in seconds, on production executors.
 
-A *scenario* sets up executors, jobs that last for as long as a distribution says, and arrivals; :func:`simulate` lets virtual
-time pass, and writes what it measures into a SQLite file, of which :func:`write_report` makes a page of tables and plots.
+A *scenario* sets up executors, jobs whose durations follow a distribution, and arrivals. :func:`simulate` lets virtual
+time pass and writes measurements to a SQLite file, from which :func:`write_report` makes a page of tables and plots.
 """
 
 from __future__ import annotations

@@ -33,11 +33,11 @@ class Arrivals(Protocol):
         ...
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
-        """Return the arrival times in [begin, end), rising. Called once for each stretch, in order."""
+        """Return the arrival times in [begin, end), rising. Called once for each such span, in order."""
         ...
 
     def keys_between(self, begin: float, end: float) -> Sequence[Any] | None:
-        """Return the keys of the arrivals, one for each; None if they have none."""
+        """Return the keys of the arrivals in [begin, end), one for each; None if they have no keys."""
         ...
 
 
@@ -49,7 +49,7 @@ class _Endless:
 
 
 class Regular(_Endless):
-    """Jobs at an even pace, the first at the start.
+    """Jobs at an even pace, the first at the start of the simulation.
 
     Args:
         rate: arrivals a second, > 0.
@@ -73,7 +73,7 @@ class Regular(_Endless):
 
 
 class Poisson(_Endless):
-    """Independent jobs at random.
+    """Independent jobs at random times.
 
     Args:
         rate: mean arrivals a second, > 0.
@@ -94,14 +94,15 @@ class Poisson(_Endless):
 
 
 class Daily(_Endless):
-    """Independent jobs at random, with a rate that depends on the hour of the day.
+    """Independent jobs at random times, with a rate that depends on the hour of the day.
 
     Args:
-        rates: mean arrivals a second, by hour of the day (UTC), 0 to 23; an omitted hour continues the previous one.
+        rates: mean arrivals a second, by hour of the day (UTC), 0 to 23; an omitted hour has the rate of the one before
+            it.
         start: epoch seconds at which the simulation begins, by default a midnight; :meth:`Simulation.arrive` sets it.
 
     Raises:
-        ValueError: if there is none, or one is out of range.
+        ValueError: if there is no rate, or a rate or an hour is out of range.
     """
 
     def __init__(self, rates: Mapping[int, float], *, start: float = 0.0) -> None:
@@ -119,7 +120,7 @@ class Daily(_Endless):
             raise ValueError("rates must have at least one hour in which something arrives")
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
-        """Draw the gaps of the busiest hour, and drop the surplus of the others (thinning)."""
+        """Draw gaps at the rate of the busiest hour, and drop the surplus in other hours (thinning)."""
         times, time = [], begin
         while (time := time + chance.expovariate(self._most)) < end:
             if chance.random() * self._most < self._rates[int((self._start + time) // _HOUR_SECONDS) % 24]:
@@ -127,7 +128,7 @@ class Daily(_Endless):
         return times
 
     def starting_at(self, start: float) -> Daily:
-        """Return the same for a simulation that begins at an epoch time."""
+        """Return the same arrivals for a simulation that begins at an epoch time."""
         return Daily(self._given, start=start)
 
     def __repr__(self) -> str:
@@ -135,12 +136,13 @@ class Daily(_Endless):
 
 
 class Recorded:
-    """Jobs as they were recorded, see :func:`read_recording`.
+    """Jobs at recorded times; see :func:`read_recording`.
 
     Args:
         recording: the recording.
-        speed: the factor by which time is compressed, > 0: 2 makes all come in half the time.
-        every: seconds, a timedelta or a str such as ``"1d"`` after which it is repeated; None for once.
+        speed: the factor by which time is compressed, > 0: at 2, the recording takes half the time.
+        every: seconds, a timedelta or a str such as ``"1d"`` after which the recording is repeated; None to play it
+            once.
     """
 
     def __init__(self, recording: Recording, *, speed: float = 1.0, every: DurationLike | None = None) -> None:
@@ -184,10 +186,10 @@ class Recorded:
     def _parts(self, begin: float, end: float) -> list[tuple[float, range]]:
         """Return the repetitions of the recording, as (start, indexes)."""
         parts = []
-        # From the one before: its last sums, rounded, may lie at or after a begin which it should end before.
+        # Begin with the repetition before: rounding may move the last of its sums to `begin` or later.
         number = 0 if self._every == math.inf else max(0, int(begin // self._every) - 1)
         while (start := number * self._every if number else 0.0) < end:
-            # Sums are compared as they are handed out: a difference would be rounded elsewhere.
+            # Compare the sums that are returned: a difference would be rounded in another place.
             first, stop = (bisect_left(self._times, time, key=partial(add, start)) for time in (begin, end))
             parts.append((start, range(first, stop)))
             number += 1

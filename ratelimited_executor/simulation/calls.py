@@ -22,7 +22,9 @@ __all__ = ["Calls"]
 
 @dataclass(kw_only=True)
 class Calls(Scenario):
-    """Many calls, all due at the start, on one or several nodes that share a rate; each starts as soon as it may.
+    """Many calls on one or several nodes that share a rate.
+
+    All are due at the start, and each starts as soon as possible.
 
     Args:
         count: the number of calls.
@@ -30,12 +32,12 @@ class Calls(Scenario):
         nodes: the number of nodes.
         concurrency: the maximum number of running calls on each node; None for no limit.
         duration: the duration of each call in seconds.
-        failures: the fraction that fails.
+        failures: the fraction of calls that fail.
         attempts: the maximum number of attempts.
     """
 
     days: ClassVar[float] = 1.0
-    interval: ClassVar[float] = 60.0  # all start on time: it matters to nothing but the speed
+    interval: ClassVar[float] = 60.0  # all start on time: the interval affects only the speed
 
     count: int = 100_000
     rate: float | str | Rate = 50.0
@@ -54,7 +56,7 @@ class Calls(Scenario):
             raise ValueError("rate must be > 0, or nothing is ever done, got 0")
 
     def setup(self, sim: Simulation) -> None:
-        """Set up the nodes, and give them the calls."""
+        """Set up the nodes, and schedule the calls on them."""
         options: dict[str, Any] = {"rate": self.rate, "max_concurrency": self.concurrency, "pacing": Pacing.ON_TIME}
         if self.attempts > 1:
             options["retry"] = Retry(on=(Exception,), attempts=self.attempts)

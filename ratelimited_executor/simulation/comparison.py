@@ -17,14 +17,14 @@ __all__ = ["CRITERIA", "Comparison", "Criterion", "compare"]
 class Criterion:
     """A criterion by which runs are compared.
 
-    They are the largest queue depth and number of pending jobs; the mean sync delay; the keys that are overdue at the end; the
-    shortfall of Jain's index of the throughput from 1; and lock conflicts.
+    The criteria are the largest queue depth and number of pending jobs; the mean sync delay; the keys that are overdue
+    at the end; the difference of Jain's index of the throughput from 1; and lock conflicts.
 
     Attributes:
         name: its name.
         unit: the unit of its values: jobs, seconds, keys, or part of the whole.
         value: returns its value for a run; smaller is better.
-        of: which of many values it is, such as the most.
+        of: the statistic over many values, such as the most.
     """
 
     name: str
@@ -94,7 +94,7 @@ def compare(summaries: Mapping[str, Summary]) -> Comparison:
     """Compare runs by all criteria.
 
     Raises:
-        ValueError: if there are fewer than two.
+        ValueError: if there are fewer than two runs.
     """
     if len(summaries) < 2:
         raise ValueError(f"summaries must be at least two, got {len(summaries)}")

@@ -1,7 +1,7 @@
-"""The output of a simulation: one SQLite file for each run, whose tables are a documented format.
+"""The output of a simulation: one SQLite file for each run, with tables in a documented format.
 
-Rows are added in one transaction for many steps, so that a run that is killed leaves a readable file, up to its last
-transaction. The journal is written ahead (WAL), so that the file can be read while the run continues.
+One transaction adds the rows of many steps, so a killed run leaves a file that is readable up to its last transaction.
+The journal is a write-ahead log (WAL), so the file can be read while the run continues.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ CREATE TABLE event (                -- what the scenario did at a time, such as 
 """
 
 _PROPERTIES: Final = "SELECT name, value FROM run"
-_ROW_COUNT_MAX: Final = 20_000  # rows that are held before they are written
-_TABLES: Final = {  # the tables that rows are added to, and how many columns each has
+_ROW_COUNT_MAX: Final = 20_000  # rows buffered before they are written
+_TABLES: Final = {  # the tables to which rows are added, and the number of columns of each
     "source": 4,
     "step": 14,
     "quantiles": 10,
@@ -134,18 +134,18 @@ _TABLES: Final = {  # the tables that rows are added to, and how many columns ea
 
 
 class RunDatabase:
-    """The database of one run, to be written.
+    """The database of one run, open for writing.
 
     Args:
-        path: the file; None keeps it in memory.
+        path: the file; None keeps the database in memory.
 
     Attributes:
-        connection: to the database, to be read.
-        row_count: how many rows were added.
+        connection: the connection to the database, for reading.
+        row_count: the number of added rows.
 
     Raises:
-        FileExistsError: if there is a file, and ``is_new``.
-        ValueError: if there is one that is none of a simulation.
+        FileExistsError: if the file exists, and ``is_new``.
+        ValueError: if the file exists and is not the database of a simulation.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, is_new: bool = True) -> None:
@@ -155,31 +155,31 @@ class RunDatabase:
             table: f"INSERT INTO {table} VALUES ({', '.join('?' * count)})"  # noqa: S608  # names of our own
             for table, count in _TABLES.items()
         }
-        self._inserts["source"] = self._inserts["source"].replace("INSERT", "INSERT OR REPLACE")  # they come again
+        self._inserts["source"] = self._inserts["source"].replace("INSERT", "INSERT OR REPLACE")  # on resume
         self._held_count = 0
         if path is not None and is_new and os.path.lexists(path):
             raise FileExistsError(f"{os.fspath(path)} already exists: give another name, resume it, or remove it first")
         if path is not None and not is_new and not is_run_database(path):
             raise ValueError(f"{os.fspath(path)} is not a database of a simulation of format {FORMAT}")
         self.connection = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
-        self.connection.execute("PRAGMA synchronous = OFF")  # a run that the machine's end has cut off is made again
+        self.connection.execute("PRAGMA synchronous = OFF")  # after a crash of the machine, the run is repeated
         if path is not None:
             self.connection.execute("PRAGMA journal_mode = WAL")
         if is_new:
             self.connection.executescript(SCHEMA)
 
     def add(self, table: str, row: tuple[Any, ...]) -> None:
-        """Add a row, which is written with others."""
+        """Add a row to the buffer; it is written together with others."""
         self._rows[table].append(row)
         self._held_count += 1
 
     @property
     def is_full(self) -> bool:
-        """True if so many rows are held that they should be written."""
+        """True if the buffer has so many rows that they should be written."""
         return self._held_count >= _ROW_COUNT_MAX
 
     def set(self, values: Mapping[str, Any]) -> None:
-        """Set properties of the run, and write them and all rows that are held, in one transaction."""
+        """Set properties of the run, and write them and all buffered rows in one transaction."""
         connection = self.connection
         connection.execute("BEGIN")
         try:
@@ -201,12 +201,12 @@ class RunDatabase:
         return dict(self.connection.execute(_PROPERTIES))
 
     def forget(self, tables: Iterable[str]) -> None:
-        """Empty tables that are written once, at the end."""
+        """Empty tables that are written only once, at the end."""
         for table in tables:
             self.connection.execute(f"DELETE FROM {table}")  # noqa: S608  # as above
 
     def forget_after(self, time: float) -> None:
-        """Remove what was measured after a time, in a step that had not ended."""
+        """Remove the measurements after a time, which are of an unfinished step."""
         for table in ("step", "quantiles", "counter", "sample"):
             self.connection.execute(f"DELETE FROM {table} WHERE time > ?", (time,))  # noqa: S608  # as above
 
@@ -216,15 +216,15 @@ class RunDatabase:
 
 
 def run_files(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the files that a run may consist of: its database, and what SQLite puts beside it meanwhile."""
+    """Return the possible files of a run: its database, and the files that SQLite keeps beside it while it is open."""
     return [Path(f"{os.fspath(path)}{suffix}") for suffix in ("", "-wal", "-shm")]
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the properties of a run, without a change to its file.
+    """Return the properties of a run, without changing its file.
 
     Raises:
-        sqlite3.Error: if it is not there, or no database of a run.
+        sqlite3.Error: if the file does not exist, or is not the database of a run.
     """
     with contextlib.closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
         return dict(connection.execute(_PROPERTIES))
@@ -239,5 +239,5 @@ def is_run_database(path: str | os.PathLike[str]) -> bool:
 
 
 def as_json(value: Any) -> str:
-    """Write parameters: what JSON does not know, as its text."""
+    """Return a value as JSON; values that JSON does not support become their text."""
     return json.dumps(value, default=str, sort_keys=True)

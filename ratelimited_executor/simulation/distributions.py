@@ -1,6 +1,7 @@
-"""Distributions of durations: constant, exponential, log-normal from mean and p90, from percentiles, from a sample.
+"""Distributions of durations.
 
-All values are seconds >= 0. Parameters that no distribution of a kind can have are refused, and the error names the limit.
+They are constant, exponential, log-normal from mean and p90, from percentiles, or from a sample. All values are
+seconds >= 0. Parameters that no distribution of a kind can have are refused; the error names the limit.
 
 Log-normal. With z = 1.2816 the 90th percentile of the standard normal distribution, mean and p90 are ``exp(mu + sigma^2/2)``
 and ``exp(mu + z sigma)``, so that ``ln(p90 / mean) = z sigma - sigma^2 / 2``: a quadratic in sigma, whose smaller root,
@@ -62,7 +63,7 @@ class Constant:
 
     @property
     def mean(self) -> float:
-        """The value."""
+        """The constant."""
         return self._seconds
 
     def quantile(self, part: float) -> float:
@@ -116,7 +117,7 @@ class LogNormal:
         p90: the 90th percentile: more than the mean, at most 2.273 times the mean.
 
     Raises:
-        TypeError: if one of them is not a number.
+        TypeError: if an argument is not a number.
         ValueError: if no log-normal distribution has such a mean and p90; :class:`Percentiles` can have more.
 
     >>> round(LogNormal(mean=4, p90=8).quantile(0.5), 3)
@@ -156,26 +157,28 @@ class LogNormal:
         return self._sigma
 
     def quantile(self, part: float) -> float:
-        """Return ``exp(mu + sigma z)``, z the same quantile of the standard normal distribution; 0 for 0."""
+        """Return ``exp(mu + sigma z)``, where z is the same quantile of the standard normal distribution; 0 for 0."""
         _check_part(part)
         return math.exp(self._mu + self._sigma * NormalDist().inv_cdf(part)) if part else 0.0
 
     def draw(self, chance: random.Random) -> float:
         """Draw a value."""
-        return math.exp(self._normal_quantile(chance.random() or 0.5))  # which 0 has not
+        return math.exp(self._normal_quantile(chance.random() or 0.5))  # 0 has no quantile
 
     def __repr__(self) -> str:
         return f"LogNormal(mean={self._mean:g}, p90={self._p90:g})"
 
 
 class Percentiles:
-    """Values with known percentiles, as from a monitoring system; in between they are interpolated linearly.
+    """Values with known percentiles, and linear interpolation between them.
+
+    Monitoring systems report such percentiles.
 
     Args:
         values: spans of time by percent: from 0, the least, to 100, the greatest; rising.
 
     Raises:
-        TypeError: if it is not a mapping of numbers.
+        TypeError: if ``values`` is not a mapping of numbers.
         ValueError: if 0 or 100 is missing, a percent or value is out of range, or the values fall.
 
     >>> times = Percentiles({0: 0.1, 50: 1, 90: 12, 99: 120, 100: 600})
@@ -200,12 +203,12 @@ class Percentiles:
 
     @property
     def mean(self) -> float:
-        """The mean of what lies on the lines."""
+        """The mean of the interpolated distribution."""
         pieces = zip(pairwise(self._parts), pairwise(self._seconds), strict=True)
         return math.fsum((end - begin) * (low + high) / 2 for (begin, end), (low, high) in pieces)
 
     def quantile(self, part: float) -> float:
-        """Return the value on the line."""
+        """Return the interpolated value."""
         _check_part(part)
         return self._at(part)
 
@@ -230,8 +233,8 @@ class Sample:
         values: seconds, >= 0; at least one.
 
     Raises:
-        TypeError: if one of them is not a number.
-        ValueError: if one of them is out of range, or there is none.
+        TypeError: if a value is not a number.
+        ValueError: if a value is out of range, or there are no values.
     """
 
     __slots__ = ("_values",)
@@ -247,7 +250,7 @@ class Sample:
         return math.fsum(self._values) / len(self._values)
 
     def quantile(self, part: float) -> float:
-        """Return the value below which a fraction of the others lie."""
+        """Return the value below which a fraction of the values lie."""
         _check_part(part)
         return self._values[int(part * len(self._values))]
 

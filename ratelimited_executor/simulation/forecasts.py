@@ -1,7 +1,8 @@
-"""Forecasts if work will end in time: the same scenario with many seeds, and the confidence of the answer.
+"""Forecast the probability that work ends in time, from runs of one scenario with many seeds.
 
-The probability has a Wilson score interval (Wilson, 1927), which holds for few runs and for none or all in time; the median
-of the ends has one by order statistics, which holds for every distribution (both are at 95 %).
+The probability has a Wilson score interval (Wilson, 1927), which is valid for few runs and when no run or every run is
+in time. The median of the ends has an interval by order statistics, which is valid for every distribution. Both are at
+95 %.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ class Forecast:
     """The ends of all work, over several seeds.
 
     Attributes:
-        ends: seconds since the start at which the last job ended, rising; infinity if that was not within the time.
+        ends: seconds since the start at which the last job of each run ended, rising; infinity for a run that did not
+            end.
         within: the seconds within which all work is to end.
-        in_time: the number of runs in which it did.
-        chance: the probability of that, as (low, estimate, high), at 95 %.
+        in_time: the number of runs whose work ended within that time.
+        chance: the probability that work ends in time, as (low, estimate, high), at 95 %.
         median: the median of the ends, as (low, estimate, high), at 95 %; infinite if runs did not end. With fewer than six
-            runs nothing is that certain: from 0 to infinity.
+            runs no interval reaches 95 %, so it is from 0 to infinity.
         failed: the mean number of failed jobs.
         jobs: the mean number of jobs in a run.
     """
@@ -69,21 +71,21 @@ def forecast(
         scenario: the work.
         within: the span from the start within which all work is to end, > 0.
         seeds: the number of runs, >= 1; more runs give narrower intervals.
-        first_seed: the seed of the first run; the others have the following ones.
-        start: epoch seconds at which it begins; by default a midnight.
-        on_run: called with the number of a run that has ended, from 1 on, and its result.
+        first_seed: the seed of the first run; later runs have the seeds that follow.
+        start: epoch seconds at which each run begins; by default a midnight.
+        on_run: called when a run has ended, with its number, from 1 on, and its result.
         on_progress: called at most ten times a second with the progress of the current run.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if one is out of range.
+        ValueError: if an argument is out of range.
     """
     limit = seconds_of("within", within)
     count = count_of("seeds", seeds, least=1)
     check_most("seeds", count, SEEDS_MAX, "runs")
     ends: list[float] = []
     failed = jobs = 0
-    horizon = max(2 * limit, limit + 3600.0)  # so that it is told by how much it is late
+    horizon = max(2 * limit, limit + 3600.0)  # beyond the limit, to measure how late a late run is
     for number in range(count):
         result = simulate(
             scenario,
@@ -113,7 +115,7 @@ def forecast(
 
 
 def _wilson(hits: int, count: int) -> tuple[float, float, float]:
-    """Return the probability that hits show, with its interval."""
+    """Return the probability estimated from a number of hits, with its interval."""
     part, square = hits / count, _Z95**2
     middle = (part + square / (2 * count)) / (1 + square / count)
     half = _Z95 / (1 + square / count) * math.sqrt(part * (1 - part) / count + square / (4 * count**2))
@@ -121,7 +123,7 @@ def _wilson(hits: int, count: int) -> tuple[float, float, float]:
 
 
 def _order_statistic(count: int) -> int | None:
-    """Return the largest index such that the median lies between it and its mirror image with 95 %; None if none is.
+    """Return the largest index such that the median lies between it and its mirror image at 95 %; None if none does.
 
     The number of values below the median has a binomial distribution.
     """

@@ -24,7 +24,7 @@ class JobFailedError(Exception):
 
 
 class JobHost(Protocol):
-    """The parts of its simulation that a job uses."""
+    """The parts of a simulation that its jobs use."""
 
     @property
     def loop(self) -> Any:
@@ -40,9 +40,9 @@ class JobHost(Protocol):
 
 
 class Job:
-    """A kind of jobs: a plain function for executors, ``executor.schedule(job, key)``; it returns a :class:`Lasting`.
+    """A kind of job: a plain function for executors, as in ``executor.schedule(job, key)``.
 
-    Created by :meth:`Simulation.job`, which describes the arguments.
+    It returns a :class:`Lasting`. Created by :meth:`Simulation.job`, which documents the arguments.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Job:
         self._clock = simulation.loop.clock
         self._random = simulation.random
         self._draw = duration.draw
-        self._add_duration: Callable[[float], object] = float  # told how long each takes; a meter's, once there is one
+        self._add_duration: Callable[[float], object] = float  # called with each duration; a meter replaces it
         self._simulation = simulation
 
     def __call__(self, key: Any = None) -> Lasting:
@@ -107,7 +107,7 @@ class Job:
         return Lasting(seconds, error, partial(self._end, key, member), None if member is None else member.begin)
 
     def _end(self, key: Any, member: Member | None, error: BaseException | None) -> None:
-        """Record what a job has done for its key, and continue with its successor."""
+        """Record the result of a job for its key, and start its successor."""
         population = self.population
         if population is not None and member is not None:
             member.active -= 1
@@ -119,7 +119,7 @@ class Job:
                 interval = now - member.synced_at
                 if member.syncs:
                     population.add_interval(interval)
-                if interval > member.longest:  # noqa: PLR1730  # this is the path of every job
+                if interval > member.longest:  # noqa: PLR1730  # on the path of every job
                     member.longest = interval
                 member.synced_at = now
                 member.syncs += 1

@@ -1,4 +1,4 @@
-"""Jobs that take time and do nothing else: what a simulation runs instead of real ones."""
+"""Simulated jobs: they take time and do nothing else."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ class LastingLoop(Protocol):
         ...
 
     def note_stale(self) -> None:
-        """Record that a timer no longer matters."""
+        """Record that a timer is stale: nothing is left to do when it fires."""
         ...
 
 
 class Lasting(Coroutine[Any, Any, None]):
     """The return value of a job that takes time: an awaitable that sleeps for a number of seconds.
 
-    In a simulation, an executor neither creates a task for it nor runs a step of it: it is running until its end comes.
+    In a simulation, an executor neither creates a task for it nor runs any step of it: it counts as running until its
+    end.
 
     Args:
-        seconds: >= 0.
-        error: the exception at its end; None if it returns.
-        on_end: called at its end with the exception, None if it returns; with a CancelledError if it was cancelled.
+        seconds: its duration, >= 0.
+        error: the exception that it raises at its end; None if it returns.
+        on_end: called at its end with the exception: None if it returns, a CancelledError if it was cancelled.
         on_begin: called when it begins; a job that never begins never ends.
     """
 
@@ -65,7 +66,7 @@ class Lasting(Coroutine[Any, Any, None]):
         "seconds",
     )
 
-    # Where it runs, once it does: set by LastingCoroutines alone, as this is the path of every job.
+    # Where it runs; set directly by LastingCoroutines once it runs, as this is on the path of every job.
     _coroutines: LastingCoroutines | None
     _number: int
     _owner: Any
@@ -86,7 +87,7 @@ class Lasting(Coroutine[Any, Any, None]):
         self.on_begin = on_begin
         self._coroutines = None
 
-    # Where it is awaited.
+    # When it is awaited.
 
     async def _last(self) -> None:
         if self.on_begin is not None:
@@ -106,15 +107,15 @@ class Lasting(Coroutine[Any, Any, None]):
         return self._last().__await__()
 
     def send(self, value: Any) -> Any:
-        """Continue, as a coroutine does."""
+        """Resume it, as a coroutine."""
         return self._steps().send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error inside, as in a coroutine."""
+        """Raise an error inside it, as in a coroutine."""
         return self._steps().throw(*error)
 
     def close(self) -> None:
-        """End early, as a coroutine does."""
+        """Close it, as a coroutine."""
         if hasattr(self, "_sleep"):
             self._sleep.close()
 
@@ -123,7 +124,7 @@ class Lasting(Coroutine[Any, Any, None]):
             self._sleep: Coroutine[Any, Any, None] = self._last()
         return self._sleep
 
-    # Where it is running without being awaited.
+    # When an executor runs it without awaiting it.
 
     @property
     def is_running(self) -> bool:
@@ -131,10 +132,10 @@ class Lasting(Coroutine[Any, Any, None]):
         return self._coroutines is not None and self._number in self._coroutines.running
 
     def cancel(self, message: object = None) -> bool:
-        """End it now, cancelled; False if it has ended."""
+        """Cancel it now; return False if it has already ended."""
         try:
             is_cancelled = self._end(asyncio.CancelledError(*(() if message is None else (message,))))
-        except Exception as error:  # noqa: BLE001  # of on_end: whoever cancels it cannot help it
+        except Exception as error:  # noqa: BLE001  # an error of on_end; the caller cannot handle it
             is_cancelled = True
             report = {"message": f"on_end of {self!r} failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(report)
@@ -143,7 +144,7 @@ class Lasting(Coroutine[Any, Any, None]):
         return is_cancelled
 
     def _end(self, error: BaseException | None = None) -> bool:
-        """Report the end to its executor: the planned one, or an error; return False if it had already ended."""
+        """Report the planned end, or an error, to its executor; return False if it had already ended."""
         coroutines: Any = self._coroutines
         if coroutines.running.pop(self._number, None) is None:
             return False
@@ -175,11 +176,11 @@ class LastingCoroutines(Coroutines):
     def start(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
     ) -> None:
-        """Run a coroutine, as a task or as a mere end."""
+        """Run a coroutine as a task; for a :class:`Lasting`, only schedule its end."""
         if type(coroutine) is not Lasting:
             super().start(owner, coroutine, context, origin)
             return
-        if coroutine._coroutines is not None:  # the same once more: as asyncio says of a coroutine
+        if coroutine._coroutines is not None:  # started twice: the same error as for a coroutine
             self.accounts.raised(owner, RuntimeError("cannot reuse already awaited coroutine"), origin)
             return
         number = self._number = self._number + 1

@@ -1,7 +1,7 @@
-"""The limits of a simulation: beyond them it would fill the memory, or not end, and is refused at once.
+"""Limits of a simulation: beyond them it would exhaust memory or never end, so it is refused at once.
 
-Each is named in the refusal, with its unit. They are meant to be out of the way of every load that one process can
-simulate, and to turn a slip of the pen into a line that says so.
+Each error names the limit and its unit. The limits are beyond every load that one process can simulate; they turn a
+typing error in a number into a clear message.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ __all__ = [
     "check_most",
 ]
 
-# Jobs that wait at a time, on all nodes of an executor: some 100 bytes each, 2 GB.
+# Jobs pending at a time, on all nodes of an executor: some 100 bytes each, 2 GB.
 JOBS_MAX: Final = 20_000_000
 # Keys of a population: some 400 bytes each while they are made, 2 GB.
 KEYS_MAX: Final = 10_000_000
 # Executors of a fleet: some 15 kB each, and a minute to set them up.
 NODES_MAX: Final = 10_000
-# A minute's arrivals are in memory at a time; executors simulate about as many jobs in a second of the machine.
+# The arrivals of one minute are in memory at a time; executors simulate about this many jobs in a real second.
 ARRIVALS_PER_SECOND_MAX: Final = 100_000
-# 300 years; steps are told apart by floats of seconds, and forecasts look twice as far as 100 years.
+# 300 years: floats of seconds still tell steps apart, and forecasts run for twice their limit of up to 100 years.
 DAYS_MAX: Final = 110_000
 SECONDS_MAX: Final = DAYS_MAX * 86_400
-# Over which values are summed up: steps of less would be all that is done.
+# Seconds over which values are summed up: with shorter steps, summing up would take all the time.
 STEP_SECONDS_MIN: Final = 0.001
-# Runs of a forecast: its chance is known to 1 % then.
+# Runs of a forecast: with as many, the probability is known to 1 %.
 SEEDS_MAX: Final = 10_000
-# Lines of a recording, some 100 bytes each in memory, 10 GB; and characters of one of them.
+# Lines of a recording, some 100 bytes each in memory, 10 GB; and characters of one line.
 RECORDED_MAX: Final = 100_000_000
 RECORD_CHARS_MAX: Final = 1024**2
-# A scenario in a file: ten thousand times what one needs.
+# Size of a scenario file: ten thousand times the usual size.
 TOML_BYTES_MAX: Final = 16 * 1024**2
-# Of a scenario's name in UTF-8: file systems take 255, and a suffix follows.
+# Length of a scenario's name in UTF-8: file systems take 255, and a suffix follows.
 NAME_BYTES_MAX: Final = 200
 
 
@@ -52,7 +52,7 @@ def check_most(name: str, value: Any, most: float, unit: str) -> None:
     """Refuse a number beyond a limit.
 
     Raises:
-        ValueError: naming the parameter, the limit and its unit.
+        ValueError: if the number is larger; names the parameter, the limit and its unit.
     """
     if value > most:
         raise ValueError(f"{name} must be at most {most:,} {unit}, got {value!r}")

@@ -1,12 +1,12 @@
-"""An event loop of virtual time alone, for simulations: nothing but timers, callbacks and ends of jobs.
+"""An event loop in virtual time for simulations: only timers, callbacks and ends of jobs.
 
-asyncio code runs on it unchanged as long as it waits for nothing outside of the process: tasks, sleeps, locks, queues,
-timeouts. There are no sockets, threads and signals, which is what makes it several times faster than
+asyncio code runs on it unchanged as long as it waits for nothing outside the process: tasks, sleeps, locks, queues,
+timeouts. It has no sockets, threads or signals, which makes it several times faster than
 :class:`~ratelimited_executor.testing.VirtualEventLoop`; use that one for tests.
 
-Time moves when nothing is ready: to the next timer, or to where an executor wants to be woken, exactly. At one instant
-callbacks run in asyncio's order; what falls due together goes first come, first served; executors come last, so that what
-has ended has made room.
+When nothing is ready, time moves exactly to the next timer or wake-up of an executor. At one instant, callbacks run in
+asyncio's order, and timers that are due together run first come, first served. Executors run last, so that ended jobs
+have made room.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["SimulationLoop"]
 
 _log: Final = logging.getLogger("ratelimited_executor.simulation")
-_STILL_COUNT_MAX: Final = 10_000_000  # things that may happen at one instant
-_PATIENCE_COUNT: Final = 100_000  # things after which what is due now goes before what is ready, which does not end
+_STILL_COUNT_MAX: Final = 10_000_000  # steps allowed at one instant
+_PATIENCE_COUNT: Final = 100_000  # steps at one instant after which due timers go before endless ready callbacks
 
 
 _Timer: TypeAlias = tuple[float, int, "Callable[[Any], object] | None", Any]
@@ -50,16 +50,17 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     Args:
         start_wall: seconds since the epoch when loop time is 0.
-        seed: of :attr:`random`.
+        seed: the seed of :attr:`random`.
 
     Attributes:
         has_threads: False: a task with ``in_thread=True`` fails.
-        bucket_ns_max: how wide the buckets of executors may be: where seconds pass in microseconds, most buckets of a second
-            would be opened for one task; and what wide ones cost, memory for what was cancelled, does not last.
-        coroutines_type: runs the coroutines of executors, those that only last included.
-        clock: what is moved on.
-        random: of programs that run here.
-        last_time: loop time at which something has happened last, before :meth:`run_until` came to its end.
+        bucket_ns_max: the maximum width of executors' buckets. Seconds pass in microseconds here, so most buckets of a
+            second would be opened for one task; the cost of wide buckets, memory for cancelled tasks, does not last
+            long.
+        coroutines_type: runs the coroutines of executors, including each :class:`Lasting`.
+        clock: the virtual clock.
+        random: the random generator for programs on this loop.
+        last_time: loop time of the last event that ran in :meth:`run_until`.
     """
 
     has_threads: Final = False
@@ -78,12 +79,12 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._task_factory: Any = None
         self._exception_handler: Any = None
         self._is_closed = False
-        self._thread_id = 0  # of whoever runs it, while it runs
+        self._thread_id = 0  # of the running thread; 0 while the loop does not run
 
     # Running.
 
     def run_until(self, when: float) -> None:
-        """Run all that happens up to loop time ``when``, inclusive; the clock ends there."""
+        """Run everything up to and including loop time ``when``; the clock ends there."""
         if not math.isfinite(when):
             raise ValueError(f"when must be finite, since the clock ends there, got {when!r}")
         clock = self.clock
@@ -98,7 +99,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Run until a future or coroutine is done, and return its result.
 
         Raises:
-            RuntimeError: if nothing is left to happen, and it is not done.
+            RuntimeError: if no event is left, and it is not done.
         """
         with self._entered():
             task = asyncio.ensure_future(future, loop=self)
@@ -110,7 +111,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             return task.result()
 
     def next_time(self) -> float:
-        """Return the loop time at which something happens next; infinity if nothing ever does."""
+        """Return the loop time of the next event; infinity if there is none."""
         if self._ready:
             return self.time()
         timer = self._timers.first()
@@ -121,14 +122,14 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         clock, ready, timers, wakers = self.clock, self._ready, self._timers, self._wakers
         entries = timers.entries
         last = min(when, sys.float_info.max)  # nothing ever happens at infinity
-        still_count = 0  # what has happened since time moved
+        still_count = 0  # steps since time moved
         while still_count <= _STILL_COUNT_MAX:
             if ready:
                 still_count = self._run_ready(still_count)
             if future is not None and future.done():
                 return
             waker = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=_NEVER)
-            if timers.stale_count:  # time does not move for those that come next
+            if timers.stale_count:  # drop stale timers at the front: time does not move for them
                 timers.first()
             at = entries[0][0] if entries else math.inf
             is_waker = waker.at < at
@@ -145,7 +146,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 at = clock._monotonic
                 still_count += 1
             if is_waker:
-                waker.at = at  # should it leave by an exception, it is run again
+                waker.at = at  # if it raises, it runs again
                 waker.at = waker.run_due(at)
                 continue
             _, _, call, argument = timers.pop()
@@ -156,7 +157,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         raise self._still_error()
 
     def _run_ready(self, still_count: int) -> int:
-        """Run what is ready, until nothing is, or it does not end; return how much has happened since time moved."""
+        """Run ready callbacks until none is left, or they do not end; return the number of steps since time moved."""
         ready = self._ready
         while ready and still_count <= _STILL_COUNT_MAX:
             for _ in range(len(ready)):
@@ -166,13 +167,13 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 still_count += 1
             del (
                 handle
-            )  # else the traceback of a task's error keeps this frame, which keeps the task, which keeps the error
-            if still_count > _PATIENCE_COUNT:  # perhaps something waits for what is due by looking again and again
+            )  # else a reference cycle: a task's error keeps this frame by its traceback, and the frame keeps the task
+            if still_count > _PATIENCE_COUNT:  # a callback may be polling for something that a due timer will do
                 break
         return still_count
 
     def _make_ready(self, handle: Any) -> None:
-        """Make a handle ready that was a timer, and all that are due with it, before the first of them runs."""
+        """Make a timer's handle ready, and all those due with it, before the first of them runs."""
         timers = self._timers
         while True:
             handle._scheduled = False
@@ -212,22 +213,22 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             self._thread_id = 0
 
     def close(self) -> None:
-        """Forget all that would have happened."""
+        """Drop all future events."""
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
         self._wakers.clear()
 
     def is_running(self) -> bool:
-        """True if it runs."""
+        """True if the loop is running."""
         return bool(self._thread_id)
 
     def is_closed(self) -> bool:
-        """True if it was closed."""
+        """True if the loop was closed."""
         return self._is_closed
 
     async def shutdown_asyncgens(self) -> None:
-        """Close the asynchronous generators that are not read to their end."""
+        """Close the asynchronous generators that are not exhausted."""
         generators = list(self._generators)
         self._generators.clear()
         await asyncio.gather(*(generator.aclose() for generator in generators), return_exceptions=True)
@@ -235,7 +236,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Do nothing: there are no threads."""
 
-    # What asyncio asks for.
+    # For asyncio.
 
     def time(self) -> float:
         """Return virtual seconds since the start."""
@@ -244,7 +245,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]  # the stubs bind the arguments to the callback
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call back in this turn, after what was asked for before."""
+        """Call back at this instant, after earlier calls."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -252,10 +253,10 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]  # the stubs bind the arguments to the callback
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call back in this turn.
+        """Call back at this instant.
 
         Raises:
-            RuntimeError: from another thread: no simulation waits for one.
+            RuntimeError: from another thread: a simulation does not wait for threads.
         """
         if self._thread_id and self._thread_id != threading.get_ident():
             raise RuntimeError("a simulation has one thread: simulate what takes a thread as a job with a duration")
@@ -272,13 +273,13 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         """Call back at loop time ``when``."""
         handle: Any = asyncio.TimerHandle(when, callback, args, self, context)
-        handle._scheduled = True  # so that it tells of its cancellation
+        handle._scheduled = True  # so that it reports its cancellation
         self._timers.push((when, next(self._numbers), None, handle))
         made: asyncio.TimerHandle = handle
         return made
 
     def push(self, when: float, call: Callable[[Any], object], argument: Any) -> None:
-        """Call ``call(argument)`` at loop time ``when``: without a handle, and in nobody's context."""
+        """Call ``call(argument)`` at loop time ``when``, without a handle or a context."""
         self._timers.push((when, next(self._numbers), call, argument))
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -297,7 +298,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._task_factory = factory
 
     def get_task_factory(self) -> Any:
-        """Return what makes tasks; None for asyncio."""
+        """Return the task factory; None for asyncio's default."""
         return self._task_factory
 
     def get_debug(self) -> bool:
@@ -314,11 +315,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             return
         try:
             self._exception_handler(self, context)
-        except Exception:  # noqa: BLE001  # it is foreign code, and an error of it must not end the run
+        except Exception:  # noqa: BLE001  # foreign code: its error must not end the run
             _log.exception("the exception handler failed while handling: %s", context.get("message"))
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Log an exception that nobody has retrieved."""
+        """Log an exception that was not retrieved."""
         _log.error("%s", context.get("message"), exc_info=context.get("exception"))
 
     def set_exception_handler(self, handler: Any) -> None:
@@ -326,16 +327,16 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._exception_handler = handler
 
     def get_exception_handler(self) -> Any:
-        """Return what is told of exceptions that nobody has retrieved; None if they are logged."""
+        """Return the handler of exceptions that were not retrieved; None if they are logged."""
         return self._exception_handler
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
         """Record that a timer was cancelled."""
-        if handle._scheduled:  # else it has been called
+        if handle._scheduled:  # otherwise it has been called
             self.note_stale()
 
     def note_stale(self) -> None:
-        """Record that a timer has nothing to do any more."""
+        """Record that a timer is stale: nothing is left to do when it fires."""
         self._timers.note_stale()
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
@@ -347,23 +348,23 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         if self._is_closed:
             raise RuntimeError("the loop of this simulation is closed")
 
-    # What executors ask for.
+    # For executors.
 
     def make_waker(self, run_due: Callable[[float], float]) -> _Waker:
-        """Return what wakes the executors of a manager."""
+        """Return a waker for the executors of a manager."""
         waker = _Waker(self, run_due)
         self._wakers.append(waker)
         return waker
 
 
-if TYPE_CHECKING:  # it offers to executors all that a loop may
+if TYPE_CHECKING:  # the loop has all optional hooks for executors
 
     def _hooks(loop: SimulationLoop) -> LoopHooks:
         return loop
 
 
 class _Waker:
-    """When the executors of a manager want to run: it needs no place among the timers."""
+    """The time of the next run of a manager's executors; needs no entry among the timers."""
 
     __slots__ = ("_loop", "at", "run_due")
 
@@ -384,7 +385,7 @@ class _Waker:
 
 
 def _is_stale(timer: _Timer) -> bool:
-    """True if a timer has nothing to do any more: its handle was cancelled, or its job has ended otherwise."""
+    """True if nothing is left to do for a timer: its handle was cancelled, or its job has already ended."""
     _, _, call, argument = timer
     if call is None:
         return bool(argument.cancelled())
@@ -396,7 +397,7 @@ _time_of: Final = attrgetter("at")
 
 
 def _refuse(name: str) -> Any:
-    """Return a method that says why there is none."""
+    """Return a method that raises an error which says why it is not supported."""
 
     def method(self: SimulationLoop, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG001  # the shape of a method
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Values that a simulation measures: their quantiles in each step of time, and of the whole run."""
+"""Values measured in a simulation: their quantiles in each step of time, and over the whole run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 __all__ = ["Meter", "StepQuantiles", "new_histogram"]
 
 _GATHER_COUNT: Final = 2000
-_GROWTH: Final = 1.001  # of the buckets of all values of a run
+_GROWTH: Final = 1.001  # of the buckets in the histogram of a run
 
 
 def new_histogram() -> DurationHistogram:
-    """Return an empty histogram, as exact as those of meters."""
+    """Return an empty histogram with the precision of meters."""
     return DurationHistogram(_GROWTH)
 
 
 class StepQuantiles(NamedTuple):
-    """How many values there were in a step, and their quantiles in seconds, by the nearest rank."""
+    """The number of values in a step, and their quantiles in seconds, by the nearest rank."""
 
     number: int
     mean: float
@@ -38,10 +38,10 @@ class Meter:
 
     Args:
         source: number of the source in the database.
-        metric: what is measured.
+        metric: the name of the metric.
 
     Attributes:
-        values: of the running step, to be appended to.
+        values: the values of the current step; append to it.
         add: adds a value.
     """
 
@@ -52,11 +52,11 @@ class Meter:
         self.metric = metric
         self.values: list[float] = []
         self._counted = new_histogram()
-        self._gathered: list[float] = []  # of the steps before, to be counted together, which is faster
+        self._gathered: list[float] = []  # of earlier steps; counting many together is faster
         self.add: Callable[[float], None] = self.values.append
 
     def keep(self, write: Callable[[tuple[int, str, Any, float]], None], key: Callable[[], Any]) -> None:
-        """Write every single value from now on, with the key that it is of."""
+        """Write every single value from now on, with its key."""
         append, source, metric = self.values.append, self.source, self.metric
 
         def add(value: float) -> None:
@@ -89,7 +89,7 @@ class Meter:
 
     @property
     def histogram(self) -> DurationHistogram:
-        """The values of the whole run, but for the running step."""
+        """The values of the whole run, except those of the current step."""
         self._count()
         return self._counted
 

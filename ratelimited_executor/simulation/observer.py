@@ -1,4 +1,4 @@
-"""Measures the tasks of one executor, as it happens: how late they start, and for how long they run."""
+"""Measures the tasks of one executor as they run: how late they start, and how long they take."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class ExecutorObserver:
     """Observes one executor of a simulation.
 
     Args:
-        clock: of the simulation.
-        start_delay: gathers how late tasks start.
+        clock: the clock of the simulation.
+        start_delay: collects the lateness of starts.
 
     Attributes:
-        observed: how the executor stands; only once it has started.
-        ended_at: loop time at which a job that takes time has ended last.
+        observed: the state of the executor; set once it has started.
+        ended_at: loop time at which the last job that takes time ended.
     """
 
     __slots__ = ("_clock", "_running", "_running_seconds", "_seen_at", "_start_delay", "ended_at", "observed")
@@ -42,7 +42,7 @@ class ExecutorObserver:
         self.ended_at = -math.inf
 
     def observe(self, executor: Observable) -> None:
-        """Measure an executor from now on, or from its start."""
+        """Measure an executor from now on, or from its start if it has not started."""
         executor._listen(Listener(opened=self.opened, started=self.started, freed=self.ended))
 
     def opened(self, observed: Observed) -> None:
@@ -51,7 +51,7 @@ class ExecutorObserver:
         self._running = observed.coroutines
         self._seen_at = self._clock._monotonic
 
-    # Between two starts or ends the number of those that run stays the same.
+    # The number of running tasks changes only at starts and ends.
 
     def started(self, due: float, at: float) -> None:
         """Record that a task starts."""
@@ -61,11 +61,11 @@ class ExecutorObserver:
         self._start_delay.add(at - due)
 
     def ended(self) -> None:
-        """Record that one has ended which took time."""
+        """Record that a task that took time has ended."""
         now = self._clock._monotonic
         self._running_seconds += (len(self._running) + 1) * (now - self._seen_at)
         self._seen_at = self.ended_at = now
 
     def running_seconds(self) -> float:
-        """Return for how many seconds coroutines have run so far, all together."""
+        """Return the total running time of all coroutines so far, in seconds."""
         return self._running_seconds + len(self._running) * (self._clock._monotonic - self._seen_at)

@@ -1,7 +1,8 @@
-"""The populations of a simulation: accounts, users, devices, each with a key, and what has been done for each.
+"""The populations of a simulation: accounts, users or devices, each with a key and a record of its jobs.
 
-Every key has a *period*, in which it is to be synced once. A key is *locked* while a job works on it: a job that starts
-meanwhile is a lock conflict. It is counted and continues, because the application decides what it does in that case.
+Each key is to be synced once in every *period*. A key is *locked* while a job works on it: another job that starts
+meanwhile is a lock conflict. The conflict is counted and the job continues, because how to react is the application's
+choice.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Member", "Population"]
 
-_AGE_COUNT_MAX: Final = 2000  # keys that are looked at when the age of all is asked for
+_AGE_COUNT_MAX: Final = 2000  # the largest sample of keys for measuring their ages
 
 
 class Member:
-    """A key of a population, and what was done for it.
+    """A key of a population, and the record of its jobs.
 
     Attributes:
         population: its population.
@@ -34,10 +35,10 @@ class Member:
         weight: its amount of work, in multiples of a usual one.
         group: its group, such as a bank; None without groups.
         synced_at: seconds since the start at which it was last synced; 0 if never.
-        active: jobs that work on it now.
+        active: the number of jobs that work on it now.
         syncs: the number of its syncs.
         failures: the number of its failures.
-        longest: its longest time without a sync in seconds, including the time from the start.
+        longest: its longest time without a sync in seconds, including the time from the start to the first sync.
     """
 
     __slots__ = ("active", "failures", "group", "key", "longest", "population", "synced_at", "syncs", "weight")
@@ -99,7 +100,7 @@ class Population:
             check_most(f"keys of the population {name}", keys, KEYS_MAX, "keys")
         self.members: dict[Key, Member] = {}
         for key in range(keys) if isinstance(keys, int) else keys:
-            key_bytes(key)  # so that it is one
+            key_bytes(key)  # refuses an invalid key
             if key in self.members:
                 raise ValueError(f"keys of the population {name} must differ, {key!r} occurs twice")
             share = 1.0 if weight is None else number_of(f"weight of {key!r}", weight(key))
@@ -119,10 +120,10 @@ class Population:
     def __iter__(self) -> Iterator[Key]:
         return iter(self.members)
 
-    # What is done for keys.
+    # Jobs and outages.
 
     def add_outage(self, group: str, begin: DurationLike, end: DurationLike) -> tuple[float, float]:
-        """Let the jobs of a group fail that start in [begin, end), both since the start; return them in seconds."""
+        """Fail the group's jobs that start in [begin, end), since the start; return both bounds in seconds."""
         since, until = delay_of("begin", begin), delay_of("end", end)
         if since >= until:
             raise ValueError(f"an outage must begin at 0 s or later, and end later, got {begin!r} to {end!r}")
@@ -136,10 +137,10 @@ class Population:
         """True if a key's group is out."""
         return any(begin <= now < end for begin, end in self.outages.get(member.group or "", ()))
 
-    # Looking.
+    # Queries.
 
     def never_synced(self) -> list[Key]:
-        """Return the keys that were not synced yet."""
+        """Return the keys that have not been synced yet."""
         return [key for key, member in self.members.items() if not member.syncs]
 
     def ages(self, now: float) -> list[float]:

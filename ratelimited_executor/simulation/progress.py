@@ -1,4 +1,4 @@
-"""How far simulated cycles have come."""
+"""The progress of simulated cycles."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["InstantProgress"]
 
 
 class InstantProgress(MemoryProgress):
-    """Progress in memory, recorded where a key ends and not in a separate loop iteration: half the cost of a key."""
+    """Progress in memory, recorded when a key ends, not in a separate loop iteration: half the cost of a key."""
 
     def note_now(self, name: str, turn: int, keys: Iterable[bytes]) -> None:
-        """Record keys that are through."""
+        """Record keys whose tasks have ended."""
         self._keys[name, turn].update(keys)

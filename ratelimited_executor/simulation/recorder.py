@@ -1,7 +1,7 @@
-"""Measures a simulation, step by step, and writes that down.
+"""Measures a simulation step by step, and writes the measurements to its database.
 
-What is counted is read from the executors at the end of each step, and costs the jobs nothing. Values are gathered in lists
-that are emptied with each step: memory does not grow with the length of the run.
+Counts are read from the executors at the end of each step, and cost the jobs nothing. Values are collected in lists
+that are emptied at each step, so memory does not grow with the length of the run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Recorder"]
 
-_AGE_SECONDS: Final = 3600.0  # between two looks at the age of all keys
-_EVEN_SECONDS: Final = 600.0  # over which jobs are counted to tell how even the throughput is; at least a step
+_AGE_SECONDS: Final = 3600.0  # between two measurements of the ages of all keys
+_EVEN_SECONDS: Final = 600.0  # the window in which jobs are counted for the evenness of the throughput; at least a step
 
 
 class _Tally(NamedTuple):
-    """The counts of an executor, in all or in a step."""
+    """The counts of an executor, in total or in a step."""
 
     enqueued: int
     started: int
@@ -42,7 +42,7 @@ class _Tally(NamedTuple):
 
     @classmethod
     def of(cls, counts: Statistics) -> Self:
-        """Return what an executor has done so far."""
+        """Return the total counts of an executor."""
         return cls(
             enqueued=counts.accepted,
             started=counts.started,
@@ -65,15 +65,15 @@ class _Account:
         self.refused = 0
         self._depth_most = 0
         self._pending_most = 0
-        self._depth_seconds = 0.0  # the integral of the queue depth over time, by looks
-        self._holding_seconds = 0.0  # and that of the permits that are held
+        self._depth_seconds = 0.0  # the integral of the queue depth over time, from samples
+        self._holding_seconds = 0.0  # the integral of the number of held permits
         self._window_done = 0
         self._window_count = 0
         self._window_sum = 0.0
         self._window_squares = 0.0
 
     def add_look(self, *, depth: int, holding: int, seconds: float) -> None:
-        """Add what was seen at a moment that stands for so many seconds."""
+        """Add a sample that stands for a number of seconds."""
         self._holding_seconds += holding * seconds
         self._depth_seconds += depth * seconds
         self._depth_most = max(self._depth_most, depth)
@@ -87,14 +87,20 @@ class _Account:
         self._window_done += changes.done
 
     def end_windows(self, count: int) -> None:
-        """End a window for the evenness of the throughput, and others that were skipped, in which nothing was done."""
+        """End a window for the evenness of the throughput, and the skipped ones after it, in which nothing was done."""
         self._window_count += count
         self._window_sum += self._window_done
         self._window_squares += self._window_done**2
         self._window_done = 0
 
     def sum_up(self, seconds: float, start_delay: DurationHistogram, executing_seconds: float) -> ExecutorSummary:
-        """Sum up all steps of so many seconds, in which coroutines have run for so many, all together."""
+        """Sum up all steps.
+
+        Args:
+            seconds: the length of all steps.
+            start_delay: the lateness of starts.
+            executing_seconds: the total running time of coroutines.
+        """
         tally = self.tally
         evenness = None
         if self._window_count and self._window_squares:
@@ -122,11 +128,11 @@ class Recorder:
     """Measures a simulation.
 
     Args:
-        simulation: what is measured.
-        database: where it is written.
+        simulation: the simulation to measure.
+        database: the database of the run.
         step: seconds over which values are summed up.
         keeps_samples: True if every single value is written.
-        writes_from: seconds before which nothing is written, because it already exists.
+        writes_from: seconds since the start before which nothing is written, because the database already has it.
     """
 
     def __init__(
@@ -155,18 +161,18 @@ class Recorder:
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing runs, nothing that is due waits, and nothing falls due unnoticed."""
+        """True if no job runs, no due job waits, and none can fall due unnoticed."""
         return not any(
             counts.running
             or counts.overdue
-            or (counts.waiting and source.observer.observed.is_stopped)  # it is not woken for what falls due
+            or (counts.waiting and source.observer.observed.is_stopped)  # it is not woken for due jobs
             for source in self._accounts
             for counts in (source.subject.statistics(),)
         )
 
     @property
     def is_done(self) -> bool:
-        """True if nothing runs and nothing waits, due or not."""
+        """True if no job runs and no job waits, due or not."""
         return not any(
             counts.running or counts.waiting or source.observer.observed.is_drawing
             for source in self._accounts
@@ -175,7 +181,7 @@ class Recorder:
 
     @property
     def ended_at(self) -> float:
-        """Loop time at which a job that takes time has ended last."""
+        """Loop time at which the last job that takes time ended."""
         return max((source.observer.ended_at for source in self._accounts), default=-math.inf)
 
     def jobs(self) -> int:
@@ -184,12 +190,12 @@ class Recorder:
 
     @property
     def next_age(self) -> float:
-        """When the age of all keys is looked at next; infinity if there are no populations."""
+        """The time of the next measurement of the ages of all keys; infinity without populations."""
         has_keys = any(source.kind == "population" for source in self._simulation.sources)
         return self._next_age if has_keys else math.inf
 
     def look(self, seconds: float) -> None:
-        """See how many jobs wait now, at a moment that stands for so many seconds."""
+        """Sample the number of due jobs and held permits now, for a number of seconds."""
         now = self._simulation.now
         total_depth = total_holding = 0
         for source, account in self._accounts.items():
@@ -201,7 +207,7 @@ class Recorder:
         self._total.add_look(depth=total_depth, holding=total_holding, seconds=seconds)
 
     def take(self, time: float) -> None:
-        """End a step at a time, in seconds since the start, which is now."""
+        """End a step now; ``time`` is the current time in seconds since the start."""
         is_written = time > self._writes_from
         self._take_executors(time, is_written=is_written)
         if time >= self._next_age:
@@ -217,7 +223,7 @@ class Recorder:
             if source.kind == "population":
                 period, meters = source.subject.period, source.meters
                 meters["sync_delay"].values += [
-                    interval - period if interval > period else 0.0  # as fast as it can be
+                    interval - period if interval > period else 0.0  # faster than max()
                     for interval in meters["sync_interval"].values
                 ]
             for meter in source.meters.values():
@@ -229,7 +235,7 @@ class Recorder:
         self._time = time
 
     def finish(self, values: dict[str, Any]) -> None:
-        """Write what is known at the end, instead of what was written at an earlier one."""
+        """Write the tables of the end of a run, in place of those of an earlier end."""
         database, simulation = self._database, self._simulation
         database.forget(("histogram", "key_summary", "slot", "event"))
         for source in simulation.sources:
@@ -242,12 +248,12 @@ class Recorder:
         for population, *slot in simulation.slots:
             database.add("slot", (numbers[id(population)], *slot))
         for event in sorted(simulation.events, key=itemgetter(0)):
-            if event[0] <= simulation.now:  # else it was to happen later
+            if event[0] <= simulation.now:  # not those in the future
                 database.add("event", event)
         database.set(values)
 
     def summary(self) -> Summary:
-        """Sum up what was measured."""
+        """Return the figures of all measurements."""
         executors = {}
         delays, all_seconds = new_histogram(), 0.0
         for source, account in self._accounts.items():
@@ -265,7 +271,7 @@ class Recorder:
         return Summary(seconds=self._time, executors=executors, total=total, populations=populations)
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the whole run that no table holds exactly, for the report to show the same ones."""
+        """Return the figures of the whole run that no table has exactly, so that the report shows the same ones."""
         total = self.summary().total
         delays = new_histogram()
         for source in self._simulation.sources:
@@ -286,7 +292,7 @@ class Recorder:
             self._accounts[source] = _Account()
         if self._keeps_samples:
             simulation = self._simulation
-            for meter in source.meters.values():  # whose key a job has is known once it is called, after its start
+            for meter in source.meters.values():  # the key of a job is known only when it is called, after its start
                 meter.keep(
                     self._write_sample, _no_key if source.kind == "executor" else lambda: simulation._current_key
                 )
@@ -380,7 +386,7 @@ def _no_key() -> None:
 
 
 def _written(key: Any) -> Any:
-    """Return a key as SQLite can hold it."""
+    """Return a key as a type that SQLite can store."""
     if key is None or isinstance(key, (str, bytes, float)):
         return key
     is_small = isinstance(key, int) and -(2**63) <= key < 2**63

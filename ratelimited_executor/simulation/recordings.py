@@ -1,7 +1,7 @@
-"""Arrivals that were recorded: read from the access log of a web server, or from a CSV file.
+"""Recorded arrivals, read from the access log of a web server or from a CSV file.
 
-What is read is taken as it stands, or refused with the line at fault: a simulation of a log of which a tenth is missing
-would say nothing of the service that wrote it. So a few lines that cannot be read are counted, and more are an error.
+A simulation of a log with a tenth of its lines missing would say nothing about the service. So a few unreadable lines
+are counted, and more are an error that names the first one.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Recording", "read_access_log", "read_csv", "read_recording"]
 
-# More lines than both of these that cannot be read are an error.
+# More unreadable lines than both of these are an error.
 _SKIPPED_MAX: Final = 10
 _SKIPPED_PART_MAX: Final = 0.01
 _SHOWN_CHARACTERS: Final = 160
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SNIFFED_LINES: Final = 20
-# What is later than the year 9999 was written in milliseconds, or is not a time.
+# A number beyond the year 9999 is in milliseconds, or is not a time.
 _EPOCH_MAX: Final = 253_402_300_800.0
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_S: Final = 86_400
 
-# host ident user [time] "request" status bytes, any quoted fields ("referer" "user agent"), how long it took.
+# host ident user [time] "request" status bytes, any quoted fields ("referer" "user agent"), duration.
 _QUOTED: Final = r' "[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _LINE: Final = re.compile(
     rf"(\S+) \S+ ([^\[]*?) \[([^\]]{{26}})\]{_QUOTED} (?:\d{{3}}|-) (?:\d+|-)(?:{_QUOTED})*+(?: (-?\d+(\.\d+)?))?\s*",
@@ -65,14 +65,14 @@ _LINE_EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recording:
-    """Arrivals that were recorded: what came when.
+    """Recorded arrivals, with their keys and durations if known.
 
     Attributes:
-        times: seconds since the first arrival, rising; of equal ones, the first in the file comes first.
-        keys: who came, in the order of ``times``; None if that was not read.
-        durations: how many seconds each took, >= 0, in the order of ``times``; None if that was not read.
-        begin: when the first arrival was, in seconds since the epoch.
-        skipped: how many lines could not be read.
+        times: seconds since the first arrival, rising; equal times are in the order of the file.
+        keys: the keys, such as clients, in the order of ``times``; None if they were not read.
+        durations: the durations in seconds, >= 0, in the order of ``times``; None if they were not read.
+        begin: the time of the first arrival, in seconds since the epoch.
+        skipped: the number of unreadable lines.
     """
 
     times: array[float]
@@ -95,29 +95,29 @@ def read_access_log(
 ) -> Recording:
     """Read the access log of a web server: the common or the combined log format, as Apache and nginx write them.
 
-    A number at the end of the lines is how long the request took: with a decimal point in seconds (``$request_time`` of
-    nginx), without one in microseconds (``%D`` of Apache). More quoted fields may stand before it. Lines that differ in
-    this from the first that can be read are not read.
+    A number at the end of a line is the duration of the request: with a decimal point in seconds (``$request_time`` of
+    nginx), without one in microseconds (``%D`` of Apache). More quoted fields may precede it. A line that differs in
+    this from the first readable line is unreadable.
 
-    The times of these formats are whole seconds. That all of a second came at its begin is an artefact of the format,
-    and would be a burst to a rate limit; so arrivals of one second are spread evenly over it, in the order of the file:
-    the first of four comes at its begin, the second a quarter of a second later. How they lay in truth is not known.
+    The times of these formats are whole seconds, so all arrivals of a second seem to come at its beginning, which would
+    be a burst to a rate limit. So the arrivals of a second are spread evenly over it, in the order of the file: the
+    first of four comes at its beginning, the second a quarter of a second later. Their actual times are unknown.
 
     Args:
         path: the file, which may be compressed with gzip.
-        key: what a request is known by: the first field, which is the client's address or name, or the remote user.
-        smooth: True if arrivals of one second are spread over it; if not, they have its begin.
-        stamped: True if the time of a line is that of the request's arrival (Apache, aiohttp), False if of its end (nginx,
-            gunicorn), from which the seconds that it took are subtracted. None takes lines with seconds for stamped at
-            the end, and those with microseconds at the arrival. Without either, the time of the line is the arrival.
+        key: the key of a request: the first field, which is the client's address or name, or the remote user.
+        smooth: True to spread the arrivals of a second over it; False to leave them at its beginning.
+        stamped: True if the time of a line is the request's arrival (Apache, aiohttp), False if it is the end (nginx,
+            gunicorn), from which the duration is subtracted. None assumes the end for durations in seconds, and the
+            arrival for those in microseconds. Without a duration, the time of the line is the arrival.
 
     Returns:
-        The requests by their arrival: lines need not be in order, as logs are written when requests end.
+        The requests in order of arrival. Lines may be in any order, because logs are written when requests end.
 
     Raises:
         OSError: if the file cannot be opened or read.
-        ValueError: if it is empty, no line of it can be read, or more than 1 percent and more than 10 lines cannot; if
-            a request took less than no time; if an argument is none of its choices; if what is compressed is damaged.
+        ValueError: if the file is empty, has no readable line, or has more than 1 percent and more than 10 unreadable
+            lines; if a duration is negative; if an argument is none of its choices; if the compressed data is damaged.
     """
     _check_choice("key", key, ("host", "user", None))
     _check_choice("stamped", stamped, ("begin", "end", None))
@@ -163,25 +163,24 @@ def read_csv(
 ) -> Recording:
     """Read arrivals from a CSV file whose first line names its columns.
 
-    Columns are parted by commas. If there is no column ``time`` then, another delimiter is used, provided that
-    :class:`csv.Sniffer` is sure of it and that there is such a column with it.
+    The delimiter is a comma. If that gives no column ``time``, the delimiter found by :class:`csv.Sniffer` is used,
+    provided that it gives one.
 
     Args:
         path: the file, in UTF-8, which may be compressed with gzip.
-        time: the column of the times of arrival: seconds since the epoch, or ISO 8601, in UTC if it names no zone.
-        key: the column of who came; None for none.
-        duration: the column of how many seconds each took; None for none.
-        time_format: the format of the times as of :meth:`datetime.datetime.strptime`, if it is another; UTC without
-            ``%z``.
+        time: the column of arrival times: seconds since the epoch, or ISO 8601, in UTC if they have no offset.
+        key: the column of keys, such as clients; None for none.
+        duration: the column of durations in seconds; None for none.
+        time_format: another format of the times, for :meth:`datetime.datetime.strptime`; UTC without ``%z``.
 
     Returns:
-        The arrivals by their times: rows need not be in order.
+        The arrivals in order of their times. Rows may be in any order.
 
     Raises:
         OSError: if the file cannot be opened or read.
-        ValueError: if it is empty, has no such column, no row of it can be read, or more than 1 percent and more than
-            10 rows cannot; if a time is not finite or lies beyond the year 9999; if a duration is negative or not
-            finite; if what is compressed is damaged.
+        ValueError: if the file is empty, has no such column or no readable row, or has more than 1 percent and more
+            than 10 unreadable rows; if a time is not finite or lies beyond the year 9999; if a duration is negative or
+            not finite; if the compressed data is damaged.
     """
     wanted = {"time": time, "key": key, "duration": duration}
     parse = _time_parser(time_format)
@@ -221,19 +220,19 @@ def read_csv(
 
 
 def read_recording(path: str | PathLike[str], **columns: str | None) -> Recording:
-    """Read an access log or a CSV file, by the suffix of its name, or by its first line if that is another.
+    """Read an access log or a CSV file, recognized by the suffix of its name, or else by its first line.
 
     Args:
-        path: the file: ``.csv`` or ``.log``, which ``.gz`` may follow. Any other is an access log if its first line is
-            one of an access log.
-        columns: ``time``, ``key``, ``duration`` and ``time_format`` as of :func:`read_csv`, of which a CSV file needs
-            ``time``, and an access log has none; None is as if it were not given.
+        path: the file: ``.csv`` or ``.log``, optionally with ``.gz``. A file with another suffix is an access log if
+            its first line is one of an access log.
+        columns: ``time``, ``key``, ``duration`` and ``time_format`` as for :func:`read_csv`. A CSV file needs ``time``;
+            an access log takes none of them. None is the same as omitting an argument.
 
     Raises:
-        OSError: as of :func:`read_access_log`.
+        OSError: as for :func:`read_access_log`.
         TypeError: if an argument is unknown.
-        ValueError: as of :func:`read_access_log` and :func:`read_csv`; if a CSV file is read without ``time``, or an
-            access log with columns.
+        ValueError: as for :func:`read_access_log` and :func:`read_csv`; if ``time`` is missing for a CSV file, or
+            columns are given for an access log.
     """
     if unknown := columns.keys() - {"time", "key", "duration", "time_format"}:
         raise TypeError(f"columns must be time, key, duration or time_format, got {', '.join(sorted(unknown))}")
@@ -258,13 +257,13 @@ def read_recording(path: str | PathLike[str], **columns: str | None) -> Recordin
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts the lines that cannot be read.
+    """Counts the unreadable lines of a file.
 
     Attributes:
-        path: of the file, for the message.
-        expected: what a line should be.
-        skipped: how many cannot be read.
-        first: the number and the text of the first of them.
+        path: the path of the file, for the message.
+        expected: the expected form of a line.
+        skipped: the number of unreadable lines.
+        first: the number and the text of the first one.
     """
 
     path: str
@@ -281,7 +280,7 @@ class _Tally:
         self.skipped += 1
 
     def finish(self, read: int) -> None:
-        """Refuse a file of which too little could be read."""
+        """Refuse a file with no arrivals, or with too many unreadable lines."""
         if not read + self.skipped:
             raise ValueError(f"{self.path}: path must name a file with arrivals, but it has none: give another file")
         too_many = self.skipped > max(_SKIPPED_MAX, _SKIPPED_PART_MAX * (read + self.skipped))
@@ -297,9 +296,9 @@ class _Tally:
 
 @contextmanager
 def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
-    """Open a text file, through gzip if it begins like such a file."""
+    """Open a text file, through gzip if it begins with the gzip signature."""
     mode = Path(path).stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a directory the system itself says so
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # for a directory, open() raises a clear error
         raise ValueError(
             f"{path}: path must name a regular file, because it is read more than once, and to its end: copy its content to one"
         )
@@ -315,7 +314,7 @@ def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
 
 
 def _lines(path: str | PathLike[str], file: TextIO) -> Iterator[str]:
-    """Yield lines, as long as they are no longer, and no more, than memory can hold."""
+    """Yield lines; refuse too long a line, or too many lines, before memory is exhausted."""
     number = 0
     while line := file.readline(RECORD_CHARS_MAX):
         number += 1
@@ -330,7 +329,7 @@ def _lines(path: str | PathLike[str], file: TextIO) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def _parse_stamp(text: str) -> int | None:
-    """Return seconds since the epoch of such as ``31/Jan/2024:13:55:36 +0100``; None if it is no such time."""
+    """Return seconds since the epoch of a time such as ``31/Jan/2024:13:55:36 +0100``; None if it is malformed."""
     if not (match := _STAMP.fullmatch(text)):
         return None
     day, month, year, hour, minute, second = (
@@ -349,7 +348,7 @@ def _parse_stamp(text: str) -> int | None:
 
 
 def _time_parser(time_format: str | None) -> Callable[[str], float]:
-    """Return what makes seconds since the epoch of a text; times in a log repeat, so that texts are remembered."""
+    """Return a function from a text to seconds since the epoch; it caches, because times in a log repeat."""
 
     def parse(text: str) -> float:
         if time_format is None:
@@ -365,7 +364,7 @@ def _time_parser(time_format: str | None) -> Callable[[str], float]:
 
 
 def _find_columns(path: str | PathLike[str], file: TextIO, wanted: dict[str, str | None]) -> tuple[str, dict[str, int]]:
-    """Return the delimiter, and the place of the column of each argument; the file is at its begin again."""
+    """Return the delimiter, and the index of the column of each argument; rewind the file."""
     sample = "".join(islice(_lines(path, file), _SNIFFED_LINES))
     file.seek(0)
     head = sample.partition("\n")[0]
@@ -388,7 +387,7 @@ def _find_columns(path: str | PathLike[str], file: TextIO, wanted: dict[str, str
 def _split_header(line: str, delimiter: str) -> list[str]:
     try:
         return [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
-    except csv.Error:  # longer than a field may be
+    except csv.Error:  # a field is too long
         return []
 
 
@@ -399,7 +398,7 @@ def _show(names: list[str]) -> str:
 def _iterate_rows(
     path: str | PathLike[str], file: TextIO, delimiter: str, tally: _Tally
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows after the header, with the numbers of their lines; what is no CSV is counted."""
+    """Yield the rows after the header with their line numbers; count those that are not CSV."""
     lines = _lines(path, file)
     next(lines)
     rows = csv.reader(lines, delimiter=delimiter)
@@ -438,7 +437,7 @@ def _check_choice(name: str, value: str | None, choices: tuple[str | None, ...])
 
 
 def _spread(seconds: list[int], base: int) -> list[float]:
-    """Return the seconds since ``base``, those that are equal spread evenly over the second."""
+    """Return the seconds since ``base``, with equal values spread evenly over their second."""
     counts = Counter(seconds)
     seen = dict.fromkeys(counts, 0)
     offsets = []
@@ -452,7 +451,7 @@ def _spread(seconds: list[int], base: int) -> list[float]:
 def _arrange(
     base: float, offsets: list[float], keys: list[str] | None, durations: array[float] | None, skipped: int
 ) -> Recording:
-    """Return what was read, sorted by time; ``base`` is what the offsets count from, so that they are precise."""
+    """Return the recording, sorted by time; offsets count from ``base``, which keeps them precise."""
     order = sorted(range(len(offsets)), key=offsets.__getitem__)
     first = offsets[order[0]]
     return Recording(

@@ -1,4 +1,4 @@
-"""Run a scenario: set it up, let time pass in steps, measure and write; resume interrupted runs."""
+"""Run a scenario: set it up, let time pass in steps, measure and write. Resume interrupted runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["RunProgress", "RunResult", "simulate"]
 _DAY_SECONDS: Final = 86_400.0
 _PROGRESS_SECONDS: Final = 0.1  # between two reports
 _WRITE_SECONDS: Final = 2.0  # between two transactions
-_LOOK_SECONDS: Final = 60.0  # between two looks at how many jobs run and wait
+_LOOK_SECONDS: Final = 60.0  # between two samples of queue depth and held permits
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 
 
@@ -54,7 +54,7 @@ class RunProgress:
 
     @property
     def speed(self) -> float:
-        """Simulated seconds in a second."""
+        """Simulated seconds per real second."""
         return self.seconds / self.wall_seconds if self.wall_seconds else 0.0
 
 
@@ -71,8 +71,9 @@ class RunResult:
         wall_seconds: real seconds, including those before an interruption.
         total: seconds that were to be simulated.
         end: seconds since the start at which the last job ended.
-        is_done: True if nothing is left to do: no job runs or waits, and none will come.
-        is_replaying: True if it was stopped while it repeated the past of an interrupted run: the file is unchanged.
+        is_done: True if nothing is left to do: no job runs or waits, and none will arrive.
+        is_replaying: True if the run was stopped while it repeated the past of an interrupted run; the file is
+            unchanged.
     """
 
     scenario: str
@@ -105,28 +106,28 @@ def simulate(
     resume: bool = False,
     on_progress: Callable[[RunProgress], object] | None = None,
 ) -> RunResult:
-    """Run a scenario in virtual time, with executors as in production, and measure it.
+    """Run a scenario in virtual time, with production executors, and measure it.
 
     A run is reproducible: the same scenario, seed and version give the same result. So an interrupted run is resumed by
     repeating its past without writing it, and continuing from there.
 
     Args:
-        scenario: what to simulate.
+        scenario: the scenario to simulate.
         days: the days to simulate, > 0; those of the scenario if None.
         seed: the seed of all random numbers.
         step: the span over which values are summed up, > 0.
-        start: epoch seconds at which it begins; by default 2024-01-01T00:00:00Z.
-        samples: True if every single value is written.
-        until_done: True to stop once nothing is left to do, which may be earlier than ``days``.
+        start: epoch seconds at which the simulation begins; by default 2024-01-01T00:00:00Z.
+        samples: True to write every single value.
+        until_done: True to stop once nothing is left to do, which may be before ``days`` have passed.
         database: the file to write, which must not exist; None writes none.
-        resume: True to continue with a run that was interrupted, in the file that is there.
+        resume: True to continue an interrupted run in its file, which must exist.
         on_progress: called with the progress at most ten times a second; it may return True to stop the run.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if one is out of range, or the file holds another run.
-        FileExistsError: if there is a file, and ``resume`` is false.
-        Exception: what the scenario raises.
+        ValueError: if an argument is out of range, or the file holds another run.
+        FileExistsError: if the file exists, and ``resume`` is false.
+        Exception: any error of the scenario.
     """
     if not isinstance(scenario, Scenario):
         raise TypeError(f"scenario must be an object of a subclass of Scenario, such as MyScenario(), got {scenario!r}")
@@ -177,14 +178,14 @@ class _Run:
         self._properties = properties
         self._total = total
         self._on_progress = on_progress
-        self._reached = 0.0  # seconds that were taken and are, or will be, written
-        self._jobs = 0  # that had ended by then
-        self._jobs_before = 0  # what an interrupted run has come to
+        self._reached = 0.0  # seconds simulated in finished steps, written or to be written
+        self._jobs = 0  # jobs ended by then
+        self._jobs_before = 0  # jobs ended in the interrupted run
         self._begin = time.perf_counter()
-        self._before = 0.0  # seconds that an interrupted run had taken
+        self._before = 0.0  # real seconds of the interrupted run
         self._writes_from = -math.inf
         self._is_set_up = False
-        self._found: dict[str, Any] = {}  # what an interrupted run has written of itself
+        self._found: dict[str, Any] = {}  # the properties of the interrupted run
 
     def go(self, path: str | os.PathLike[str] | None, *, resume: bool) -> RunResult:
         """Run it, from the start or from where it was interrupted."""
@@ -213,7 +214,7 @@ class _Run:
             simulation.close()
             database.close()
             if path is not None and not resume and not self._is_set_up:
-                for file in run_files(path):  # nothing has begun: they would only be in the way
+                for file in run_files(path):  # the run has not begun: leave no file behind
                     file.unlink(missing_ok=True)
 
     def _run(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> RunResult:
@@ -234,7 +235,7 @@ class _Run:
             raise
         finally:
             LOGGER.removeFilter(warnings)
-            if self._reached < self._writes_from:  # the past was not made again: the file stays as it was
+            if self._reached < self._writes_from:  # stopped while replaying: keep the file as it was
                 database.set({name: self._found[name] for name in ("days", "status")})
                 wall_seconds = self._wall_seconds()
             else:
@@ -266,10 +267,10 @@ class _Run:
             end = min(self._total, (math.floor(end / step + 1e-9) + 1) * step)
             upcoming = loop.next_time()
             is_idle = begin > 0 and upcoming > end and recorder.is_idle
-            if is_idle:  # nothing happens for a while: on to the step before something does
+            if is_idle:  # no event for a while: skip to the step before the next one
                 stop = min(upcoming, self._total, recorder.next_age)
                 end = max(end, min(self._total, (math.ceil(stop / step) - 1) * step))
-            if begin < self._writes_from < end:  # where an earlier run has ended, in the midst of a step perhaps
+            if begin < self._writes_from < end:  # the end of the interrupted run may be within a step
                 end = self._writes_from
             if not is_idle:
                 self._look(simulation, recorder, begin, end)
@@ -298,10 +299,10 @@ class _Run:
         return True
 
     def _look(self, simulation: Simulation, recorder: Recorder, begin: float, end: float) -> None:
-        """Let time pass with a sample in each minute, at a moment of it that is as good as random.
+        """Let time pass, with a sample in each minute at a quasi-random moment.
 
-        At the end of a minute, a sample would always see what arrives by the minute. The moments are those of the golden section,
-        which are more even than random ones: Weyl's additive recurrence.
+        A sample at the end of each minute would always see jobs that arrive by the minute. The moments follow Weyl's
+        additive recurrence with the golden ratio, which is more even than random moments.
         """
         cell = min(_LOOK_SECONDS, self._properties["step"])
         number = math.floor(begin / cell)
@@ -335,7 +336,7 @@ class _Run:
         return self._before + time.perf_counter() - self._begin
 
     def _check(self, found: dict[str, Any]) -> None:
-        """Refuse to continue with another run than that of the file."""
+        """Refuse to resume if the file holds another run."""
         for name, value in self._properties.items():
             if found.get(name) != value:
                 raise ValueError(
@@ -344,7 +345,7 @@ class _Run:
                 )
         self._found = found
         try:
-            self._writes_from = float(found["reached"]) or -math.inf  # where nothing was reached, all is to be written
+            self._writes_from = float(found["reached"]) or -math.inf  # if nothing was reached, write everything
             self._jobs_before = int(found["jobs"])
             self._before = float(found["wall_seconds"])
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -358,7 +359,7 @@ class _Run:
 
 
 class _Warnings(logging.Filter):
-    """Collects the warnings of a simulation: within a minute there may be a month's worth."""
+    """Collects the warnings of a simulation: a minute may bring a month's worth."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Scenarios and the simulated world: production executors on an event loop of virtual time, and their jobs.
+"""Scenarios and the simulated world: production executors on an event loop in virtual time, and their jobs.
 
-Only the wake-ups and the content of the jobs differ from production: the same queue decides what starts when.
+Only the wake-ups and the content of jobs differ from production: the same queue decides when each job starts.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Nodes", "Scenario", "Simulation", "Source"]
 
-_CHUNK_SECONDS: Final = 60.0  # for which arrivals are handed over at a time: until then they are not pending
+_CHUNK_SECONDS: Final = 60.0  # the span of arrivals scheduled at a time; later ones are not pending
 _WARNING_COUNT_MAX: Final = 100
-_OUTAGE_SECONDS: Final = 30.0  # until a call to something that is down is given up
+_OUTAGE_SECONDS: Final = 30.0  # after which a call to a service that is down gives up
 
 
 class Source:
-    """A measured subject: an executor, a kind of jobs or a population.
+    """A measured subject: an executor, a kind of job or a population.
 
     Attributes:
         number: its number in the database.
@@ -55,7 +55,7 @@ class Source:
         name: its name.
         subject: the object itself.
         meters: its measurements, by metric.
-        observer: measures it as it happens, if it is an executor.
+        observer: measures an executor as its tasks run; None for other kinds.
     """
 
     __slots__ = ("kind", "meters", "name", "number", "observer", "subject")
@@ -113,7 +113,7 @@ class Scenario:
         raise NotImplementedError(f"{type(self).__name__} must define setup(sim)")
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters, as they are recorded."""
+        """Return the parameters, as recorded in the database."""
         names: list[str] = [field.name for field in fields(self)] if is_dataclass(self) else []
         return {name: getattr(self, name) for name in names}
 
@@ -136,14 +136,14 @@ class Simulation:
     """
 
     def __init__(self, *, seed: int = 0, start: float = DEFAULT_START_WALL, interval: DurationLike = 1.0) -> None:
-        self.loop: Final = SimulationLoop(start_wall=start, seed=f"loop {seed}")  # type: ignore[abstract]  # as it says in its module
+        self.loop: Final = SimulationLoop(start_wall=start, seed=f"loop {seed}")  # type: ignore[abstract]  # see its module
         self.loop.set_exception_handler(self._note_error)
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self.sources: list[Source] = []
         self.events: list[tuple[float, str]] = []
         self.refused: Counter[RateLimitedExecutor] = Counter()
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
-        self._bounded: set[RateLimitedExecutor] = set()  # those with a bound of what waits
+        self._bounded: set[RateLimitedExecutor] = set()  # those with a limit on pending jobs
         self._current_key: Any = None  # of the job that began last
         self._on_source: Callable[[Source], None] | None = None
         self._interval = seconds_of("interval", interval)
@@ -160,7 +160,7 @@ class Simulation:
         """Seconds since the start."""
         return self.loop.time()
 
-    # What there is.
+    # The world.
 
     def executor(self, name: str, **options: Any) -> RateLimitedExecutor:
         """Create an executor, as in production.
@@ -186,7 +186,7 @@ class Simulation:
             manager = ExecutorManager(interval=self._interval, peers=StaticPeers(count, rank))
             self._managers.append(manager)
             with contextlib.suppress(StopIteration):
-                manager.start().send(None)  # at once: it waits for nothing
+                manager.start().send(None)  # runs to its end at once: it never waits
             executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options))
         return Nodes(executors)
 
@@ -218,15 +218,15 @@ class Simulation:
         on_failure: Callable[[Any], object] | None = None,
         outage_duration: DurationLike | Distribution = _OUTAGE_SECONDS,
     ) -> Job:
-        """Create a kind of jobs: a function that executors call instead of real work.
+        """Create a kind of job: a function that executors call instead of real work.
 
         Args:
             name: the name of the kind.
             duration: the duration of each job, or a distribution; multiplied by the weight of its key.
             failures: the fraction of jobs that fail, 0 to 1, at their end; or a function of the key that returns it.
             population: the population of their keys; a key is locked while a job works on it.
-            is_sync: True if they sync their key; False for jobs that only need its lock.
-            needs_group: True if they fail while their key's group is out.
+            is_sync: True if the jobs sync their key; False if they only need its lock.
+            needs_group: True if the jobs fail while their key's group is out.
             then: called with the key when a job has returned.
             on_failure: called with the key when a job has failed.
             outage_duration: how long a job takes to give up while its key's group is out.
@@ -246,7 +246,7 @@ class Simulation:
         made._add_duration = self._add_source("job", name, made, ("execution_time",)).meters["execution_time"].add
         return made
 
-    # What happens.
+    # Events.
 
     def at(self, seconds: DurationLike, call: Callable[[], object]) -> None:
         """Call a function at a time, in seconds since the start."""
@@ -263,7 +263,7 @@ class Simulation:
         seconds = seconds_of("period", period)
         callable_of("call", call)
         begin = delay_of("first", first)
-        passed = max(0, math.ceil((self.now - begin) / seconds))  # times before now are left out
+        passed = max(0, math.ceil((self.now - begin) / seconds))  # skip times before now
 
         def step(number: int) -> None:
             self.loop.call_at(begin + (number + 1) * seconds, step, number + 1)
@@ -287,12 +287,12 @@ class Simulation:
         keys: Sequence[Any] | None = None,
         **options: Any,
     ) -> None:
-        """Let jobs arrive at an executor, in portions of a minute, so that memory stays bounded however long the run.
+        """Let jobs arrive at an executor, a minute's worth at a time, so that memory stays bounded in a long run.
 
         Args:
             arrivals: the times of arrival, such as :class:`Poisson` or :class:`Recorded`.
             executor: the executor.
-            job: the kind of jobs; called with a key.
+            job: the kind of job; called with a key.
             keys: the keys, drawn uniformly; by default those of a recording, or numbers from 0 on.
             options: as for ``schedule_many``, such as ``expires`` and ``priority``.
         """
@@ -328,7 +328,7 @@ class Simulation:
                 count += len(times)
                 if not is_bounded:
                     executor.schedule_many(job, found, delays=[time - begin for time in times], **options)
-                else:  # what is handed over ahead would take the room of what waits
+                else:  # jobs scheduled ahead would take the room of waiting jobs
                     for time, key in zip(times, found, strict=True):
                         self.loop.push(time, offer, key)
             if begin + _CHUNK_SECONDS < arrivals.end:
@@ -354,7 +354,7 @@ class Simulation:
             self.refused[node] += 1
 
     def outage(self, population: Population, group: str, begin: DurationLike, end: DurationLike) -> None:
-        """Let all jobs of a group of keys fail that start within a stretch of time.
+        """Fail all jobs of a group of keys that start within a span of time.
 
         Args:
             population: the population of the group.
@@ -375,8 +375,8 @@ class Simulation:
         """Assign the keys of a population to the slots of a cycle, record that for the reports, and return them.
 
         Args:
-            population: one of this simulation.
-            name: the name of the cycle, different from that of every other one of the population.
+            population: a population of this simulation.
+            name: the name of the cycle, different from that of every other cycle of the population.
             slots: the slots of the cycle.
             slot_of: a function of a key that returns its slot; by default the slot of its hash.
         """
@@ -405,7 +405,7 @@ class Simulation:
         elif self._warning_count == _WARNING_COUNT_MAX:
             self.mark("more warnings, which are not noted")
 
-    # For whoever runs it.
+    # For the runner.
 
     def set_up(self, scenario: Scenario) -> None:
         """Let a scenario set up the world; an ``async`` setup may continue while time passes."""
@@ -436,13 +436,13 @@ class Simulation:
             raise RuntimeError("setup() waits forever: nothing is left to happen")
 
     def close(self) -> None:
-        """Drop all future events, and end everything that runs."""
+        """Drop all future events, and end all running tasks."""
         self._is_closed = True
         loop = self.loop
         if loop.is_closed():
             return
         loop.call_soon(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
-        with contextlib.suppress(Exception):  # of the scenario, which has failed before
+        with contextlib.suppress(Exception):  # of a scenario that has already failed
             loop.run_until(loop.time())
         loop.close()
 
@@ -473,7 +473,7 @@ class Simulation:
             self._error = self._error or task.exception()
 
     def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Record an error that was not retrieved: jobs may fail, the scenario must not."""
+        """Record an error that was not retrieved: jobs may fail, but the scenario must not."""
         error = context.get("exception")
         if self._is_closed or isinstance(error, JobFailedError):
             return

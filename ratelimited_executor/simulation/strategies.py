@@ -1,12 +1,12 @@
-"""Ways to sync a population of accounts once in each cycle, for comparison: those of the talk on slot scheduling.
+"""Strategies to sync a population once in each cycle, for comparison.
 
 All have the same accounts at the same banks, the same workers and the same two kinds of jobs over the same accounts: one
 fetches new data, the other sorts it. Some accounts are ten times the work of others. A bank may be out for a day. The
-strategies differ in what decides when an account's turn is.
+strategies differ in how they choose the time of each account.
 
-Source: "On the virtues of slot scheduling", a talk. Its durations, a mean of 4 s and a p90 of 120 s, belong to no
-distribution (a tenth of the values would have a mean of at least 120 s, and so all together at least 12 s); these here
-have the mean of 4 s, and a p90 of 8 s.
+Source: "On the virtues of slot scheduling", a talk, which compares them. No distribution has its durations, a mean of
+4 s and a p90 of 120 s: a tenth of the values would have a mean of at least 120 s, so the mean of all would be at least
+12 s. The durations here have the mean of 4 s, and a p90 of 8 s.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HASH_COUNT: Final = 1 << 64
 
 @dataclass(kw_only=True)
 class Strategy(Scenario):
-    """Accounts at banks, each of which is to be synced and sorted once in each cycle.
+    """Accounts at banks, each to be synced and sorted once in each cycle.
 
     Args:
         accounts: the number of accounts.
@@ -51,7 +51,7 @@ class Strategy(Scenario):
         workers: jobs that run at once.
         cycle: the cycle in which each account is to be synced.
         mean: seconds to sync an account of weight 1.
-        p90: the 90th percentile of these.
+        p90: the 90th percentile of these seconds.
         jumbo: the fraction of accounts that are ten times the work.
         failures: the fraction of jobs that fail.
         locked_out: the fraction of accounts that no job can sync, because their password has changed, for example.
@@ -59,7 +59,7 @@ class Strategy(Scenario):
     """
 
     days: ClassVar[float] = 7.0
-    interval: ClassVar[float] = 60.0  # all start on time: it matters to nothing but the speed
+    interval: ClassVar[float] = 60.0  # all start on time: the interval affects only the speed
 
     accounts: int = 30_000
     banks: int = 20
@@ -93,11 +93,11 @@ class Strategy(Scenario):
         self.begin(sim, executor, accounts)
 
     def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
-        """Begin to schedule jobs: what the strategies differ in."""
+        """Begin to schedule jobs; each strategy overrides it."""
         raise NotImplementedError
 
     def sync_job(self, sim: Simulation, accounts: Population, **options: Any) -> Job:
-        """Create the jobs that fetch new data of an account; those of a bank that is out give up after 30 s."""
+        """Create the jobs that fetch new data of an account; they give up after 30 s while the bank is out."""
         duration = LogNormal(mean=self.mean, p90=self.p90)
         locked_out = {key for key in accounts if self._draw("lock", key) < self.locked_out}
 
@@ -115,7 +115,7 @@ class Strategy(Scenario):
         return 10.0 if self._draw("weight", account) < self.jumbo else 1.0
 
     def _draw(self, what: str, account: Any) -> float:
-        """Return a number from 0 to 1 that is fixed for an account, and uniform over all of them."""
+        """Return a number from 0 to 1 that is fixed for an account, and uniform over all accounts."""
         return key_hash(f"{what} {account}") / _HASH_COUNT
 
     def _bank_of(self, account: int) -> str:
@@ -126,10 +126,12 @@ class Strategy(Scenario):
 
 @dataclass(kw_only=True)
 class SelfRescheduling(Strategy):
-    """Each job schedules the next one of its account, a cycle after its end; a few are lost when their worker dies.
+    """Each job schedules the next one of its account, a cycle after its own end.
+
+    Some jobs are lost when their worker dies.
 
     Args:
-        losses: the fraction of jobs that end without scheduling the next: their accounts are never synced again.
+        losses: the fraction of jobs that end without scheduling the next one: their accounts are never synced again.
     """
 
     losses: float = 0.0001
@@ -158,7 +160,7 @@ class Central(Strategy):
 
     Args:
         every: the time between two searches.
-        spare: the part by which it enqueues more than a cycle needs.
+        spare: the fraction by which it enqueues more than a cycle needs.
     """
 
     every: str = "15m"
@@ -213,7 +215,7 @@ class RandomSpread(Strategy):
 
 @dataclass(kw_only=True)
 class Slots(Strategy):
-    """Each account has its own time in the cycle, by its key; the accounts of one slot are loaded at a time."""
+    """Each account has a fixed time in the cycle, by its key; the accounts of one slot are loaded at a time."""
 
     def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
         """Begin a cycle of each kind."""
@@ -237,14 +239,14 @@ class Slots(Strategy):
         yield "sync", self.sync_job(sim, accounts), reciprocal(0, of=1)
         yield "sort", self.sort_job(sim, accounts), reciprocal(0, of=1)
 
-    def slot_of(self, accounts: Population, slots: CycleSlots) -> Any:  # noqa: ARG002  # balanced ones need them
+    def slot_of(self, accounts: Population, slots: CycleSlots) -> Any:  # noqa: ARG002  # balanced slots use them
         """Return a function that returns the slot of an account; None for its hash."""
         return None
 
 
 @dataclass(kw_only=True)
 class WeightedSlots(Slots):
-    """Slots that are balanced by the work of their accounts, with the second kind half a cycle later."""
+    """Slots balanced by the work of their accounts, with the second kind of job half a cycle later."""
 
     def kinds(self, sim: Simulation, accounts: Population) -> Iterable[tuple[str, Job, Fraction]]:
         """Return the kinds of jobs: name, job and phase."""

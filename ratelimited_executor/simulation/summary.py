@@ -24,7 +24,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, histogram: DurationHistogram) -> Self:
-        """Read them from a histogram."""
+        """Return the statistics of a histogram."""
         p50, p90, p99 = (histogram.quantile(share) for share in (0.5, 0.9, 0.99))
         return cls(histogram.total, histogram.mean, p50, p90, p99, histogram.max)
 
@@ -43,14 +43,15 @@ class ExecutorSummary:
         refused: arrivals for which there was no room; they are not among those enqueued.
         executing: jobs that run at the end.
         pending: jobs that wait at the end, including those due later.
-        queue_depth_most: the largest number of jobs due and not started, of all samples: one in each minute, and the end of
+        queue_depth_most: the largest number of jobs due and not started, of samples in each minute and at the end of
             each step.
-        queue_depth_mean: the mean of one sample in each minute, each at another moment of it.
+        queue_depth_mean: the mean over samples, one in each minute at a varying moment.
         pending_most: the largest number of waiting jobs at the end of a step, including those due later.
         executing_mean: the mean number of running jobs over all time.
-        start_delay: from the due time of jobs to their start.
-        evenness: of the jobs done in ten minutes each, or in a step if that is longer: Jain's index, 1 if all are equal, 1/n
-            if all are done in one of n; None if none was done, or the run was shorter than that.
+        start_delay: the time from the due time of jobs to their start.
+        evenness: Jain's index of the jobs done in windows of ten minutes, or of a step if that is longer: 1 if all
+            windows are equal, 1/n if all jobs are done in one of n; None if no job was done, or the run was shorter
+            than a window.
     """
 
     enqueued: int
@@ -79,8 +80,8 @@ class PopulationSummary:
         never_synced: keys that were never synced.
         overdue: keys that at the end have not been synced for longer than their period.
         oldest: the longest time since a sync at the end, in seconds.
-        sync_interval: from a sync of a key to the next; the time until its first one is none.
-        sync_delay: by how much that was longer than the period.
+        sync_interval: the time from a sync of a key to the next; the time until the first sync does not count.
+        sync_delay: the excess of the sync interval over the period.
         lock_conflicts: jobs that started while another worked on their key.
         outage_failures: jobs that failed because of an outage.
     """
@@ -101,9 +102,9 @@ class Summary:
 
     Attributes:
         seconds: simulated seconds.
-        executors: the figures by name.
-        total: all executors together.
-        populations: the figures by name.
+        executors: the figures of each executor, by name.
+        total: the figures of all executors together.
+        populations: the figures of each population, by name.
     """
 
     seconds: float

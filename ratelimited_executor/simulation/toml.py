@@ -1,6 +1,7 @@
-"""Simple scenarios as TOML files: executors, populations, jobs, arrivals and outages, without a line of Python.
+"""Simple scenarios as TOML files, without a line of Python.
 
-What a file says that is not known is an error that names what is: a misspelt ``max_concurency`` must not be silence.
+Files describe executors, populations, jobs, arrivals and outages.
+An unknown name in a file is an error that lists the known ones: a misspelt ``max_concurency`` must not go unnoticed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _POPULATION: Final = frozenset({"count", "period", "groups"})
 _JOB: Final = frozenset({"duration", "failures", "population", "is_sync", "then"})
 _THEN: Final = frozenset({"job", "executor", "delay"})
 _ARRIVALS: Final = frozenset({"executor", "job", "population", "expires", "priority"})
-_KINDS: Final = {  # of arrivals, and what else each can have
+_KINDS: Final = {  # kinds of arrivals, and the further fields of each
     "count": {"at", "over"},
     "rate": {"pattern"},
     "daily": set(),
@@ -70,8 +71,8 @@ def load_toml(path: str | PathLike[str]) -> TomlScenario:
     """Read a scenario from a file.
 
     Raises:
-        FileNotFoundError: if it is not there.
-        ValueError: if it is no TOML, or says what no scenario can have; the message names file and place.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if it is not valid TOML, or not a valid scenario; the message names file and place.
     """
     file = Path(path)
     try:
@@ -98,15 +99,15 @@ class _Made:
 
 
 class TomlScenario(Scenario):
-    """A scenario that was read.
+    """A scenario read from a file.
 
     Args:
-        table: what the file says.
-        directory: where the files lie that it names.
-        name: what it is called, unless it says so itself.
+        table: the content of the file.
+        directory: the directory of files that it names.
+        name: the name of the scenario, unless the file has one.
 
     Raises:
-        ValueError: if it says what no scenario can have.
+        ValueError: if the table is not a valid scenario.
     """
 
     def __init__(self, table: dict[str, Any], *, directory: Path, name: str) -> None:
@@ -117,7 +118,7 @@ class TomlScenario(Scenario):
         self._name = str(table.get("name", name))
         if not re.fullmatch(r"[\w][\w .-]*", self._name):
             raise ValueError(f"name must be letters, digits, spaces, dots and dashes, got {self._name!r}")
-        self.days = number_of("days", table.get("days", type(self).days))  # type: ignore[misc]  # of this one alone
+        self.days = number_of("days", table.get("days", type(self).days))  # type: ignore[misc]  # for this instance
         self.interval = seconds_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # as above
         if self.days <= 0:
             raise ValueError(f"days must be > 0 and finite, got {self.days:g}")
@@ -128,11 +129,11 @@ class TomlScenario(Scenario):
         return self._name
 
     def parameters(self) -> dict[str, Any]:
-        """Return all that the file says."""
+        """Return the content of the file."""
         return self._table
 
     def setup(self, sim: Simulation) -> None:
-        """Set up what the file says."""
+        """Set up the world that the file describes."""
         table = self._table
         made = _Made(sim)
         for key, options in table["executors"].items():
@@ -143,7 +144,7 @@ class TomlScenario(Scenario):
                 made.populations[key] = _make_population(sim, key, options)
         for number, options in enumerate(table.get("outages", ()), start=1):
             with self._placed(f"[[outages]] number {number}"):
-                _span(options)  # jobs need to know them
+                _span(options)  # a check: jobs are made with their outages
         for key, options in table.get("jobs", {}).items():
             with self._placed(f"[jobs.{key}]"):
                 made.jobs[key] = self._make_job(made, key, options)
@@ -159,7 +160,7 @@ class TomlScenario(Scenario):
 
     @contextmanager
     def _placed(self, place: str) -> Iterator[None]:
-        """Name file and place in every error about what they say."""
+        """Name file and place in every error about the content."""
         try:
             yield
         except (
@@ -334,7 +335,7 @@ def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Pop
 
 
 def _follower(made: _Made, first: str, options: dict[str, Any], table: dict[str, Any]) -> Callable[[Any], object]:
-    """Return what enqueues the job that follows another; it may be named before it is made."""
+    """Return a function that enqueues the job that follows another, which may be created later."""
     then = options["then"]
     executor = _find("executor", then.get("executor"), made.executors)
     name = str(then.get("job"))
@@ -359,7 +360,7 @@ def _follower(made: _Made, first: str, options: dict[str, Any], table: dict[str,
 
 
 def _check_time_passes(first: str, tables: dict[str, Any], jobs: dict[str, Job]) -> None:
-    """Refuse jobs that enqueue one another, and in the end the first, without any time passing."""
+    """Refuse jobs that enqueue one another in a circle without any time passing."""
     name, seen = first, set()
     while name not in seen and not jobs[name].duration.quantile(0.5):
         seen.add(name)
@@ -382,7 +383,7 @@ def _span(options: dict[str, Any]) -> tuple[float, float]:
 
 
 def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
-    """Let a group of a population be out; what an outage does to a job is made with the job."""
+    """Begin an outage of a group of a population, or mark that of a job, whose failures the job itself has."""
     begin, end = _span(options)
     if "job" not in options:
         population = _find("population", options.get("population"), made.populations)
@@ -395,14 +396,14 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
 
 
 def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, float]]) -> Callable[[Any], float]:
-    """Return what tells the part of jobs that fails: all of those that start in an outage."""
+    """Return a function that returns the fraction of jobs that fail: 1.0 for a job that starts in an outage."""
     part = failures_of(usual)
     return lambda _: 1.0 if any(begin <= sim.now < end for begin, end in spans) else part
 
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Name in an error the part of the file that it concerns."""
+    """Prefix errors with the part of the file that they concern."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -425,7 +426,7 @@ def _itself(key: Any) -> Any:
 
 
 def _check_shape(table: dict[str, Any]) -> None:
-    """Refuse what is not known, and what is no table where one must be."""
+    """Refuse unknown names, and values that are not tables where tables are required."""
     _check_keys("the file", table, _TOP)
     for kind, known in (("executors", _EXECUTOR), ("populations", _POPULATION), ("jobs", _JOB)):
         tables = table.get(kind, {})

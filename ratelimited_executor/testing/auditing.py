@@ -1,17 +1,17 @@
-"""Check when tasks started against the law of their policy, and find the worst window.
+"""Check the times of starts against the law of their policy, and find the worst window.
 
 The exact law, of ``Paced`` by default and of ``Window``: at most N starts in any window [a, a + W), for a rate of N permits
-per W seconds; N is rounded up and W prolonged with it where N is not whole. Only windows that end just after a start can
-be worst, so one pass with two pointers finds the worst one.
+per W seconds. If N is not whole, it is rounded up and W is lengthened in proportion. Only windows that end just after a
+start can be worst, so one pass with two pointers finds the worst one.
 
 Phi(t) is the integral of the rate. The nominal law of ``Paced``: for every window [a, b], its ends included,
 
     cost of the starts in [a, b]  <=  Phi(b) - Phi(a - slack) + cost of the last
 
-that of ``Burst(n)`` has n instead of the last cost, and no slack.
+The law of ``Burst(n)`` has n instead of the last cost, and no slack.
 
-Only windows from one start to another can be worst, as shrinking a window to the starts within it takes away permits
-and no starts. Number the starts 0, 1, 2, ... by time, and let C_i be the cost of those before i: the starts from i to j
+Only windows from one start to another can be worst: shrinking a window to the starts within it removes permits but no
+starts. Number the starts 0, 1, 2, ... by time, and let C_i be the cost of those before i: the starts from i to j
 exceed the law by
 
     (C_j - Phi(t_j)) - (C_i - Phi(t_i - slack))
@@ -19,8 +19,8 @@ exceed the law by
 so one pass finds the worst window: for each j, the least of the second terms so far. Cost: O(n log n) for the sort,
 then O(n + changes of the rate), about 1 microsecond a start.
 
-Floats enter once: each time is read as a whole number of nanoseconds after the first start. All that follows is in
-integers, of a unit that divides one permit and each rate's permits per nanosecond. Rejected: floats throughout (a
+Floats are read once: each time becomes a whole number of nanoseconds after the first start. From there on, the arithmetic
+is in integers, in a unit that divides one permit and each rate's permits per nanosecond. Rejected: floats throughout (a
 start at the float next to its permit's time becomes a violation of 1e-17) and fractions (20 times slower).
 """
 
@@ -50,15 +50,15 @@ _SLACK_SECONDS: Final = 0.02  # of ``Paced`` by default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """The worst window, and if it keeps the law.
+    """The worst window of an audit; :attr:`ok` is True if it keeps the law.
 
     Attributes:
         worst_excess: starts in the worst window beyond what the law allows; <= 0 means that the law holds everywhere;
             ``-inf`` if no window is limited.
         start: the beginning of the worst window: the time of its first start.
-        end: its end: the time of its last start.
-        count: starts in it, both ends included; with costs, the permits that they used.
-        allowed: the number that the law allows in it, tolerance included.
+        end: the end of the worst window: the time of its last start.
+        count: starts in the window, both ends included; with costs, the permits used.
+        allowed: the number that the law allows in the window, tolerance included.
         total: starts audited.
     """
 
@@ -92,28 +92,28 @@ def audit(
     burst: int | None = None,
     costs: Sequence[int] | None = None,
 ) -> AuditReport:
-    """Find the window of starts that exceeds the law of their rate most, or comes closest to it.
+    """Find the window of starts that exceeds the law of a rate most, or comes closest to it.
 
-    By default that is the exact law: never more starts than the permits of the rate in any window of its ``per``. With
-    ``slack`` it is the nominal law of ``Paced``, and with ``burst`` that of ``Burst``.
+    The default is the exact law: never more starts than the permits of the rate in any window of its ``per``. ``slack``
+    selects the nominal law of ``Paced``, and ``burst`` the law of ``Burst``.
 
-    After a change of the rate, the new rate counts the starts before it, as far back as the ``per`` of the old one
-    reaches; while a rate is infinite, nothing is counted.
+    After a change of the rate, the new rate also counts earlier starts, as far back as the ``per`` of the old rate
+    reaches. While a rate is infinite, nothing is counted.
 
-    Exact but for reading the times, for which both ends of a window are moved by a tolerance in favour of the law: 1 ns,
-    and two units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for seconds
-    since the epoch). So rounding makes no lawful history a violation, and what exceeds the law by more than twice the
-    tolerance's worth of permits is found. ``allowed`` includes it.
+    The audit is exact except for the reading of times: both ends of a window are moved in favour of the law by a tolerance
+    of 1 ns and two units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for
+    seconds since the epoch). So rounding never turns a lawful history into a violation, and any excess of more than twice
+    the tolerance's worth of permits is found. ``allowed`` includes the tolerance.
 
     Args:
         starts: times in seconds, on one scale, finite, in any order.
         rate: whatever ``Rate.of`` takes, or its history on the same scale as the starts: ``(time, rate)`` pairs in
-            order of time, each in force from its time on; the first also before its time.
-        slack: of ``Paced`` with ``Strictness.NOMINAL``: seconds for which a permit may be taken after its time, finite,
-            >= 0; None audits the exact law, or with ``burst`` means 0.02.
-        burst: the depth of a ``Burst`` that is audited instead of ``Paced``; its slack is the possible lateness of a start
-            after its decision.
-        costs: permits that each start took, in the order of ``starts``; 1 each by default.
+            order of time. Each rate is in force from its time on, the first also before its time.
+        slack: the slack of ``Paced`` with ``Strictness.NOMINAL``: seconds for which a permit may be used after its time,
+            finite, >= 0. None audits the exact law; with ``burst`` it means 0.02.
+        burst: the depth of a ``Burst``, to audit its law instead of that of ``Paced``. ``slack`` is then the most by which a
+            start may come later than its decision.
+        costs: permits taken by each start, in the order of ``starts``; 1 each by default.
 
     Raises:
         TypeError: if an argument is of the wrong kind.
@@ -162,9 +162,9 @@ def _scan(
     after_ns: int,
     burst: int | None,
 ) -> tuple[int, tuple[int, int, int] | None]:
-    """Return the unit, and the worst window as (excess in units, first start, last start); None if none is limited.
+    """Return the unit, and the worst window as (excess in units, first start, last start); None if no window is limited.
 
-    Between windows that exceed the law equally, the one that ends first is returned, and of those the longest.
+    Of windows with an equal excess, the one that ends first is returned; of those, the longest.
     """
     begins, ends = _Phase(changes), _Phase(changes)
     unit = begins.unit
@@ -174,7 +174,7 @@ def _scan(
     for number, stamp in enumerate(stamps):
         begins.move_to(stamp - before_ns)
         level = credit - begins.phase
-        # A window that touches unlimited time allows anything: only begins after it can be worst.
+        # A window that touches unlimited time allows anything: the worst window must begin later.
         if begins.unlimited_ns > unlimited or level < lowest or number == 0:
             unlimited, lowest, lowest_at = begins.unlimited_ns, level, number
         ends.move_to(stamp + after_ns)
@@ -191,9 +191,9 @@ def _scan(
 def _scan_windows(
     stamps: list[int], weights: list[int], changes: list[tuple[int, Rate]], tolerance_ns: int
 ) -> tuple[int, int, int] | None:
-    """Return the worst window of the exact law as (excess, first start, last start); None if none is limited.
+    """Return the worst window of the exact law as (excess, first start, last start); None if no window is limited.
 
-    At the instant of a change either rate may have admitted a start.
+    At the instant of a change, either rate may have admitted a start.
     """
     pieces = _windows(changes, stamps[0])
     costs = [0, *accumulate(weights)]
@@ -209,7 +209,7 @@ def _scan_windows(
             if window.permits is None:
                 found.clear()
                 break
-            # a start that is a whole window older is in none with this one
+            # a start that is older by a whole window shares no window with this one
             first = bisect_left(stamps, max(stamp - window.width_ns + tolerance_ns + 1, window.known_ns), hi=number)
             found.append((costs[number] - costs[first] + 1 - window.permits, first))
         if found and (worst is None or min(found)[0] > worst[0]):
@@ -218,7 +218,7 @@ def _scan_windows(
 
 
 class _Window(NamedTuple):
-    """The window in force from a time on: a number of permits, None for any, and a width; earlier starts do not count."""
+    """The window in force from a time on: permits (None for any number) and width; earlier starts do not count."""
 
     since_ns: int
     permits: int | None
@@ -237,14 +237,14 @@ def _windows(changes: list[tuple[int, Rate]], begin_ns: int) -> list[_Window]:
         elif rate.per_second:
             window = window_of(rate)
             permits, width_ns = int(window.permits), math.ceil(window.per * NS_PER_SECOND)
-        elif permits is None:  # a pause has no window of its own: nothing starts
+        elif permits is None:  # a pause needs no window: nothing starts
             permits, width_ns = 0, NS_PER_SECOND
         pieces.append(_Window(time_ns, permits, width_ns, known_ns if pieces else begin_ns))
     return [pieces[0]._replace(since_ns=min(begin_ns, pieces[0].since_ns)), *pieces[1:]]
 
 
 class _Phase:
-    """Phi along a history, at a time that only moves forward, in whole units.
+    """Phi along a history of rates, in whole units, at a time that only moves forward.
 
     ``phase / unit`` is Phi in permits, apart from a constant; ``unlimited_ns`` counts the nanoseconds of infinite rate,
     which ``phase`` leaves out.
@@ -257,14 +257,14 @@ class _Phase:
         self.unit = math.lcm(*(NS_PER_SECOND * ratio.denominator for ratio in ratios if ratio is not None))
         slopes = [None if ratio is None else int(ratio * self.unit / NS_PER_SECOND) for ratio in ratios]
         self._pieces = [(time, slope) for (time, _), slope in zip(changes, slopes, strict=True)]
-        # The first rate also holds before its time, so its line may be followed backwards from there.
+        # The first rate also holds before its time, so its line may be extended backwards.
         self._at, self._slope = self._pieces[0]
         self._next = 1
         self.phase = 0
         self.unlimited_ns = 0
 
     def move_to(self, time: int) -> None:
-        """Move on to a time in nanoseconds."""
+        """Move forward to a time in nanoseconds."""
         pieces = self._pieces
         while self._next < len(pieces) and pieces[self._next][0] <= time:
             changed_at, slope = pieces[self._next]
@@ -286,16 +286,17 @@ def worst_window(
 ) -> tuple[int, float]:
     """Find the most starts in any window [a, a + width).
 
-    Two starts that are ``width`` apart lie in no such window together. As in :func:`audit`, the reading of times is
-    forgiven: 1 ns and two units in the last place of the largest time.
+    No such window contains two starts that are ``width`` apart. As in :func:`audit`, there is a tolerance for the reading of
+    times: 1 ns and two units in the last place of the largest time.
 
     Args:
         starts: times in seconds, finite, in any order; read to the nearest nanosecond after the first.
         width: seconds, finite, >= 0.
-        costs: permits that each start took, in the order of ``starts``; 1 each by default.
+        costs: permits taken by each start, in the order of ``starts``; 1 each by default.
 
     Returns:
-        how many starts, or permits, and the time of the first of them; of equal windows the earliest. ``(0, 0.0)`` for no starts.
+        The number of starts, or permits, in the window, and the time of its first start; the earliest of equal windows.
+        ``(0, 0.0)`` for no starts.
 
     Raises:
         ValueError: if a time or the width is not finite, or the width is negative.
@@ -320,7 +321,7 @@ def worst_window(
 
 
 def _tolerance_ns(times: list[float]) -> int:
-    """Return the largest error of the distance between two times."""
+    """Return the largest possible error of the distance between two times."""
     return 1 + math.ceil(2 * NS_PER_SECOND * math.ulp(max(-times[0], times[-1])))
 
 
@@ -339,7 +340,7 @@ def _sorted_starts(starts: Iterable[float], costs: Sequence[int] | None) -> tupl
 
 def _sorted_times(name: str, values: Iterable[float]) -> list[float]:
     times = sorted(map(float, values))
-    # Sorting leaves no order around NaN, so each value is looked at.
+    # Sorting leaves no order around NaN, so every value is checked.
     if not all(map(math.isfinite, times)):
         raise ValueError(
             f"{name} must be finite times in seconds, got {next(t for t in times if not math.isfinite(t))}"
@@ -354,7 +355,7 @@ def _nanoseconds(times: list[float], origin: float) -> list[int]:
 
 
 def _exact(name: str, value: Any) -> Fraction:
-    """Return seconds at their shortest decimal value, as rates are read."""
+    """Return the exact value of the shortest decimal form of a number of seconds, as rates are read."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
         value = duration_of(name, value)
     if not math.isfinite(value) or value < 0:
@@ -363,7 +364,7 @@ def _exact(name: str, value: Any) -> Fraction:
 
 
 def _read_history(rate: RateLike | RateHistory) -> list[tuple[float | None, Rate]]:
-    """Return (time, rate) pairs; None stands for any time, where there is but one rate."""
+    """Return (time, rate) pairs; the time is None for a constant rate."""
     if isinstance(rate, (Rate, str)) or not isinstance(rate, Iterable):
         return [(None, Rate.of(rate))]
     pairs: list[tuple[float | None, Rate]] = []

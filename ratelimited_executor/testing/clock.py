@@ -19,8 +19,8 @@ DEFAULT_START_WALL: Final = 1_704_067_200.0
 class VirtualClock:
     """The two scales of a virtual event loop; a :class:`~ratelimited_executor.abc.Clock`.
 
-    The monotonic scale starts at 0.0 and is moved by the loop it belongs to, or by :meth:`block`; it never runs
-    backwards. The wall scale moves along with it, and steps in either direction by :meth:`step_wall`.
+    The monotonic scale starts at 0.0 and never runs backwards; its loop moves it, or :meth:`block`. The wall scale moves
+    along with it, and :meth:`step_wall` steps it in either direction.
 
     Args:
         start_wall: seconds since the epoch when the monotonic scale is 0.0, finite; default 2024-01-01T00:00:00Z.
@@ -58,8 +58,8 @@ class VirtualClock:
     def block(self, seconds: DurationLike) -> None:
         """Let time pass without running anything, like a callback that blocks the loop for that long.
 
-        Call it from inside a callback or task. Timers that fall due meanwhile fire when the callback returns, late,
-        as on a real loop.
+        Call it from inside a callback or task. Timers that fall due meanwhile fire late, when the callback returns, as
+        on a real loop.
 
         Raises:
             ValueError: if ``seconds`` is negative or not finite.

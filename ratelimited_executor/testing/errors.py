@@ -8,7 +8,7 @@
         ├── RealIOError        something outside virtual time is outstanding: a socket, process or thread
         └── TimeLimitError     the virtual clock would pass the limit of the run
 
-They leave ``run_virtual()``, ``loop.run_until_complete()`` or the test; no task sees them.
+They are raised out of ``run_virtual()``, ``loop.run_until_complete()`` or the test; no task sees them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class DeadlockError(VirtualTimeError):
     """Nothing is ready, scheduled or outstanding, so nothing can ever happen again.
 
     Attributes:
-        now: the virtual time at which it was noticed, in seconds.
+        now: the virtual time of the deadlock, in seconds.
         tasks: one line for each pending task: its name, and where it waits.
-        signals: True if signal handlers are installed, which virtual time does not wait for.
+        signals: True if signal handlers are installed; virtual time does not wait for signals.
     """
 
     def __init__(self, *, now: float, tasks: tuple[str, ...], signals: bool = False) -> None:
@@ -52,7 +52,7 @@ class RealIOError(VirtualTimeError):
     Attributes:
         now: the virtual time, in seconds.
         outstanding: one text for each socket, pipe, process, thread or hold.
-        waited: seconds of real time that the loop waited for it; 0.0 if it did not wait at all.
+        waited: seconds of real time that the loop waited; 0.0 if it did not wait at all.
     """
 
     def __init__(self, *, now: float, outstanding: tuple[str, ...], waited: float = 0.0) -> None:

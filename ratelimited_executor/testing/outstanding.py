@@ -1,10 +1,10 @@
-"""What lies outside virtual time and may still report: threads, processes and registered files.
+"""Threads, processes and registered files outside virtual time that may still report to a loop.
 
-Threads are known by how they were started: ``run_in_executor`` (hence ``asyncio.to_thread``), ``anyio.to_thread``,
-the shutdown of the default executor, and those announced with ``loop.hold()``. Any other thread is unknown.
+Threads are known by the way in which they were started: ``run_in_executor`` (hence ``asyncio.to_thread``),
+``anyio.to_thread``, the shutdown of the default executor, or ``loop.hold()``. Any other thread is unknown.
 
-An anyio worker is outstanding until the loop itself has run its report, which puts it back among the idle ones. So
-all of this changes in the loop's own thread only, and the decision to advance time does not depend on a race.
+An anyio worker is outstanding until the loop has run its report, which returns it to the idle workers. So this state
+changes only in the loop's own thread, and the decision to advance time does not depend on a race.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _ANYIO_BACKEND = "anyio._backends._asyncio"
 class Hold:
     """Keep virtual time from advancing until released; made by :meth:`VirtualEventLoop.hold`.
 
-    Releasing is thread-safe, and takes effect after everything that the same thread passed to
-    ``call_soon_threadsafe`` before. Releasing twice does nothing.
+    Releasing is thread-safe, and takes effect after all earlier ``call_soon_threadsafe`` calls of the same thread.
+    A second release does nothing.
     """
 
     __slots__ = ("_loop", "_open", "name")
@@ -49,7 +49,7 @@ class Hold:
 
     def release(self) -> None:
         """Stop holding virtual time."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: its time has ended
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._open.pop, self, None)
 
     def __enter__(self) -> Self:
@@ -68,19 +68,19 @@ class Hold:
 
 
 class Outstanding:
-    """Track what may still report to one loop, and name it."""
+    """Tracks the threads, processes and files that may still report to one loop, and names them."""
 
     __slots__ = ("_calls", "_lent", "_loop", "_processes", "holds")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._calls: dict[asyncio.Future[Any], object] = {}  # the waiting future -> what its thread runs
+        self._calls: dict[asyncio.Future[Any], object] = {}  # the waiting future -> the function in its thread
         self._processes: dict[asyncio.SubprocessTransport, str] = {}
-        self._lent = 0  # how many outstanding threads wait for the loop in turn
+        self._lent = 0  # outstanding threads that are themselves waiting for the loop
         self.holds: dict[Hold, None] = {}
 
     def add_call(self, future: asyncio.Future[Any], function: object) -> None:
-        """Remember a call in a worker thread or process until its future is done."""
+        """Track a call in a worker thread or process until its future is done."""
         self._calls[future] = function
         future.add_done_callback(self._forget_call)
 
@@ -88,7 +88,7 @@ class Outstanding:
         self._calls.pop(future, None)
 
     def add_process(self, transport: asyncio.SubprocessTransport, command: str) -> None:
-        """Remember a process until its exit has been reported."""
+        """Track a process until its exit has been reported."""
         self._processes[transport] = command
 
     def lend(self, count: int) -> None:
@@ -96,7 +96,7 @@ class Outstanding:
         self._lent += count
 
     def has_threads(self) -> bool:
-        """True if a worker thread or a hold is outstanding. Costs next to nothing if there is but one thread."""
+        """True if a worker thread or a hold is outstanding. Nearly free while there is only one thread."""
         count = len(self._calls) + len(self.holds)
         if threading.active_count() > 1:
             count += sum(1 for _ in self._anyio_workers())
@@ -135,7 +135,7 @@ class Outstanding:
 
 
 def _name_of(function: object) -> str:
-    """Name a function under the wrappers in which asyncio hands it over."""
+    """Name a function, without the wrappers that asyncio puts around it."""
     while isinstance(function, functools.partial):
         inner: Any = function.func
         carries = isinstance(getattr(inner, "__self__", None), contextvars.Context) and function.args
@@ -146,7 +146,7 @@ def _name_of(function: object) -> str:
 
 
 def _running_in(worker: threading.Thread) -> str:
-    """Name the function that a worker thread of anyio runs, as far as its frames tell."""
+    """Name the function that a worker thread of anyio runs, as far as its frames show."""
     frame = sys._current_frames().get(worker.ident or 0)  # noqa: SLF001  # the standard way
     place = "unknown code"
     if frame is not None:
@@ -160,7 +160,7 @@ def _running_in(worker: threading.Thread) -> str:
 
 
 def _describe_file(key: selectors.SelectorKey) -> str:
-    """Name a registered file: what it is, between whom, and who waits for it."""
+    """Describe a registered file: its kind, its addresses, and the tasks that wait for it."""
     handles = [("reading", key.data[0]), ("writing", key.data[1])]
     waits = [f"{verb} by {_name_of(_callback_of(handle))}" for verb, handle in handles if handle is not None]
     return f"{_kind_of(key.fd)} fd={key.fd}, {' and '.join(waits) or 'idle'}"
@@ -182,7 +182,7 @@ def _kind_of(fd: int) -> str:
 
 
 def _describe_socket(fd: int) -> str:
-    """Name a socket by its addresses; works on a duplicate, so that no one's socket is closed."""
+    """Name a socket by its addresses; works on a duplicate, so that the owner's socket stays open."""
     with socket.socket(fileno=os.dup(fd)) as twin:
         if twin.family == socket.AF_UNIX:
             return f"unix socket {twin.getsockname() or '(pair)'}"

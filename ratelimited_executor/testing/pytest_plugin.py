@@ -1,14 +1,14 @@
-"""Virtual time in pytest: fixtures, and the loops that pytest-asyncio and anyio's plugin run a test on.
+"""Virtual time in pytest: fixtures, and the loops on which pytest-asyncio and anyio's plugin run a test.
 
-A test runs in virtual time if it is marked ``virtual_time``, if it (or a fixture of its) requests ``virtual_loop`` or
-``virtual_clock``, or if the ini option ``virtual_time`` is on; a closer ``real_time`` mark says otherwise. Then
+A test runs in virtual time if it is marked ``virtual_time``, if it (or one of its fixtures) requests ``virtual_loop`` or
+``virtual_clock``, or if the ini option ``virtual_time`` is on. A closer ``real_time`` mark overrides these. Then
 
 - under pytest-asyncio, its loop comes from the hook ``pytest_asyncio_loop_factories``. The hook is implemented only
-  while such a test is being collected: an implementation that stayed would take part in everybody else's tests, too;
+  while such a test is being collected: a permanent implementation would affect all other tests, too;
 - under anyio's plugin, ``anyio_backend`` is asyncio with our loop factory;
-- in a plain function, the fixtures hand out a loop of the test's own.
+- in a plain function, the fixtures return a new loop for the test.
 
-This module is imported in every run of pytest, so it imports nothing but pytest; all else on first use.
+This module is imported in every run of pytest, so it imports only pytest; everything else is imported on first use.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, object]:
-    """Choose the event loop of an async test in virtual time, before the plugins that run it ask for one."""
+    """Choose the event loop of an async test in virtual time, before the plugins that run it request one."""
     item, names = metafunc.definition, metafunc.fixturenames
     if not (_is_async(item) and _wants_virtual_time(item, names)):
         return (yield)
@@ -79,20 +79,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, 
 
 
 class _LoopChooser:
-    """Answers pytest-asyncio for one test, ahead of every implementation in a conftest."""
+    """Answers pytest-asyncio's hook for one test, ahead of any implementation in a conftest."""
 
     def __init__(self, factory: VirtualLoopFactory) -> None:
         self._factory = factory
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_asyncio_loop_factories(self) -> Mapping[str, VirtualLoopFactory]:
-        """Offer the virtual loop, and nothing else."""
+        """Return the virtual loop as the only factory."""
         return {"virtual": self._factory}
 
 
 @pytest.fixture
 def virtual_loop(request: pytest.FixtureRequest) -> Iterator[VirtualEventLoop]:
-    """Return the virtual event loop that the test runs on; in a plain function, one of its own."""
+    """Return the virtual event loop that the test runs on; in a plain function, a new one."""
     item = request.node
     marks = [mark.name for mark in item.iter_markers() if mark.name in (_VIRTUAL, _REAL)]
     if marks[:1] == [_REAL]:
@@ -129,7 +129,7 @@ def _is_async(item: pytest.Item) -> bool:
 
 
 def _has_loop_hook(item: pytest.Item) -> bool:
-    """True if pytest-asyncio is there, in a version that asks a hook for its loops."""
+    """True if pytest-asyncio is installed in a version that has the hook for loop factories."""
     return hasattr(item.ihook, _LOOP_FACTORIES)
 
 
@@ -146,7 +146,7 @@ def _is_parametrized(item: pytest.Item, argument: str) -> bool:
 
 
 def _settings(item: pytest.Item) -> dict[str, Any]:
-    """Return the arguments of the closest mark."""
+    """Return the arguments of the closest ``virtual_time`` mark."""
     mark = item.get_closest_marker(_VIRTUAL)
     if mark is not None and mark.args:
         raise pytest.UsageError(f"{item.nodeid}: virtual_time takes keyword arguments only, got {mark.args!r}")
@@ -154,7 +154,7 @@ def _settings(item: pytest.Item) -> dict[str, Any]:
 
 
 def _loop_scope(item: pytest.Item) -> str:
-    """Return the scope in which pytest-asyncio shares a loop; every other plugin gives each test its own."""
+    """Return the scope in which pytest-asyncio shares a loop; other plugins use one loop per test."""
     mark = item.get_closest_marker("asyncio")
     asked = (mark.kwargs.get("loop_scope") or mark.kwargs.get("scope")) if mark is not None else None
     if asked is None and _has_loop_hook(item):

@@ -32,22 +32,22 @@ def run_virtual(
     patience: DurationLike = DEFAULT_PATIENCE,
     debug: bool | None = None,
 ) -> _T:
-    """Run a coroutine in virtual time and return its result; like ``asyncio.run`` in all else.
+    """Run a coroutine in virtual time and return its result; otherwise like ``asyncio.run``.
 
-    Tasks left over are cancelled and awaited, asynchronous generators and the default executor are shut down.
+    Remaining tasks are cancelled and awaited; asynchronous generators and the default executor are shut down.
 
     Args:
         main: the coroutine.
         seed: the seed of ``loop.random``.
         start_wall: seconds since the epoch at the start; default 2024-01-01T00:00:00Z.
         real_io: ``"raise"``, ``"wait"`` or ``"ignore"``; see :class:`VirtualEventLoop`.
-        limit: virtual seconds that the run may take, > 0; the clean-up afterwards may take as long again.
+        limit: virtual seconds that the run may take, > 0; the clean-up may take as long again.
         patience: real seconds to wait at a time for a thread, > 0.
         debug: asyncio's debug mode.
 
     Raises:
         DeadlockError: if nothing can ever happen again, and the coroutine is not done.
-        RealIOError: if something real is outstanding when time would have to advance.
+        RealIOError: if something outside virtual time is outstanding when time would have to advance.
         TimeLimitError: if the run does not end within ``limit``.
 
     >>> run_virtual(asyncio.sleep(86_400, "a day later"))
@@ -58,7 +58,7 @@ def run_virtual(
     try:
         result = runner.run(main)
     except VirtualTimeError:
-        # What stopped the run may well stop the clean-up, too; the first error is the one that says why.
+        # The error that stopped the run may stop the clean-up, too; the first one tells the cause.
         with contextlib.suppress(VirtualTimeError):
             runner.close()
         raise
@@ -70,9 +70,10 @@ def run_virtual(
 
 
 class VirtualLoopFactory:
-    """Make virtual event loops with the same settings: a ``loop_factory`` for asyncio, pytest-asyncio and anyio.
+    """Makes virtual event loops with the same settings.
 
-    The next loop can be had before the runner asks for it, which is how fixtures hand it to a test.
+    It is a ``loop_factory`` for asyncio, pytest-asyncio and anyio. Fixtures reserve the next loop before the runner
+    requests it, and so pass the same loop to the test.
     """
 
     def __init__(

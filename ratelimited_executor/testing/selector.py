@@ -1,7 +1,7 @@
-"""Decides, whenever the loop would block, if time advances, real I/O is awaited, or the run ends.
+"""Decides, whenever the loop would block: advance time, wait for real I/O, or end the run.
 
-asyncio asks its selector to wait for files until the next timer. This selector does not wait: it looks whether a file
-is ready, and otherwise moves the virtual clock to the timer. That is the whole of virtual time; all else is asyncio's.
+asyncio asks its selector to wait for files until the next timer. This selector does not wait: it checks for ready
+files, and if there are none, moves the virtual clock to the timer. Everything else is asyncio's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualSelector"]
 
-# The loop registers one end of a socket pair with which threads wake it. It waits for nobody.
+# The loop registers one end of the socket pair by which threads wake it. It is not outstanding I/O.
 _SELF_PIPE_COUNT: Final = 1
 
 
@@ -37,7 +37,7 @@ class VirtualLoop(Protocol):
 
     @property
     def limit(self) -> float:
-        """Virtual seconds after which the run is ended."""
+        """Virtual seconds after which the run ends."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class VirtualLoop(Protocol):
 
 
 class VirtualSelector(selectors.BaseSelector):
-    """A real selector that never waits in real time, unless something real is outstanding."""
+    """A selector that waits in real time only for outstanding threads, processes and files."""
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
@@ -117,12 +117,12 @@ class VirtualSelector(selectors.BaseSelector):
 
         Raises:
             DeadlockError: if nothing can ever happen.
-            RealIOError: if something real is outstanding, and the policy or the patience forbids to wait.
-            TimeLimitError: if time has passed, or would pass, the limit.
+            RealIOError: if something outside virtual time is outstanding, and ``real_io`` or ``patience`` forbids waiting.
+            TimeLimitError: if time has passed the limit, or would pass it.
         """
         if self._clock.monotonic() > self._limit_at:
             self._end_of_time()
-        # A poll is a system call. It is left out as long as the answer is known to be: nothing.
+        # A poll is a system call; skip it while nothing can be ready.
         if self._file_count > _SELF_PIPE_COUNT or self._loop.has_signal_handlers():
             events = self._real.select(0)
             if events:
@@ -175,7 +175,7 @@ class VirtualSelector(selectors.BaseSelector):
         return texts or ("a signal, for which a handler is installed",)
 
     def _end_of_time(self) -> None:
-        # The limit moves on by its own length, so that the clean-up after the error may still use timers.
+        # Extend the limit by its own length, so that the clean-up after the error can still use timers.
         limit = self._limit_at
         self._limit_at = max(self._loop.time(), limit) + self._loop.limit
         raise TimeLimitError(limit=self._loop.limit, tasks=describe_tasks(self._loop))

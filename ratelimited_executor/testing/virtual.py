@@ -1,11 +1,11 @@
 """An asyncio event loop on which time passes only when there is nothing else to do.
 
-Unmodified asyncio code runs on it: what waits for a timer waits in virtual time, which costs nothing. When nothing is
-ready, the clock moves to the due time of the next timer, exactly; a timer fires when the clock has reached its due
-time, never before, not even by the resolution that asyncio allows itself elsewhere.
+Unmodified asyncio code runs on it; waiting for a timer takes virtual time only. When nothing is ready, the clock moves
+exactly to the due time of the next timer. A timer fires when the clock has reached its due time, never before, not even
+by the clock resolution that asyncio allows on a real loop.
 
-The order of callbacks is asyncio's. The loop adds no randomness, and takes one kind away: a set of tasks, as asyncio
-itself keeps in task groups, is iterated in the order of the tasks' creation and not of their addresses.
+The order of callbacks is asyncio's. The loop adds no randomness, and removes one source of it: a set of tasks, such as
+those in asyncio's task groups, is iterated in the order of the tasks' creation and not of their addresses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["RealIOPolicy", "VirtualEventLoop"]
 
 RealIOPolicy: TypeAlias = Literal["raise", "wait", "ignore"]
 
-# Longer than any honest thread of a test, shorter than the timeout of a test run.
+# Longer than any thread of a test should take, shorter than the timeout of a test run.
 DEFAULT_PATIENCE: Final = 30.0
 
 _T = TypeVar("_T")
@@ -43,25 +43,25 @@ _T = TypeVar("_T")
 class VirtualEventLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time; :attr:`clock` is its :class:`VirtualClock`.
 
-    Time advances only when the loop would block and nothing real is outstanding. Otherwise:
+    Time advances only when the loop would block and nothing outside virtual time is outstanding. Otherwise:
 
     - Worker threads (``run_in_executor``, ``asyncio.to_thread``, ``anyio.to_thread``, :meth:`hold`) end by themselves:
       they are awaited in real time while the clock stands still, up to ``patience``, then :class:`RealIOError`.
     - A registered socket or pipe, or a running subprocess, depends on the world outside: ``real_io`` decides.
 
     Args:
-        seed: of :attr:`random`, a generator for the program under test; the loop itself uses no random numbers.
+        seed: the seed of :attr:`random`, a generator for the program under test; the loop itself uses no random numbers.
         start_wall: seconds since the epoch at the start.
         real_io: ``"raise"`` a :class:`RealIOError` that names it; ``"wait"`` for it in real time, up to ``patience``,
             with the clock standing still; or ``"ignore"`` it and every thread without a hold, and advance: the caller
-            vouches that they report nothing meanwhile, or that it does not matter. May be changed at any time.
+            guarantees that their reports do not come meanwhile, or do not matter. May be changed at any time.
         limit: virtual seconds after which :class:`TimeLimitError` ends the run, > 0.
-        patience: real seconds to wait at a time for something real to report, > 0.
+        patience: real seconds to wait at a time for a report from outside virtual time, > 0.
     """
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
-    _closed = True  # until the base class has opened it, so that refused arguments leave nothing to close
+    _closed = True  # until the base class has opened it: after a refused argument there is nothing to close
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
 
     @property
     def real_io(self) -> RealIOPolicy:
-        """What to do when time has to advance while something real is outstanding."""
+        """The policy for advancing time while a file or process is outstanding."""
         return self._real_io
 
     @real_io.setter
@@ -99,22 +99,22 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         self._real_io = policy
 
     def block_for(self, seconds: DurationLike) -> None:
-        """Let time pass during a callback: simulate one that blocks the loop for this many seconds."""
+        """Let time pass during a callback, as if it blocked the loop for this many seconds."""
         self.clock.block(seconds)
 
     def hold(self, name: str) -> Hold:
-        """Announce a thread of your own that will call in, so that time does not advance until it is released.
+        """Keep time from advancing while a thread of your own will call the loop, until the hold is released.
 
-        Use it as a context manager inside the thread, or release it there. Not thread-safe itself: take the hold on
-        the loop, before the thread starts.
+        Use the hold as a context manager inside the thread, or release it there. This method is not thread-safe: take
+        the hold on the loop, before the thread starts.
         """
         return Hold(self, name, self._outstanding)
 
     def result_in_thread(self, future: concurrent.futures.Future[_T]) -> _T:
         """Wait in a worker thread for a future that this loop resolves, and let virtual time advance meanwhile.
 
-        For ``asyncio.run_coroutine_threadsafe(...)`` in a thread that the loop waits for: plain ``future.result()``
-        would make each wait for the other.
+        For ``asyncio.run_coroutine_threadsafe(...)`` in a thread that the loop waits for: with a plain
+        ``future.result()``, thread and loop would wait for each other.
         """
         if threading.get_ident() == getattr(self, "_thread_id", None):
             raise RuntimeError("result_in_thread() is for worker threads; on the loop itself it would wait for ever")
@@ -127,7 +127,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
             self._outstanding.lend(1)
             future.add_done_callback(lambda _: self._outstanding.lend(-1))
 
-    # What the selector asks: it keeps asyncio's private attributes in one place.
+    # For the selector, so that asyncio's private attributes are used in one place.
 
     def has_ready(self) -> bool:
         """True if a callback is ready to run."""
@@ -141,7 +141,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         return when if when != math.inf else None
 
     def has_signal_handlers(self) -> bool:
-        """True if ``add_signal_handler`` is in use, whose signals arrive through the loop's own socket."""
+        """True if ``add_signal_handler`` is in use; its signals arrive through the loop's own socket."""
         return bool(getattr(self, "_signal_handlers", None))
 
     def self_pipe_fd(self) -> int:
@@ -167,7 +167,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         context: contextvars.Context | None = None,
         **options: Any,
     ) -> asyncio.Task[_T]:
-        """Schedule a coroutine, as in the base class; tasks are numbered per loop, so that names repeat in each run."""
+        """Schedule a coroutine, as in the base class; tasks are numbered per loop, so that every run has the same names."""
         if self.get_task_factory() is not None:
             return super().create_task(coro, name=name, context=context, **options)
         if self.is_closed():
@@ -182,7 +182,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Future[_T]:
         """Run a call in a thread or process, as in the base class; time stands still until it is done.
 
-        An executor of another kind is not counted: it may itself need virtual time to pass.
+        Calls of another kind of executor are not counted: it may itself need virtual time to pass.
         """
         future: asyncio.Future[_T] = super().run_in_executor(executor, func, *args)
         pools = (concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor)
@@ -210,7 +210,7 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
 
 
 class _NumberedTask(asyncio.Task[_T]):
-    """A task whose hash is its number, which makes the order of sets of tasks the same in every run."""
+    """A task whose hash is its number, so that sets of tasks have the same order in every run."""
 
     def __init__(self, coro: Any, *, serial: int, **options: Any) -> None:
         self.serial = serial  # first: asyncio puts the task into a set at once
@@ -223,7 +223,7 @@ class _NumberedTask(asyncio.Task[_T]):
 def check_settings(
     *, start_wall: float, real_io: RealIOPolicy, limit: DurationLike, patience: DurationLike
 ) -> tuple[float, float]:
-    """Return limit and patience in seconds; refuse a bad argument of :class:`VirtualEventLoop` by name."""
+    """Return limit and patience in seconds; refuse invalid arguments of :class:`VirtualEventLoop` by name."""
     VirtualClock(start_wall=start_wall)
     _check_policy(real_io)
     return _seconds("limit", limit), _seconds("patience", patience)
@@ -235,7 +235,7 @@ def _check_policy(policy: RealIOPolicy) -> None:
 
 
 def _seconds(name: str, value: DurationLike) -> float:
-    """Return a span of time > 0; infinity stands for no limit."""
+    """Return a span of time > 0 in seconds; infinity means no limit."""
     return math.inf if value == math.inf else seconds_of(name, value)
 
 

@@ -1,1 +1,1 @@
-"""``demo``: real deliveries to a real server, by the executor and by plain ``call_later``, as the server saw them."""
+"""``demo``: deliveries to a real server, by the executor and by plain ``call_later``, as seen by the server."""

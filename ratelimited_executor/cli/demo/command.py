@@ -1,4 +1,4 @@
-"""The course of the demo: server up, one half by the executor, one by ``call_later``, report, server down."""
+"""The steps of the demo: start the server, run one half by the executor and one by ``call_later``, report, stop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["demonstrate"]
 
-# Calls, all due at once, and how many of them go out in a second.
+# Calls, all due at once, and their rate a second.
 WARM_UP_COUNT: Final = 50
 WARM_UP_RATE: Final = 200
 
@@ -32,13 +32,14 @@ async def demonstrate(*, seconds: float, rate: int, is_quiet: bool, console: Con
     """Run the demo.
 
     Args:
-        seconds: how long both halves take together.
+        seconds: the total duration of both halves.
         rate: deliveries a second.
-        is_quiet: print the verdict alone.
-        console: where to; standard output unless given.
+        is_quiet: True to print only the verdict.
+        console: the output; standard output by default.
 
     Returns:
-        DONE if the executor never started more than the rate in any second and every delivery arrived exactly once in both halves, else FAILED.
+        DONE if the executor never started more than the rate in any second and every delivery arrived exactly once in
+        both halves, else FAILED.
     """
     console = console or Console(emoji=False)
     load = stretch(load_deliveries(), seconds=seconds, rate=rate)
@@ -68,7 +69,7 @@ def _view(console: Console, *, rate: int, is_quiet: bool) -> View:
 
 
 async def _warm_up(sender: Sender, load: Sequence[Delivery]) -> None:
-    """Deliver a few calls that nobody counts: connections are opened and code is loaded before the first second."""
+    """Deliver a few uncounted calls, to open connections and load code before the first second."""
     await sender.begin()
     await send_by_executor(load[:WARM_UP_COUNT], sender, rate=WARM_UP_RATE)
 
@@ -76,7 +77,7 @@ async def _warm_up(sender: Sender, load: Sequence[Delivery]) -> None:
 async def _half(
     sender: Sender, load: Sequence[Delivery], view: View, send: Callable[[], Coroutine[Any, Any, None]]
 ) -> Half:
-    """Send the load once while the view is kept up to date; return when it started and what the server saw."""
+    """Send the load once while updating the view; return the starts and the server's arrivals."""
     await sender.begin()
     watching = asyncio.create_task(_watch(sender, load, view))
     try:
@@ -89,7 +90,7 @@ async def _half(
 
 
 async def _watch(sender: Sender, load: Sequence[Delivery], view: View) -> None:
-    """Show what the server has seen so far, until cancelled; a slow answer only delays the picture."""
+    """Show the server's counts so far, until cancelled; a slow response only delays the view."""
     loop = asyncio.get_running_loop()
     begin = loop.time()
     while True:

@@ -1,4 +1,4 @@
-"""The sending side: the same load by the executor and by plain ``call_later``."""
+"""The sender: the same load by the executor and by plain ``call_later``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CONNECTIONS_MAX", "Sender", "send_by_call_later", "send_by_executor"]
 
-# Sockets at a time; below the 256 open files that some systems allow a process. Both halves have the same.
+# Sockets at a time; below the 256 open files that some systems allow a process. The same for both halves.
 CONNECTIONS_MAX: Final = 128
-# Time for the last answers once everything was sent.
+# Time for the last responses once everything was sent.
 ANSWER_SECONDS_MAX: Final = 30.0
 
 
@@ -27,10 +27,10 @@ class Sender:
     """Posts deliveries of one half to the server, and counts what was sent by priority.
 
     Attributes:
-        half: its name.
-        sent: deliveries by priority.
-        starts: when each started, in seconds; noted by who starts them.
-        failed: deliveries that were refused or broken off.
+        half: the name of the half.
+        sent: the number of sent deliveries by priority.
+        starts: the start times in seconds, recorded by the caller that starts deliveries.
+        failed: the number of deliveries that were refused or broken off.
     """
 
     def __init__(self, session: aiohttp.ClientSession, base_url: str, half: str) -> None:
@@ -45,7 +45,7 @@ class Sender:
         self.failed = 0
 
     async def begin(self) -> None:
-        """Announce the half; the server counts its time from here."""
+        """Announce the half; the server counts time from now."""
         async with self._session.post(self._begin_url) as answer:
             answer.raise_for_status()
 
@@ -73,7 +73,7 @@ class Sender:
 
 
 async def send_by_executor(load: Sequence[Delivery], sender: Sender, *, rate: int) -> None:
-    """Send each delivery when it is due, under the rate, the most important first."""
+    """Send each delivery when it is due, within the rate, the most important first."""
     async with RateLimitedExecutor("demo", rate=rate) as executor:
         handles = [
             executor.schedule(sender.send, delivery, delay=delivery.due, priority=delivery.priority)
@@ -85,7 +85,7 @@ async def send_by_executor(load: Sequence[Delivery], sender: Sender, *, rate: in
 
 
 async def send_by_call_later(load: Sequence[Delivery], sender: Sender) -> None:
-    """Send each delivery when it is due, as asyncio's own ``call_later`` does it."""
+    """Send each delivery when it is due, by asyncio's own ``call_later``."""
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
     all_sent = loop.create_future()

@@ -1,4 +1,4 @@
-"""What the starts of a half, and the server's arrivals, amount to; pure."""
+"""Figures and verdict from the starts of a half and the server's arrivals; pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Half", "Verdict", "judge", "mean_delays", "per_bin"]
 
-# How late a start may use its permit (the executor's slack, 20 ms), plus the way through two busy processes and a
+# The executor's slack, by which a start may use its permit late (20 ms), plus the way through two busy processes and a
 # socket, which varies by some 30 ms on two shared cores. The server sees arrivals, not starts.
 ARRIVAL_SLACK_S: Final = 0.05
-# "In any second": a second's end belongs to the next one. Starts are told in epoch seconds, a float of which is exact to
-# a quarter of a microsecond.
+# "In any second": a second's end belongs to the next one. Starts are in epoch seconds, whose floats are exact to a
+# quarter of a microsecond.
 SECOND_S: Final = 1.0 - 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Half:
-    """One half of the demo, as its sender timed it and as the server saw it.
+    """One half of the demo, with the times of the sender and of the server.
 
     Attributes:
-        name: who sent.
-        starts: when each delivery started, in seconds of the sender's clock, in any order.
-        arrivals: seconds after the beginning and index of the delivery, rising; by the server.
-        failed: deliveries that were refused or broken off.
+        name: the name of the sender.
+        starts: the start times of deliveries, in seconds of the sender's clock, in any order.
+        arrivals: (seconds after the beginning, index of the delivery), rising; recorded by the server.
+        failed: the number of deliveries that were refused or broken off.
     """
 
     name: str
@@ -41,20 +41,20 @@ class Half:
 
     @property
     def times(self) -> list[float]:
-        """The arrival times alone."""
+        """The arrival times."""
         return [at for at, _ in self.arrivals]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """True if a half held the rate.
+    """The verdict on a half; :attr:`is_held` is True if it kept the rate.
 
     Attributes:
-        most_started: most starts in any second, wherever it begins.
-        most_arrived: most arrivals in any second, wherever it begins.
-        is_held: True if starts were never more than the rate in any second, and the arrivals agree: in no window of any
-            width are they more than that and the way to the server explain.
-        missing: deliveries that did not arrive exactly once.
+        most_started: the most starts in any second, wherever the second begins.
+        most_arrived: the most arrivals in any second, wherever the second begins.
+        is_held: True if no second had more starts than the rate, and the arrivals agree: no window of any width has
+            more of them than the rate and the way to the server explain.
+        missing: the number of deliveries that did not arrive exactly once.
     """
 
     most_started: int

@@ -1,6 +1,6 @@
-"""Writes ``deliveries.jsonl``, the load that the demo ships: ``python -m ratelimited_executor.cli.demo.generate``.
+"""Writes ``deliveries.jsonl``, the load shipped with the demo: ``python -m ratelimited_executor.cli.demo.generate``.
 
-A shop on a busy morning, in small: 400 deliveries are overdue at the start, 100 a second follow for eight
+A shop on a busy morning, scaled down: 400 deliveries are overdue at the start, 100 a second follow for eight
 seconds, and at second 3 a campaign adds 1,000 at once. At 200 a second that is eleven seconds of work.
 """
 
@@ -28,7 +28,7 @@ EVENTS: Final = (("payment.failed", 9, 0.1), ("order.paid", 5, 0.3), ("newslette
 
 
 def lines() -> Iterator[str]:
-    """Yield the lines of the file, by due time; the same ones every time."""
+    """Yield the lines of the file by due time; the same every time."""
     source = random.Random(SEED)  # noqa: S311  # the same load every time is the point
     dues = [0.0] * OVERDUE_COUNT + [BURST_AT_S] * BURST_COUNT
     dues += [round(source.uniform(0, STEADY_SECONDS), 3) for _ in range(STEADY_PER_SECOND * STEADY_SECONDS)]

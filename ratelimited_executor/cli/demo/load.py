@@ -1,4 +1,4 @@
-"""The deliveries of one demo: the shipped file, stretched to the wanted time and rate."""
+"""The deliveries of one demo: the shipped file, stretched to the requested duration and rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Delivery", "due_by_priority", "load_deliveries", "stretch"]
 
-# What the shipped file is made for: at 200 a second both halves take 20 seconds together.
+# The shipped file is made for this rate: at 200 a second both halves take 20 seconds together.
 BASE_RATE: Final = 200
 BASE_SECONDS: Final = 20.0
 
@@ -25,10 +25,10 @@ class Delivery:
 
     Attributes:
         index: its number in the load, from 0.
-        due: seconds after the beginning of a half.
+        due: its due time, in seconds after the beginning of a half.
         priority: larger is more important.
-        event: what the receiver is told.
-        customer: whom it concerns.
+        event: the name of the event.
+        customer: the customer of the event.
     """
 
     index: int
@@ -39,7 +39,7 @@ class Delivery:
 
 
 def load_deliveries() -> list[Delivery]:
-    """Read the shipped file, in the order of due times."""
+    """Read the shipped file, in order of due time."""
     with DATA_PATH.open(encoding="ascii") as file:
         rows = [json.loads(line) for line in file]
     return [
@@ -49,13 +49,13 @@ def load_deliveries() -> list[Delivery]:
 
 
 def stretch(base: Sequence[Delivery], *, seconds: float, rate: int) -> list[Delivery]:
-    """Make the load last as long at another rate, or another time at the same rate.
+    """Stretch the load to another rate, another duration, or both.
 
-    Rows are repeated or left out evenly, so the shape, the burst and the mix of priorities stay.
+    Rows are repeated or left out evenly, so the shape, the burst and the mix of priorities stay the same.
 
     Args:
         base: the shipped load, for ``BASE_RATE`` and ``BASE_SECONDS``.
-        seconds: how long both halves shall take together.
+        seconds: the total duration of both halves.
         rate: deliveries a second.
     """
     scale = seconds / BASE_SECONDS

@@ -1,4 +1,4 @@
-"""The tables, plots and verdict at the end of the demo: what the server saw, and in the verdict the starts as well."""
+"""The tables, plots and verdict of the demo, from the server's arrivals; the verdict also uses the starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLOT_BIN_S: Final = 0.1
 PLOT_WIDTH: Final = 80
 PLOT_HEIGHT: Final = 11
 TABLE_BAR_WIDTH: Final = 24
-# A table stays readable; longer demos show their first seconds.
+# Rows of a table, to keep it readable; longer demos show their first seconds.
 TABLE_SECONDS_MAX: Final = 40
 
 
@@ -34,14 +34,14 @@ def print_report(console: Console, executor: Half, plain: Half, load: Sequence[D
     """Print deliveries per second, per 100 ms, and the delay by priority, both halves side by side."""
     console.print(_seconds_table(executor, plain, rate=rate, block=block_for(console)))
     end = math.ceil(max([0.0, *executor.times[-1:], *plain.times[-1:]]) + 0.001)
-    if block_for(console) == "█":  # the plots have no letters for other encodings
+    if block_for(console) == "█":  # plots cannot be drawn in other encodings
         for half in (executor, plain):
             console.print(Text(_plot(half, end=end), style="cyan"), soft_wrap=True)
     console.print(_delay_table(executor, plain, load))
 
 
 def print_verdict(console: Console, half: Half, verdict: Verdict, *, rate: int, count: int) -> None:
-    """Say in one line whether a half held the rate and delivered everything once."""
+    """Print one line: did a half keep the rate and deliver everything once?"""
     if verdict.most_started > rate:
         held = f"MORE than {rate:,} in a second"
     elif verdict.is_held:

@@ -1,8 +1,8 @@
-"""The receiving side: a real HTTP server in a process of its own that notes when each webhook call arrives.
+"""The receiver: an HTTP server in a separate process that records the arrival of each webhook call.
 
-It listens on the loopback address only, tells its port as one JSON line on standard output, and ends when its standard
-input is closed: so it never outlives the process that started it. Times are its own monotonic clock's, counted from
-the moment at which a half of the demo is announced to it.
+It listens only on the loopback address, writes its port as one JSON line to standard output, and ends when its standard
+input is closed, so it never outlives the process that started it. Times are of its own monotonic clock, counted from
+the moment at which a half of the demo is announced.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Arrivals:
         self._seconds: Counter[int] = Counter()
 
     def add(self, now: float, index: int) -> None:
-        """Note one arrival at ``now`` on the clock of ``begin``."""
+        """Record an arrival at ``now`` on the clock of ``begin``."""
         elapsed = now - self.begin
         self.rows.append((round(elapsed, 6), index))
         self._seconds[int(elapsed)] += 1
 
     def seconds(self, now: float) -> list[int]:
-        """Count arrivals for each second so far, the running one included."""
+        """Count arrivals for each second so far, including the current one."""
         return [self._seconds[second] for second in range(int(now - self.begin) + 1)]
 
 
@@ -47,7 +47,7 @@ _HALVES: Final = web.AppKey("halves", dict[str, Arrivals])
 
 
 def make_app() -> web.Application:
-    """Build the server: ``/hook/{half}`` receives, the rest announces and reports."""
+    """Build the server: ``/hook/{half}`` receives calls, the other routes announce and report."""
     app = web.Application()
     app[_HALVES] = {}
     app.router.add_post("/begin/{half}", _begin)
@@ -63,7 +63,7 @@ async def _begin(request: web.Request) -> web.Response:
 
 
 async def _receive(request: web.Request) -> web.Response:
-    now = time.monotonic()  # first: what follows waits for the body
+    now = time.monotonic()  # first, as the rest waits for the body
     half = _half(request)
     if len(half.rows) >= ARRIVALS_MAX:
         raise web.HTTPInsufficientStorage

@@ -1,4 +1,4 @@
-"""The server's process, begun and, whatever happens, ended through its handle."""
+"""The server's process, started here and always ended through its handle."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["serving"]
 
 START_SECONDS_MAX: Final = 20.0
-# How long the server may take to end at each step: input closed, terminated, killed.
+# Seconds for the server to end at each step: input closed, terminated, killed.
 END_SECONDS_MAX: Final = 2.0
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
-    """Run the server for as long as the block lasts; gives its base URL.
+    """Run the server while the block runs; yields its base URL.
 
     Raises:
         CommandError: if the server does not start.
@@ -48,7 +48,7 @@ async def _port(process: Process) -> int:
 
 
 async def _end(process: Process) -> None:
-    """Close the server's input, then terminate, then kill: the first that helps."""
+    """Close the server's input; if it does not end, terminate it, then kill it."""
     assert process.stdin is not None, "started with a pipe"
     for step in (process.stdin.close, process.terminate, process.kill):
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The live view of a running half: what the server saw per second, what waits by priority."""
+"""The live view of a running half: the server's arrivals per second, and the waiting deliveries by priority."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS_SHOWN_MAX: Final = 14
 
 
 def bar(count: int, *, scale: int, width: int = BAR_WIDTH, block: str = "█") -> str:
-    """Draw a count as a bar; a full bar is ``scale``, and one that would not fit ends with ``>``.
+    """Draw a count as a bar; a full bar is ``scale``, and a longer bar is cut and ends with ``>``.
 
     >>> bar(100, scale=200, width=10, block="#"), bar(500, scale=200, width=10, block="#")
     ('#####', '#########>')
@@ -44,7 +44,7 @@ class View(Protocol):
         ...
 
     def show(self, seconds: Sequence[int], waiting: dict[int, int]) -> None:
-        """Show the server's counts by second (the last one is running) and what is due and not sent, by priority."""
+        """Show the server's counts by second (the last is incomplete), and the due unsent deliveries by priority."""
         ...
 
     def end(self) -> None:
@@ -68,7 +68,7 @@ class SilentView:
 
 
 class PlainView:
-    """Prints a line for each second that is over, for logs and pipes."""
+    """Prints a line for each past second, for logs and pipes."""
 
     every_s = 0.25
 
@@ -96,11 +96,11 @@ class PlainView:
 
 
 class LiveView:
-    """Redraws bars in place on a terminal of 80 columns or more; drawn from the event loop, no thread.
+    """Redraws bars in place on a terminal of 80 columns or more; it draws in the event loop, without a thread.
 
     Args:
         console: the terminal.
-        rate: what a full bar stands for.
+        rate: the value of a full bar.
     """
 
     every_s = 0.25
@@ -123,13 +123,13 @@ class LiveView:
             self._live.update(self.draw(seconds, waiting), refresh=True)
 
     def end(self) -> None:
-        """Take it away."""
+        """Remove the view."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def draw(self, seconds: Sequence[int], waiting: dict[int, int]) -> RenderableType:
-        """Lay out one picture."""
+        """Return one frame of the view."""
         table = Table(box=None, show_header=False, pad_edge=False)
         block = block_for(self._console)
         for second in range(max(0, len(seconds) - SECONDS_SHOWN_MAX), len(seconds)):

@@ -1,4 +1,4 @@
-"""The report of simulation runs: a page of tables and plots that needs nothing but itself, and plots as pictures."""
+"""The report of simulation runs: a self-contained page of tables and plots, and plots as pictures."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def write_report(
     *,
     pictures: str | os.PathLike[str] | None = None,
 ) -> list[Path]:
-    """Write the report of a run, or the comparison of several, whose lines lie over one another.
+    """Write the report of a run, or a comparison of several runs with their lines in the same plots.
 
-    The page holds all it needs, plotly's JavaScript included, and asks no host for anything. The databases are only
-    read, which may be done while their runs continue.
+    The page is self-contained, with plotly's JavaScript, and makes no requests. The databases are only read, even while
+    their runs continue.
 
     Args:
-        databases: files that simulations wrote, one at least.
-        page: the HTML file to write; its directory is made if it is not there.
+        databases: files written by simulations, at least one.
+        page: the HTML file to write; its directory is created if it does not exist.
         pictures: a directory for the same plots as PNG files; None for none.
 
     Returns:
-        The files that were written: the page first.
+        The written files, the page first.
 
     Raises:
-        FileNotFoundError: if one of the databases is not there.
+        FileNotFoundError: if a database does not exist.
         ImportError: if the extra ``simulate`` is not installed.
-        TypeError: if ``databases`` is one path and no sequence of paths.
-        ValueError: if there is no database, or a file is none that this version can read.
+        TypeError: if ``databases`` is one path instead of a sequence of paths.
+        ValueError: if there is no database, or this version cannot read a file.
     """
     if isinstance(databases, (str, bytes, os.PathLike)):
         raise TypeError(f"databases must be a sequence of paths, got {databases!r}: write [{databases!r}]")
@@ -62,10 +62,10 @@ def write_report(
 
 
 def _check_extra(module: str) -> None:
-    """Refuse to begin what would end without a module."""
+    """Refuse to begin if a required module is missing."""
     try:
         is_there = find_spec(module) is not None
-    except ValueError:  # it stands in sys.modules as what cannot be imported
+    except ValueError:  # sys.modules marks it as not importable
         is_there = False
     if not is_there:
         raise ImportError(f"write_report needs {module}, of the extra: pip install 'ratelimited-executor[simulate]'")

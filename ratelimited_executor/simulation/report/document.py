@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["document", "plot_html"]
 
-# Colours by name, light and dark, and what every page looks like; a page's own rules come after it.
+# Colours by name, light and dark, and the style of every page; a page's own rules follow it.
 _THEME: Final = """
 :root { color-scheme: light dark; --paper: #ffffff; --ground: #f4f5f7; --ink: #22262e; --soft: #5c6370; --grid: #d9dce2;
   --accent: #2b62ad; --good: #1f7a47; --bad: #b3261e; --bad-ground: #fdeceb; --wait: #8a5a00; }
@@ -55,13 +55,13 @@ _SCRIPT: Final = """
 
 
 def document(title: str, *, style: str, body: Sequence[str], has_plots: bool = True) -> str:
-    """Return a page as one document that asks no host for anything.
+    """Return a page as one self-contained document that makes no requests.
 
     Args:
-        title: of the window, as text.
+        title: the title of the window, as text.
         style: the page's own rules, as CSS.
         body: pieces of HTML, one below the other; empty ones are left out.
-        has_plots: True if any of them is a plot, so that plots follow the colours of the page.
+        has_plots: True if any piece is a plot; plots follow the colours of the page.
     """
     parts = [
         "<!DOCTYPE html>",
@@ -85,9 +85,9 @@ def plot_html(figure: dict[str, Any], key: str, *, with_plotly: bool) -> str:
     """Return a figure of plotly as a piece of HTML.
 
     Args:
-        figure: data and layout; the layout says how high it is.
-        key: names it on its page.
-        with_plotly: True if the piece brings plotly's JavaScript along, which a page needs once, before the first plot.
+        figure: data and layout; the layout sets the height.
+        key: the name of the figure on its page.
+        with_plotly: True to include plotly's JavaScript, which a page needs once, before the first plot.
     """
     import plotly.io  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra, imported on use
 

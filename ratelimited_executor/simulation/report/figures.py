@@ -1,4 +1,4 @@
-"""Plots as figures of plotly for a page: they zoom, show values at the pointer, and switch lines in their legend."""
+"""Plots as plotly figures for a page: with zoom, values at the pointer, and a legend that toggles lines."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _GREY: Final = "#8a8f98"
 _WEIGHT_COLOURS: Final = ((0.0, "#cfe3ee"), (0.35, "#7fb6d3"), (0.7, "#3b76c4"), (1.0, "#26346f"))
 _RINGS_IN_ROW: Final = 3
 _MARKS_HEIGHT: Final = 70  # pixels, for the texts of events above a plot
-_MARKS_TURN_AT: Final = 0.85  # of the axis: beyond it their texts would be cut off
-_MARKERS_UP_TO: Final = 60  # points: a line of fewer shows each
+_MARKS_TURN_AT: Final = 0.85  # of the axis: beyond it the texts would be cut off
+_MARKERS_UP_TO: Final = 60  # points: a line with fewer shows each of them
 
 
 def figure_html(plot: Plot, *, with_plotly: bool) -> str:
     """Return a plot as a piece of HTML.
 
     Args:
-        plot: what to draw.
-        with_plotly: True if the piece brings plotly's JavaScript along, which a page needs once, before the first plot.
+        plot: the plot to draw.
+        with_plotly: True to include plotly's JavaScript, which a page needs once, before the first plot.
     """
     if isinstance(plot, TimePlot):
         figure = _time_figure(plot)
@@ -94,7 +94,7 @@ def _time_figure(plot: TimePlot) -> dict[str, Any]:
 
 
 def _mark_text(mark: Mark, end: float) -> dict[str, Any]:
-    """Return the text of an event: slanting, above the plot, so that it hides no line."""
+    """Return the text of an event, slanted and above the plot, where it hides no line."""
     is_turned = mark.x > _MARKS_TURN_AT * end
     return {
         "text": _text(mark.text), "x": mark.x, "xref": "x", "xanchor": "right" if is_turned else "left",
@@ -195,7 +195,7 @@ def _ring_figure(plot: RingPlot) -> dict[str, Any]:
 
 
 def _weight_bar(low: float, high: float, x: float) -> dict[str, Any]:
-    """Return a trace without points, whose colour bar tells the weights."""
+    """Return a trace without points, with the colour bar of weights."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -220,7 +220,7 @@ def _weight_bar(low: float, high: float, x: float) -> dict[str, Any]:
 
 
 def _weight_colour(weight: float, low: float, high: float) -> str:
-    """Return the colour of a weight: on a straight line between those of the scale."""
+    """Return the colour of a weight, by linear interpolation in the scale."""
     place = (weight - low) / (high - low) if high > low else 0.7
     for (begin, first), (end, second) in pairwise(_WEIGHT_COLOURS):
         if place <= end:
@@ -235,5 +235,5 @@ def _channels(colour: str) -> list[int]:
 
 
 def _text(text: str) -> str:
-    """Return a user's text as plotly shows it literally: it reads some tags and entities in texts."""
+    """Escape a user's text so that plotly shows it literally: plotly interprets some tags and entities."""
     return html.escape(text, quote=False)

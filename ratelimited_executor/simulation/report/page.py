@@ -1,4 +1,4 @@
-"""The page: heading, tables and plots as one HTML document that asks no host for anything."""
+"""The page: heading, tables and plots as one self-contained HTML document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 _NONE: Final = "\N{EN DASH}"
-_SHOWN_SECONDS: Final = 1e-4  # a delay of less is none
+_SHOWN_SECONDS: Final = 1e-4  # a shorter delay counts as none
 _STYLE: Final = """
 * { box-sizing: border-box; }
 main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 60px; }
@@ -65,7 +65,7 @@ code { font: 13px/1.5 ui-monospace, monospace; }
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of a table that has a column for each run; the cells are HTML."""
+    """A row of a table with a column for each run; the cells are HTML."""
 
     heading: str
     cells: list[str]
@@ -76,9 +76,9 @@ def render(runs: Sequence[Run], plots: Sequence[Plot], flat: Sequence[str] = ())
     """Return the page.
 
     Args:
-        runs: one, or several that are compared.
-        plots: those to show, in their order.
-        flat: titles of plots that are left out, as they would show a line at zero.
+        runs: one run, or several to compare.
+        plots: the plots to show, in order.
+        flat: titles of omitted plots, whose lines would all be at zero.
     """
     title = f"Simulation of {runs[0].scenario}" if len(runs) == 1 else f"Comparison of {len(runs)} simulations"
     body = [
@@ -104,7 +104,7 @@ def _lead(runs: Sequence[Run]) -> str:
 
 
 def _alert(run: Run) -> str:
-    """Return a notice that a run did not come to its end."""
+    """Return a notice that a run is not finished."""
     how_far = f"It came to {duration(run.span)}"
     if run.planned:
         how_far += f" of {duration(run.planned)} ({100 * run.span / run.planned:.1f} %)"
@@ -203,7 +203,7 @@ def _keys_table(runs: Sequence[Run]) -> str:
 
 
 def _details(runs: Sequence[Run]) -> str:
-    """Return who was measured and what happened, folded away."""
+    """Return the measured subjects and the events, collapsed."""
     several = len(runs) > 1
     sources = [
         (
@@ -233,7 +233,7 @@ def _details(runs: Sequence[Run]) -> str:
 
 
 def _table(runs: Sequence[Run], rows: Sequence[_Row], caption: str, kind: str) -> str:
-    """Return a table with a column for each run; of several runs, lines in which a text differs are marked."""
+    """Return a table with a column for each run; with several runs, rows with differing texts are marked."""
     head = '<th scope="col">Property</th>' + "".join(f'<th scope="col">{escape(run.label)}</th>' for run in runs)
     lines = []
     for row in rows:
@@ -284,7 +284,7 @@ def _optional(value: int | None) -> str:
 
 
 def _delay(value: float | None) -> str:
-    """Write a delay as the terminal does."""
+    """Format a delay as the terminal does."""
     return _NONE if value is None else format_duration(value) if value >= _SHOWN_SECONDS else "0"
 
 

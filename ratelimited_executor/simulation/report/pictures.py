@@ -21,11 +21,11 @@ _LEGEND_MAX: Final = 20  # lines, beyond which it would hide the plot
 
 
 def save_picture(plot: Plot, directory: Path) -> Path:
-    """Draw a plot into a file of a directory, which is made if it is not there; return its path.
+    """Draw a plot into a file in a directory, which is created if it does not exist; return the path.
 
     Args:
-        plot: what to draw; lines that wait in the legend of a page are left out.
-        directory: where the file goes, named after the plot.
+        plot: the plot to draw; lines that are initially hidden on a page are left out.
+        directory: the directory of the file, which is named after the plot.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  # an extra, imported on use
     from matplotlib.figure import Figure  # noqa: PLC0415  # as above
@@ -138,5 +138,5 @@ def _draw_rings(picture: Any, plot: RingPlot) -> None:
 
 
 def _text(text: str) -> str:
-    """Return a user's text as matplotlib shows it literally: dollars begin a formula, an underscore hides a label."""
+    """Escape a user's text for matplotlib: dollars would begin a formula, an underscore would hide a label."""
     return " " * text.startswith("_") + text.replace("$", r"\$")

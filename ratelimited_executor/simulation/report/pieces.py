@@ -1,6 +1,6 @@
 """Fewer points for long runs: a span is cut into pieces of whole steps, and each piece becomes one point.
 
-Of a level, such as the depth of a queue, a piece keeps the maximum; of a counter the sum. So no spike is lost.
+A piece keeps the maximum of a level, such as the depth of a queue, and the sum of a counter. So no spike is lost.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ __all__ = ["POINTS_MAX", "Grid", "Maxima", "Sums"]
 
 POINTS_MAX: Final = 2000
 
-_ROUNDING: Final = 1e-6  # of a step: what a sum of steps may be off by
+_ROUNDING: Final = 1e-6  # of a step: the possible rounding error of a sum of steps
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A span of time in steps, and the steps in pieces.
+    """A span of time divided into steps, and the steps into pieces.
 
     Attributes:
-        span: seconds.
-        step: seconds, > 0.
-        steps: how many there are, the last one perhaps shorter.
-        steps_in_piece: the last piece may have fewer.
-        pieces: how many there are: 2000 at most.
+        span: the length of the span in seconds.
+        step: the length of a step in seconds, > 0.
+        steps: the number of steps; the last one may be shorter.
+        steps_in_piece: the number of steps in a piece; the last piece may have fewer.
+        pieces: the number of pieces, at most 2000.
     """
 
     span: float
@@ -36,7 +36,7 @@ class Grid:
 
     @classmethod
     def of(cls, span: float, step: float) -> Grid:
-        """Cut a span."""
+        """Divide a span."""
         steps = max(1, math.ceil(span / step - _ROUNDING))
         steps_in_piece = math.ceil(steps / POINTS_MAX)
         return cls(span, step, steps, steps_in_piece, math.ceil(steps / steps_in_piece))
@@ -53,7 +53,7 @@ class Grid:
         return [*(length * piece for piece in range(1, self.pieces)), self.span]
 
     def step_at(self, time: float) -> int:
-        """Return the number of the step that ends at, or soonest after, a time."""
+        """Return the number of the step that ends at a time, or first after it."""
         return min(max(math.ceil(time / self.step - _ROUNDING) - 1, 0), self.steps - 1)
 
     def piece_at(self, time: float) -> int:
@@ -62,7 +62,7 @@ class Grid:
 
 
 class Maxima:
-    """The maximum of a level in each piece. In steps that have no row nothing happened, and the level is 0.
+    """The maximum of a level in each piece. In a step without a row nothing happened, and the level is 0.
 
     Args:
         grid: the pieces.
@@ -77,7 +77,7 @@ class Maxima:
 
     @property
     def most(self) -> int:
-        """The maximum of all."""
+        """The maximum over all pieces."""
         return max(self.values)
 
     @property
@@ -106,11 +106,11 @@ class Sums:
         self.values = [0] * grid.pieces
 
     def add(self, step: int, count: int) -> None:
-        """Count what a step has."""
+        """Add the count of a step."""
         self.values[step // self._grid.steps_in_piece] += count
 
     def per_minute(self) -> list[float]:
-        """Return the rate of each piece; that of the last one is of its own length."""
+        """Return the rate of each piece; the last piece may be shorter, and its rate is over its own length."""
         rates, begin = [], 0.0
         for end, value in zip(self._grid.ends, self.values, strict=True):
             rates.append(60 * value / (end - begin) if end > begin else 0.0)

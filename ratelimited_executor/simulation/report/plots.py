@@ -1,4 +1,4 @@
-"""Which plots a report has, and what is in them, whoever draws them: a plot whose data are absent is not there."""
+"""The plots of a report and their content, independent of the drawing library; plots without data are left out."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _COLOURS: Final = (
 _PERCENTILE_COLOURS: Final = {"p50": "#3b76c4", "p90": "#e0a02a", "p99": "#c8484e"}
 _SINGLES_MAX: Final = 12  # lines of executors, beyond which a plot is neither readable nor small
 _MARK_TEXT_MAX: Final = 30  # characters
-_MARK_TEXTS_MAX: Final = 16  # beyond it they would hide the lines
-_MARK_DISTANCE: Final = 0.025  # of the axis: nearer ones share a text
-_LOG_RATIO: Final = 3.0  # of the widths of bins: beyond it they were made for a logarithmic axis
-_STEADY_RATIO: Final = 1.1  # of the growth of bins: below it they were made by one factor
-_BELOW_AXIS: Final = 1 / 2000  # of the intervals: so many may lie before the begin of a logarithmic axis
+_MARK_TEXTS_MAX: Final = 16  # with more they would hide the lines
+_MARK_DISTANCE: Final = 0.025  # of the axis: marks closer than this share a text
+_LOG_RATIO: Final = 3.0  # of the widths of bins: beyond it the bins were made for a logarithmic axis
+_STEADY_RATIO: Final = 1.1  # of the growth of bins: below it the bins grow by one factor
+_BELOW_AXIS: Final = 1 / 2000  # the fraction of intervals that may lie before the beginning of a logarithmic axis
 _BARS_MAX: Final = 80  # on a logarithmic axis
-_GAP: Final = 0.01  # of the axis: where nothing was measured for longer, a line is broken
+_GAP: Final = 0.01  # of the axis: a line is broken where nothing was measured for longer
 _TRANSPARENT_FROM: Final = 2  # sets of bars that overlap
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a plot over time; one that is not shown at first waits in the legend."""
+    """A line of a plot over time; an initially hidden line is only in the legend."""
 
     name: str
     colour: str
@@ -62,12 +62,12 @@ class Line:
     width: float = 1.6
     opacity: float = 1.0
     is_shown: bool = True
-    has_points: bool = False  # that stand alone, and so need a marker
+    has_points: bool = False  # isolated points, which need a marker
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A vertical line at an event; those close to one another share the text of the first."""
+    """A vertical line at an event; neighbouring marks share the text of the first."""
 
     x: float
     text: str
@@ -95,7 +95,7 @@ class TimePlot:
 
     @property
     def tick_distance(self) -> float:
-        """Between two ticks of the horizontal axis."""
+        """The distance between two ticks of the horizontal axis."""
         return tick_distance(self.end)
 
 
@@ -114,7 +114,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class HistogramPlot:
-    """Histograms over one another."""
+    """Superimposed histograms."""
 
     key: str
     title: str
@@ -123,7 +123,7 @@ class HistogramPlot:
     y_label: str
     is_log: bool
     bars: list[Bars]
-    begin: float  # of a logarithmic axis: a few values may lie below, down to a millionth of a second
+    begin: float  # of a logarithmic axis: a few values may lie below it, down to a millionth of a second
     end: float  # of a logarithmic axis
 
     @property
@@ -150,7 +150,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class RingPlot:
-    """Rings side by side, which share the colours of weights."""
+    """Rings side by side, with the same colours for weights."""
 
     key: str
     title: str
@@ -159,7 +159,7 @@ class RingPlot:
 
     @property
     def weight_range(self) -> tuple[float, float]:
-        """The least and the greatest weight of all slots."""
+        """The smallest and the largest weight of all slots."""
         weights = [weight for ring in self.rings for weight in ring.weights]
         return min(weights), max(weights)
 
@@ -171,7 +171,7 @@ def make_plots(runs: Sequence[Run]) -> list[Plot]:
     """Return the plots of a report, in their order.
 
     Args:
-        runs: one, or several that are compared.
+        runs: one run, or several to compare.
     """
     shared = _Shared(runs)
     found: list[Plot | None] = [
@@ -219,7 +219,7 @@ def has_something_to_show(plot: Plot) -> bool:
 
 
 class _Shared:
-    """The common part of all plots over time."""
+    """The common properties of all plots over time."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         span = max(run.span for run in runs)
@@ -230,7 +230,7 @@ class _Shared:
         self._has_steps_alone = all(run.grid.steps_in_piece == 1 for run in runs)
 
     def point(self, alone: str, joined: str) -> str:
-        """Return what a point is: of one step alone, or of several joined."""
+        """Return the text for a point: ``alone`` for one step, ``joined`` for several."""
         length = " or ".join(map(duration, self._lengths))
         if self._has_steps_alone:
             return f"Each point stands for a step of {length}: {alone}."
@@ -241,7 +241,7 @@ class _Shared:
 
 
 def _marks(runs: Sequence[Run], unit: Unit, end: float) -> list[Mark]:
-    """Return the events. What not all runs have is told with the run's name."""
+    """Return the events; an event that not all runs have is shown with the name of its run."""
     owners: dict[tuple[float, str], list[str]] = {}
     for run in runs:
         for event in run.events:
@@ -277,7 +277,7 @@ def _levels(
     values: Callable[[ExecutorSeries], Sequence[float]],
     has_log_scale: bool = False,
 ) -> TimePlot | None:
-    """Return a plot of the sum of each run, and of its executors if there are several."""
+    """Return a plot of the total of each run, and of its executors if there are several."""
     of_runs = [run for run in runs if run.executors]
     if not of_runs:
         return None
@@ -361,7 +361,7 @@ def _start_delay(runs: Sequence[Run], shared: _Shared) -> TimePlot | None:
 
 
 def _with_gaps(times: list[float], longest: float) -> list[tuple[float, int | None]]:
-    """Return times and their indexes, with a None in between where it is more than so many seconds to the next."""
+    """Return times and their indexes, with a None index wherever the gap to the next is too long."""
     points: list[tuple[float, int | None]] = []
     for index, time in enumerate(times):
         if index and time - times[index - 1] > longest:
@@ -412,9 +412,9 @@ class _LogGrid:
     """Joins neighbouring bins of a logarithmic histogram, so that its bars are few and wide enough to be seen.
 
     Args:
-        bins: of all populations, which have one grid.
-        begin: seconds, where the axis begins.
-        end: seconds, where it ends.
+        bins: the bins of all populations, which share one grid.
+        begin: the beginning of the axis, in seconds.
+        end: the end of the axis, in seconds.
     """
 
     def __init__(self, bins: Sequence[Bin], begin: float, end: float) -> None:
@@ -429,7 +429,7 @@ class _LogGrid:
         return each.low > 0 and math.isfinite(each.high)
 
     def joined(self, bins: Sequence[Bin]) -> list[Bin]:
-        """Return the bins of a population, joined; those at the ends that are on no grid are as they were."""
+        """Return the joined bins of a population; bins at the ends that are off the grid stay as they are."""
         count, counts = self._joined_count, Counter[int]()
         if count == 1:
             return list(bins)
@@ -456,7 +456,7 @@ def _bars(name: str, colour: str, bins: Sequence[Bin], unit: Unit, opacity: floa
 
 
 def _begin(bins: Sequence[Bin]) -> float:
-    """Return what one in 2,000 of the values lie below, or fewer."""
+    """Return a value below which at most one in 2,000 of the values lie."""
     below, limit = 0, _BELOW_AXIS * sum(each.count for each in bins)
     for each in bins:
         below += each.count
@@ -466,12 +466,12 @@ def _begin(bins: Sequence[Bin]) -> float:
 
 
 def _positive_low(each: Bin) -> float:
-    """Return where a bin begins on a logarithmic axis."""
+    """Return the lower end of a bin on a logarithmic axis."""
     return each.low if each.low > 0 else _finite_high(each) / 2
 
 
 def _finite_high(each: Bin) -> float:
-    """Return where a bin ends on paper."""
+    """Return the upper end of a bin in the plot, which is finite."""
     return each.high if math.isfinite(each.high) else 2 * max(each.low, 1.0)
 
 
@@ -484,7 +484,7 @@ def _never_synced(run: Run, population: Population, *, several: bool) -> str:
 
 
 def _upper(bins: list[Bin]) -> float:
-    """Return what nine in ten of the values lie below, about."""
+    """Return a value below which about nine in ten of the values lie."""
     left = 0.9 * sum(each.count for each in bins)
     for each in sorted(bins, key=lambda found: found.low):
         left -= each.count
@@ -494,13 +494,13 @@ def _upper(bins: list[Bin]) -> float:
 
 
 def _is_logarithmic(bins: list[Bin]) -> bool:
-    """True if the bins grow with their values."""
+    """True if bins are wider for larger values."""
     widths = [each.high - each.low for each in bins if math.isfinite(each.high) and each.low > 0]
     return bool(widths) and max(widths) > _LOG_RATIO * min(widths)
 
 
 def _has_steady_growth(bins: list[Bin]) -> bool:
-    """True if each bin is longer than the one before by the same factor, so that a `_LogGrid` can join them."""
+    """True if each bin is wider than the one before by the same factor, so that a `_LogGrid` can join them."""
     growths = [math.log(each.high / each.low) for each in bins if each.low > 0 and math.isfinite(each.high)]
     return bool(growths) and max(growths) < _STEADY_RATIO * min(growths)
 
@@ -530,7 +530,7 @@ def _ring(run: Run, cycle: Cycle, *, several: bool) -> Ring:
 
 
 def _rounded(value: float, digits: int = 6) -> Any:
-    """Return a number with few digits, which makes a smaller page; a whole number keeps all."""
+    """Return a number with few digits, for a smaller page; a whole number keeps all its digits."""
     if value == int(value):
         return int(value)
     return float(f"{value:.{digits}g}")

@@ -1,4 +1,4 @@
-"""Read a run out of its database: what the report shows of it, and no more. The file is opened for reading only."""
+"""Read from the database of a run only the content that a report shows. The file is opened read-only."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ __all__ = [
     "read_runs",
 ]
 
-_DEFAULT_STEP: Final = 60.0  # seconds, of a run that does not tell
-# What is measured in: beyond this, and of another type, is no value of a simulation, and could not be drawn.
+_DEFAULT_STEP: Final = 60.0  # seconds, for a run that does not record its step
+# No simulation writes a number beyond this, or a value of another type, and neither could be drawn.
 _VALUE_MAX: Final = 2.0**53
 _CHECKED_TABLES: Final = ("step", "quantiles", "counter", "histogram", "key_summary", "slot", "event")
 _ENDS: Final = ("done", "failed", "cancelled", "expired", "dropped")
@@ -53,7 +53,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSeries:
-    """An executor over time, a value for each piece; or the sum of all executors, whose name is empty."""
+    """An executor over time, with a value for each piece; or the sum of all executors, with an empty name."""
 
     name: str
     done_per_minute: list[float]
@@ -63,7 +63,7 @@ class ExecutorSeries:
 
 @dataclass(slots=True)
 class Delays:
-    """Percentiles over time, in seconds: each the maximum of its piece; pieces in which nothing started have none."""
+    """Percentiles over time, in seconds: the maximum in each piece; None for a piece without a start."""
 
     name: str
     times: list[float] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """How many values are > low and <= high."""
+    """The number of values > low and <= high."""
 
     low: float
     high: float
@@ -93,7 +93,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """The keys of a population, and their intervals between two syncs. None is what the run does not tell."""
+    """The keys of a population, and their intervals between syncs. None if the run does not record a value."""
 
     name: str
     bins: list[Bin]
@@ -137,10 +137,10 @@ class Run:
 
     Attributes:
         label: a name that no other run of the report has.
-        planned: seconds that were to be simulated; None if the run does not tell.
+        planned: seconds that were to be simulated; None if the run does not record them.
         total: the sum of all executors.
-        ends: how many jobs were done, failed, cancelled, expired, dropped.
-        never_synced: keys of all populations; None if the run does not tell.
+        ends: the number of jobs that were done, failed, cancelled, expired and dropped.
+        never_synced: the number of never synced keys of all populations; None if the run does not record it.
     """
 
     path: Path
@@ -171,25 +171,25 @@ class Run:
 
     @property
     def span(self) -> float:
-        """The seconds that were simulated."""
+        """The simulated seconds."""
         return self.grid.span
 
     @property
     def never_synced(self) -> int | None:
-        """How many keys were never synced; None if the run does not tell."""
+        """The number of keys that were never synced; None if the run does not record it."""
         counts = [population.never_synced for population in self.populations if population.never_synced is not None]
         return sum(counts) if counts else None
 
 
 def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
-    """Read runs, and give each a label of its own: the scenario; with the seed and the file if they are needed.
+    """Read runs, and give each a unique label: the scenario, with the seed and the file if necessary.
 
     Args:
-        paths: of their databases.
+        paths: the paths of their databases.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if one of them holds no run that this version can read.
+        FileNotFoundError: if a file does not exist.
+        ValueError: if a file holds no run that this version can read.
     """
     runs = [read_run(path) for path in paths]
     labels = [run.scenario for run in runs]
@@ -207,11 +207,11 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     """Read a run.
 
     Args:
-        path: of its database.
+        path: the path of its database.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it holds no run that this version can read.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if the file holds no run that this version can read.
     """
     file = Path(path)
     if not file.exists():
@@ -227,14 +227,14 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 
 
 def _connect(file: Path) -> sqlite3.Connection:
-    """Open a database for reading. One without a journal is at rest, and is opened so that none is created."""
+    """Open a database for reading; without a journal it is not in use, and is opened so that none is created."""
     journal = file.with_name(f"{file.name}-wal")
     rest = "" if journal.exists() else "&immutable=1"
     return sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro{rest}", uri=True, isolation_level=None)
 
 
 class _Reader:
-    """Reads one run, all of it in one transaction."""
+    """Reads one run in one transaction."""
 
     def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
         self._file, self._connection = file, connection
@@ -286,13 +286,13 @@ class _Reader:
 
     @staticmethod
     def _figures(properties: dict[str, Any]) -> dict[str, Any]:
-        """Return the figures that the terminal shows of the run, as far as it has written them when it ended.
+        """Return the figures that the terminal shows of the run, as far as the run wrote them at its end.
 
-        The tables alone give other ones: they hold the queue depth at the ends of steps, and not the looks between them,
-        and percentiles in bins.
+        The tables alone give different figures: they have the queue depth at the ends of steps but not the samples
+        between them, and percentiles in bins.
         """
         if properties.get("status") not in ("finished", "interrupted"):
-            return {}  # what is written is of an earlier end
+            return {}  # the written figures are of an earlier end
         written = _mapping(properties.get("summary"))
         figures: dict[str, Any] = {}
         for name in ("queue_depth_most", "queue_depth_mean"):
@@ -319,7 +319,7 @@ class _Reader:
             )
 
     def _check_values(self) -> None:
-        """Refuse a number that no simulation writes: SQLite takes texts and infinities in columns of numbers."""
+        """Refuse values that no simulation writes: SQLite accepts texts and infinities in columns of numbers."""
         for table in _CHECKED_TABLES:
             columns = [
                 name
@@ -372,7 +372,7 @@ class _Reader:
         return series, total, dict(zip(_ENDS, counts, strict=True)), all_depth
 
     def _delays(self, sources: list[Source], grid: Grid) -> list[Delays]:
-        """Return the delays of each executor; of each kind of job if those of executors are not there."""
+        """Return the delays of each executor; of each kind of job if there are none of executors."""
         kind = self._kind_that_has("quantiles", "start_delay", ("executor", "job", "population"))
         ends = grid.ends
         found = []
@@ -395,7 +395,7 @@ class _Reader:
         return found
 
     def _kind_that_has(self, table: str, metric: str, kinds: Sequence[str]) -> str | None:
-        """Return the first of the kinds that has rows. A value may be told of two kinds, and is counted once."""
+        """Return the first of the kinds that has rows: a value may be recorded for two kinds, and counts once."""
         query = f"SELECT DISTINCT source FROM {table} WHERE metric = ?"  # noqa: S608  # a table of our own
         measured = {source for (source,) in self._rows(query, (metric,))}
         there = {kind for number, kind in self._rows("SELECT id, kind FROM source") if number in measured}
@@ -431,7 +431,7 @@ class _Reader:
         return self._rows(query, (metric, kind))[0][0] or 0
 
     def _populations(self, sources: list[Source]) -> list[Population]:
-        """Return the populations; those of which nothing is told are left out."""
+        """Return the populations; those without any record are left out."""
         bins = self._bins("sync_interval", "population")
         summaries = {
             source: rest
@@ -456,7 +456,7 @@ class _Reader:
 
 
 def _quantile(bins: list[Bin], part: float, most: float | None) -> float:
-    """Return a quantile, on a straight line within its bin; none is above the greatest value."""
+    """Return a quantile, interpolated linearly within its bin, and at most the largest value."""
     above = part * sum(found.count for found in bins)
     value = 0.0
     for found in sorted(bins, key=lambda each: (each.high, each.low)):
@@ -470,7 +470,7 @@ def _quantile(bins: list[Bin], part: float, most: float | None) -> float:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number; None if it is none."""
+    """Return the value if it is a finite number; otherwise None."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -479,7 +479,7 @@ def _number(value: Any) -> float | None:
 
 
 def _mapping(text: Any) -> dict[str, Any]:
-    """Return what a JSON text holds: a mapping, or a mapping that holds it."""
+    """Return the mapping in a JSON text; any other content is put into a mapping."""
     try:
         found = json.loads(text) if text else {}
     except (TypeError, ValueError):

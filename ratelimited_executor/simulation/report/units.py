@@ -1,4 +1,4 @@
-"""How numbers and times are written for people, and which unit an axis has."""
+"""Formats of numbers and times in reports, and the units of axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
 
-_ZERO: Final = 1e-6  # seconds: what is no longer is not told from nothing
+_ZERO: Final = 1e-6  # seconds: a shorter duration counts as zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ _DAYS: Final = Unit("days", "d", DAY)
 
 
 def unit_for(seconds: float) -> Unit:
-    """Return the unit in which values up to so many seconds are read easily."""
+    """Return the unit in which values up to a number of seconds are easy to read."""
     if seconds < 1:
         return _MILLISECONDS
     if seconds < 5 * MINUTE:
@@ -49,14 +49,14 @@ def unit_for(seconds: float) -> Unit:
 
 
 def time_axis_unit(span: float) -> Unit:
-    """Return the unit of a time axis of so many seconds: minutes up to 3 hours, hours up to 3 days, days beyond."""
+    """Return the unit of a time axis of a given length: minutes up to 3 hours, hours up to 3 days, days beyond."""
     if span <= 3 * HOUR:
         return _MINUTES
     return _HOURS if span <= 3 * DAY else _DAYS
 
 
 def tick_distance(length: float) -> float:
-    """Return a distance that makes 14 ticks at most on an axis of so many hours, minutes or days."""
+    """Return a distance that gives at most 14 ticks on an axis with a length in hours, minutes or days."""
     for distance in (1, 2, 3, 6, 7, 12, 14, 28):
         if length / distance <= 14:
             return distance
@@ -64,7 +64,7 @@ def tick_distance(length: float) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in one unit or two.
+    """Return a duration in one or two units.
 
     >>> duration(0.0042), duration(12.34), duration(200), duration(7 * 86400)
     ('4.2 ms', '12.3 s', '3 min 20 s', '7 d')
@@ -82,7 +82,7 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with a comma for each thousand; what is no whole number with three digits at least.
+    """Return a number with commas for thousands; a number that is not whole has at least three digits.
 
     >>> number(1234567), number(3.14159), number(12345.6)
     ('1,234,567', '3.14', '12,346')
