@@ -107,4 +107,4 @@ def check_output(name: str, path: Path | None) -> None:
     if path.is_dir():
         raise CommandError(f"{name} must be a file, {path} is a directory")
     if not path.parent.is_dir():
-        raise CommandError(f"{name}: the directory {path.parent} is not there")
+        raise CommandError(f"{name}: the directory {path.parent} does not exist")

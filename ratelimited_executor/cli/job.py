@@ -233,7 +233,7 @@ class Job:
         await run.fed.wait()
         await asyncio.sleep(BAD_INPUT_TOLD_AFTER_S)
         if run.input_failure is not None and not stop.is_ordered:
-            self._say(f"{run.input_failure}; the lines before it are worked off, a signal stops that")
+            self._say(f"{run.input_failure}; the lines before it still run; a signal stops them")
 
     async def _count(self, stop: Stop, *, skip_blank: bool) -> None:
         """Count the lines, if the number is unknown and can be counted."""

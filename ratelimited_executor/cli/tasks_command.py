@@ -109,10 +109,11 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
     missed = []
     for name, state in zip(options.requeue, await store.requeue(options.requeue), strict=True):
         if state is not DurableState.DEAD:
-            missed.append(f"--requeue: {name!r} is {'not there' if state is None else state.name.lower()}")
+            found = "does not exist" if state is None else f"is {state.name.lower()}"
+            missed.append(f"--requeue: {name!r} {found}")
     for name, state in zip(options.cancel, await store.cancel(options.cancel), strict=True):
         if state is None:
-            missed.append(f"--cancel: {name!r} is not there")
+            missed.append(f"--cancel: {name!r} does not exist")
     after = 0  # requeue each once: a task that fails again meanwhile stays dead
     while options.requeue_dead and (rows := await store.rows(DurableState.DEAD, after=after, limit=_PAGE)):
         await store.requeue([row.id for row in rows])

@@ -237,7 +237,7 @@ class Measurement:
             ValueError: if the value is not a measurement, or has another format.
         """
         if not isinstance(value, dict) or value.get("kind") != _KIND:
-            raise ValueError("it is no measurement that bench --json has written")
+            raise ValueError("not a measurement written by bench --json")
         if value.get("format") != _FORMAT:
             raise ValueError(
                 f"it has format {value.get('format')!r}, and this version reads format {_FORMAT}: measure again"

@@ -42,7 +42,7 @@ _PATIENCE_COUNT: Final = 100_000  # steps at one instant after which due timers 
 
 
 _Timer: TypeAlias = tuple[float, int, "Callable[[Any], object] | None", Any]
-"""When to call what with what, in the order of numbers; a handle with None, which is called when its turn is."""
+"""Time, number among equal times, callback and its argument; or a handle and None, when the handle itself is called."""
 
 
 class SimulationLoop(asyncio.AbstractEventLoop):

@@ -84,7 +84,8 @@ class Source:
 class Scenario:
     """A scenario to simulate: subclass it, add parameters as fields of a dataclass, and set up the world.
 
-    >>> @dataclasses.dataclass
+    >>> from dataclasses import dataclass
+    >>> @dataclass
     ... class Invoices(Scenario):
     ...     '''Send all invoices of a month.'''
     ...

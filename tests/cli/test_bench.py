@@ -442,7 +442,7 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--method", "GET /"], ["a word such as GET"]),
         (["http://x/", "--rate", "1", "--body", "@missing"], ["--body @missing", "No such file"]),
         (["http://x/", "--rate", "1", "--requests", "missing"], ["--requests missing", "No such file"]),
-        (["http://x/", "--rate", "1", "--json", "no/where.json"], ["--json", "is not there"]),
+        (["http://x/", "--rate", "1", "--json", "no/where.json"], ["--json", "does not exist"]),
         (["http://x/", "--rate", "1", "--html", "."], ["--html must be a file"]),
         (["json:dumps", "--rate", "1", "--method", "PUT"], ["--method is for URLs"]),
         (["json:nothing", "--rate", "1"], ["nothing"]),
@@ -459,7 +459,7 @@ def test_file_that_is_no_measurement_is_refused(place) -> None:
     """By its name."""
     place.write("a.json", "{}")
     place.write("b.json", "{")
-    assert_refused(bench("compare", "a.json", "a.json"), "a.json", "no measurement")
+    assert_refused(bench("compare", "a.json", "a.json"), "a.json", "not a measurement")
     assert_refused(bench("compare", "b.json", "a.json"), "b.json is not a file that bench --json has written")
 
 

@@ -113,10 +113,10 @@ def test_dead_letters_are_put_back_and_tasks_cancelled(path):
     """What is not there, or is no dead letter, is said, and the others are done."""
     status, _, err = run(path, "--requeue", "dead", "--requeue", "due", "--requeue", "none", "--cancel", "later")
     assert 1 == status
-    assert ["--requeue: 'due' is ready", "--requeue: 'none' is not there"] == err.splitlines()
+    assert ["--requeue: 'due' is ready", "--requeue: 'none' does not exist"] == err.splitlines()
     assert {"scheduled": 0, "ready": 2, "behind": 1, "claimed": 0, "unknown": 1, "dead": 0} == counts(path)
     assert 0 == run(path, "--cancel", "dead")[0]
-    assert (1, "--cancel: 'dead' is not there") == (lambda status, _, err: (status, err.strip()))(
+    assert (1, "--cancel: 'dead' does not exist") == (lambda status, _, err: (status, err.strip()))(
         *run(path, "--cancel", "dead")
     )
 

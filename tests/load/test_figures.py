@@ -97,8 +97,8 @@ def test_measurement_survives_json(figures) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ([], "no measurement"),
-        ({"kind": "else"}, "no measurement"),
+        ([], "not a measurement"),
+        ({"kind": "else"}, "not a measurement"),
         ({"kind": "ratelimited-executor bench", "format": 99}, "format 99"),
         ({"kind": "ratelimited-executor bench", "format": 1}, "field is missing"),
         ({"kind": "ratelimited-executor bench", "format": 1, "figures": {"phases": 3}}, "field is missing"),

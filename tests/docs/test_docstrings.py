@@ -1,0 +1,26 @@
+"""The examples in docstrings run, and print what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import ratelimited_executor
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(ratelimited_executor.__path__, "ratelimited_executor.")
+    if not module.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_docstrings_print_what_they_say(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of functions, classes and the module."""
+    module = importlib.import_module(name)
+    failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+
+    assert not failed, capsys.readouterr().out
