@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -150,8 +151,13 @@ class _Followed:
         executors = target.executors.values() if isinstance(target, ExecutorManager) else [target]
         if any(instruments.has(each) for each in [target, *executors]):
             raise ValueError(f"target is instrumented already, close() that first: {target!r}")
-        for executor in executors:
-            self._add(executor)
+        try:
+            for executor in executors:
+                self._add(executor)
+        except BaseException:
+            for source in self._sources.values():
+                source.ignore()
+            raise
         if isinstance(target, ExecutorManager):
             target._on_executor.append(self._add)
         instruments.active.append(self)
@@ -203,7 +209,7 @@ class _Source:
         executor: the one that is followed; None once it has closed, and its counts are kept.
     """
 
-    __slots__ = ("_before", "_has_keys", "_ignore", "_samples", "_size", "attributes", "executor")
+    __slots__ = ("_before", "_has_keys", "_ignore", "_lock", "_samples", "_size", "attributes", "executor")
 
     def __init__(self, attributes: dict[str, Any], size: SampleSize | None, *, has_keys: bool) -> None:
         self.attributes = attributes
@@ -212,20 +218,22 @@ class _Source:
         self._before: Counter[str] = Counter()  # the counts of executors that have closed
         self._samples: list[Samples] = []
         self._ignore: Callable[[], None] = _nothing
+        self._lock = RLock()  # another thread may find that an executor has closed while the next one begins
         self.executor: RateLimitedExecutor | None = None
 
     def follow(self, executor: RateLimitedExecutor) -> None:
         """Go on with another executor."""
-        self._let_go()
-        self.executor = executor
-        if self._size is not None:
-            samples, self._ignore = sample_executor(executor, executor._listeners, self._size)
-            self._samples.append(samples)
+        with self._lock:
+            self._let_go()
+            self.executor = executor
+            if self._size is not None:
+                samples, self._ignore = sample_executor(executor, executor._listeners, self._size)
+                self._samples.append(samples)
 
     def ignore(self) -> None:
         """Listen no more."""
-        ignore, self._ignore = self._ignore, _nothing
-        ignore()
+        self._ignore()
+        self._ignore = _nothing  # only now: in a wrong thread the call has raised, and is to be made again
 
     def _let_go(self) -> None:
         """Keep the counts of an executor that has closed, and not the executor."""
@@ -236,17 +244,18 @@ class _Source:
 
     def measure(self) -> tuple[Counter[str], Statistics | None]:
         """Return the counts of all executors of this name, and how the present one stands."""
-        executor = self.executor
-        if executor is None:
-            return self._before, None
-        try:
-            statistics = executor.statistics()
-        except RateLimitedExecutorError:  # it has not started, and perhaps never will
-            return self._before, None
-        if executor.is_terminated:
-            self._let_go()
-            return self._before, statistics
-        return self._before + _counts(statistics), statistics
+        with self._lock:
+            executor = self.executor
+            if executor is None:
+                return self._before, None
+            try:
+                statistics = executor.statistics()
+            except RateLimitedExecutorError:  # it has not started, and perhaps never will
+                return self._before, None
+            if executor.is_terminated:
+                self._let_go()
+                return self._before, statistics
+            return self._before + _counts(statistics), statistics
 
     def flush(self, instruments: _Instruments) -> None:
         """Hand over the samples since the last time; from any thread."""
@@ -262,7 +271,7 @@ class _Source:
         del self._samples[:-1]  # what has closed starts nothing more
 
     def _attributes_of(self, key: Hashable) -> dict[str, Any]:
-        return {**self.attributes, _KEY: str(key)} if self._has_keys and key is not None else self.attributes
+        return {**self.attributes, _KEY: _text(key)} if self._has_keys and key is not None else self.attributes
 
 
 class _Instruments:
@@ -423,6 +432,15 @@ def _results(counts: Counter[str], statistics: Statistics | None) -> Iterator[tu
 def _rate(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # as above
     if statistics is not None and not statistics.rate.is_unlimited:
         yield float(statistics.rate), {}
+
+
+def _text(value: object) -> str:
+    """Return a key as a text that every exporter can encode, whatever it is."""
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001  # code of the user
+        text = f"<{type(value).__name__}>"
+    return text.encode(errors="replace").decode()
 
 
 def _nothing() -> None:

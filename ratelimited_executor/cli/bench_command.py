@@ -106,7 +106,8 @@ def compare_files(paths: Sequence[str], *, console: Console | None = None) -> Ex
         for name in sorted(before.settings.keys() | after.settings.keys() | {"target"}):
             values = [{**each.settings, "target": each.target}.get(name, "none") for each in (before, after)]
             if values[0] != values[1]:
-                console.print(f"  {name}: {values[0]}, then {values[1]}", markup=False, highlight=False, soft_wrap=True)
+                text = visible(f"{name}: {values[0]}, then {values[1]}")
+                console.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)
     return ExitStatus.DONE
 
 

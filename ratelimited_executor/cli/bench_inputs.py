@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.load.requests import (
     RequestTemplate,
+    check_body,
     check_method,
     check_url,
     parse_requests,
@@ -43,7 +44,7 @@ def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[Reque
             url=check_url(options.target),
             method=check_method(options.method or ("GET" if options.body is None else "POST")),
             headers=dict(options.headers),
-            body=None if options.body is None else _body_of(options.body),
+            body=None if options.body is None else check_body(_body_of(options.body)),
         )
     except ValueError as error:
         raise CommandError(f"bench: {error}") from error

@@ -180,9 +180,8 @@ class Rendezvous:
         told = 0
         while (meeting := await self._planned()) is None:
             now = await self._server_time()
-            waiting = await self._look(now, joined)
-            self._check_settings(waiting)
-            if len(waiting) >= self._expect and await self._propose(now, list(waiting)[: self._expect]):
+            waiting = self._with_same_settings(await self._look(now, joined))
+            if len(waiting) >= self._expect and await self._propose(now, waiting[: self._expect]):
                 continue
             if len(waiting) != told:
                 told = len(waiting)
@@ -218,8 +217,8 @@ class Rendezvous:
         alive = [name for name, each in waiting.items() if each["seen"] > now - self._times.waiting_timeout]
         return {name: waiting[name] for name in sorted(alive, key=lambda name: (waiting[name]["joined"], name))}
 
-    def _check_settings(self, waiting: dict[str, dict[str, Any]]) -> None:
-        """Refuse settings that differ from those of the first participant."""
+    def _with_same_settings(self, waiting: dict[str, dict[str, Any]]) -> list[str]:
+        """Return the ids of the participants that agree; refuse settings that differ from those of the first participant."""
         first = next(iter(waiting.values()))
         theirs = first["settings"]
         differing = [
@@ -232,13 +231,19 @@ class Rendezvous:
                 f"--peers: {visible(first['name'])} waits with other settings: {visible('; '.join(differing))}. "
                 "Give all participants the same, or another --group"
             )
+        return [
+            name for name, each in waiting.items() if each["settings"] == theirs
+        ]  # the others are about to be refused
 
     async def _propose(self, now: float, members: list[str]) -> bool:
         """Write a plan for these members, unless another participant has just written one; return True if written."""
-        plan = json.dumps({"run": secrets.token_hex(8), "begin": now + self._times.lead_time, "members": members})
+        begin = now + self._times.lead_time
+        plan = json.dumps({"run": secrets.token_hex(8), "begin": begin, "members": members})
         # Until each has polled, and no longer counts as waiting.
         lifetime_ms = round(1000 * (self._times.lead_time + 2 * self._times.poll_interval))
         if not await self._client.set(f"{self._base}:agreed", self._id, nx=True, px=lifetime_ms):
+            return False
+        if self._clock() + self._offset >= begin:  # this machine or Redis stood still: others may have begun meanwhile
             return False
         async with self._client.pipeline() as pipeline:
             for member in members:
@@ -308,7 +313,9 @@ class Rendezvous:
                 absent = [rank for rank in signs if rank not in present]
                 if is_stopped() or all(now - signs[rank][1] > self._times.result_timeout for rank in absent):
                     texts = await self._client.hgetall(self._key(meeting, "results"))
-                    return Exchanged(results={int(rank): json.loads(text) for rank, text in texts.items()}, heard=heard)
+                    results = {int(rank): json.loads(text) for rank, text in texts.items()}
+                    if is_stopped() or results.keys() >= present:  # else Redis has lost some since it named them
+                        return Exchanged(results={meeting.rank: result} | results, heard=heard)
             except self._errors as error:
                 if is_stopped() or self._clock() - last_answer > self._times.result_timeout:
                     raise ExchangeError(_reason_of(error)) from error

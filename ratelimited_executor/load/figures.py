@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import fields as fields_of
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor.load.arrivals import rate_text
 from ratelimited_executor.load.durations import SHARES, Durations, rank_of
@@ -13,10 +15,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ClassFigures", "Figures", "Measurement", "Participant", "PhaseFigures", "SecondFigures", "quantile_of"]
 
+T = TypeVar("T")
+
 # The format of the JSON. A reader refuses any other.
 _FORMAT: Final = 1
 _KIND: Final = "ratelimited-executor bench"
 _HISTOGRAMS: Final = frozenset({"from_intended", "from_actual", "lateness"})
+_TYPES: Final[dict[str, tuple[type, ...]]] = {  # by the annotation of a field, or of the values in it
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "Durations": (Durations,),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +111,7 @@ class ClassFigures:
     @classmethod
     def from_json(cls, value: Any) -> ClassFigures:
         """Return the figures that :meth:`to_json` was called on; KeyError, TypeError or ValueError if malformed."""
-        return cls(**_without_histograms(value))
+        return _made(cls, _without_histograms(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,16 +258,44 @@ class Measurement:
             fields = _without_histograms(value["figures"])
             for name in ("error_share", "asked_rate", "answered_rate"):
                 fields.pop(name, None)
-            fields["phases"] = [PhaseFigures(**phase) for phase in fields["phases"]]
-            fields["timeline"] = [SecondFigures(**second) for second in fields["timeline"]]
+            fields["phases"] = [_made(PhaseFigures, phase) for phase in fields["phases"]]
+            fields["timeline"] = [_made(SecondFigures, second) for second in fields["timeline"]]
             fields["classes"] = [ClassFigures.from_json(each) for each in fields.get("classes", ())]
             fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
             texts = {name: value[name] for name in ("target", "settings", "begun", "version", "search")}
-            participants = [Participant(**each) for each in value.get("participants", ())]
-            figures = Figures(**fields)
-            return cls(**texts, figures=figures, participants=participants, incomplete=value.get("incomplete"))
-        except (AttributeError, KeyError, TypeError) as error:
+            participants = [_made(Participant, each) for each in value.get("participants", ())]
+            figures = _made(Figures, fields)
+            counted: list[Figures | ClassFigures] = [figures, *figures.classes]
+            for each in counted:
+                if not each.error_count <= each.count == each.from_intended.count:
+                    raise ValueError(f"count has {each.count!r}, which its errors and its durations do not agree with")
+            texts |= {"figures": figures, "participants": participants, "incomplete": value.get("incomplete")}
+            return _made(cls, texts)
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"a field is missing or of another type: {error}") from error
+
+
+def _made(kind: type[T], values: dict[str, Any]) -> T:
+    """Return an instance with values from JSON, each of which is of the type that its field says.
+
+    Raises:
+        TypeError: if one is not.
+        ValueError: if a number is negative, NaN or infinite.
+        OverflowError: if a number is too large.
+    """
+    for each in fields_of(kind):  # type: ignore[arg-type]  # all of them are dataclasses
+        if each.name not in values:
+            continue
+        value, annotation = values[each.name], str(each.type)
+        found = [value]
+        if annotation in ("dict[str, str]", "dict[str, int]", "dict[int, int]"):
+            found, annotation = list(value.values()), annotation[-4:-1]
+        for one in found:
+            if not isinstance(one, _TYPES.get(annotation, object)):
+                raise TypeError(f"{each.name} has {one!r}")
+            if isinstance(one, (int, float)) and not 0 <= float(one) < math.inf:
+                raise ValueError(f"{each.name} has {one!r}")
+    return kind(**values)
 
 
 def _with_histograms(fields: dict[str, Any]) -> dict[str, Any]:

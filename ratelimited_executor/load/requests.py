@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RequestTemplate",
+    "check_body",
     "check_method",
     "check_url",
     "describe_requests",
@@ -28,7 +29,7 @@ _METHOD: Final = re.compile(r"[A-Z][A-Z-]*")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELDS: Final = frozenset({"method", "url", "headers", "body", "class"})
 _CLASS: Final = "{class}"
-_SECRET: Final = re.compile(r"auth|cookie|token|key|secret|signature", re.IGNORECASE)
+_SECRET: Final = re.compile(r"auth|cookie|token|key|secret|signature|passw|session|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,7 @@ def check_url(url: str) -> str:
         ValueError: if it is not absolute, or neither http nor https.
     """
     try:
+        urlsplit(url)  # braces are no digits of an address in brackets
         parts = urlsplit(fill(url, 0))
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
@@ -135,6 +137,19 @@ def check_url(url: str) -> str:
     if not is_good:
         raise ValueError(f"a URL must look like http://host:8000/path, got {url!r}")
     return url
+
+
+def check_body(body: str) -> str:
+    """Return a body that can be sent.
+
+    Raises:
+        ValueError: if UTF-8 cannot write it.
+    """
+    try:
+        body.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a body must be a text that UTF-8 can write, got {body[error.start]!r} in it") from error
+    return body
 
 
 def check_method(method: str) -> str:
@@ -179,7 +194,7 @@ def parse_requests(
         if line.strip():
             try:
                 templates.append(_template_of(json.loads(line), base, class_names))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"line {number}: {error}") from error
     if not templates:
         raise ValueError("there is no request in it")
@@ -209,6 +224,6 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
         url=check_url(urljoin(base.url, url)),
         method=check_method(method),
         headers=base.headers | pairs,
-        body=body,
+        body=None if body is None else check_body(body),
         class_name=class_name,
     )

@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from ratelimited_executor.cli.commands import cli
 from tests.cli.bench_service import Service, served
 from tests.cli.refusals import assert_refused
+from tests.load.models import figures_of, measurement_of
 
 TARGETS = """
 import asyncio, sys, time
@@ -380,6 +381,18 @@ def test_compare_shows_both_and_what_differs(place, service) -> None:
     assert "0 %" in row and "100 %" in row and "worse" in row
     assert f"target: {service.url}/, then {service.url}/status/500" in result.stdout
     assert "requests: " not in result.stdout
+
+
+def test_compare_shows_no_escape_sequence_of_a_file(place) -> None:
+    """A terminal would obey it."""
+    for name, rate in (("a.json", "5/s"), ("b.json", "\x1b[2J")):
+        text = json.dumps(measurement_of(figures_of([0.1]), settings={"rate": rate}).to_json())
+        (place.path / name).write_text(text, encoding="utf-8")
+    result = bench("compare", "a.json", "b.json")
+
+    assert 0 == result.exit_code, result.output
+    assert r"rate: 5/s, then \x1b[2J" in result.stdout
+    assert "\x1b" not in result.stdout
 
 
 @real_time

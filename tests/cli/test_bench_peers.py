@@ -263,6 +263,51 @@ async def test_other_settings_are_refused_by_who_came_later(redis_server) -> Non
     await later.close()
 
 
+async def test_participant_that_is_about_to_be_refused_does_not_take_part(redis_server) -> None:
+    """It is there for a moment, until it has seen that its settings are others."""
+    first, second, later = (rendezvous(redis_server.url, rate=rate) for rate in ("5/s", "5/s", "6/s"))
+    waiting = asyncio.ensure_future(first.meet(lambda count: None))
+    await asyncio.sleep(0.2)
+    now = await later._server_time()
+    await later._look(now, now)
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    await second.meet(lambda count: None)
+    meeting = await waiting
+    assert 2 == len(meeting.names)
+    for each in (first, second, later):
+        await each.close()
+
+
+async def test_proposal_that_comes_after_its_beginning_is_dropped(redis_server) -> None:
+    """Those whom it named have met without its author, who waits for others."""
+    times = replace(SWIFT, waiting_timeout=0.3)
+    author, *others = (rendezvous(redis_server.url, times=times) for _ in range(3))
+    take = author._client.set
+
+    async def take_and_stand_still(*arguments, **options) -> object:
+        taken = await take(*arguments, **options)
+        author._client.set = take
+        await asyncio.sleep(2)
+        return taken
+
+    author._client.set = take_and_stand_still
+    waiting = asyncio.ensure_future(author.meet(lambda count: None))
+    await asyncio.sleep(0.1)
+    now = await others[0]._server_time()
+    await others[0]._look(now, now)  # there for a moment, so that the author proposes to begin
+    await asyncio.sleep(0.2)
+    first, second = await asyncio.gather(*(each.meet(lambda count: None) for each in others))
+    await asyncio.sleep(2)
+
+    assert first.run == second.run
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    for each in (author, *others):
+        await each.close()
+
+
 async def test_too_few_participants_are_told(redis_server) -> None:
     """After the time within which all must come."""
     lonely = rendezvous(redis_server.url, times=Times(join_timeout=0.3, poll_interval=0.05))
@@ -281,6 +326,27 @@ async def test_results_lost_by_a_restart_are_given_again(redis_server) -> None:
     await close(pairs)
 
     assert [{0: {"from": 0}, 1: {"from": 1}}] * 2 == [each.results for each in both]
+
+
+async def test_results_lost_while_they_are_read_are_given_again(redis_server) -> None:
+    """What Redis has named and lost before it was read is no participant that is missing; least of all the own one."""
+    ((alone, meeting),) = pairs = await met(redis_server.url, count=1)
+    read = alone._client.hgetall
+
+    async def read_after_a_flush(key: str) -> object:
+        if key.endswith(":results"):
+            redis_server.flush()
+            alone._client.hgetall = read
+        return await read(key)
+
+    alone._client.hgetall = read_after_a_flush
+    exchanged = await alone.exchange(meeting, 1, is_stopped=lambda: False)
+    redis_server.flush()
+    alone._client.hgetall = read_after_a_flush
+    stopped = await alone.exchange(meeting, 1, is_stopped=lambda: True)
+    await close(pairs)
+
+    assert {0: 1} == exchanged.results == stopped.results
 
 
 async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_server) -> None:

@@ -110,6 +110,35 @@ def test_other_json_is_refused(value, reason) -> None:
         Measurement.from_json(value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("settings", None),
+        ("settings", {"rate": 5}),
+        ("incomplete", ["why"]),
+        ("target", None),
+        ("figures.seconds", None),
+        ("figures.cpu_share", 10**400),
+        ("figures.count", "3"),
+        ("figures.count", 4),
+        ("figures.wall_seconds", float("nan")),
+        ("figures.received", -1),
+        ("figures.errors", {"http 500": None}),
+        ("figures.statuses", []),
+        ("figures.lateness", None),
+        ("figures.phases", [{"count": "3"}]),
+    ],
+)
+def test_field_of_another_type_is_refused(name, value) -> None:
+    """Wherever it is: what reads figures relies on their types."""
+    written = json.loads(json.dumps(measurement_of(figures_of([0.1, 0.2, 0.3])).to_json()))
+    Measurement.from_json(written)
+    place, _, field = name.rpartition(".")
+    (written[place] if place else written)[field] = value
+    with pytest.raises(ValueError, match=f"{field} has|another type"):
+        Measurement.from_json(written)
+
+
 def test_quantile_is_the_smallest_value_that_the_share_does_not_exceed() -> None:
     """As percentiles are read everywhere."""
     values = [float(value) for value in range(1, 101)]

@@ -38,7 +38,9 @@ def test_url_is_taken(url) -> None:
     assert url == check_url(url)
 
 
-@pytest.mark.parametrize("url", ["service/x", "ftp://service", "http://", "http://a:0/", "http://a:b/", "http://[/"])
+@pytest.mark.parametrize(
+    "url", ["service/x", "ftp://service", "http://", "http://a:0/", "http://a:b/", "http://[/", "http://[::{n}]/"]
+)
 def test_other_url_is_refused(url) -> None:
     """With what one looks like."""
     with pytest.raises(ValueError, match="must look like http://"):
@@ -90,6 +92,9 @@ def test_line_overrides_the_base_and_adds_to_its_headers() -> None:
         ('{"url": 1}', "must be texts"),
         ('{"method": "GET /"}', "method must be a word"),
         ('{"url": "ftp://x"}', "must look like http://"),
+        ('{"body": "a\\ud800"}', "UTF-8 can write, got '\\ud800'"),
+        ('{"body": {"a": "\\ud800"}}', "UTF-8 can write"),
+        ("[" * 100_000, "recursion"),
     ],
 )
 def test_line_that_is_no_request_is_named(line, reason) -> None:
@@ -144,7 +149,7 @@ def test_description_tells_requests_apart() -> None:
     assert len(described) == len(set(described))
     assert "2 kinds of GET, 2 bytes, digest " in described[1]
     assert "GET, 1 byte, digest " in described[0]
-    for header in ("Authorization", "Cookie", "X-API-Key", "Proxy-Authorization"):
+    for header in ("Authorization", "Cookie", "X-API-Key", "Proxy-Authorization", "X-Password", "X-Session-Id"):
         texts = {describe_requests([[RequestTemplate(url="http://h/", headers={header: text})]]) for text in "ab"}
         assert 1 == len(texts)
     assert describe_requests([[RequestTemplate(url="http://h/")]]) == describe_requests(

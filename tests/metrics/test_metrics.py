@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -343,6 +344,62 @@ async def test_it_may_be_collected_in_another_thread(monitor):
         await asyncio.sleep(1)
         values = await asyncio.to_thread(monitor.values)
         assert (values["accepted_tasks"], values["active_tasks"]) == (1, 1)
+
+
+async def test_keys_of_any_kind_reach_every_exporter(monitor):
+    """One that has no text, or one that cannot be encoded, costs the others nothing."""
+
+    class Nameless:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    async with RateLimitedExecutor("x", key_rate=5) as executor:
+        with instrument(executor, meter_provider=monitor.provider, keys=True):
+            for key in (Nameless(), "\udcff", "a"):
+                await executor.submit(str, key=key)
+            found = monitor.collect()
+    assert {"<Nameless>", "?", "a"} == {point.attributes[PREFIX + "key"] for point in found["task.duration"]}
+
+
+async def test_what_a_wrong_thread_is_refused_leaves_nothing_behind(monitor):
+    """Neither listeners of the executors before the one that refuses, nor one that can never be removed."""
+    async with ExecutorManager() as manager:
+        waiting, started = manager.executor("waiting"), manager.executor("started")
+        await started.submit(str)
+        with pytest.raises(WrongLoopError):
+            await asyncio.to_thread(instrument, manager, meter_provider=monitor.provider)
+        assert () == waiting._listeners._listeners == started._listeners._listeners
+        instrumentation = instrument(manager, meter_provider=monitor.provider)
+        with pytest.raises(WrongLoopError):
+            await asyncio.to_thread(instrumentation.close)
+        instrumentation.close()
+        assert () == waiting._listeners._listeners == started._listeners._listeners
+
+
+async def test_executor_that_begins_while_the_end_of_another_is_collected_is_followed(monitor, monkeypatch):
+    """Whoever collects in a thread and the event loop do not let go of an executor at once."""
+    async with ExecutorManager() as manager:
+        instrument(manager, meter_provider=monitor.provider)
+        first = manager.executor("x")
+        await first.submit(str)
+        await first.aclose()
+        looking, begun = threading.Event(), threading.Event()
+
+        def is_terminated(executor: RateLimitedExecutor) -> bool:
+            if threading.current_thread() is not threading.main_thread():
+                looking.set()
+                begun.wait(0.2)
+            return executor is first
+
+        monkeypatch.setattr(RateLimitedExecutor, "is_terminated", property(is_terminated))
+        collecting = threading.Thread(target=monitor.collect)
+        collecting.start()
+        assert looking.wait(60)
+        second = manager.executor("x")
+        begun.set()
+        collecting.join(60)
+        await second.submit(str)
+        assert 2 == monitor.values()["done"]
 
 
 async def test_observers_and_metrics_do_not_disturb_each_other(monitor):
