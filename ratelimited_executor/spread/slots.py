@@ -3,7 +3,7 @@
 There are ``gcd(seconds, buckets)`` slots: the largest number that divides both evenly, so that each slot takes the same
 time, and each bucket of keys lies in one slot. A key's slot contains its offset, whatever the number of buckets.
 
-Source: "On the virtues of slot scheduling", a talk; its hash is the last bytes of a UUID, where ours is one of the key.
+Source: "On the virtues of slot scheduling", a talk, which uses the last bytes of a UUID in place of a hash of the key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKET_COUNTS", "CycleSlots", "cycle_slot_of", "cycle_slots", "reciprocal"]
 
-BUCKET_COUNTS: Final = {256: 1, 65_536: 2}  # bytes of the hash that a bucket is
+BUCKET_COUNTS: Final = {256: 1, 65_536: 2}  # the number of buckets: bytes of the hash in a bucket
 _NS: Final = 1_000_000_000
 
 
@@ -34,7 +34,7 @@ def cycle_slots(cycle: DurationLike, buckets: int = 65_536) -> int:
         buckets: 256 or 65,536: how finely databases can distinguish keys.
 
     Raises:
-        TypeError: if one of them has a wrong type.
+        TypeError: if an argument has a wrong type.
         ValueError: if ``cycle`` is not a whole number of seconds that can be divided, or ``buckets`` is another number.
 
     >>> cycle_slots("8h", 256), cycle_slots("24h"), cycle_slots(3600)
@@ -44,7 +44,7 @@ def cycle_slots(cycle: DurationLike, buckets: int = 65_536) -> int:
 
 
 def cycle_slot_of(key: Key, cycle: DurationLike, buckets: int = 65_536) -> int:
-    """Return the slot of a cycle that a key belongs to: 0 to ``cycle_slots(cycle, buckets)`` - 1."""
+    """Return the slot of a key in a cycle: 0 to ``cycle_slots(cycle, buckets)`` - 1."""
     return CycleSlots(cycle, buckets).slot_of(key)
 
 
@@ -59,8 +59,8 @@ def reciprocal(k: int, *, of: int) -> Fraction:
         of: the number of kinds, >= 1.
 
     Raises:
-        TypeError: if one of them is not an integer.
-        ValueError: if one of them is out of range.
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is out of range.
 
     >>> [str(reciprocal(k, of=3)) for k in range(3)]
     ['0', '1/3', '2/3']
@@ -91,7 +91,7 @@ class CycleSlots:
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if it is out of range.
+        ValueError: if an argument is out of range.
     """
 
     cycle: DurationLike = field(repr=False, compare=False)
@@ -137,7 +137,7 @@ class CycleSlots:
 
         Raises:
             TypeError: if the slot is not an integer.
-            ValueError: if there is no such slot.
+            ValueError: if the cycle has no such slot.
         """
         self._check(slot)
         width = self.buckets // self.count
@@ -146,7 +146,7 @@ class CycleSlots:
     def turn_at(self, time: float) -> int:
         """Return the turn that contains an instant, in epoch seconds: a number that grows by one with every slot.
 
-        A turn t is that of slot ``t % count`` in cycle ``t // count``.
+        Turn t belongs to slot ``t % count`` in cycle ``t // count``.
         """
         return math.floor((Fraction(time) - self.phase * self.seconds) / self.slot_seconds)
 
