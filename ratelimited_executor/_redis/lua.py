@@ -1,8 +1,8 @@
 """Lua scripts: a file beside the Python that runs it, and one declaration in Python of its keys and arguments.
 
-The keys of a script are declared by their names, its arguments by a dataclass. The declaration alone determines the order
-of both: Python writes texts in that order, and a *preamble* before the text of the file lets the script read them by name.
-For keys ``complete`` and ``claims``, and the arguments of a claim::
+The keys of a script are declared by their names, its arguments by a dataclass. The declaration alone determines the
+order of both: Python writes texts in that order, and a *preamble* before the text of the file lets the script read them
+by name. For keys ``complete`` and ``claims``, and the arguments of a claim::
 
     local keys = {complete = KEYS[1], claims = KEYS[2]}
     local args = {turn = tonumber(ARGV[1]), owner = ARGV[2], lease_ms = tonumber(ARGV[3])}

@@ -12,10 +12,10 @@ Parts
 
 - :class:`~ratelimited_executor._core.fleet.peer.Peer` decides for one rate: when to call, what to ask for, what to do
   without an answer. It never blocks; its states are drawn in ``_core/fleet/peer_states.py``.
-- :class:`FleetMember` connects a peer to the engine of its executor. It counts the tasks that could start, makes the peer's
-  requests, and notifies the queue when permits arrive.
-- :class:`FleetPeers` owns the task, and the state shared by all rates of a process: the authority's clock, the connection,
-  an outage, a suspension of the machine.
+- :class:`FleetMember` connects a peer to the engine of its executor. It counts the tasks that could start, makes the
+  peer's requests, and notifies the queue when permits arrive.
+- :class:`FleetPeers` owns the task, and the state shared by all rates of a process: the authority's clock, the
+  connection, an outage, a suspension of the machine.
 - :class:`Transport` carries requests and replies. Another kind of authority only needs another transport.
 
 When a member calls
@@ -29,10 +29,10 @@ When a member calls
                  │          no permit is held for it
                  └ the regular call, at the phase of this process
 
-The *regular* call of interval k fetches permits of k + 1, for the tasks that will be due by then. The phase is drawn once, from
-0.15 to 0.65 of an interval: so the calls of a group are spread, and answers arrive before k + 1 begins. A call *at once*
-asks for unassigned permits of k: a few in a row, one in an interval in the long run. A member without demand makes no
-call; a process without demand sleeps.
+The *regular* call of interval k fetches permits of k + 1, for the tasks that will be due by then. The phase is drawn
+once, from 0.15 to 0.65 of an interval: so the calls of a group are spread, and answers arrive before k + 1 begins. A
+call *at once* asks for unassigned permits of k: a few in a row, one in an interval in the long run. A member without
+demand makes no call; a process without demand sleeps.
 
 A round of the task
 ===================
@@ -128,9 +128,10 @@ class FleetPeers(Fixed):
         strictness: the law for the starts of the group.
         outage: the behaviour while the authority is away.
         interval: the length of a grant interval in seconds, 0.05 to 5.
-        late: how many seconds after its time a permit may be used, 0.003 to 0.1; a larger value tolerates a busier event loop.
-        clock_difference: the largest difference, in seconds, between the clocks of two servers of which one may take over
-            from the other.
+        late: how many seconds after its time a permit may be used, 0.003 to 0.1; a larger value tolerates a busier
+            event loop.
+        clock_difference: the largest difference, in seconds, between the clocks of two servers of which one may take
+            over from the other.
         timeout: seconds after which a call counts as lost.
         group: the name of the group; equal rates of different groups have their permits at different times.
         seed: of the phases and delays; random by default.
@@ -270,7 +271,8 @@ class FleetPeers(Fixed):
 
     def join(self, owner: Any) -> Any:
         """Join the group's rate of an executor's name; return the member."""
-        # Each executor object has an id of its own: a new one must not be granted the permits that its predecessor used.
+        # Each executor object has an id of its own: a new one must not be granted the permits that its predecessor
+        # used.
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
         # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
         phase = crc32(f"{self._group}:{owner.name}".encode()) / 2**32

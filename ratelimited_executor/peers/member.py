@@ -270,7 +270,7 @@ class FleetMember:
             )
 
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Return why no permit comes: ``outage`` or ``quarantine``, the reason in words, and its end in loop time if known.
+        """Return why no permit comes: ``outage`` or ``quarantine``, the reason, and its end in loop time if known.
 
         None if permits come, as far as is known.
 

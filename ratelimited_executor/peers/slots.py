@@ -9,10 +9,10 @@
 
 - :class:`~ratelimited_executor._core.fleet.slot_peer.SlotPeer` decides when to call and what to report. Only the thread
   touches it.
-- The thread renews the leases while the event loop of a holder is busy, so that a blocked loop loses no slot. It does so only
-  if that loop has turned within ``hang_timeout``; otherwise a process that hangs would hold its slots forever.
-- A client that cannot be copied (one of a cluster or of a Sentinel, passed by the user) is used on the manager's event loop.
-  That loop then renews the leases, and must turn three times in a lease. The same applies in virtual time.
+- The thread renews the leases while the event loop of a holder is busy, so that a blocked loop loses no slot. It does
+  so only if that loop has turned within ``hang_timeout``; otherwise a process that hangs would hold its slots forever.
+- A client that cannot be copied (one of a cluster or of a Sentinel, passed by the user) is used on the manager's event
+  loop. That loop then renews the leases, and must turn three times in a lease. The same applies in virtual time.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class GroupSlots:
         is_threaded: True if the calls are made in a thread of their own.
 
     Attributes:
-        parts: the number of parts into which limits by key are split, one for each process; None while only slots count.
+        parts: into how many parts limits by key are split, one for each process; None while only slots count.
     """
 
     __slots__ = (
@@ -573,7 +573,7 @@ class GroupSlots:
             LOGGER.warning("slots: the server answers again")
             self._reason = ""
             if self.parts is not None and self._home is not None:
-                # Until then both count; each process reports its tasks without slots once it notices that the server is back.
+                # Until then both count; each process reports tasks without slots once it notices the server's return.
                 self._return = self._home.call_later(self._peer.lease_ns / _RETURN_PART / _NS, self._go_by_parts, None)
         era = peer.era
         changed = peer.take_in(call, reply, sent_ns, self._now_ns())

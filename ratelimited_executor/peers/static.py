@@ -63,4 +63,4 @@ def _refuse(self: StaticPeers, name: str, value: object = None) -> None:  # noqa
 
 
 # In place of the dataclass's own, which raise TypeError for an unknown name if the class has slots.
-StaticPeers.__setattr__ = StaticPeers.__delattr__ = _refuse  # type: ignore[method-assign, assignment]  # a frozen dataclass defines them for its fields
+StaticPeers.__setattr__ = StaticPeers.__delattr__ = _refuse  # type: ignore[method-assign, assignment]  # a frozen one has them for its own fields

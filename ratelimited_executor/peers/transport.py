@@ -46,8 +46,8 @@ class Transport(Protocol):
     ) -> Sequence[Reply | TicketReply | Exception]:
         """Send requests by executor name in one message; return the replies in order.
 
-        A refused request has an exception in its place. Raises if there was no answer at all, or a :class:`RefusedError`
-        if all requests were refused.
+        A refused request has an exception in its place. Raises if there was no answer at all, or a
+        :class:`RefusedError` if all requests were refused.
         """
         ...
 

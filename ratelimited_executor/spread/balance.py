@@ -1,14 +1,15 @@
 """Balance slots by cost when some keys cost much more than others.
 
-Each key has its own order of the slots, from its hash, which begins with the slot that it would have without costs. Keys are
-placed by descending cost, each into the first of its slots that has room. The room of a slot is ``1 + slack`` times the load
-that some slot needs at least: the mean, or the heaviest key. If no slot has room, the key goes into the least loaded one.
+Each key has its own order of the slots, from its hash, which begins with the slot that it would have without costs.
+Keys are placed by descending cost, each into the first of its slots with room for it. A slot has room for ``1 + slack``
+times the load that some slot needs at least: the mean, or the heaviest key. Without such a slot, the key goes into the
+least loaded one.
 
 Bound: no slot's load is more than max(1 + slack, 3/2) times that of the best assignment; if no key costs more than
-``slack`` times the mean, it is no more than 1 + slack times the mean. Proof: a key of cost c that fits in no slot is at most
-half of the optimum (there are no more keys above half of it than slots, so otherwise one slot was empty, and an empty slot
-has room for any key). It is added to a load of at most the mean, so that the sum is 3/2 of the optimum at most. And if every
-load is more than ``(1 + slack) mean - c``, then c > slack * mean.
+``slack`` times the mean, it is no more than 1 + slack times the mean. Proof: a key of cost c that fits in no slot is at
+most half of the optimum (there are no more keys above half of it than slots, so otherwise one slot was empty, and an
+empty slot has room for any key). It is added to a load of at most the mean, so that the sum is 3/2 of the optimum at
+most. And if every load is more than ``(1 + slack) mean - c``, then c > slack * mean.
 
 Stability: the room is rounded to a power of the root of 1 + slack, so it stays the same for most keys that join or leave.
 A key that joins displaces only lighter keys, each of them into the next of its own slots: one or two on average.
@@ -35,13 +36,13 @@ __all__ = ["balance"]
 def balance(costs: Mapping[K, float], slots: int, *, slack: float = 0.1) -> dict[K, int]:
     """Assign each key to a slot, so that all slots cost about the same: O(keys log keys).
 
-    The assignment depends only on the arguments, and is the same on every machine. The module's docstring has the bound.
+    The assignment depends only on the arguments, and is the same on every machine. Module ``balance`` has the bound.
 
     Args:
         costs: the cost of each key, >= 0 and finite.
         slots: the number of slots, >= 1.
-        slack: the part by which a slot may exceed the load that some slot needs at least, > 0: a smaller value is more even,
-            and moves more keys when one joins or leaves.
+        slack: the part by which a slot may exceed the load that some slot needs at least, > 0: a smaller value is more
+            even, and moves more keys when one joins or leaves.
 
     Raises:
         TypeError: if an argument or key has a wrong type.

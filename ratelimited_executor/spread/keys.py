@@ -4,10 +4,10 @@
    written order; a text is its UTF-8, unchanged; bytes are themselves.
 2. The *hash* is the first 8 bytes of their SHA-256, as an unsigned integer, most significant first.
 3. The *offset* in a period of p nanoseconds is ``hash * p // 2**64``: an integer of 0 to p - 1.
-4. The *bucket* of 65,536 is the first 2 bytes of the SHA-256, of 256 the first byte: the same circle at a lower resolution.
+4. The *bucket* of 65,536 is the first 2 bytes of the SHA-256, of 256 the first byte: the same circle, more coarsely.
 
-Every language has SHA-256, and so has PostgreSQL. The hash is not for security: nobody gains from a key with another offset.
-It was chosen because it removes every pattern of keys: consecutive numbers, numbers in steps, UUIDs of every version.
+Every language has SHA-256, and so has PostgreSQL. The hash is not for security: a key with another offset gains nothing.
+It was chosen because no pattern of keys survives it: consecutive numbers, numbers in steps, UUIDs of any version.
 Source: FIPS 180-4.
 """
 

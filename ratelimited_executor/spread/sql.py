@@ -102,8 +102,8 @@ def bucket_expression(column: str, *, kind: str, dialect: str, buckets: int = 65
 def install_sqlite(connection: sqlite3.Connection) -> None:
     """Add the functions to a SQLite connection that :func:`slot_predicate` and :func:`bucket_expression` use.
 
-    ``spread_bucket(key, buckets)`` takes an integer, a text or a blob; ``spread_bucket_uuid(key, buckets)`` takes a UUID as
-    text or as a blob of 16 bytes. The bucket of NULL is NULL; a value that is not a key raises an error.
+    ``spread_bucket(key, buckets)`` takes an integer, a text or a blob; ``spread_bucket_uuid(key, buckets)`` takes a
+    UUID as text or as a blob of 16 bytes. The bucket of NULL is NULL; a value that is not a key raises an error.
     """
     connection.create_function("spread_bucket", 2, _bucket, deterministic=True)
     connection.create_function("spread_bucket_uuid", 2, _bucket_of_uuid, deterministic=True)

@@ -1,7 +1,7 @@
 """Stores: keep the state that must outlast an executor, one module for each backend.
 
-A store implements a contract of :mod:`ratelimited_executor.abc`, whose docstrings apply to every store and are not repeated
-here. A store's own docstring adds the rest: which processes may share it, how durable it is, and which clock it uses.
+A store implements a contract of :mod:`ratelimited_executor.abc`, whose docstrings apply to every store and are not
+repeated. Its own docstring adds the rest: which processes may share it, how durable it is, and which clock it uses.
 
 ===========  ============================  ==========================================
 module       shared by                     forgets

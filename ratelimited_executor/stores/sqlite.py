@@ -1,7 +1,7 @@
 """Stores in a file of SQLite, for the processes of one machine.
 
-Each turn of a cycle has a row with its owner, the end of its lease, and a flag for completion. Until it is complete, each
-completed key has a row as well.
+Each turn of a cycle has a row with its owner, the end of its lease, and a flag for completion. Until it is complete,
+each completed key has a row as well.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ create table if not exists keys_done (
 class SQLiteProgress(SQLiteFile, Progress):
     """Progress in a file, for one process or several on one machine.
 
-    Every change is a transaction in a worker thread. The file is in WAL mode, so no change is lost when the process ends.
-    A loss of power may undo the last changes: their keys are run again.
+    Every change is a transaction in a worker thread. The file is in WAL mode, so no change is lost when the process
+    ends. A loss of power may undo the last changes: their keys are run again.
 
     Args:
         path: of the file, which is created on first use if it does not exist. Not on a network drive.

@@ -1,8 +1,8 @@
 """A file of SQLite, used by one connection in a thread of its own.
 
-The driver is apsw, which brings a current SQLite of its own. Releases from 3.7.0 to 3.51.2 may lose a committed transaction,
-or damage the file, when two connections write and a checkpoint runs between (fixed in 3.51.3, and in 3.50.7 and 3.44.6).
-With one of these, the file is opened for one process only.
+The driver is apsw, which brings a current SQLite of its own. Releases from 3.7.0 to 3.51.2 may lose a committed
+transaction, or damage the file, when two connections write and a checkpoint runs between (fixed in 3.51.3, and in
+3.50.7 and 3.44.6). With one of these, the file is opened for one process only.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SQLiteFile:
 
         Args:
             work: the work.
-            synchronous: ``"full"`` to have it on the disk when this returns, ``"normal"`` if a loss of power may undo it.
+            synchronous: ``"full"`` to have it on disk when this returns, ``"normal"`` if a loss of power may undo it.
         """
         self._check_file()
         cursor = self._connection.cursor()

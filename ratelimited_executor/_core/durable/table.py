@@ -3,19 +3,20 @@
 Every store implements these rules in its own language; this one is the reference in tests.
 
 Leases
-    A process joins as an *owner* with a lease, and beats. One lease covers all its claims, so a beat costs the same for one
-    claim as for thousands. Each beat also looks for owners whose lease has ended, and gives their claims back.
+    A process joins as an *owner* with a lease, and beats. One lease covers all its claims, so a beat costs the same for
+    one claim as for thousands. Each beat also looks for owners whose lease has ended, and gives their claims back.
 
-    Leases count by *vouched* time. It passes from one beat of any process to the next, by at most a third of the shortest
-    lease at once, and never backwards. So a clock that is set forward by hours ends no lease. After a time in which no process
-    ran at all, the claims of the last ones are given back within a lease. No claim is ever given back because of its age.
+    Leases count by *vouched* time. It passes from one beat of any process to the next, by at most a third of the
+    shortest lease at once, and never backwards. So a clock that is set forward by hours ends no lease. After a time in
+    which no process ran at all, the claims of the last ones are given back within a lease. No claim is ever given back
+    because of its age.
 
 Lanes
-    One of a lane's tasks is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a second
-    claim in a lane, whatever owners do, and no lease of a lane to lose. When the head goes, the task with the smallest place
-    follows. The place is the time at which a task becomes due. A task that was due when it was put has a place at least as
-    large as those before it, even if the clock was set back in between. A head that is not due yet gives way to a task that
-    is due earlier, unless the head is being retried and blocks.
+    One of a lane's tasks is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a
+    second claim in a lane, whatever owners do, and no lease of a lane to lose. When the head goes, the task with the
+    smallest place follows. The place is the time at which a task becomes due. A task that was due when it was put has a
+    place at least as large as those before it, even if the clock was set back in between. A head that is not due yet
+    gives way to a task that is due earlier, unless the head is being retried and blocks.
 """
 
 from __future__ import annotations

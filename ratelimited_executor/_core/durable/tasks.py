@@ -10,9 +10,9 @@ States and moves::
     UNKNOWN ── a process that knows its function starts ──▶ READY
     DEAD ── requeue ──▶ READY (or BEHIND); remove ──▶ gone
 
-Every move out of CLAIMED names the claim's token, and changes nothing if the task has been claimed again since: a process
-that was presumed dead can neither end nor delay a task that another process now runs. Source of the token: M. Kleppmann,
-"How to do distributed locking", 2016 (fencing).
+Every move out of CLAIMED names the claim's token, and changes nothing if the task has been claimed again since: a
+process that was presumed dead can neither end nor delay a task that another process now runs. Source of the token: M.
+Kleppmann, "How to do distributed locking", 2016 (fencing).
 
 All times are integers in microseconds: instants since the epoch by the store's clock, or spans.
 """
@@ -120,7 +120,7 @@ class Claim:
         unknown: functions, as (name, version), whose tasks are left to other processes.
         full_keys: keys whose tasks are left to other processes, or for later.
         above: claims only tasks with a larger priority, and those that ``before_us`` admits.
-        before_us: also claims tasks with priority ``above`` that are due within this time from now; None for none of them.
+        before_us: also claims tasks with priority ``above`` that are due within this time from now; None for none.
     """
 
     owner: str
@@ -164,7 +164,7 @@ class Claims:
 
     Attributes:
         tasks: the claimed tasks, in the order in which they should start.
-        next_in_us: the time until the next claim is worthwhile, 0 if more tasks are ready; None if none waits for its time.
+        next_in_us: the time until the next claim is worthwhile, 0 if more tasks are ready; None if none is scheduled.
         expired_count: expired tasks, which were deleted.
     """
 

@@ -1,17 +1,17 @@
 """The authority that grants the permits of one rate: the rules of the Redis script, over plain values.
 
-Every permit is granted to one peer at most. The rate's safety rests on that alone: peers may be slow, paused, cut off or
-miscounted, and permits that they do not fetch lapse. A call in interval k fetches permits of interval k + 1. They come from
-a plan that the interval's first call makes for all peers, by weighted max-min over the demands that they reported last. A
-peer that needs less returns the rest; a peer that needs more takes unassigned permits. Unassigned permits of the running
-interval can be asked for at once, including those planned for peers that did not call.
+Every permit is granted to one peer at most. The rate's safety rests on that alone: peers may be slow, paused, cut off
+or miscounted, and permits that they do not fetch lapse. A call in interval k fetches permits of interval k + 1. They
+come from a plan that the interval's first call makes for all peers, by weighted max-min over the demands that they
+reported last. A peer that needs less returns the rest; a peer that needs more takes unassigned permits. Unassigned
+permits of the running interval can be asked for at once, including those planned for peers that did not call.
 
-A new authority may not know what its predecessor has granted. So it grants nothing while those permits may still be used,
-plus the possible difference between two servers' clocks: the quarantine.
+A new authority may not know what its predecessor has granted. So it grants nothing while those permits may still be
+used, plus the possible difference between two servers' clocks: the quarantine.
 
-The state or a single plan may be lost or set back independently. So the state records, for each plan, its interval and the
-call that changed it last. An interval whose plan does not match that record grants no more permits: some may have been
-granted. A state that no authority can have written is discarded: a new era begins.
+The state or a single plan may be lost or set back independently. So the state records, for each plan, its interval and
+the call that changed it last. An interval whose plan does not match that record grants no more permits: some may have
+been granted. A state that no authority can have written is discarded: a new era begins.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ratelimited_executor._core.fleet.shares import apportion, stride
 __all__ = ["Authority"]
 
 _STALE_INTERVALS: Final = 3  # without a call, after which a peer's demand no longer counts
-# Time without a call after which a peer is forgotten, and its rank may be reused. By then its own clock is too uncertain
-# (0.15 s against the 0.1 s that a start may be late at most) to use that rank without an answer.
+# Time without a call after which a peer is forgotten, and its rank may be reused. By then its own clock is too
+# uncertain (0.15 s against the 0.1 s that a start may be late at most) to use that rank without an answer.
 _FORGET_US: Final = 300_000_000
 _STEP_US: Final = 1000  # a clock that goes back by more than this has stepped
 _JUMP_INTERVALS: Final = 3  # without grants after a step of the clock
@@ -183,8 +183,9 @@ class Authority:
     def _lapse_intervals(self, request: Request) -> int:
         """Return the intervals of quarantine beyond the next one that keep the rate across two eras.
 
-        They cover the time in which permits of the last era may still be used, and then one gap between two permits, because
-        the position of its last permit is unknown. A gap shorter than an interval fits in the quarantine that peers request.
+        They cover the time in which permits of the last era may still be used, and then one gap between two permits,
+        because the position of its last permit is unknown. A gap shorter than an interval fits in the quarantine that
+        peers request.
         """
         assert self._grid is not None
         latest = self._next_grid or self._grid
@@ -311,7 +312,7 @@ class Authority:
         return Grant(number, plan.count, plan.stride, plan.grid, ranks)
 
     def _take_back(self, peer: str, number: int) -> None:
-        """Free what a peer that leaves was granted of an interval that has not begun; it has dropped all it held."""
+        """Free a leaving peer's permits of an interval that has not begun; the peer has dropped them."""
         plan = self._find(number)
         if plan is not None:
             self._touch(plan)
@@ -319,7 +320,7 @@ class Authority:
             plan.granted[peer] = []
 
     def _ask_at_once(self, request: Request, number: int, now_us: int) -> tuple[Grant, int]:
-        """Grant unassigned permits of the running interval; return all that the peer has, and the number of new ones."""
+        """Grant unassigned permits of the running interval; return all of the peer's, and the number of new ones."""
         plan = self._plan_of(number, now_us, is_upcoming=False)
         if plan is None:
             return NO_GRANT, 0

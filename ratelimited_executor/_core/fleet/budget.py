@@ -3,8 +3,8 @@
 A ticket is requested because a task needs it, but belongs to no task: the first task to start uses it. Its parts count
 at the ticket's own time, so a start may use parts of several tickets and leave others.
 
-A part may be used from the ticket's time until ``late`` after it, both judged by every time that the authority's clock may
-show now. Parts that are left then are given back.
+A part may be used from the ticket's time until ``late`` after it, both judged by every time that the authority's clock
+may show now. Parts that are left then are given back.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class BudgetLimit(Limit):
         budget: the tickets held.
         resource: its name.
         cost_max: the largest cost that the group's limits ever admit; None for any.
-        estimate: returns when a total cost will have been admitted, by the limits as this process has them; None if never.
+        estimate: returns when a total cost will have been admitted, by this process's limits; None if never.
     """
 
     __slots__ = ("_budget", "_cost_max", "_estimate", "_newest", "_resource")

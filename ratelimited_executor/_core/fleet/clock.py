@@ -1,9 +1,10 @@
 """A peer's estimate of the authority's clock: an offset, and an error bound that grows with its age.
 
-A reply with the time t was written between the sending of its request and its arrival: the offset from our clock is t minus
-the middle of the two, and half of the round trip bounds the error (Cristian, Probabilistic Clock Synchronization, 1989).
-Clocks drift by 500 parts per million at most, the limit of what time daemons correct: the error of a sample grows by that,
-and a new sample replaces it once its error is smaller. A reply outside the bounds means that the clock has stepped.
+A reply with the time t was written between the sending of its request and its arrival: the offset from our clock is t
+minus the middle of the two, and half of the round trip bounds the error (Cristian, Probabilistic Clock Synchronization,
+1989). Clocks drift by 500 parts per million at most, the limit of what time daemons correct: the error of a sample
+grows by that, and a new sample replaces it once its error is smaller. A reply outside the bounds means that the clock
+has stepped.
 
 All times are integer nanoseconds: ours on the timeline, the authority's since the epoch.
 """

@@ -1,13 +1,13 @@
 """How many permits a process asks for: one for each due task that could start, as far as it can tell.
 
-A permit that its peer cannot use lapses, and is lost to the whole group. So tasks held back by the process's other limits
-do not count, just like tasks that are not due. Those limits are a pause, a penalty, a second rate, a resource, the limits of
-keys, and ``max_concurrency``.
+A permit that its peer cannot use lapses, and is lost to the whole group. So tasks held back by the process's other
+limits do not count, just like tasks that are not due. Those limits are a pause, a penalty, a second rate, a resource,
+the limits of keys, and ``max_concurrency``.
 
-An occupied place of ``max_concurrency`` becomes free in time. Recent tasks tell how soon: if tasks ran for ``busy`` seconds
-in total and ``ended`` of them have ended, each ends within w seconds with probability w * ended / busy (Little's law). A
-free place lets one task start, and one more for each that ends in it; an occupied place, one for each that ends in it. While
-nothing is known, places are no limit: that may cost one interval's permits.
+An occupied place of ``max_concurrency`` becomes free in time. Recent tasks tell how soon: if tasks ran for ``busy``
+seconds in total and ``ended`` of them have ended, each ends within w seconds with probability w * ended / busy
+(Little's law). A free place lets one task start, and one more for each that ends in it; an occupied place, one for each
+that ends in it. While nothing is known, places are no limit: that may cost one interval's permits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The permits that a peer holds, by the authority's clock; the queue uses them like :class:`~..permits.PermitGrid`.
 
-A permit may be used from its time until ``late`` after it, both judged by every time that the authority's clock may show
-now. So it is never used early, and never so late that another window of the rate would hold one start too many. After that
-it lapses.
+A permit may be used from its time until ``late`` after it, both judged by every time that the authority's clock may
+show now. So it is never used early, and never so late that another window of the rate would hold one start too many.
+After that it lapses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Outlook:
     Attributes:
         grid: the times of the permits.
         owners: one permit in this many is the peer's own.
-        rank: the number of its permits, modulo ``owners``; None if not known: the others are then assumed to come first.
+        rank: the number of its permits, modulo ``owners``; None if not known: the others then count as earlier.
     """
 
     grid: FleetGrid

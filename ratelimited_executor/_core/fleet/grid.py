@@ -1,7 +1,7 @@
 """The permits of a fleet on the clock of its authority, in exact integers that Lua's doubles hold as well.
 
-Time is divided into *grant intervals*, numbered from the authority's epoch. The rate is a ratio ``step / unit`` of permits
-to grant intervals. With the phase ``base / unit`` at the beginning of interval ``since``, permit n comes up where
+Time is divided into *grant intervals*, numbered from the authority's epoch. The rate is a ratio ``step / unit`` of
+permits to grant intervals. With the phase ``base / unit`` at the start of interval ``since``, permit n comes up where
 
     (base + step * x) / unit = n,    x in grant intervals since then.
 

@@ -8,35 +8,37 @@ admitted as if it started at t, and counts afterwards as if it had started at it
 tickets i and j, admitted in this order, whose starts both lie in [a, b]: a <= u(i) and t(j) <= b.
 
 **Pace**: two starts are a gap times the cost of the first apart, less ``valid`` and a microsecond. The state is the
-time T at which the next start is due (GCRA, ITU-T I.371). A ticket at t >= T moves T to t + gap * cost; it keeps T's fraction
-of a microsecond if t is T rounded up. So admissions are more than gap * costs - 1 us apart, starts ``valid`` less. With
-the stretch of :func:`exact_stretch`, any second holds no more starts than the rate allows, and longer times in proportion.
+time T at which the next start is due (GCRA, ITU-T I.371). A ticket at t >= T moves T to t + gap * cost; it keeps T's
+fraction of a microsecond if t is T rounded up. So admissions are more than gap * costs - 1 us apart, starts ``valid``
+less. With the stretch of :func:`exact_stretch`, any second holds no more starts than the rate allows, and longer times
+in proportion.
 
 **Burst**: starts in [a, b] cost ``capacity`` + (b - a) / gap at most. The state is the time T at which the bucket is
-full: max over i of u(i) + gap * (costs from i on). A ticket needs T + gap * cost <= t + gap * capacity, which means for each
-i: costs from i to j <= capacity + (t(j) - u(i)) / gap, and that is <= capacity + (b - a) / gap. Alone it needs cost <=
-capacity. Under constant demand the whole rate is used if capacity >= cost + valid / gap.
+full: max over i of u(i) + gap * (costs from i on). A ticket needs T + gap * cost <= t + gap * capacity, which means for
+each i: costs from i to j <= capacity + (t(j) - u(i)) / gap, and that is <= capacity + (b - a) / gap. Alone it needs
+cost <= capacity. Under constant demand the whole rate is used if capacity >= cost + valid / gap.
 
 **Window**: starts in [a, a + width] cost ``amount`` at most. The log holds u and cost of each ticket, in 64 parts of
 width + valid: all tickets of a part count at the latest u among them. A ticket at t needs room for all with u >= t -
 width; if it starts at b <= a + width, then t <= b, and all i with starts in [a, b] have u(i) >= a >= t - width.
 
-**Quota**: starts that any process's calendar may put into a period cost ``amount`` at most. Calendars differ by ``late`` at
-most, so a ticket may be used in a period if [t - late, t + valid + late] touches it, and counts in each such period.
+**Quota**: starts that any process's calendar may put into a period cost ``amount`` at most. Calendars differ by
+``late`` at most, so a ticket may be used in a period if [t - late, t + valid + late] touches it, and counts in each
+such period.
 
-**Corrected costs**: :meth:`SharedLimit.add` is never refused, and later tickets wait.
-:meth:`SharedLimit.give_back` returns an amount that surely was not used, by the ticket's *receipt*. In the window and the
-quota the ticket's part of the log gets smaller. The pace gets back only the last ticket. A bucket might have overflowed
-meanwhile: for a ticket k that left T(k) it gets back gap * cost at most, and no more than T(k) - u(last) less the returns
-since. For a ticket i after k counted gap * (costs from k + 1 on) above T(k), its own chain from u(i) <= u(last) is at most
-that much below T, so T stays above it.
+**Corrected costs**: :meth:`SharedLimit.add` is never refused, and later tickets wait. :meth:`SharedLimit.give_back`
+returns an amount that surely was not used, by the ticket's *receipt*. In the window and the quota the ticket's part of
+the log gets smaller. The pace gets back only the last ticket. A bucket might have overflowed meanwhile: for a ticket k
+that left T(k) it gets back gap * cost at most, and no more than T(k) - u(last) less the returns since. For a ticket i
+after k counted gap * (costs from k + 1 on) above T(k), its own chain from u(i) <= u(last) is at most that much below T,
+so T stays above it.
 
-**Changed settings** apply from the next admission on, together with everything that the state remembers. A lowered amount or
-capacity, or a longer gap, is kept by the first ticket after the change, together with those before. A raised one never lets
-more start than the raised limit. For a burst, time until the last admission counts by the old gap, and after it by the new
-one. A longer window does not know what a shorter one has forgotten. A quota of another calendar counts everything that the
-old one remembers as used in its running period. A state that was removed at rest is not remembered. A ticket keeps its
-original last moment.
+**Changed settings** apply from the next admission on, together with everything that the state remembers. A lowered
+amount or capacity, or a longer gap, is kept by the first ticket after the change, together with those before. A raised
+one never lets more start than the raised limit. For a burst, time until the last admission counts by the old gap, and
+after it by the new one. A longer window does not know what a shorter one has forgotten. A quota of another calendar
+counts everything that the old one remembers as used in its running period. A state that was removed at rest is not
+remembered. A ticket keeps its original last moment.
 """
 
 from __future__ import annotations
@@ -445,9 +447,9 @@ class _Bucket(SharedLimit):
 class _Window(SharedLimit):
     """A log in parts: ``w1,check,last,gone,closed,total,u,amount;`` for the latest, ``us:amount,`` for each earlier one.
 
-    ``last`` is the latest t. ``gone`` is the latest u that has left the log; the times of parts count from it. ``closed`` is
-    the u of the part before the latest. The check covers the text behind it, so that parts need not be read to be trusted: a
-    part is read when it leaves the log.
+    ``last`` is the latest t. ``gone`` is the latest u that has left the log; the times of parts count from it.
+    ``closed`` is the u of the part before the latest. The check covers the text behind it, so that parts need not be
+    read to be trusted: a part is read when it leaves the log.
     """
 
     __slots__ = ("_gone", "_last", "_now", "_parts", "_settings", "_total")

@@ -1,11 +1,11 @@
 """One peer's side of one shared rate: when it calls, what it asks for, and its behaviour without an answer.
 
-A peer with demand calls once in a grant interval, at a phase of its own, so that the calls of a group are spread over the
-interval. In between it asks for permits at once when a task is due and no permit is held for it. An idle peer makes no
-calls.
+A peer with demand calls once in a grant interval, at a phase of its own, so that the calls of a group are spread over
+the interval. In between it asks for permits at once when a task is due and no permit is held for it. An idle peer makes
+no calls.
 
-Without answers it uses up its permits, which takes two intervals at most, and then follows its outage policy. Its states
-are drawn in ``peer_states.py``.
+Without answers it uses up its permits, which takes two intervals at most, and then follows its outage policy. Its
+states are drawn in ``peer_states.py``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Peer:
         settings: those of the process.
         rate: the rate as this process has it.
         clock: the authority's clock.
-        grid_phase: the position of the first permit of the group's grid, 0 to 1, as a part of the gap between two permits.
+        grid_phase: the position of the first permit of the group's grid, 0 to 1, as a part of the gap between two.
         is_clock_whole: returns True while our own clock has run without a break.
         is_new_rate: True if the rate is to be put in force; False to do so only if the group has none.
     """
@@ -321,11 +321,11 @@ class Peer:
         now = 0
         if max(counts):
             now = min(max(0, demand(now_ns + _ASK_GAP_NS, now_ns, here(end), most) - held(end)), limits[0])
-        # The authority deducts permits granted at once from the other demands. So add them there, unless our own rate is the
-        # lower one: the next interval must not get more than it allows.
+        # The authority deducts permits granted at once from the other demands. So add them there, unless our own rate
+        # is the lower one: the next interval must not get more than it allows.
         first = limits[1] if self._is_capped else limits[1] + now
         urgent = min(counts[0], first)
-        # A peer with few starts asks when a task is due, and gets its permit soon. Others have permits granted in advance.
+        # A peer with few starts asks when a task is due, and gets its permit soon. Others get permits in advance.
         allowance = self._allowance(now_ns)
         soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, min(counts[1], first))
         later = max(urgent, min(max(counts[1:]), first + limits[2]))

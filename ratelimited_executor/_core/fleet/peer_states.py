@@ -19,9 +19,9 @@
     all of them ── the executor closes ──▶ CLOSED
 
 *Clock broke*: the machine was suspended, or our clock stood still, so the times of held permits are no longer known.
-*Nothing could start* leads to IDLE from ACTIVE only: in SYNC and OUTAGE a peer without tasks keeps its state, because it
-still lacks an answer. A quarantine is a state of the era, not of a peer: an ACTIVE peer learns that nothing is granted yet.
-A pause of the process is no state either: each start checks the clock.
+*Nothing could start* leads to IDLE from ACTIVE only: in SYNC and OUTAGE a peer without tasks keeps its state, because
+it still lacks an answer. A quarantine is a state of the era, not of a peer: an ACTIVE peer learns that nothing is
+granted yet. A pause of the process is no state either: each start checks the clock.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Outage:
     """A peer's behaviour while the authority is away, once its granted permits are used up.
 
     ``Outage.STOP`` starts nothing until the authority answers again: the rate is always kept. ``Outage.LOCAL`` uses the
-    whole rate in each peer that is cut off: in total up to the number of peers times the rate. :meth:`static` lies between.
+    whole rate in each peer that is cut off: up to the number of peers times the rate. :meth:`static` lies between.
 
     Attributes:
         kind: ``stop``, ``static`` or ``local``.
@@ -38,8 +38,8 @@ class Outage:
     def static(cls, peers_max: int) -> Self:
         """Use every ``peers_max``-th permit: those whose number is the peer's rank modulo ``peers_max``.
 
-        While all peers are cut off, the rate is kept. While only ``c`` of them are, and the others share the whole rate, the
-        group may exceed it by ``c / peers_max``. A peer whose rank is ``peers_max`` or higher starts nothing.
+        While all peers are cut off, the rate is kept. While only ``c`` of them are, and the others share the whole
+        rate, the group may exceed it by ``c / peers_max``. A peer whose rank is ``peers_max`` or higher starts nothing.
 
         Raises:
             TypeError: if ``peers_max`` is not an integer.

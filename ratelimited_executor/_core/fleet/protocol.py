@@ -106,7 +106,7 @@ class Reply:
         peers: how many peers made the latest plan.
         grid: the permits in force in the next interval.
         flaw: damage found by this call: ``state`` if no authority can have written the state, so a new era has begun;
-            ``plan`` if an interval's plan was lost or set back, so none of its permits are granted any more; else empty.
+            ``plan`` if an interval's plan was lost or set back, so no more of its permits are granted; else empty.
         upcoming: permits of the next interval.
         running: all permits of the running interval granted to this peer at once so far.
     """

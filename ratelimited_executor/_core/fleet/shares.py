@@ -1,16 +1,16 @@
 """The shares of peers in an interval's permits: how many, and which.
 
-*How many*: weighted max-min over the demands (Bertsekas and Gallager, Data Networks, 6.5.2). At the level L where the sum
-of min(demand, weight * L) equals the supply, no peer can get more without taking from one that has less for its weight.
-Whole permits come from the running sum: a peer gets floor(sum after it) - floor(sum before it), which is exact in total and
-within one of the fluid share. The sum begins at a fraction that rotates with the interval's number by the golden ratio, so
-that remainders go round.
+*How many*: weighted max-min over the demands (Bertsekas and Gallager, Data Networks, 6.5.2). At the level L where the
+sum of min(demand, weight * L) equals the supply, no peer can get more without taking from one that has less for its
+weight. Whole permits come from the running sum: a peer gets floor(sum after it) - floor(sum before it), which is exact
+in total and within one of the fluid share. The sum begins at a fraction that rotates with the interval's number by the
+golden ratio, so that remainders go round.
 
-*Which*: peers get ranges of ranks, and rank r is the place r * stride mod count. With a stride near the golden section of
-the count, every range of ranks is spread evenly over the interval (the three-gap theorem; Knuth, The Art of Computer
-Programming 6.4, theorem S), provided that no partial quotient of stride / count is large. So of the nearby strides that are
-coprime to the count, the one with the smallest worst quotient is taken. The nearest one alone may be bad: of 3,546 permits,
-506 ranks had a gap of 14 times the mean.
+*Which*: peers get ranges of ranks, and rank r is the place r * stride mod count. With a stride near the golden section
+of the count, every range of ranks is spread evenly over the interval (the three-gap theorem; Knuth, The Art of Computer
+Programming 6.4, theorem S), provided that no partial quotient of stride / count is large. So of the nearby strides that
+are coprime to the count, the one with the smallest worst quotient is taken. The nearest one alone may be bad: of 3,546
+permits, 506 ranks had a gap of 14 times the mean.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """One process's side of the slots of a group: when it calls, what it reports, and until when a slot is surely held.
 
 A request for slots is a *claim*. New claims, releases and limits go out at once, except for a gap after the last call;
-those that arrive meanwhile go together. Each claim is renewed every quarter of a lease, together with all others that are
-soon due. One call is in flight at a time; a failed call is repeated with all its content.
+those that arrive meanwhile go together. Each claim is renewed every quarter of a lease, together with all others that
+are soon due. One call is in flight at a time; a failed call is repeated with all its content.
 
 A lease ends here before it ends at the authority: it counts from when the call was sent, and is shorter by the possible
 drift between clocks. An answer that arrives after that is useless.
 
-Of the waiters with the same priority and pools, 128 are registered with the authority; the others follow as these get their
-slots. So a call stays small, however many wait, and the order holds among the waiters of one process. Between processes it
-holds among registered waiters.
+Of the waiters with the same priority and pools, 128 are registered with the authority; the others follow as these get
+their slots. So a call stays small, however many wait, and the order holds among the waiters of one process. Between
+processes it holds among registered waiters.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SlotPeer:
 
     Args:
         settings: of the process.
-        may_renew: returns True if the owner of a claim is healthy, so that its lease may be renewed and slots handed to it.
+        may_renew: returns True if the owner of a claim is healthy, so that it may keep its lease and be handed slots.
 
     Attributes:
         settings: of the process.
@@ -134,7 +134,7 @@ class SlotPeer:
         self._gap_ns = _GAP_NS
         self._is_pressing = False  # a slot is idle until the next call
         self._retry_ns = 0
-        # No claim is due for renewal before the first time, and no lease ends before the second; computed again afterwards.
+        # Lower bounds on the next renewal and on the next end of a lease; computed again once they have passed.
         self._renewal_ns = 0
         self._end_ns = 0
 

@@ -1,30 +1,31 @@
 """The slots of a group: calls of peers, replies of the authority, and its rules over plain values.
 
 ``peers/redis/slots.lua`` has the same rules; one test suite covers both. The rules of the pools themselves are in
-``_core/slots.py``. The rules here keep those valid across processes, any of which may stop, and a server that may forget:
+``_core/slots.py``. The rules here keep those valid across processes, any of which may stop, and a server that may
+forget:
 
-1. **A lease ends by the authority's clock**, and its holder stops earlier, by its own clock: the authority counts a lease
-   from when the server reads a call, the holder from when the call was sent. At the authority it also lasts a third longer,
-   the *spare*.
+1. **A lease ends by the authority's clock**, and its holder stops earlier, by its own clock: the authority counts a
+   lease from when the server reads a call, the holder from when the call was sent. At the authority it also lasts a
+   third longer, the *spare*.
 2. **Unobserved time does not pass.** The clock of the leases advances by the time since the previous call, unless that
-   exceeds the spare: then it stands still, as it does if the server's clock has gone back. Holders and waiters call four
-   times in a lease, so the clock advances while it matters. An undetected step of the server's clock is within the spare: it
-   ends no lease too early.
-3. **An authority that may have forgotten hands nothing over for a lease and the spare**, the *quarantine*. That is so if its
-   state is missing or incomplete, and after a restart of the server, whose last writes may be lost. By then every earlier
-   holder of a slot has renewed it or stopped.
-4. **In a quarantine a lease is adopted**: its holder states its fence and its end. If the end is still ahead, by more than
-   the difference between two servers' clocks, the slot was handed to no other: before, it was the holder's, and since then
-   nothing was handed over. A waiter that has not heard of a hand-over waits again: restored state may show one that has
-   ended, after which others held the slot.
+   exceeds the spare: then it stands still, as it does if the server's clock has gone back. Holders and waiters call
+   four times in a lease, so the clock advances while it matters. An undetected step of the server's clock is within the
+   spare: it ends no lease too early.
+3. **An authority that may have forgotten hands nothing over for a lease and the spare**, the *quarantine*. That is so
+   if its state is missing or incomplete, and after a restart of the server, whose last writes may be lost. By then
+   every earlier holder of a slot has renewed it or stopped.
+4. **In a quarantine a lease is adopted**: its holder states its fence and its end. If the end is still ahead, by more
+   than the difference between two servers' clocks, the slot was handed to no other: before, it was the holder's, and
+   since then nothing was handed over. A waiter that has not heard of a hand-over waits again: restored state may show
+   one that has ended, after which others held the slot.
 5. **Fences begin at the time** of the server in microseconds, in each of its runs. They begin after any time that the
-   previous run's clock may have shown, and after the highest fence that any peer knows. So they rise across a loss of the
-   state, whatever the clock shows.
-6. **A limit is set by an explicit change, and by a process that declares another limit** than was declared last. So a halted
-   pool stays halted across a restart, and a deployment with another number puts that in force. Each setting has a *version*,
-   its time; in a quarantine the latest known setting is in force.
-7. **A pool by key has no limit of its own**: each claim states how many may hold at once, as its process has it. So there
-   may be any number of such pools, an empty one leaves nothing behind, and no process starts more than its own limit.
+   previous run's clock may have shown, and after the highest fence that any peer knows. So they rise across a loss of
+   the state, whatever the clock shows.
+6. **A limit is set by an explicit change, and by a process that declares another limit** than was declared last. So a
+   halted pool stays halted across a restart, and a deployment with another number puts that in force. Each setting has
+   a *version*, its time; in a quarantine the latest known setting is in force.
+7. **A pool by key has no limit of its own**: each claim states how many may hold at once, as its process has it. So
+   there may be any number of such pools, an empty one leaves nothing behind, and each process keeps its own limit.
 """
 
 from __future__ import annotations

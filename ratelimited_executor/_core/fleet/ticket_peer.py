@@ -1,8 +1,8 @@
 """One peer's side of the limits shared by a group: when it calls, what it asks for, and what it remembers.
 
-A peer calls as soon as tasks could start and have no tickets, at least 10 ms after its last call. A refusal says when the
-next ticket could be admitted: the next call comes half a grant interval before that, or in a second, since costs that others
-give back may admit it earlier.
+A peer calls as soon as tasks could start and have no tickets, at least 10 ms after its last call. A refusal says when
+the next ticket could be admitted: the next call comes half a grant interval before that, or in a second, since costs
+that others give back may admit it earlier.
 
 A peer remembers the state of the limits in each reply, and calls from time to time until they are at rest, so that an
 authority that has lost its memory gets it back in its quarantine. Rule 6 of ``tickets.py`` is the reason.

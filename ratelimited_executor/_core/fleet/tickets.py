@@ -1,34 +1,35 @@
 """Joint admission to the limits of a group: the calls of peers, the replies, and the rules, over plain values.
 
-``peers/redis/tickets.lua`` has the same rules; one test suite covers both. The rules of each limit are in ``laws.py``. The
-rules here keep those valid across processes, any of which may stop, and a server that may forget:
+``peers/redis/tickets.lua`` has the same rules; one test suite covers both. The rules of each limit are in ``laws.py``.
+The rules here keep those valid across processes, any of which may stop, and a server that may forget:
 
-1. **All or nothing.** A ticket has costs in several resources, and under its key's limit. All these limits are charged at
-   one time, or none: a refusal costs nothing. The time may lie in the near future, up to a grant interval ahead.
-2. **In the peer's order.** A run refused by a limit of the plan blocks the peer's later runs. A run refused by the limit of
-   its key does not. It is admitted ahead of its key's time if the plan has no room before that time; otherwise after all
-   others, and by a tenth of an interval at most: a ticket with a later time moves all tickets behind it.
+1. **All or nothing.** A ticket has costs in several resources, and under its key's limit. All these limits are charged
+   at one time, or none: a refusal costs nothing. The time may lie in the near future, up to a grant interval ahead.
+2. **In the peer's order.** A run refused by a limit of the plan blocks the peer's later runs. A run refused by the
+   limit of its key does not. It is admitted ahead of its key's time if the plan has no room before that time; otherwise
+   after all others, and by a tenth of an interval at most: a ticket with a later time moves all tickets behind it.
 3. **One plan.** The limits in force are those that a process has set last, or with which it has started.
-4. **Time passes only if a peer vouches for it.** A call states the range of server times in which it may arrive, by a clock
-   that its peer has compared with the server's, and since when the two have agreed. A call that arrives at another time has
-   no effect: it is late, or the clock has stepped, which the peer then reports. After a gap that no such clock spans, an
-   *era* begins, if there is anything to remember or a quarantine was not over. If the server's clock goes back by no more
-   than the difference between two servers' clocks, time stands still here; if by more, an era begins.
-5. **An era** begins if the state is missing, incomplete or damaged; after a restart of the server, whose last writes may be
-   lost; and if a peer has seen the clock step. Until its *quarantine* is over, nothing is admitted, so that earlier tickets
-   have lapsed. The state of limits is *redated*: it counts as if everything had been used at the end of the quarantine. So
-   no unobserved time passes for it. Penalties end with the quarantine.
-6. **Peers remember what the server forgets.** Each reply contains the state of the limits, with a *serial*: the number of
-   the last change. Numbers begin at the time in each era, so that they rise across a loss. In a quarantine the peers send
-   the state back, and the latest of each limit is in force: it includes every ticket of a living peer, as each peer has
-   remembered at least its own. A peer that leaves sends its copies, too. Tickets of a peer that was killed since, and that
-   no other peer has heard of, are forgotten.
-7. **Fair shares.** A peer that was refused for lack of room is *hungry*, for two intervals and a second at most. Another peer
-   may be ahead of the least served hungry peer by what the group starts in an interval, and no more. A peer that was idle
-   starts level with it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), idleness saves up nothing.
+4. **Time passes only if a peer vouches for it.** A call states the range of server times in which it may arrive, by a
+   clock that its peer has compared with the server's, and since when the two have agreed. A call that arrives at
+   another time has no effect: it is late, or the clock has stepped, which the peer then reports. After a gap that no
+   such clock spans, an *era* begins, if there is anything to remember or a quarantine was not over. If the server's
+   clock goes back by no more than the difference between two servers' clocks, time stands still here; if by more, an
+   era begins.
+5. **An era** begins if the state is missing, incomplete or damaged; after a restart of the server, whose last writes
+   may be lost; and if a peer has seen the clock step. Until its *quarantine* is over, nothing is admitted, so that
+   earlier tickets have lapsed. The state of limits is *redated*: it counts as if everything had been used at the end of
+   the quarantine. So no unobserved time passes for it. Penalties end with the quarantine.
+6. **Peers remember what the server forgets.** Each reply contains the state of the limits, with a *serial*: the number
+   of the last change. Numbers begin at the time in each era, so that they rise across a loss. In a quarantine the peers
+   send the state back, and the latest of each limit is in force: it includes every ticket of a living peer, as each
+   peer has remembered at least its own. A peer that leaves sends its copies, too. Tickets of a peer that was killed
+   since, and that no other peer has heard of, are forgotten.
+7. **Fair shares.** A peer that was refused for lack of room is *hungry*, for two intervals and a second at most.
+   Another peer may be ahead of the least served hungry peer by the starts of the group in an interval, and no more. An
+   idle peer resumes level with it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), idleness earns no credit.
 8. **Keys at rest leave nothing behind.** Each call forgets some that are due, and more than it adds.
 
-A limit of another law is another limit, even with the same name; likewise for keys: peers of two releases may differ in it.
+A limit of another law is another limit, even under the same name or key: peers of two releases may differ in the law.
 """
 
 from __future__ import annotations
@@ -208,8 +209,8 @@ class Outcome(NamedTuple):
     Attributes:
         tickets: the time and receipts of each admitted ticket. The receipts are those of the plan's limits on its
             resources, in the plan's order, and then that of the key's limit.
-        holder: what refused the next ticket: the name of a limit or a key, ``FAIR_HOLDER`` or ``CLOCK_HOLDER``; empty if
-            none was refused.
+        holder: what refused the next ticket: the name of a limit or a key, ``FAIR_HOLDER`` or ``CLOCK_HOLDER``; empty
+            if none was refused.
         at_us: when the refused ticket could be admitted; 0 if not known, or never.
         serial: of the key's limit, as in :class:`LimitState`; 0 without one.
         text: the state of the key's limit.

@@ -1,7 +1,7 @@
 """The script that grants permits in Redis, and its requests and replies as values: ``grant.lua`` holds its rules.
 
-Its arguments are the fields of :class:`~ratelimited_executor._core.fleet.protocol.Request`, in their order, so that a field
-added there is available in Lua. Its reply is a list of texts, which :func:`reply_of` converts to a
+Its arguments are the fields of :class:`~ratelimited_executor._core.fleet.protocol.Request`, in their order, so that a
+field added there is available in Lua. Its reply is a list of texts, which :func:`reply_of` converts to a
 :class:`~ratelimited_executor._core.fleet.protocol.Reply`.
 """
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SCRIPT", "VERSION", "arguments_of", "keys_of", "reply_of"]
 
-# Increment with every change of the keys or their meaning: a script of a later version takes the state over with a new era; a
-# script of an earlier version then refuses to work on it, unless there has been no call for a minute. Version 1 stored none.
+# Increment with every change of the keys or their meaning: a script of a later version takes the state over with a new
+# era; a script of an earlier version then refuses to work on it, unless there has been no call for a minute. Version 1
+# stored none.
 VERSION: Final = 3
 
 _GRANT: Final = LuaScript(

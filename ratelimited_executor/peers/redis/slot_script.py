@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SLOT_SCRIPT", "SLOT_VERSION", "slot_arguments_of", "slot_keys_of", "slot_reply_of", "wake_channel_of"]
 
-# Increment with every change of the keys or their meaning: a script of a later version starts with a new state; a script of
-# an earlier version then refuses to work on it, unless there has been no call for a minute.
+# Increment with every change of the keys or their meaning: a script of a later version starts with a new state; a
+# script of an earlier version then refuses to work on it, unless there has been no call for a minute.
 SLOT_VERSION: Final = 2
 
 _SLOTS: Final = LuaScript(

@@ -33,8 +33,8 @@ def is_copyable(redis: Any) -> bool:
 class RedisSlotTransport:
     """Carries calls to Redis, each as one script call; listens on a channel of its own.
 
-    A passed client is copied, because this one runs in another thread, on another event loop; a client of a cluster or of a
-    Sentinel is used itself.
+    A passed client is copied, because this one runs in another thread, on another event loop; a client of a cluster or
+    of a Sentinel is used itself.
 
     Args:
         redis: a URL or a client.

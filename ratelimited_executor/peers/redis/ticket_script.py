@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TICKET_SCRIPT", "TICKET_VERSION", "ticket_arguments_of", "ticket_keys_of", "ticket_reply_of"]
 
-# Increment with every change of the keys or their meaning: a script of a later version starts with a new state; a script of
-# an earlier version then refuses to work on it, unless there has been no call for a minute.
+# Increment with every change of the keys or their meaning: a script of a later version starts with a new state; a
+# script of an earlier version then refuses to work on it, unless there has been no call for a minute.
 TICKET_VERSION: Final = 1
 
 _TICKETS: Final = LuaScript(

@@ -9,6 +9,6 @@ module       shared by                      a put that has returned survives
 ``redis``    processes on many machines     the process; the server's last second may be lost
 ===========  =============================  =====================================================
 
-The rules are defined in ``_core/durable/table.py``. The SQL stores share an implementation in ``moves.py``, as programs that
-request statements by name; the statements are in ``.sql`` files. For Redis the rules are written in Lua.
+The rules are defined in ``_core/durable/table.py``. The SQL stores share an implementation in ``moves.py``, as programs
+that request statements by name; the statements are in ``.sql`` files. For Redis the rules are written in Lua.
 """

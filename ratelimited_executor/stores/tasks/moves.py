@@ -1,13 +1,13 @@
 """The moves of durable tasks in SQL: a store's transactions, as programs that request statements.
 
-Each function here is a generator. It yields the name of a statement and the arguments of each run, and is sent the rows of
-all runs, in that order; or it yields rows that one run takes :class:`Together`. A store runs it inside a transaction, and
-has the texts: ``statements.sql`` contains those that are the same everywhere. So one implementation of the rules serves
-every database, both with a driver in a thread and with one on the event loop.
+Each function here is a generator. It yields the name of a statement and the arguments of each run, and is sent the rows
+of all runs, in that order; or it yields rows that one run takes :class:`Together`. A store runs it inside a
+transaction, and has the texts: ``statements.sql`` contains those that are the same everywhere. So one implementation of
+the rules serves every database, both with a driver in a thread and with one on the event loop.
 
-The rules are those of ``_core/durable/table.py``, whose docstring explains them. Databases that run several transactions at
-once need one more: a transaction that moves tasks of lanes first locks the lanes, in the order of their names, and then the
-tasks. SQLite has one writer, so this costs nothing there.
+The rules are those of ``_core/durable/table.py``, whose docstring explains them. Databases that run several
+transactions at once need one more: a transaction that moves tasks of lanes first locks the lanes, in the order of their
+names, and then the tasks. SQLite has one writer, so this costs nothing there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Durable tasks in PostgreSQL, for processes on many machines.
 
-Every call is a READ COMMITTED transaction. Tasks are claimed with ``FOR UPDATE SKIP LOCKED``, so processes do not wait for
-each other. Committed puts notify other processes by NOTIFY, outside their transactions and many puts at once: NOTIFY in a
-transaction takes a lock on the whole server until the commit.
+Every call is a READ COMMITTED transaction. Tasks are claimed with ``FOR UPDATE SKIP LOCKED``, so processes do not wait
+for each other. Committed puts notify other processes by NOTIFY, outside their transactions and many puts at once:
+NOTIFY in a transaction takes a lock on the whole server until the commit.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql"
 class PostgresStore(SQLStore, TaskStore):
     """A store in PostgreSQL (13 or later), for any number of processes.
 
-    The names of its tables begin with ``durable_``. They are in the first schema of the connections' ``search_path``, and are
-    created if they do not exist. Times are those of the server.
+    The names of its tables begin with ``durable_``. They are in the first schema of the connections' ``search_path``,
+    and are created if they do not exist. Times are those of the server.
 
     Args:
         conninfo: the connection string, as libpq reads it: a URL ``postgresql://...`` or a text of ``name=value``.
-        create: False to refuse a database that has no durable tasks yet, or those of an older release; for programs that
-            only read.
+        create: False to refuse a database that has no durable tasks yet, or those of an older release; for programs
+            that only read.
 
     Raises:
         TypeError: if ``conninfo`` is not a str.
@@ -136,8 +136,8 @@ class PostgresStore(SQLStore, TaskStore):
     async def _run(self, program: Program[T], *, is_durable: bool = True) -> T:  # noqa: ARG002  # every commit is
         """Run moves as one transaction.
 
-        Repeats it if the server aborts it, or the connection is lost before the commit was sent: it then had no effect. The
-        result of a commit without an answer is unknown, so that raises.
+        Repeats it if the server aborts it, or the connection is lost before the commit was sent: it then had no effect.
+        The result of a commit without an answer is unknown, so that raises.
         """
         if self._pool is None:
             raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
@@ -180,7 +180,7 @@ class PostgresStore(SQLStore, TaskStore):
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
-        """Put tasks through the user's ``psycopg.AsyncConnection`` to the database; others notice at their next poll."""
+        """Put tasks through the user's ``psycopg.AsyncConnection``; other processes notice at their next poll."""
         driver = _psycopg(self)
         if not isinstance(connection, driver.AsyncConnection):
             raise TypeError(f"connection must be a psycopg.AsyncConnection, got {connection!r}")
@@ -277,8 +277,8 @@ class _RawConnection:
 async def _limit(connection: Any) -> None:
     """Prevent other transactions from blocking all of ours.
 
-    A user's transaction that has put a task into a lane holds the lane's lock. A transaction of a process that died keeps its
-    locks until the server ends it.
+    A user's transaction that has put a task into a lane holds the lane's lock. A transaction of a process that died
+    keeps its locks until the server ends it.
     """
     limits = {"lock_timeout": _LOCK_SECONDS, "idle_in_transaction_session_timeout": _IDLE_SECONDS}
     for name, seconds in limits.items():

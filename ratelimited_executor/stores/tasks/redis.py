@@ -3,8 +3,8 @@
 Every call is one script, which the server runs atomically: ``redis_rules.lua`` has the rules and the layout,
 ``redis_<call>.lua`` the work of each call. A put notifies waiting processes by PUBLISH, in the same script.
 
-A server's answer may be lost. A repeated put, or a repeated end of a claim, has no further effect. Claims in a lost answer
-are given back when their process continues as another owner.
+A server's answer may be lost. A repeated put, or a repeated end of a claim, has no further effect. Claims in a lost
+answer are given back when their process continues as another owner.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 class RedisStore(TaskStore):
     """A store in Redis or Valkey (6.2 or later), for any number of processes.
 
-    The server's settings decide which failures a put survives: with ``appendfsync everysec``, a crash of the server loses the
-    last second, and a failover loses unreplicated changes. Times are those of the server.
+    The server's settings decide which failures a put survives: with ``appendfsync everysec``, a crash of the server
+    loses the last second, and a failover loses unreplicated changes. Times are those of the server.
 
     Args:
         redis: a URL (``redis://``, ``rediss://`` for TLS, ``unix://``), or an asyncio client of redis-py: ``Redis``,

@@ -52,8 +52,8 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
 
     Args:
         path: of the file, which is created if it does not exist. Not on a network drive, and not ``":memory:"``.
-        create: False to refuse a file that does not exist, has no durable tasks yet, or has those of an older release; for
-            programs that only read.
+        create: False to refuse a file that does not exist, has no durable tasks yet, or has those of an older release;
+            for programs that only read.
 
     Raises:
         TypeError: if the path is neither a str nor a path.
@@ -114,7 +114,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         return self._in_transaction(lambda cursor: _play(cursor, program(self._now_us())), synchronous)
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
-        """Put tasks through the user's apsw connection to the file, in the caller's thread; others notice its commit soon."""
+        """Put tasks through the user's apsw connection, in the caller's thread; others notice its commit soon."""
         if self._connection is None:
             raise StoreUnavailableError(repr(self), _NOT_OPEN)
         self._check_user(connection)

@@ -19,8 +19,9 @@ _HEADING: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 class SchemaStep(NamedTuple):
     """The step from one version of a schema to the next.
 
-    Processes of the previous release continue during the step and after it. So a step only adds: columns with a default,
-    tables, indexes. If that is not possible, ``least`` is raised, and a process that knows less refuses to open the store.
+    Processes of the previous release continue during the step and after it. So a step only adds: columns with a
+    default, tables, indexes. If that is not possible, ``least`` is raised, and a process that knows less refuses to
+    open the store.
 
     Attributes:
         version: of the result.
