@@ -78,6 +78,6 @@ def refusal_of(url: str) -> str | None:
 
 
 def option_refusal_of(error: Exception) -> str:
-    """Return why redis-py refuses the options of a URL that :func:`refusal_of` accepted, naming only the option."""
+    """Return why redis-py refuses an option of a URL that :func:`refusal_of` accepted; names only the option."""
     name = str(error).split("'")[1::2][:1]
     return f"redis-py refuses its option {name[0]!r}" if name else "redis-py refuses one of its options"

@@ -1,4 +1,4 @@
-"""Lua scripts: a file beside the Python that runs it, and one declaration in Python of its keys and arguments.
+"""Lua scripts: a file beside the Python that runs it, and one declaration of its keys and arguments.
 
 The keys of a script are declared by their names, its arguments by a dataclass. The declaration alone determines the
 order of both: Python writes texts in that order, and a *preamble* before the text of the file lets the script read them

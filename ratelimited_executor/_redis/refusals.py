@@ -28,7 +28,7 @@ _REMEDIES: Final = (
 
 
 def remedy_of(error: BaseException) -> tuple[str, str] | None:
-    """Return the server's message and a remedy, which may be empty; None if the error is a lost connection."""
+    """Return the server's message and a remedy, which may be empty; None for a lost connection."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds.isdisjoint(_REFUSALS):
         return None

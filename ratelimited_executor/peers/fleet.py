@@ -1,4 +1,4 @@
-"""Peers with permits granted by an authority: one asyncio task calls it for all executors of a process.
+"""Peers with permits granted by an authority, which one task calls for all executors of a process.
 
 Parts
 =====
@@ -120,7 +120,7 @@ _BREAK_SECONDS: Final = 0.001  # a larger difference between two clocks of this 
 
 
 class FleetPeers(Fixed):
-    """Shares the rates of a manager's executors with all peers of a group, by permits that an authority grants.
+    """Shares the rates of a manager's executors with a group, by permits that an authority grants.
 
     Args:
         transport: carries the calls.

@@ -1,4 +1,4 @@
-"""One executor in its group: counts the tasks that could start, makes its peer's calls, and wakes the queue."""
+"""One executor in its group: counts demand, makes its peer's calls, and wakes the queue."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class FleetMember:
 
     @property
     def is_news(self) -> bool:
-        """True if the rate in the latest answer was set recently; False if this peer had not called for long."""
+        """True if a new rate in the latest answer is recent; False if this peer had not called for long."""
         return self.peer.is_news
 
     @property
@@ -270,9 +270,7 @@ class FleetMember:
             )
 
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Return why no permit comes: ``outage`` or ``quarantine``, the reason, and its end in loop time if known.
-
-        None if permits come, as far as is known.
+        """Return why no permit comes, as :func:`hold_of` does; None if permits come, as far as is known.
 
         Args:
             now: the loop time.
@@ -333,7 +331,7 @@ class FleetMember:
 def hold_of(
     peer: Peer | TicketPeer, refusal: str | None, timeline: Timeline, now: float, *, what: str
 ) -> tuple[str, str, float | None] | None:
-    """Return why the authority grants a peer nothing: kind, reason, and its end in loop time if known; None if it may.
+    """Return why the authority grants a peer nothing; None if it may.
 
     Args:
         peer: the peer that calls.
@@ -341,6 +339,9 @@ def hold_of(
         timeline: of the manager.
         now: the loop time.
         what: the name of what is granted.
+
+    Returns:
+        The kind, ``outage`` or ``quarantine``; the reason in words; and its end in loop time, if known.
     """
     if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
         answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"

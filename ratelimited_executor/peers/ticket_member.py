@@ -1,4 +1,4 @@
-"""One executor in a group that shares more than one pace: requests tickets, and wakes the queue for them."""
+"""One executor in a group that shares several limits: requests tickets, and wakes the queue."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TicketOwner(Worker, Protocol):
     def group_limits(
         self, valid_us: int, late_us: int, *, is_exact: bool
     ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
-        """Return the name of its limits, and a function from the authority's time in microseconds to the limits."""
+        """Return the name of its limits, and a function from the authority's time (us) to the limits."""
         ...
 
     def penalized(self, until: float) -> None:
@@ -236,7 +236,7 @@ class TicketMember:
             self.owner.wake()
 
     def look_ahead(self, now: float) -> float:
-        """Request the slots of tasks whose tickets come up soon; return the loop time of the next such request."""
+        """Request the slots of tasks whose tickets come up soon; return the loop time of the next request."""
         gate = self.owner.queue.gate
         while self._ahead and self._ahead[0][0] <= now:
             _, _, lane = heappop(self._ahead)
@@ -311,7 +311,7 @@ class TicketMember:
     # Reporting.
 
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Return why no ticket comes: kind, reason, and its end in loop time if known; None if tickets come."""
+        """Return why no ticket comes, as :func:`~.member.hold_of` does; None if tickets come."""
         peer, timeline = self.peer, self.owner.timeline
         if self._is_alone or self.budget.held_count(timeline.to_ns(now)) >= count:
             return None
@@ -332,7 +332,7 @@ class TicketMember:
         return f"{peer.refusal.holder} of the group, {used} of {amount} used"
 
     def expected_at(self) -> float | None:
-        """Return the loop time from which tickets may come, by the authority's last answer; None if not known."""
+        """Return when tickets may come, in loop time, by the authority's last answer; None if not known."""
         refusal, clock = self.peer.refusal, self.peer.clock
         if refusal is None or not refusal.at_us or not clock.is_known:
             return None

@@ -6,8 +6,8 @@
 3. The *offset* in a period of p nanoseconds is ``hash * p // 2**64``: an integer of 0 to p - 1.
 4. The *bucket* of 65,536 is the first 2 bytes of the SHA-256, of 256 the first byte: the same circle, more coarsely.
 
-Every language has SHA-256, and so has PostgreSQL. The hash is not for security: a key with another offset gains nothing.
-It was chosen because no pattern of keys survives it: consecutive numbers, numbers in steps, UUIDs of any version.
+Every language and PostgreSQL have SHA-256. The hash is not for security: a key with another offset gains nothing. It
+was chosen because no pattern of keys survives it: consecutive numbers, numbers in steps, UUIDs of any version.
 Source: FIPS 180-4.
 """
 
@@ -64,7 +64,7 @@ def key_hash(key: Key) -> int:
 
 
 def offset(key: Key, period: DurationLike) -> float:
-    """Return the position of a key in a period: seconds, >= 0 and < ``period``, to the nanosecond.
+    """Return a key's offset in a period: seconds, >= 0 and < ``period``, to the nanosecond.
 
     Args:
         key: as for :func:`key_bytes`.
@@ -81,7 +81,7 @@ def offset(key: Key, period: DurationLike) -> float:
 
 
 def offset_ns(key: Key, period_ns: int) -> int:
-    """Return the exact position of a key in a period of nanoseconds: ``key_hash(key) * period_ns // 2**64``.
+    """Return a key's exact offset in nanoseconds: ``key_hash(key) * period_ns // 2**64``.
 
     Raises:
         TypeError: if ``period_ns`` is not an integer.

@@ -49,7 +49,7 @@ def cycle_slot_of(key: Key, cycle: DurationLike, buckets: int = 65_536) -> int:
 
 
 def reciprocal(k: int, *, of: int) -> Fraction:
-    """Return the phase of the ``k``-th of several kinds of jobs over the same keys, as a part of the cycle.
+    """Return the phase of the ``k``-th kind of jobs over the same keys, as a part of the cycle.
 
     The kinds are equidistant on the circle: no two of them work on one key's slot at the same time, as long as there are
     no more kinds than slots. (Two phases differ by at least 1 / ``of`` of the cycle, and a slot lasts 1 / ``slots`` of it.)
@@ -77,7 +77,7 @@ def reciprocal(k: int, *, of: int) -> Fraction:
 
 @dataclass(frozen=True)
 class CycleSlots:
-    """The slots of a cycle, which begins at each multiple of its length since the epoch, by the wall clock in UTC.
+    """The slots of a cycle, which begins at each multiple of its length since the epoch (UTC).
 
     Args:
         cycle: whole seconds, as a number, a timedelta or a str such as ``"8h"``.
@@ -129,7 +129,7 @@ class CycleSlots:
         return key_hash(key) * self.count >> 64
 
     def offset_ns(self, key: Key) -> int:
-        """Return the exact position of a key in the cycle, in nanoseconds from its beginning: always in its slot."""
+        """Return a key's exact offset in the cycle, in nanoseconds: always within its slot."""
         return offset_ns(key, self.seconds * _NS)
 
     def buckets_of(self, slot: int) -> range:
@@ -144,14 +144,14 @@ class CycleSlots:
         return range(slot * width, (slot + 1) * width)
 
     def turn_at(self, time: float) -> int:
-        """Return the turn that contains an instant, in epoch seconds: a number that grows by one with every slot.
+        """Return the turn at an instant, in epoch seconds: a number that grows by one with every slot.
 
         Turn t belongs to slot ``t % count`` in cycle ``t // count``.
         """
         return math.floor((Fraction(time) - self.phase * self.seconds) / self.slot_seconds)
 
     def number_at(self, time: float) -> int:
-        """Return the number of the cycle that contains an instant, in epoch seconds; cycle 0 begins at the phase."""
+        """Return the number of the cycle at an instant, in epoch seconds; cycle 0 begins at the phase."""
         return self.turn_at(time) // self.count
 
     def slot_at(self, time: float) -> int:

@@ -72,7 +72,7 @@ def slot_predicate(
 
 
 def bucket_expression(column: str, *, kind: str, dialect: str, buckets: int = 65_536) -> str:
-    """Return an SQL expression for the bucket of a key, for an index that serves :func:`slot_predicate`.
+    """Return an SQL expression for a key's bucket, for an index that serves :func:`slot_predicate`.
 
     In SQLite it is an integer, in PostgreSQL one or two bytes. PostgreSQL accepts it in an index for ``int``, ``uuid`` and
     ``bytes``; for ``text`` it regards the conversion to UTF-8 as not immutable, so keep the bucket in a column.
@@ -100,7 +100,7 @@ def bucket_expression(column: str, *, kind: str, dialect: str, buckets: int = 65
 
 
 def install_sqlite(connection: sqlite3.Connection) -> None:
-    """Add the functions to a SQLite connection that :func:`slot_predicate` and :func:`bucket_expression` use.
+    """Add the functions that :func:`slot_predicate` and :func:`bucket_expression` use to a SQLite connection.
 
     ``spread_bucket(key, buckets)`` takes an integer, a text or a blob; ``spread_bucket_uuid(key, buckets)`` takes a
     UUID as text or as a blob of 16 bytes. The bucket of NULL is NULL; a value that is not a key raises an error.

@@ -109,7 +109,7 @@ class TaskTable:
         return [self._put_one(now_us, new) for new in tasks]
 
     def join(self, now_us: int, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
-        """Let a process claim tasks, in place of its former owner: held claims pass to it, others are released.
+        """Let a process claim tasks. Held claims of its former owner pass to it, others are released.
 
         Returns:
             False, with nothing changed, if a former owner is named and neither owner has a lease.
@@ -186,7 +186,7 @@ class TaskTable:
         return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
 
     def finish(self, now_us: int, outcomes: Iterable[Outcome]) -> list[bool]:
-        """End claims, each once; return for each False, with nothing changed, if it was no longer in force."""
+        """End claims; return for each False, with nothing changed, if it was no longer in force."""
         return [self._finish_one(now_us, outcome) for outcome in outcomes]
 
     def cancel(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
@@ -202,7 +202,7 @@ class TaskTable:
         return states
 
     def requeue(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
-        """Put dead letters back, as if never tried; return the previous state of each, None if it did not exist.
+        """Put dead letters back, as if never tried; return the previous state of each task, or None.
 
         Tasks in other states stay as they are.
         """

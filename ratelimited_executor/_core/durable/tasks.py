@@ -134,7 +134,7 @@ class Claim:
 
 
 class Claimed(NamedTuple):
-    """A claimed task; fields not described here are as in :class:`NewTask`.
+    """A claimed task; other fields are as in :class:`NewTask`.
 
     Attributes:
         in_us: the time until it is due; negative if it is overdue.
@@ -222,7 +222,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """A task in a store, for display; fields not described here are as in :class:`NewTask` and :class:`Claimed`.
+    """A task in a store, for display; other fields are as in :class:`NewTask` and :class:`Claimed`.
 
     Attributes:
         put_us: when it was put.

@@ -1,1 +1,1 @@
-"""One rate over many peers: numbered permits, how they are granted, and how a peer uses them. No I/O."""
+"""One rate over many peers: numbered permits, their granting, and their use by a peer. No I/O."""

@@ -1,4 +1,4 @@
-"""The authority that grants the permits of one rate: the rules of the Redis script, over plain values.
+"""The authority that grants the permits of one rate: the Redis script's rules, over plain values.
 
 Every permit is granted to one peer at most. The rate's safety rests on that alone: peers may be slow, paused, cut off
 or miscounted, and permits that they do not fetch lapse. A call in interval k fetches permits of interval k + 1. They
@@ -260,7 +260,7 @@ class Authority:
         self._planned[plan.number % 2] = plan.number, plan.call
 
     def _plan_of(self, number: int, now_us: int, *, is_upcoming: bool) -> _Plan | None:
-        """Return the plan of an interval, created if needed; None if it was lost, or replaced by a later one."""
+        """Return the plan of an interval, created if needed; None if lost, or replaced by a later one."""
         plan = self._find(number)
         if plan is not None or self._planned[number % 2][0] >= number:
             return plan
@@ -320,7 +320,7 @@ class Authority:
             plan.granted[peer] = []
 
     def _ask_at_once(self, request: Request, number: int, now_us: int) -> tuple[Grant, int]:
-        """Grant unassigned permits of the running interval; return all of the peer's, and the number of new ones."""
+        """Grant unassigned permits of the running interval; return all of the peer's, and the new count."""
         plan = self._plan_of(number, now_us, is_upcoming=False)
         if plan is None:
             return NO_GRANT, 0

@@ -1,7 +1,8 @@
-"""The starts that a peer's tickets allow, and the return of unused parts; to the queue, one limit for each resource.
+"""The starts that a peer's tickets allow, and the return of unused parts.
 
-A ticket is requested because a task needs it, but belongs to no task: the first task to start uses it. Its parts count
-at the ticket's own time, so a start may use parts of several tickets and leave others.
+To the queue, they are one limit for each resource. A ticket is requested because a task needs it, but belongs to no
+task: the first task to start uses it. Its parts count at the ticket's own time, so a start may use parts of several
+tickets and leave others.
 
 A part may be used from the ticket's time until ``late`` after it, both judged by every time that the authority's clock
 may show now. Parts that are left then are given back.
@@ -282,7 +283,7 @@ class BudgetLimit(Limit):
         return self._newest
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
-        """Correct the cost of a start: from held tickets if it was the last one, otherwise with the authority."""
+        """Correct the cost of a start: from held tickets for the last start, else with the authority."""
         parts: list[list[Any]] = ticket
         change = cost - sum(amount for _, amount in parts)
         if change > 0 and parts is self._newest:

@@ -1,8 +1,8 @@
-"""The permits that a peer holds, by the authority's clock; the queue uses them like :class:`~..permits.PermitGrid`.
+"""The permits that a peer holds, by the authority's clock.
 
-A permit may be used from its time until ``late`` after it, both judged by every time that the authority's clock may
-show now. So it is never used early, and never so late that another window of the rate would hold one start too many.
-After that it lapses.
+The queue uses them like a :class:`~..permits.PermitGrid`. A permit may be used from its time until ``late`` after it,
+both judged by every time that the authority's clock may show now. So it is never used early, and never so late that
+another window of the rate would hold one start too many. After that it lapses.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class GrantedPermits:
         return self.rate.is_zero or self.per_second == 0
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the signature of PermitGrid
-        """Set the rate here: 0 holds everything back, infinity lifts the limit; the authority handles any other."""
+        """Set the rate: 0 holds everything back, infinity lifts the limit, the authority handles others."""
         self.rate = rate
 
     def usable(self, now_ns: int) -> int:
@@ -219,7 +219,7 @@ class GrantedPermits:
         return 0.0, math.inf
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
-        """Estimate this peer's permits in [``now_ns``, ``end_ns``): those held, or an even share if that is more."""
+        """Estimate this peer's permits in [``now_ns``, ``end_ns``): those held, or an even share if more."""
         if self.rate.is_unlimited:
             return UNLIMITED
         if self.rate.is_zero:

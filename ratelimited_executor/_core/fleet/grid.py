@@ -1,4 +1,4 @@
-"""The permits of a fleet on the clock of its authority, in exact integers that Lua's doubles hold as well.
+"""The permits of a fleet on its authority's clock, in integers that Lua's doubles hold exactly.
 
 Time is divided into *grant intervals*, numbered from the authority's epoch. The rate is a ratio ``step / unit`` of
 permits to grant intervals. With the phase ``base / unit`` at the start of interval ``since``, permit n comes up where

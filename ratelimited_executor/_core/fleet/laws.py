@@ -648,7 +648,7 @@ class _Quota(SharedLimit):
         return self._used[place] if place < 4 else 0
 
     def _periods(self, t_us: int) -> tuple[int, int, int | None]:
-        """Return the first period in which a ticket may be used, how many periods, and until when that holds.
+        """Return the first period in which a ticket may be used, how many, and until when that holds.
 
         The number of periods is 0 outside the settings' periods; the time is None if no known period follows.
         """

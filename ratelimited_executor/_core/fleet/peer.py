@@ -1,4 +1,4 @@
-"""One peer's side of one shared rate: when it calls, what it asks for, and its behaviour without an answer.
+"""One peer's side of a shared rate: when to call, what to ask for, what to do without an answer.
 
 A peer with demand calls once in a grant interval, at a phase of its own, so that the calls of a group are spread over
 the interval. In between it asks for permits at once when a task is due and no permit is held for it. An idle peer makes
@@ -180,7 +180,7 @@ class Peer:
         self._watched_until_ns = max(self._watched_until_ns or 0, until_ns)
 
     def is_told(self, now_ns: int) -> bool:
-        """True while the latest answer is recent enough to know the rate, except for changes made just now."""
+        """True while the latest answer is recent enough to know the rate, up to changes made just now."""
         return (
             self._state is PeerState.ACTIVE
             and self._told_ns is not None
@@ -222,7 +222,7 @@ class Peer:
             self.permits.outlooks = (shared, Outlook(own)) if self._is_capped else (shared,)
 
     def _limit(self, number: int) -> int:
-        """Return how many more permits of an interval to ask for: those that the lower of both rates has there."""
+        """Return how many more permits of an interval to ask for, by the lower of both rates."""
         lower = self._own_grid() if self.grid is None or self._is_capped else self.grid
         if self.grid is None:  # the interval is not known either
             return -(-lower.step // lower.unit)
@@ -288,7 +288,7 @@ class Peer:
         return when if self._allowance(when) >= 1 else None
 
     def _allowance(self, now_ns: int) -> float:
-        """Return how many calls for permits at once are allowed: several in a row, one per interval on average."""
+        """Return how many calls for permits at once are allowed: several in a row, one an interval on average."""
         return min(_ASK_COUNT_MAX, self._allowed_count + (now_ns - self._allowed_ns) / self.interval_ns())
 
     def request(self, now_ns: int, demand: DemandUntil, *, is_regular: bool) -> Request:
@@ -475,7 +475,7 @@ class Peer:
         return policy.kind == "local" or (self.rank is not None and self.rank < policy.peers_max)
 
     def go_on_alone(self, now_ns: int) -> bool:
-        """Hold the permits that the outage policy gives in the next intervals; return True if there are any."""
+        """Hold the permits that the outage policy gives for the next intervals; return True if any."""
         policy = self.settings.outage
         if self._state is not PeerState.OUTAGE or policy.kind == "stop" or self._rate.is_unlimited:
             return False

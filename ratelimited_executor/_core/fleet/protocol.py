@@ -1,4 +1,4 @@
-"""Requests of a peer to the authority of its group, and the replies: once in a grant interval, for one rate."""
+"""Requests of a peer to its group's authority, and replies: once in a grant interval, for one rate."""
 
 from __future__ import annotations
 

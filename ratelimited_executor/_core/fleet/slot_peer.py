@@ -1,4 +1,4 @@
-"""One process's side of the slots of a group: when it calls, what it reports, and until when a slot is surely held.
+"""One process's side of the slots of a group: its calls, and until when it surely holds a slot.
 
 A request for slots is a *claim*. New claims, releases and limits go out at once, except for a gap after the last call;
 those that arrive meanwhile go together. Each claim is renewed every quarter of a lease, together with all others that
@@ -395,7 +395,7 @@ class SlotPeer:
         return lost
 
     def note_failure(self, call: SlotCall, now_ns: int) -> list[SlotClaim]:
-        """Record a call without an answer: its content is repeated later. Return the claims now known to wait."""
+        """Record a call without an answer, to be repeated; return the claims now known to wait."""
         self.failed_count += 1
         waiting: list[SlotClaim] = []
         for entry in call.entries:

@@ -220,7 +220,7 @@ class SlotAuthority:
         )
 
     def _go_on(self, now_us: int, run: str, call: SlotCall) -> int:
-        """Advance the clock of the leases, and start over if the state may be outdated; return the clock's time."""
+        """Advance and return the lease clock; begin a quarantine if the state is lost or may be outdated."""
         if not self._is_whole:
             self._is_whole = True
             self._pools = SlotPools()

@@ -1,4 +1,4 @@
-"""One peer's side of the limits shared by a group: when it calls, what it asks for, and what it remembers.
+"""One peer's side of the limits of a group: when to call, what to ask for, what to remember.
 
 A peer calls as soon as tasks could start and have no tickets, at least 10 ms after its last call. A refusal says when
 the next ticket could be admitted: the next call comes half a grant interval before that, or in a second, since costs

@@ -1,4 +1,4 @@
-"""Joint admission to the limits of a group: the calls of peers, the replies, and the rules, over plain values.
+"""Joint admission to the limits of a group: calls of peers, replies and rules, over plain values.
 
 ``peers/redis/tickets.lua`` has the same rules; one test suite covers both. The rules of each limit are in ``laws.py``.
 The rules here keep those valid across processes, any of which may stop, and a server that may forget:
@@ -285,7 +285,7 @@ class _State:
 
 @dataclass(slots=True)
 class _Asked:
-    """A run in progress: the limits that it is charged to, their names and its costs, and its key's limit."""
+    """A run in progress: the limits that it is charged to, their names, its costs, and its key's limit."""
 
     run: TicketRun
     limits: list[SharedLimit]

@@ -264,7 +264,7 @@ class RedisTransport:
 
 
 def _reply_or_refusal(answer: Any, read: Callable[[Any], Reply | TicketReply]) -> Reply | TicketReply | Exception:
-    """Read one answer; return an error for the server's error, and for an answer that the script never writes.
+    """Read one answer; return an error for a refusal, and for an answer that the script never writes.
 
     Raises:
         BaseException: if it means a lost connection.

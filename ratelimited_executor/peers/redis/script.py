@@ -1,4 +1,4 @@
-"""The script that grants permits in Redis, and its requests and replies as values: ``grant.lua`` holds its rules.
+"""The script that grants permits in Redis (``grant.lua``), and its requests and replies as values.
 
 Its arguments are the fields of :class:`~ratelimited_executor._core.fleet.protocol.Request`, in their order, so that a
 field added there is available in Lua. Its reply is a list of texts, which :func:`reply_of` converts to a

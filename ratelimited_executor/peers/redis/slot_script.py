@@ -1,4 +1,4 @@
-"""The script that hands over slots in Redis, and its calls and replies as values: ``slots.lua`` holds its rules."""
+"""The script that hands over slots in Redis (``slots.lua``), and its calls and replies as values."""
 
 from __future__ import annotations
 

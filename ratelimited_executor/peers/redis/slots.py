@@ -1,4 +1,4 @@
-"""The transport of slots through Redis: sends their calls, and receives notifications of hand-overs."""
+"""The transport of slots through Redis: sends calls, and receives notifications of hand-overs."""
 
 from __future__ import annotations
 

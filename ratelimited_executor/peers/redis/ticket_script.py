@@ -1,4 +1,4 @@
-"""The script that admits tickets in Redis, and its calls and replies as values: ``tickets.lua`` holds its rules."""
+"""The script that admits tickets in Redis (``tickets.lua``), and its calls and replies as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stores of durable tasks: one contract, :class:`~ratelimited_executor.abc.TaskStore`, one module for each backend.
+"""Stores of durable tasks, one module for each backend.
+
+The contract is :class:`~ratelimited_executor.abc.TaskStore`.
 
 ===========  =============================  =====================================================
 module       shared by                      a put that has returned survives

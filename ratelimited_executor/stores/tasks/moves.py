@@ -247,7 +247,7 @@ def lanes(limit: int) -> Moves[list[LaneRow]]:
 
 
 def _listed(name: str, *arguments: Any) -> Moves[list[Any]]:
-    """Run a statement whose single row is a list in JSON; skip it if its first argument is an empty list."""
+    """Run a statement that returns a list in JSON; skip it if its first argument is an empty list."""
     if arguments[0] == "[]":
         return []
     [(text,)] = yield name, [arguments]
@@ -268,7 +268,7 @@ def _lock(last_places: dict[str, int]) -> Moves[dict[str, int]]:
 
 
 def _settle(now_us: int, lanes: Iterable[str]) -> Moves[None]:
-    """Make the first task behind the head of a lane that has none, or whose head gives way; the lanes are locked."""
+    """Promote the first task behind in each locked lane that has no head, or whose head gives way."""
     names = [(lane,) for lane in sorted(lanes)]
     if not names:
         return

@@ -195,7 +195,7 @@ class PostgresStore(SQLStore, TaskStore):
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))
 
     def _check_conninfo(self, driver: Any) -> None:
-        """Refuse text that libpq cannot read, without quoting libpq, whose message would repeat a password."""
+        """Refuse text that libpq cannot read; libpq's message is not quoted, as it repeats a password."""
         try:
             driver.conninfo.conninfo_to_dict(self._conninfo)
         except driver.ProgrammingError:
@@ -222,7 +222,7 @@ class PostgresStore(SQLStore, TaskStore):
                 await connection.execute("insert into durable_schema values (%s, %s)", (step.version, step.least))
 
     async def _notify(self, pool: Any) -> None:
-        """Notify other processes, once for all changes in quick succession; also if the store closes meanwhile."""
+        """Notify other processes once for several quick changes; also if the store closes meanwhile."""
         try:
             await asyncio.sleep(_NOTIFY_SECONDS)
         finally:

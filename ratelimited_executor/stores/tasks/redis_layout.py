@@ -1,4 +1,4 @@
-"""Encoding and decoding of durable tasks for the scripts in Redis: ``redis_rules.lua`` has the other side."""
+"""The encoding of durable tasks for the scripts in Redis: ``redis_rules.lua`` has the other side."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ __all__ = ["SQLStore"]
 
 
 class SQLStore(TaskStore):
-    """A store that runs moves; subclasses define how to run a transaction and how to notify other processes."""
+    """A store that runs moves; subclasses run transactions and notify other processes."""
 
     def __init__(self) -> None:
         self._user_count = 0
