@@ -1,1 +1,1 @@
-"""The common part of everything that uses Redis: a client, and scripts in Lua."""
+"""The common part of all modules that use Redis: a client, and scripts in Lua."""

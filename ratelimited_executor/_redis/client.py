@@ -1,4 +1,4 @@
-"""A client of Redis, from a URL or as it was passed."""
+"""A client of Redis, made from a URL or passed by the user."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 __all__ = ["client_of", "option_refusal_of", "refusal_of"]
 
 _SCHEMES: Final = ("redis://", "rediss://", "unix://")
-_CREDENTIALS: Final = frozenset({"username", "password"})  # which may also be options
+_CREDENTIALS: Final = frozenset({"username", "password"})  # may also be given as options
 _ENCODE: Final = "write '/', '#', '?', ':' and '@' in a user name or password percent-encoded, as urllib.parse.quote(password, safe='') does"
 
 
 def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
-    """Return an asyncio client of redis-py, and whether it is ours to close.
+    """Return an asyncio client of redis-py, and True if it is ours to close.
 
     Args:
         redis: a URL, or a client.
         user: the class that needs it, for messages.
-        options: of a client that is made from a URL.
+        options: of a client made from a URL.
 
     Raises:
         ModuleNotFoundError: without the extra ``redis``.
-        TypeError: if it is neither.
-        ValueError: if the URL is none.
+        TypeError: if ``redis`` is neither a URL nor a client.
+        ValueError: if the URL is not valid.
     """
     try:
         import redis.asyncio as library  # noqa: PLC0415  # the extra `redis`
@@ -38,7 +38,7 @@ def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
             try:
                 client = library.Redis.from_url(redis, **options)
                 pool = client.connection_pool
-                pool.connection_class(**pool.connection_kwargs)  # it knows its options; it does not connect yet
+                pool.connection_class(**pool.connection_kwargs)  # checks the options without connecting
             except (TypeError, ValueError) as error:
                 reason = option_refusal_of(error)
             else:
@@ -54,7 +54,7 @@ def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
 
 
 def refusal_of(url: str) -> str | None:
-    """Return why a URL cannot be used, without any part of it, as that may be a password; None if it can.
+    """Return why a URL cannot be used, or None; quotes no part of it, because that may be a password.
 
     >>> refusal_of("redis://user:a%2Fb@localhost:6379/0?socket_timeout=1") is None
     True
@@ -71,13 +71,13 @@ def refusal_of(url: str) -> str | None:
     is_cut = is_cut or any("@" in name or ("@" in value and name not in _CREDENTIALS) for name, value in options)
     if is_cut:
         return f"its user name or password ends too early; {_ENCODE}"
-    database = unquote(parts.path).replace("/", "")  # as redis-py reads it, which takes database 0 for any other text
+    database = unquote(parts.path).replace("/", "")  # like redis-py, which reads any other text as database 0
     if parts.scheme != "unix" and database and not database.isdecimal():
         return "its database is no number: redis://host:port/0"
     return None
 
 
 def option_refusal_of(error: Exception) -> str:
-    """Return why redis-py refuses the options of a URL that :func:`refusal_of` accepted, naming only the option."""
+    """Return why redis-py refuses an option of a URL that :func:`refusal_of` accepted; names only the option."""
     name = str(error).split("'")[1::2][:1]
     return f"redis-py refuses its option {name[0]!r}" if name else "redis-py refuses one of its options"

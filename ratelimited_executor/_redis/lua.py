@@ -1,14 +1,14 @@
-"""Lua scripts: a file beside the Python that runs it, and one declaration in Python of its keys and arguments.
+"""Lua scripts: a file beside the Python that runs it, and one declaration of its keys and arguments.
 
-The keys of a script are declared by their names, its arguments by a dataclass. The order of both is that of the
-declaration, and nothing else knows it: Python writes texts in that order, and the *preamble*, which stands before the text
-of the file, has the script read them by name. For keys ``complete`` and ``claims``, and the arguments of a claim::
+The keys of a script are declared by their names, its arguments by a dataclass. The declaration alone determines the
+order of both: Python writes texts in that order, and a *preamble* before the text of the file lets the script read them
+by name. For keys ``complete`` and ``claims``, and the arguments of a claim::
 
     local keys = {complete = KEYS[1], claims = KEYS[2]}
     local args = {turn = tonumber(ARGV[1]), owner = ARGV[2], lease_ms = tonumber(ARGV[3])}
 
-So a script says ``keys.claims`` and ``args.owner``, the names that Redis itself hands to its functions, and never ``KEYS``
-or ``ARGV``. A name that is not declared is nil in Lua; a test reads the files for such names.
+So a script uses ``keys.claims`` and ``args.owner``, the names that Redis passes to its functions, and never ``KEYS`` or
+``ARGV``. An undeclared name is nil in Lua; a test searches the files for such names.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["LuaScript"]
 
 A = TypeVar("A", bound="DataclassInstance")
 
-# By the type of an argument: how the script reads it, and how Python writes it.
+# For each type of an argument: the Lua expression that reads it, and the Python function that writes it.
 _FORMS: Final[dict[type, tuple[str, Callable[[Any], str | bytes]]]] = {
     str: ("ARGV[{}]", str),
     bytes: ("ARGV[{}]", bytes),
     int: ("tonumber(ARGV[{}])", str),  # exact below 2**53, as all numbers of Lua
     bool: ("ARGV[{}] == '1'", lambda value: "1" if value else "0"),
-    # Text, as it may be for the script to keep: Lua writes 14 digits of a number, where Python reads and writes all.
+    # Text, because the script may store it: Lua writes only 14 digits of a number, Python all of them.
     float: ("ARGV[{}]", lambda value: repr(float(value))),
     tuple: (
         "ARGV[{0}] == '[]' and {{}} or cjson.decode(ARGV[{0}])",
@@ -43,15 +43,15 @@ _FORMS: Final[dict[type, tuple[str, Callable[[Any], str | bytes]]]] = {
 
 
 class LuaScript(Generic[A]):
-    """One script, and how it is called.
+    """One script and its declaration.
 
     Args:
-        package: in which its file lies.
-        file: its name; or names, of files with local functions, and of the one with the script's main text behind them.
+        package: that contains its file.
+        file: its name; or several names: files with local functions, and last the one with the main text.
         keys: the names of its keys.
-        texts: fields that are tuples, and which the script decodes by itself, as it may be for it to keep.
+        texts: fields with tuples that the script decodes by itself, because it may store their text.
         arguments: a dataclass, whose fields are its arguments: texts, bytes, integers, floats, bools, and tuples of these or of tuples.
-        constants: numbers that Python and the script share; their names are upper case.
+        constants: numbers shared by Python and the script; their names are upper case.
 
     Raises:
         TypeError: if a field has another type.

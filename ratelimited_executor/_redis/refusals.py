@@ -6,8 +6,12 @@ from typing import Final
 
 __all__ = ["remedy_of"]
 
-_REFUSALS: Final = {"ResponseError", "AuthenticationError", "BusyLoadingError"}  # clients of other makes have their own
-# By words of the error's class and text; the first that occurs.
+_REFUSALS: Final = {
+    "ResponseError",
+    "AuthenticationError",
+    "BusyLoadingError",
+}  # by name: other clients have their own classes
+# By words in the error's class and text; the first match counts.
 _REMEDIES: Final = (
     (("NoPermissionError", "NOPERM", "ACL failure", "can't run this command", "can't access"),
      "grant its user the rights that the how-to lists: ACL SETUSER"),
@@ -24,7 +28,7 @@ _REMEDIES: Final = (
 
 
 def remedy_of(error: BaseException) -> tuple[str, str] | None:
-    """Return the server's message and a remedy, which may be empty; None if the error is a lost connection."""
+    """Return the server's message and a remedy, which may be empty; None for a lost connection."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds.isdisjoint(_REFUSALS):
         return None

@@ -1,4 +1,4 @@
-"""Peers that an authority grants their permits: one task calls it for all executors of a process.
+"""Peers with permits granted by an authority, which one task calls for all executors of a process.
 
 Parts
 =====
@@ -11,12 +11,12 @@ Parts
                        this process                                        the authority, one for all processes
 
 - :class:`~ratelimited_executor._core.fleet.peer.Peer` decides for one rate: when to call, what to ask for, what to do
-  without an answer. It waits for nothing; its states are drawn in ``_core/fleet/peer_states.py``.
-- :class:`FleetMember` stands between a peer and the engine of its executor. It counts the tasks that could start, asks in the
-  peer's name, and notifies the queue when permits have come.
-- :class:`FleetPeers` owns the task, and all that the rates of a process have in common: the authority's clock, the connection,
-  an outage, a suspension of the machine.
-- :class:`Transport` carries requests and replies. An authority of another kind needs a transport of its own, and nothing else.
+  without an answer. It never blocks; its states are drawn in ``_core/fleet/peer_states.py``.
+- :class:`FleetMember` connects a peer to the engine of its executor. It counts the tasks that could start, makes the
+  peer's requests, and notifies the queue when permits arrive.
+- :class:`FleetPeers` owns the task, and the state shared by all rates of a process: the authority's clock, the
+  connection, an outage, a suspension of the machine.
+- :class:`Transport` carries requests and replies. Another kind of authority only needs another transport.
 
 When a member calls
 ===================
@@ -29,10 +29,10 @@ When a member calls
                  │          no permit is held for it
                  └ the regular call, at the phase of this process
 
-The *regular* call of interval k fetches permits of k + 1, for the tasks that will be due by then. The phase is drawn once, from
-0.15 to 0.65 of an interval: so the calls of a group are spread, and answers are there before k + 1 begins. A call *at once*
-asks for permits of k that nobody has: a few in a row, one in an interval in the long run. A member without demand makes no
-call; a process without demand sleeps.
+The *regular* call of interval k fetches permits of k + 1, for the tasks that will be due by then. The phase is drawn
+once, from 0.15 to 0.65 of an interval: so the calls of a group are spread, and answers arrive before k + 1 begins. A
+call *at once* asks for unassigned permits of k: a few in a row, one in an interval in the long run. A member without
+demand makes no call; a process without demand sleeps.
 
 A round of the task
 ===================
@@ -43,28 +43,28 @@ One round is one message, with a request for each member that is due, however hi
     │        │ yes                                                                                      │
     │   connected? ────── no ───▶ connect ── fails ──▶ note a failure for each member, pause ───────────┤
     │        │ yes                   └── done ──────────────────────────────────────────────────────────┤
-    │   call, within timeout= ── no answer ──▶ the same; the next round connects again ─────────────────┤
+    │   call, within timeout= ── no answer ──▶ likewise; the next round connects again ─────────────────┤
     │        │ answers                                                                                  │
-    │   measure the clock by the first answer; each member takes in its own, and wakes its executor ────┤
+    │   measure the clock by the first answer; each member takes its own, and wakes its executor ───────┤
     └───────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-When it goes wrong
-==================
+Failures
+========
 
 ==================================  ====================================================================================
 no answer                           the call is repeated, twice after some 20 ms and then once in an interval; the members
-                                    use up what they hold, and then go by the outage policy
+                                    use up their permits, and then follow the outage policy
 one rate is refused, others not     an outage of that member alone; it pauses for an interval between its calls
 all calls are refused               an outage; the log says what the authority refuses, and what to do about it
 the answer contradicts the clock    it has stepped: earlier permits are void, and the next call reports it
 this machine was suspended          earlier permits are void, and the clock is unknown: each member is in SYNC again
 the round trip is nearly ``late``   one warning, as permits come too late to be used
-an exception of ours                logged; the task continues after an interval
-closing                             one last call, which spares the others to find out; it may be lost
+an internal error                   logged; the task continues after an interval
+closing                             one last call, so that the others know at once; it may be lost
 ==================================  ====================================================================================
 
-None of this is needed for the rate to hold. A permit is granted to one peer, and its time is read on a clock whose error is
-known: calls that are lost, late or repeated lose permits, and never double one. `docs/explanation/fleet.md` has the proof.
+The rate does not depend on any of this. A permit is granted to one peer, and its time is read on a clock with a known
+error bound: lost, late or repeated calls lose permits, but never double one. `docs/explanation/fleet.md` has the proof.
 """
 
 from __future__ import annotations
@@ -107,35 +107,37 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _Member: TypeAlias = "FleetMember | TicketMember"
 
-_RESERVE_US: Final = 500  # of what a start may be late: a coroutine's first line runs in the next turn of the loop
-_RATE_ERROR: Final = Fraction(5, 10_000)  # clocks run apart by so much at most
+_RESERVE_US: Final = 500  # kept back from ``late``: a coroutine's first line runs in the next turn of the loop
+_RATE_ERROR: Final = Fraction(5, 10_000)  # the largest drift between two clocks
 _FAR_SECONDS: Final = 3600.0
-_SLOW_COUNT: Final = 4  # of them, after which somebody should know
-_GOODBYE_SECONDS: Final = 0.25  # for the last call, which only spares the others to find out
+_SLOW_COUNT: Final = 4  # slow answers in a row, after which a warning is logged
+_GOODBYE_SECONDS: Final = 0.25  # for the last call, which only lets the others know at once
 _CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages; longer than any call may take
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
 _RETRY_COUNT: Final = 2
 _REPEAT_SECONDS: Final = 60.0  # for which a warning is not repeated
-_BREAK_SECONDS: Final = 0.001  # by which two clocks of this machine may differ before one of them has stood still
+_BREAK_SECONDS: Final = 0.001  # a larger difference between two clocks of this machine means that one stood still
 
 
 class FleetPeers(Fixed):
-    """Shares the rates of a manager's executors with all peers of a group, by permits that an authority grants.
+    """Shares the rates of a manager's executors with a group, by permits that an authority grants.
 
     Args:
         transport: carries the calls.
-        weight: this process's part where demand exceeds the rate, > 0.
-        strictness: what holds for the starts of the group.
-        outage: what to do while the authority is away.
-        interval: seconds in a grant interval, 0.05 to 5.
-        late: seconds after its time for which a permit may be used, 0.003 to 0.1; more forgives a busier event loop.
-        clock_difference: seconds by which the clocks of two servers differ at most, one of which takes over from the other.
+        weight: this process's share, relative to others, while demand exceeds the rate, > 0.
+        strictness: the law for the starts of the group.
+        outage: the behaviour while the authority is away.
+        interval: the length of a grant interval in seconds, 0.05 to 5.
+        late: how many seconds after its time a permit may be used, 0.003 to 0.1; a larger value tolerates a busier
+            event loop.
+        clock_difference: the largest difference, in seconds, between the clocks of two servers of which one may take
+            over from the other.
         timeout: seconds after which a call counts as lost.
-        group: names the group; its rates, and those of other groups, have their permits at different times.
+        group: the name of the group; equal rates of different groups have their permits at different times.
         seed: of the phases and delays; random by default.
     """
 
-    # Slots, so that setting what cannot be set, or a misspelt name, is an error and not silence.
+    # Slots, so that setting a read-only or misspelt attribute is an error.
     __slots__ = (
         "__weakref__",
         "_clock",
@@ -202,7 +204,7 @@ class FleetPeers(Fixed):
         self._random = random.Random(seed)  # noqa: S311  # phases and delays
         late_us = round(late * 1e6)
         self._settings = PeerSettings(
-            id="",  # it, and the phase, are drawn by start(): until then the process may be forked
+            id="",  # the id and the phase are drawn by start(): until then the process may be forked
             interval_us=round(interval * 1e6),
             late_us=late_us - min(late_us // 10, _RESERVE_US),
             stretch=Fraction(late_us, 1_000_000) + _RATE_ERROR if strictness is Strictness.EXACT else Fraction(0),
@@ -218,13 +220,15 @@ class FleetPeers(Fixed):
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._monotonic: Callable[[], float] = _no_time
-        self._suspended_seconds: Callable[[], float] = _no_time  # for which the machine has been suspended, ever
-        self._suspended = 0.0  # what that was when permits were placed last
+        self._suspended_seconds: Callable[[], float] = _no_time  # total time for which the machine was suspended
+        self._suspended = 0.0  # that total at the last synchronization
         self._is_closing = False
         self._is_connected = False
-        self._slow_count = 0  # answers in a row that took so long that no permit can be used
-        self._is_away = False  # whether an outage has been announced
-        self._warned: dict[str, tuple[float, int]] = {}  # of warnings that may come often: when, and how many since
+        self._slow_count = 0  # answers in a row that took too long for any permit to be used
+        self._is_away = False  # an outage has been logged
+        self._warned: dict[
+            str, tuple[float, int]
+        ] = {}  # of frequent warnings: the time of the last, and how many since
 
     @property
     def id(self) -> str:
@@ -234,7 +238,7 @@ class FleetPeers(Fixed):
     # For the manager.
 
     def start(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
-        """Begin to call; the authority need not be there yet.
+        """Start to make calls; the authority need not be reachable yet.
 
         Raises:
             RuntimeError: if another manager uses these peers.
@@ -250,7 +254,7 @@ class FleetPeers(Fixed):
         self._task = loop.create_task(self._run(), name="fleet")
 
     async def aclose(self) -> None:
-        """Leave the group, and let go of the connection."""
+        """Leave the group and close the connection."""
         self._is_closing = True
         self._kicked.set()
         if self._task is not None:
@@ -266,8 +270,9 @@ class FleetPeers(Fixed):
     # For the executors.
 
     def join(self, owner: Any) -> Any:
-        """Take part in the rate of an executor's name."""
-        # An id for each life of an executor: one that is made anew must not be given what the one before has used.
+        """Join the group's rate of an executor's name; return the member."""
+        # Each executor object has an id of its own: a new one must not be granted the permits that its predecessor
+        # used.
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
         # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
         phase = crc32(f"{self._group}:{owner.name}".encode()) / 2**32
@@ -288,7 +293,7 @@ class FleetPeers(Fixed):
         return member
 
     def _join_limits(self, owner: Any, settings: PeerSettings) -> TicketMember:
-        """Take part in the limits of an executor that has more than one paced rate."""
+        """Join the group's limits of an executor that has more than one paced rate."""
         late_us = round(self._late * 1e6)
         ticket_settings = TicketSettings(
             id=settings.id,
@@ -316,7 +321,7 @@ class FleetPeers(Fixed):
         return member
 
     def _leave(self, member: _Member) -> None:
-        """Take part no more."""
+        """Remove a member; its last call goes out with the next round."""
         if self._members.pop(member.owner.name, None) is member and (member.is_shared or member.peer.era is not None):
             self._leaving.append((member.owner.name, member.peer.leave()))
             self._kicked.set()
@@ -324,7 +329,7 @@ class FleetPeers(Fixed):
                 LOGGER.info("fleet: %s leaves its group", member.owner.name)
 
     def _is_clock_whole(self) -> bool:
-        """True if our clock has run on since the last answer, and the machine was not suspended."""
+        """True if our clock has run without a break since permits were placed last."""
         seconds: float = self._suspended_seconds() - self._suspended
         return -_BREAK_SECONDS < seconds < _BREAK_SECONDS
 
@@ -355,7 +360,7 @@ class FleetPeers(Fixed):
             wake = min(wake, member.look_ahead(now))
         if not due and not self._leaving:
             await self._sleep(wake - now)
-        elif self._is_connected:  # only now is a request made: it counts as sent
+        elif self._is_connected:  # requests are made only now, because they count as sent
             await self._call([(member, member.request(now, is_regular=is_regular)) for member, is_regular in due])
         else:
             await self._connect([member for member, _ in due])
@@ -369,7 +374,7 @@ class FleetPeers(Fixed):
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await self._transport.connect()
-        except Exception as error:  # noqa: BLE001  # whatever a client raises: there is no way to the authority
+        except Exception as error:  # noqa: BLE001  # any error of a client: the authority is not reachable
             await self._fail(members, error)
         else:
             self._is_connected = True
@@ -385,14 +390,16 @@ class FleetPeers(Fixed):
         except asyncio.CancelledError:
             self._leaving = leaving + self._leaving
             raise
-        except Exception as error:  # noqa: BLE001  # whatever a client raises: no answer has come
+        except Exception as error:  # noqa: BLE001  # any error of a client: no answer came
             self._leaving = leaving + self._leaving
             await self._fail([member for member, _ in calls], error)
             return
         got = self._monotonic()
         answers: list[tuple[_Member, Any, Any]] = []  # a request and a reply, of the member's kind
         refused: dict[_Member, Exception] = {}
-        for (member, request), reply in zip(calls, replies[len(leaving) :], strict=True):  # who leaves asks for nothing
+        for (member, request), reply in zip(
+            calls, replies[len(leaving) :], strict=True
+        ):  # no reply matters to those leaving
             if isinstance(reply, Exception):
                 refused[member] = reply
             else:
@@ -418,7 +425,7 @@ class FleetPeers(Fixed):
         self._refuse(refused, got)
 
     def _refuse(self, refused: dict[_Member, Exception], now: float) -> None:
-        """Record calls that the authority refuses, while it answers others: they alone are in an outage."""
+        """Record refused calls while others are answered: only these members are in an outage."""
         interval = self._settings.interval_us / 1e6
         for member, error in refused.items():
             member.fail(now, error, pause=self._random.uniform(0.2, 1.8) * interval)
@@ -432,7 +439,7 @@ class FleetPeers(Fixed):
                 member.tell_of_rank()
 
     def _warn_seldom(self, text: str) -> None:
-        """Log a warning, and the same one no more than once a minute."""
+        """Log a warning, at most once a minute for the same text."""
         now = self._monotonic()
         when, count = self._warned.get(text, (-math.inf, 0))
         if now - when < _REPEAT_SECONDS:
@@ -442,7 +449,7 @@ class FleetPeers(Fixed):
         LOGGER.warning("%s%s", text, f" ({count} times more since {now - when:.0f} s ago)" if count else "")
 
     def _look_at_round_trip(self, seconds: float) -> None:
-        """Warn once if the round trip to the authority leaves no time in which a permit could be used."""
+        """Warn once if the round trip to the authority leaves no time to use a permit."""
         is_slow = 2 * self._clock.sampled_error_ns >= self._settings.late_us * 1000
         self._slow_count = self._slow_count + 1 if is_slow else 0
         if self._slow_count == _SLOW_COUNT:
@@ -474,7 +481,7 @@ class FleetPeers(Fixed):
         await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)
 
     def _note_break(self) -> None:
-        """Begin anew after a suspension of the machine, during which the authority's clock continued."""
+        """Start over after a suspension of the machine, during which the authority's clock continued."""
         LOGGER.warning("fleet: this machine was suspended; earlier permits are void")
         self._suspended = self._suspended_seconds()
         self._clock.forget()
@@ -488,5 +495,5 @@ def _no_time() -> float:
 
 
 def new_peer_id() -> str:
-    """Return an id of this incarnation of this process: its host, its number, and what nobody else has drawn."""
+    """Return an id for this incarnation of the process: its host, its process id and a random token."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"

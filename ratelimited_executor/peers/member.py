@@ -1,4 +1,4 @@
-"""One executor in its group: counts what could start, makes its peer's calls, and wakes the queue for permits."""
+"""One executor in its group: counts demand, makes its peer's calls, and wakes the queue."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Owner(Worker, Protocol):
     name: str
     rate: Rate
     is_paused: bool
-    is_adaptive: bool  # so that its rate may be stepped by any peer
+    is_adaptive: bool  # if so, any peer may step its rate
     armed: float
 
     def wake(self) -> None:
-        """Look for something to start in this turn of the loop."""
+        """Look for a task to start in this turn of the loop."""
         ...
 
 
@@ -53,10 +53,10 @@ class FleetMember:
 
     Args:
         owner: the executor's engine.
-        peer: what it says to the authority, and hears from it.
-        kick: has the group look at once whether there is something to call for.
-        leave: takes it out of the group.
-        warn: logs a warning, the same one seldom.
+        peer: makes its requests and processes the answers.
+        kick: makes the group check at once for a due call.
+        leave: removes it from the group.
+        warn: logs a warning, and repeats the same one seldom.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class FleetMember:
         self.is_shared = not owner.rate.is_unlimited
         self._demand = Demand(owner)
         self._ask_at = math.inf
-        self._is_resting = False  # whether there was nothing to call for when that was looked at last
-        self._retry_at = -math.inf  # before it no call is made, because the last ones were refused
-        self._failed_at = math.inf  # since when there has been no answer
+        self._is_resting = False  # at the last look, there was no reason to call
+        self._retry_at = -math.inf  # no call before this time, because the last ones were refused
+        self._failed_at = math.inf  # since when answers have been missing
         self._refusal: str | None = None  # of the last call
 
     @property
@@ -91,27 +91,27 @@ class FleetMember:
         """The permits of the executor's queue."""
         return self.peer.permits
 
-    budget: Final = None  # of tickets: it goes by the permits of one rate
+    budget: Final = None  # of tickets: there are none, it uses the permits of one rate
 
     def set_plan(self, plan: Any) -> None:
         """Request the rate of a plan for the whole group."""
         self.set_rate(plan.rate)
 
     def penalize(self, until: float, key: str = "") -> None:
-        """Do nothing: a penalty holds in this process alone."""
+        """Do nothing: a penalty applies in this process only."""
 
     def limit_of_key(self, make: Any) -> None:
         """Return None: each process keeps the limits of its keys."""
 
     def expected_at(self) -> None:
-        """Return nothing: the time is that of the permits."""
+        """Return None: the permits have their times."""
 
     def resync(self) -> None:
-        """Begin anew after our clock has stood still."""
+        """Start over after our clock stood still."""
         self.peer.resync()
 
     def set_rate(self, rate: Rate) -> None:
-        """Request a rate for the whole group; an infinite one lifts the limit here alone."""
+        """Request a rate for the whole group; an infinite one lifts the limit only here."""
         self.is_shared = not rate.is_unlimited
         if self.is_shared:
             self.peer.set_rate(rate)
@@ -122,61 +122,61 @@ class FleetMember:
     # For an adaptive rate.
 
     def follow(self, rate: Rate) -> None:
-        """Go by a rate that another peer has put in force."""
+        """Adopt a rate that another peer has put in force."""
         self.peer.follow(rate)
 
     def watch(self, now: float) -> None:
-        """Be told what is in force, for as long as it takes until all know of a rate that is set now."""
+        """Keep calling to learn the rate in force, until every calling peer would know of a rate set now."""
         if self.is_shared:
             now_ns = self.owner.timeline.to_ns(now)
             self.peer.watch(now_ns + self.peer.news_ns())
             self._kick()
 
     def news_seconds(self) -> float:
-        """Return how long it takes at most until all that call know of a rate that one has set."""
+        """Return the longest time until every calling peer knows of a new rate."""
         return self.peer.news_ns() / _NS
 
     def is_told(self, now: float) -> bool:
-        """True while it is known what rate is in force."""
+        """True while the rate in force is known."""
         return self.peer.is_told(self.owner.timeline.to_ns(now))
 
     @property
     def is_news(self) -> bool:
-        """True if a rate that the latest answer tells has been set of late; else this peer had not called for long."""
+        """True if a new rate in the latest answer is recent; False if this peer had not called for long."""
         return self.peer.is_news
 
     @property
     def is_left_alone(self) -> bool:
-        """True if this is an outage in which each process goes by its own rate."""
+        """True during an outage in which each process uses its own rate."""
         return self.peer.state is PeerState.OUTAGE and self.peer.settings.outage.kind == "local"
 
     @property
     def is_first(self) -> bool:
-        """True if no other peer has taken part of late."""
+        """True if no other peer has taken part recently."""
         return self.peer.permits.peers <= 1
 
     @property
     def refused_count(self) -> int:
-        """How many permits were asked for and not granted so far."""
+        """How many permits were requested and not granted so far."""
         return self.peer.refused_count
 
     def rate_of_others(self) -> Fraction | None:
-        """Return permits a second that another peer has set for the group; None if none has."""
+        """Return the permits a second that another peer has set for the group; None if none has."""
         grid = self.peer.grid
         if grid is None or not self.is_shared or self.peer.is_own_rate or not self.peer.is_settled:
             return None
         return grid.per_second * (1 + self.peer.settings.stretch)
 
     def look(self, now: float) -> None:
-        """See after a run whether tasks wait for permits that nobody has asked for yet."""
+        """After a run, look for tasks that wait for permits not requested yet."""
         if not self.is_shared:
             return
         self._demand.look(now)
-        if self._is_resting:  # in any state: an outage, or a break of our clock, may continue meanwhile
+        if self._is_resting:  # in any state: an outage, or a break of our clock, may last
             if self.owner.queue.ready_count():
                 self._kick()
             return
-        if self.peer.state is PeerState.IDLE or self.peer.failed_count:  # a call comes, until one is answered
+        if self.peer.state is PeerState.IDLE or self.peer.failed_count:  # a call follows anyway
             return
         now_ns = self.owner.timeline.to_ns(now)
         when = self.peer.wants_at_once(self._demand_at(now), now_ns)
@@ -185,7 +185,7 @@ class FleetMember:
             self._kick()
 
     def next_call(self, now: float) -> tuple[float, bool]:
-        """Return the loop time of the next call, and whether it is the regular one of its interval."""
+        """Return the loop time of the next call, and True if it is the regular one of its interval."""
         if not self.is_shared:
             return math.inf, True
         peer, timeline = self.peer, self.owner.timeline
@@ -201,14 +201,14 @@ class FleetMember:
             interval = peer.interval_ns() / _NS
             if (
                 self.owner.queue.ready_count() and not self.owner.is_paused
-            ):  # held back by a limit of our own: nobody wakes us when that lets go
+            ):  # held back by a limit of our own, which sends no notification when it allows a start
                 return now + interval, True
             return max(self.owner.armed - LOOK_AHEAD_INTERVALS * interval, now + interval), True
         regular = max(timeline.to_loop(peer.next_call(now_ns)), self._retry_at)
         return (regular, True) if regular <= max(now, self._ask_at) else (self._ask_at, False)
 
     def request(self, now: float, *, is_regular: bool) -> Request:
-        """Make the next call."""
+        """Make the next request."""
         self._ask_at = math.inf
         return self.peer.request(self.owner.timeline.to_ns(now), self._demand_at(now), is_regular=is_regular)
 
@@ -235,7 +235,7 @@ class FleetMember:
             self.owner.wake()
 
     def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
-        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are the previous ones."""
+        """Log a join, a quarantine or the end of an outage; ``era`` and ``state`` are the previous ones."""
         peer, name = self.peer, self.owner.name
         if era is None:
             LOGGER.info("fleet: %s joins its group as %s, rank %s", name, peer.settings.id, peer.rank)
@@ -254,12 +254,12 @@ class FleetMember:
         self._failed_at = min(self._failed_at, now)
         self._refusal = reason_of(error) if is_refusal(error) else None
 
-    def look_ahead(self, now: float) -> float:  # noqa: ARG002  # nothing is asked for beside permits
-        """Return when there is something to prepare: never."""
+    def look_ahead(self, now: float) -> float:  # noqa: ARG002  # only permits are requested
+        """Return infinity: there is nothing to prepare."""
         return math.inf
 
     def tell_of_rank(self) -> None:
-        """Warn if the outage policy leaves this peer nothing."""
+        """Warn if the outage policy leaves this peer no permits."""
         outage, rank = self.peer.settings.outage, self.peer.rank
         if outage.kind == "static" and rank is not None and rank >= outage.peers_max:
             LOGGER.warning(
@@ -270,13 +270,11 @@ class FleetMember:
             )
 
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Return why no permit comes: ``outage`` or ``quarantine``, in words, and until when, in loop time, if known.
-
-        None if permits come, as far as is known.
+        """Return why no permit comes, as :func:`hold_of` does; None if permits come, as far as is known.
 
         Args:
             now: the loop time.
-            count: how many permits are wanted; those that are held come in any case.
+            count: how many permits are wanted; None is returned if that many are held.
         """
         peer, timeline = self.peer, self.owner.timeline
         if not self.is_shared or peer.permits.held_count() >= count or peer.goes_on_alone:
@@ -284,7 +282,7 @@ class FleetMember:
         return hold_of(peer, self._refusal, timeline, now, what="permits")
 
     def source(self) -> str | None:
-        """Return where permits come from, in words; None from the authority, for this peer alone."""
+        """Return the source of permits in words; None if the authority grants them to this peer alone."""
         if self.peer.goes_on_alone:
             return f"no answer from the authority; outage policy: {self.peer.settings.outage}"
         peers = self.permits.peers
@@ -295,7 +293,7 @@ class FleetMember:
         self._leave(self)
 
     def statistics(self, now: float) -> FleetStatistics:
-        """Return how it stands."""
+        """Return the statistics of this member."""
         peer, clock = self.peer, self.peer.clock
         now_ns = self.owner.timeline.to_ns(now)
         grid = peer.grid
@@ -318,13 +316,13 @@ class FleetMember:
         )
 
     def _demand_at(self, now: float) -> DemandUntil:
-        """Return what counts the tasks that want to start, and could, as it looks now."""
+        """Return a function that counts the due tasks that could start, as seen now."""
         to_loop, debt_count = self.owner.timeline.to_loop, self.peer.permits.debt_count
 
         def count(due_ns: int, begin_ns: int, end_ns: int, most: int) -> int:
             if self.owner.is_paused or self.owner.queue.is_halted:
                 return 0
-            # What a task costs beyond one permit counts once it has started: it is owed then, and paid from what is granted.
+            # A task's cost beyond one permit counts once it has started: it is then owed, and paid from later grants.
             return self._demand.count(now, to_loop(due_ns), to_loop(begin_ns), to_loop(end_ns), most) + debt_count
 
         return count
@@ -333,14 +331,17 @@ class FleetMember:
 def hold_of(
     peer: Peer | TicketPeer, refusal: str | None, timeline: Timeline, now: float, *, what: str
 ) -> tuple[str, str, float | None] | None:
-    """Return why the authority gives a peer nothing: in words, and until when, in loop time, if known; None if it may.
+    """Return why the authority grants a peer nothing; None if it may.
 
     Args:
-        peer: whose calls these are.
-        refusal: why the last one was refused; None if it was not.
+        peer: the peer that calls.
+        refusal: why the last call was refused; None if it was not.
         timeline: of the manager.
         now: the loop time.
-        what: it gives.
+        what: the name of what is granted.
+
+    Returns:
+        The kind, ``outage`` or ``quarantine``; the reason in words; and its end in loop time, if known.
     """
     if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
         answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"

@@ -1,4 +1,4 @@
-"""The slots of a group: what carries the claims of this process to the authority, and keeps their leases.
+"""The slots of a group: carries this process's claims to the authority, and keeps their leases.
 
 ::
 
@@ -7,11 +7,12 @@
                          ▲                     │                             │
                          └──── told ───────────┴──────── woken ◀─────────────┘
 
-- :class:`~ratelimited_executor._core.fleet.slot_peer.SlotPeer` decides when to call and what to say. Only the thread touches it.
-- The thread renews the leases while the event loop of a holder is busy: so a blocked loop loses no slot. It does so only as
-  long as that loop has turned within ``hang_timeout``; else a process that hangs would hold its slots forever.
-- A transport that cannot be had twice (a client of a cluster or of a Sentinel that was passed) is used on the event loop of
-  the manager: then that one renews the leases, and must turn three times in a lease. So it is in virtual time.
+- :class:`~ratelimited_executor._core.fleet.slot_peer.SlotPeer` decides when to call and what to report. Only the thread
+  touches it.
+- The thread renews the leases while the event loop of a holder is busy, so that a blocked loop loses no slot. It does
+  so only if that loop has turned within ``hang_timeout``; otherwise a process that hangs would hold its slots forever.
+- A client that cannot be copied (one of a cluster or of a Sentinel, passed by the user) is used on the manager's event
+  loop. That loop then renews the leases, and must turn three times in a lease. The same applies in virtual time.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ __all__ = ["GroupSlots", "SlotTransport"]
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
-_AWAY_COUNT: Final = 3  # calls in a row without an answer, after which the server is said to be away
-_POLL_NS: Final = 100_000_000  # between two questions of who waits, while nobody tells it of a hand-over
-_LISTEN_SECONDS: Final = 1.0  # before the messages are listened to again
-_SHORT_PART: Final = 3  # a lease of which less than this part is left is renewed before its holder begins
+_AWAY_COUNT: Final = 3  # calls in a row without an answer, after which the server counts as away
+_POLL_NS: Final = 100_000_000  # between two calls of a waiter that is not notified of hand-overs
+_LISTEN_SECONDS: Final = 1.0  # before the next attempt to listen
+_SHORT_PART: Final = 3  # a lease with less than this part left (a third) is renewed before its holder begins
 _GOODBYE_SECONDS: Final = 0.25
-_RETURN_PART: Final = 4  # of a lease, in which all processes will have found that the server is back
+_RETURN_PART: Final = 4  # of a lease (a quarter), in which all processes will notice that the server is back
 
 
 class SlotTransport(Protocol):
@@ -61,12 +62,12 @@ class SlotTransport(Protocol):
         """Make one call.
 
         Raises:
-            RefusedError: if the authority answers, and refuses.
+            RefusedError: if the authority answers and refuses.
         """
         ...
 
     async def listen(self, peer: str, listening: Callable[[], None], woken: Callable[[str], None]) -> None:
-        """Listen to what this peer is told, until that fails; ``listening`` is called once it works."""
+        """Listen for this peer's notifications until that fails; ``listening`` is called once it works."""
         ...
 
     async def aclose(self) -> None:
@@ -75,7 +76,7 @@ class SlotTransport(Protocol):
 
 
 class _Owner:
-    """The event loop of those who hold and wait, and whether it turns."""
+    """The event loop of holders and waiters, and a check that it turns."""
 
     __slots__ = ("_asked_at", "loop")
 
@@ -84,10 +85,10 @@ class _Owner:
         self._asked_at: float | None = None
 
     def is_well(self, now: float, seconds: float) -> bool:
-        """True if the loop has turned within so many seconds; asks it to tell when it does."""
-        if self.loop.is_closed():  # whoever it ran is gone
+        """True if the loop has turned within a time; asks it to report its next turn."""
+        if self.loop.is_closed():  # its tasks are gone
             return False
-        asked_at = self._asked_at  # read once: the loop clears it meanwhile
+        asked_at = self._asked_at  # read once: the loop may clear it meanwhile
         if asked_at is None:
             asked_at = self._asked_at = now
             try:
@@ -106,14 +107,14 @@ class _Grant:
     __slots__ = ("answered", "claim", "lost", "owner", "waker")
 
     def __init__(self, claim: SlotClaim, owner: _Owner, waker: asyncio.Future[None], lost: Callable[[], None]) -> None:
-        self.answered: Callable[[], None] | None = None  # called when it is known to wait
+        self.answered: Callable[[], None] | None = None  # called once the claim is known to wait
         self.claim = claim
         self.owner = owner
         self.waker = waker
         self.lost = lost
 
     def note(self, state: EntryState) -> None:
-        """Take in its state; called on its event loop."""
+        """Process the claim's state; called on its event loop."""
         if state is EntryState.WAITING:
             if self.answered is not None:
                 self.answered()
@@ -124,7 +125,7 @@ class _Grant:
 
 
 class _GroupRequest:
-    """Slots that were asked for without waiting; used on one event loop."""
+    """A request for slots without waiting; used on one event loop."""
 
     __slots__ = ("_grant", "_is_started", "_keeper", "_told", "fence", "lost")
 
@@ -137,14 +138,14 @@ class _GroupRequest:
         self.lost: Callable[[], None] = _nothing
 
     def begin(self, grant: _Grant, answered: Callable[[SlotRequest], None] | None) -> None:
-        """Ask."""
+        """Start to process the grant's result."""
         self._grant = grant
         grant.waker.add_done_callback(self._note)
         if answered is not None:
             grant.answered = lambda: answered(self)
 
     def is_fresh(self) -> bool:
-        """True if so much of the lease is left that a holder may begin."""
+        """True if enough of the lease is left for a holder to begin."""
         return self._keeper._is_fresh(self._grant.claim)  # noqa: SLF001  # of this package
 
     def start(self) -> None:
@@ -154,7 +155,7 @@ class _GroupRequest:
         self._keeper._holders.add(self._grant)  # noqa: SLF001  # of this package
 
     def release(self) -> None:
-        """Give them back."""
+        """Give the slots back, or stop waiting for them."""
         self._grant.waker.cancel()
         self._keeper.release(self._grant)
 
@@ -175,16 +176,16 @@ class GroupSlots:
     """Keeps the slots of a manager, which shares them with a group.
 
     Args:
-        settings: what its slots have in common.
-        transport: makes what carries the calls.
-        new_id: names this incarnation of the process, once it has started: until then it may be forked.
+        settings: shared by its slots.
+        transport: makes the transport that carries the calls.
+        new_id: makes an id for this incarnation of the process; called on start, as the process may be forked before.
         timeout: seconds after which a call counts as lost.
-        hang_timeout: seconds for which an event loop may stand still before its leases are renewed no more.
-        outage: what happens to limits by key while the server is away. Pools of slots hand over nothing then.
+        hang_timeout: seconds for which an event loop may be blocked before its leases are no longer renewed.
+        outage: the behaviour of limits by key while the server is away. Pools of slots hand over nothing then.
         is_threaded: True if the calls are made in a thread of their own.
 
     Attributes:
-        parts: into how many parts limits by key are split, each process going by one; None while only slots count.
+        parts: into how many parts limits by key are split, one for each process; None while only slots count.
     """
 
     __slots__ = (
@@ -232,11 +233,11 @@ class GroupSlots:
     ) -> None:
         self._peer = SlotPeer(settings, may_renew=self._may_renew)
         self._peer.poll_ns = _POLL_NS
-        self._again: list[_Grant] = []  # whose leases are renewed before they begin
-        self._called_ns = -settings.lease_us * 1000  # of the latest call
-        self._own_limits: dict[str, int] = {}  # as this process has set them last
-        self._told_limits: dict[str, int] = {}  # as the authority has told them last
-        self._new_pools: dict[str, PoolState] = {}  # as they were made, until the peer knows them
+        self._again: list[_Grant] = []  # their leases are renewed before their holders begin
+        self._called_ns = -settings.lease_us * 1000  # time of the latest call
+        self._own_limits: dict[str, int] = {}  # as last set by this process
+        self._told_limits: dict[str, int] = {}  # as last reported by the authority
+        self._new_pools: dict[str, PoolState] = {}  # the initial state, until the peer knows the pool
         self._new_transport = transport
         self._new_id = new_id
         self._timeout = timeout
@@ -252,10 +253,10 @@ class GroupSlots:
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
-        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # to be done in the thread
-        self._is_woken = False  # whether it knows
-        self._process = 0  # in which it was opened
-        self._reason = ""  # why the latest call had no answer
+        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # for the thread
+        self._is_woken = False  # the thread has been notified of posted work
+        self._process = 0  # the id of the process that opened it
+        self._reason = ""  # why the server counts as away; empty while it answers
         self._return: asyncio.TimerHandle | None = None  # ends the time in which limits by key are split
         self._outage = outage
         self._watchers: list[tuple[asyncio.AbstractEventLoop, WeakMethod[Callable[[], None]]]] = []
@@ -264,7 +265,7 @@ class GroupSlots:
     # For the manager.
 
     def open(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
-        """Begin to call."""
+        """Start to make calls."""
         monotonic, suspended = clock.monotonic, getattr(clock, "suspended", _no_time)
         self._clock = lambda: monotonic() + suspended()  # a lease ends while the machine is suspended
         self._process = os.getpid()
@@ -278,13 +279,13 @@ class GroupSlots:
             self._task = loop.create_task(self._run(), name="slots")
 
     def close(self) -> None:
-        """Refuse whoever waits and comes; who holds a slot continues with it, and its lease is renewed."""
+        """Refuse waiters and new requests; holders keep their slots, and their leases are renewed."""
         self._is_closing = True
         self._post(self._refuse_all)
 
     async def aclose(self) -> None:
-        """Wait until what was released is told, unless somebody still holds slots."""
-        if self._holders:  # not the peer's: the thread may not have come to what was released
+        """Wait until releases have been sent, unless slots are still held."""
+        if self._holders:  # not the peer's: the thread may not have processed the releases yet
             return
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, _GOODBYE_SECONDS)
@@ -299,19 +300,19 @@ class GroupSlots:
         self._post(self._peer.declare, pool, limit)
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Call a method on this event loop whenever ``parts`` may have changed, while its object exists."""
+        """Call a method on this event loop when ``parts`` may have changed, while its object exists."""
         self._watchers = [each for each in self._watchers if each[1]() is not None]
         self._watchers.append((asyncio.get_running_loop(), WeakMethod(told)))
 
-    # For those who hold and wait.
+    # For holders and waiters.
 
     @property
     def is_away(self) -> bool:
-        """True if the server does not answer, and limits by key go by parts alone until it does."""
+        """True while the server does not answer and only parts limit keys."""
         return self.parts is not None and bool(self._reason)
 
     def limit_of(self, pool: str) -> int:
-        """Return how many may be held, as was told last."""
+        """Return how many slots may be held, as reported last."""
         return self._state_of(pool).limit
 
     def set_limit(self, pool: str, limit: int) -> None:
@@ -322,7 +323,7 @@ class GroupSlots:
         self._post(self._peer.set_limit, pool, limit)
 
     def statistics(self, pool: str) -> SlotStatistics:
-        """Return what is known of a pool, and who holds slots here."""
+        """Return the known state of a pool, and the holders in this process."""
         peer, now_ns = self._peer, self._now_ns()
         state = self._state_of(pool)
         held = [claim for claim in peer.claims if pool in claim.pools]
@@ -347,10 +348,10 @@ class GroupSlots:
         expires: float | None,
         lost: Callable[[], None],
     ) -> tuple[Any, int]:
-        """Wait for a slot of each pool; return what is to be released, and the fence."""
+        """Wait for a slot of each pool; return the object to release, and the fence."""
         if self._is_closing:
             raise ExecutorStoppedError(manager_of(pools[0]))
-        if self._home is None or self._process != os.getpid():  # a thread is not there in a process that was forked
+        if self._home is None or self._process != os.getpid():  # a forked process has no thread
             raise ExecutorNotStartedError(manager_of(pools[0]))
         loop = asyncio.get_running_loop()
         owner = self._owners.setdefault(loop, _Owner(loop))
@@ -360,7 +361,7 @@ class GroupSlots:
         try:
             async with asyncio.timeout(expires):
                 await grant.waker
-                while not self._is_fresh(grant.claim):  # this process has stood still since it was told
+                while not self._is_fresh(grant.claim):  # this process was stopped since the notification
                     grant.waker = loop.create_future()
                     self._post(self._ask_again, grant)
                     await grant.waker
@@ -403,27 +404,27 @@ class GroupSlots:
         return self._peer.pools.get(pool) or self._new_pools[pool]
 
     def _is_fresh(self, claim: SlotClaim) -> bool:
-        """True if so much of a lease is left that its holder may begin."""
+        """True if enough of a lease is left for its holder to begin."""
         return claim.state is EntryState.HELD and claim.end_ns - self._now_ns() >= self._peer.lease_ns // _SHORT_PART
 
     # In the thread.
 
     def _post(self, do: Callable[..., object], *arguments: Any) -> None:
-        """Post work to the thread, which then checks what is due; nothing in a forked process."""
+        """Post work to the thread, which then checks what is due; does nothing in a forked process."""
         home = self._home
         if home is None:
-            do(*arguments)  # nobody else is there yet
+            do(*arguments)  # the thread has not started yet
             return
         if self._process != os.getpid():
             return
         if not self._is_threaded and home is asyncio._get_running_loop():
             self._do(do, arguments)
             return
-        if home.is_closed():  # nobody holds or waits any more, but for who comes now
+        if home.is_closed():  # there are no holders or waiters left, except for this new one
             self._refuse_posted(do, arguments)
             return
         self._posted.append((do, arguments))
-        if self._is_woken:  # the thread comes to it with what was posted before
+        if self._is_woken:  # the thread will do it together with earlier posts
             return
         self._is_woken = True
         try:
@@ -452,12 +453,12 @@ class GroupSlots:
             self._refuse(grant.claim)
         elif grant.claim.state is EntryState.WAITING:
             self._peer.ask(grant.claim, self._now_ns())
-            if not grant.claim.is_told:  # so many are before it that it waits, whatever the authority says
+            if not grant.claim.is_told:  # too many waiters are before it: it waits in any case
                 grant.claim.is_answered = True
                 self._tell([grant.claim])
 
     def _ask_again(self, grant: _Grant) -> None:
-        """Renew a lease of which little is left; one that is lost is asked for anew."""
+        """Renew a lease with little time left; if it is lost, ask again."""
         old = grant.claim
         if old.state is EntryState.LOST:
             grant.claim = SlotClaim(old.pools, old.priority, old.note, grant, limit=old.limit)
@@ -507,7 +508,7 @@ class GroupSlots:
         try:
             await self._serve()
         finally:
-            self._end()  # what is posted from now on runs while the loop is closed, or finds it closed
+            self._end()  # later posts run while the loop is closing, or find it closed
 
     async def _serve(self) -> None:
         transport = self._transport = self._new_transport()
@@ -526,7 +527,7 @@ class GroupSlots:
                 await transport.aclose()
 
     def _end(self) -> None:
-        """Refuse whoever waits and comes, and tell whoever holds slots that they are renewed no more."""
+        """Refuse waiters and new requests, and notify holders that their slots are lost."""
         self._is_closing = True
         self._refuse_all()
         for claim in self._peer.claims:
@@ -534,7 +535,7 @@ class GroupSlots:
             self._tell([claim])
 
     def _is_done(self) -> bool:
-        """True if nobody holds or waits, and what is to be said is said, or nobody listens."""
+        """True if there are no holders or waiters, and all is sent or the server is away."""
         return self._peer.is_idle or (self._peer.is_free and self._peer.failed_count >= _AWAY_COUNT)
 
     async def _go_round(self, transport: SlotTransport) -> None:
@@ -545,9 +546,9 @@ class GroupSlots:
         self._tell(peer.look(now_ns))
         due = peer.next_call(now_ns)
         if due is None and self._reason and not self._is_closing:
-            due = self._called_ns + peer.lease_ns // 6  # nothing is to be said, but it may be there again
+            due = self._called_ns + peer.lease_ns // 6  # nothing to report, but the server may be back
         elif due is None and peer.pools and not self._is_closing:
-            due = self._called_ns + peer.lease_ns  # nothing is to be said, but a limit may have been set elsewhere
+            due = self._called_ns + peer.lease_ns  # nothing to report, but a limit may have been set elsewhere
         if due is not None and due <= now_ns:
             await self._call(transport)
             return
@@ -564,7 +565,7 @@ class GroupSlots:
         try:
             async with asyncio.timeout(self._timeout):
                 reply = await transport.call_slots(call)
-        except Exception as error:  # noqa: BLE001  # whatever a client raises: there was no answer
+        except Exception as error:  # noqa: BLE001  # any error of a client: no answer came
             self._tell(peer.note_failure(call, self._now_ns()))
             self._note_failure(error)
             return
@@ -572,7 +573,7 @@ class GroupSlots:
             LOGGER.warning("slots: the server answers again")
             self._reason = ""
             if self.parts is not None and self._home is not None:
-                # Meanwhile both count, and what runs without slots is told to the server by each process as it finds it back.
+                # Until then both count; each process reports tasks without slots once it notices the server's return.
                 self._return = self._home.call_later(self._peer.lease_ns / _RETURN_PART / _NS, self._go_by_parts, None)
         era = peer.era
         changed = peer.take_in(call, reply, sent_ns, self._now_ns())
@@ -587,7 +588,7 @@ class GroupSlots:
             )
 
     def _tell_of_limits(self, call: SlotCall, reply: SlotReply) -> None:
-        """Log limits that were set elsewhere since, of pools for which this process has set another one."""
+        """Log limits set elsewhere for pools whose limit this process has set."""
         for pool, state in zip(call.watched, reply.pools, strict=True):
             own = self._own_limits.get(pool)
             if own is None or self._peer.has_limit_to_tell(pool):
@@ -617,14 +618,14 @@ class GroupSlots:
                 self._go_by_parts(self._outage.peers_max if self._outage.kind == "static" else 1)
 
     def _go_by_parts(self, parts: int | None) -> None:
-        """Divide the limits by key into parts, or use slots alone."""
+        """Split the limits by key into parts; with None, use slots only."""
         self.parts = parts
         for loop, told in self._watchers:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_call_if_there, told)
 
     async def _listen(self, transport: SlotTransport) -> None:
-        """Hear of hand-overs at once; while that fails, ask."""
+        """Receive notifications of hand-overs; while that fails, poll."""
         peer = self._peer
 
         def listening() -> None:
@@ -637,7 +638,7 @@ class GroupSlots:
         while True:
             try:
                 await transport.listen(peer.settings.id, listening, woken)
-            except Exception as error:  # noqa: BLE001  # whatever a client raises: who waits asks meanwhile
+            except Exception as error:  # noqa: BLE001  # any error of a client: waiters poll meanwhile
                 peer.poll_ns = _POLL_NS
                 LOGGER.debug("slots: no notifications of hand-overs: %s", reason_of(error))
             peer.poll_ns = _POLL_NS

@@ -58,9 +58,9 @@ class StaticPeers:
         return self.n
 
 
-def _refuse(self: StaticPeers, name: str, value: object = None) -> None:  # noqa: ARG001  # the shape of __setattr__
+def _refuse(self: StaticPeers, name: str, value: object = None) -> None:  # noqa: ARG001  # the signature of __setattr__
     raise refusal(self, name)
 
 
-# In place of a dataclass's own, which raise TypeError where it has slots and no such field.
+# In place of the dataclass's own, which raise TypeError for an unknown name if the class has slots.
 StaticPeers.__setattr__ = StaticPeers.__delattr__ = _refuse  # type: ignore[method-assign, assignment]  # a frozen one has them for its own fields

@@ -1,4 +1,4 @@
-"""One executor in a group that shares more than one pace: requests tickets, and wakes the queue for them."""
+"""One executor in a group that shares several limits: requests tickets, and wakes the queue."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = ["TicketMember", "TicketOwner"]
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
-_TICKETS: Final = 200  # asked for in a call: half a millisecond to a few of the server's time
-_KEY_AHEAD: Final = 0.08  # of an interval: less than a key's ticket may be ahead of its time
-_SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are asked for
+_TICKETS: Final = 200  # requested in a call: half a millisecond of the server's time, or a few
+_KEY_AHEAD: Final = 0.08  # of an interval: less than a ticket may be ahead of its key's time
+_SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
 
 class TicketOwner(Worker, Protocol):
@@ -47,13 +47,13 @@ class TicketOwner(Worker, Protocol):
         ...
 
     def wake(self) -> None:
-        """Look for something to start in this turn of the loop."""
+        """Look for a task to start in this turn of the loop."""
         ...
 
     def group_limits(
         self, valid_us: int, late_us: int, *, is_exact: bool
     ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
-        """Return a name of its limits, and what tells them at a time of the authority, in microseconds."""
+        """Return the name of its limits, and a function from the authority's time (us) to the limits."""
         ...
 
     def penalized(self, until: float) -> None:
@@ -61,11 +61,11 @@ class TicketOwner(Worker, Protocol):
         ...
 
     def go_alone(self, count: int, used: dict[str, tuple[int, int]]) -> None:
-        """Go by a part of the limits, one in ``count``, of which so much of so much of each resource is used."""
+        """Use one part in ``count`` of the limits; ``used`` has (used, amount) of each resource."""
         ...
 
     def go_together(self) -> None:
-        """Go by tickets again."""
+        """Use tickets again."""
         ...
 
 
@@ -74,13 +74,13 @@ class TicketMember:
 
     Args:
         owner: the executor's engine.
-        make_peer: makes what talks to the authority, of a plan's name and what tells its limits.
-        valid_us: for how long a ticket may be used, in microseconds.
-        late_us: by how much calendars may differ.
-        is_exact: True if a rate that paces holds in any window.
-        kick: has the group look at once whether there is something to call for.
-        leave: takes it out of the group.
-        warn: logs a warning, the same one seldom.
+        make_peer: makes the peer, from a plan's name and the function that returns its limits.
+        valid_us: how long a ticket may be used, in microseconds.
+        late_us: the largest difference between calendars.
+        is_exact: True if a paced rate holds in any window.
+        kick: makes the group check at once for a due call.
+        leave: removes it from the group.
+        warn: logs a warning, and repeats the same one seldom.
     """
 
     is_shared: Final = True
@@ -104,14 +104,14 @@ class TicketMember:
         self._leave = leave
         self._warn = warn
         self._demand = Demand(owner)
-        self._retry_at = -math.inf  # before it no call is made, because the last ones were refused
-        self._failed_at = math.inf  # since when there has been no answer
+        self._retry_at = -math.inf  # no call before this time, because the last ones were refused
+        self._failed_at = math.inf  # since when answers have been missing
         self._refusal: str | None = None  # of the last call
-        self._call: TicketCall | None = None  # that is under way
+        self._call: TicketCall | None = None  # in flight
         self._is_alone = False
-        self._asked: dict[str, Hashable] = {}  # keys by their texts, of the latest call
-        self._lanes: list[SlotLane | None] = []  # of its runs, whose tasks need slots beside a ticket
-        self._ahead: list[tuple[float, int, Any]] = []  # lanes, from which loop time on they are asked for; a heap
+        self._asked: dict[str, Hashable] = {}  # keys of the latest call, by their texts
+        self._lanes: list[SlotLane | None] = []  # of the runs in that call whose tasks need slots beside a ticket
+        self._ahead: list[tuple[float, int, Any]] = []  # a heap of (loop time to ask for slots, number, lane)
         self._numbers = count()
 
     @property
@@ -136,19 +136,19 @@ class TicketMember:
         self._kick()
 
     def limit_of_key(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what makes the limit of a key of a plan, a rate and the key."""
+        """Return a function that makes a key's limit from a plan, a rate and the key."""
         bounds = {name: self._bounds[name] for name in ("valid_us", "is_exact")}
         return lambda plan, rate, key: make(plan, rate, key, self.budget, **bounds)
 
     # Calling.
 
     def look(self, now: float) -> None:
-        """See after a run whether tasks wait for tickets that nobody has asked for yet."""
+        """After a run, look for tasks that wait for tickets not requested yet."""
         if self.next_call(now)[0] <= now:
             self._kick()
 
     def next_call(self, now: float) -> tuple[float, bool]:
-        """Return the loop time of the next call; each is a regular one."""
+        """Return the loop time of the next call, and True: each is a regular one."""
         timeline = self.owner.timeline
         self._demand.look(now)
         self._look_alone()
@@ -159,15 +159,15 @@ class TicketMember:
         return max(timeline.to_loop(when), self._retry_at), True
 
     def _wanted(self, now: float, most: int) -> int:
-        """Count the tasks that are due, could start, and have no ticket, as far as a number."""
+        """Count the due tasks without a ticket that could start; counting may stop at ``most``."""
         if self.owner.is_paused or self.owner.queue.is_halted:
             return 0
         seconds = self.peer.settings.interval_us / 1e6
         held_count = self.budget.held_count(self.owner.timeline.to_ns(now))
         return self._demand.count(now, now, now, now + seconds, held_count + most) - held_count
 
-    def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # each is
-        """Make the next call."""
+    def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # every call is
+        """Make the next request."""
         wanted = max(0, self._wanted(now, _TICKETS + 1))
         count = min(wanted, _TICKETS)
         self._asked.clear()
@@ -177,13 +177,13 @@ class TicketMember:
         return self._call
 
     def _runs(self, count: int, now_ns: int) -> list[TicketRun]:
-        """Return what the first tasks need, in their order, less what is held for their keys."""
+        """Return the needs of the first tasks, in their order, less the tickets held for their keys."""
         gate = self.owner.queue.gate
         runs: list[TicketRun] = []
         permits = self.owner.queue.costs
         for key, needs, cost, most in upcoming(self.owner.queue, count):
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
-            # What is never admitted gets a permit to be looked at, and is dropped then.
+            # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
             costs = tuple(sorted((needs if needs and not is_beyond else {PERMITS: 1}).items()))
             limit = None
             if gate is not None and key is not None:
@@ -204,7 +204,7 @@ class TicketMember:
                     self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0:
                 break
-        if runs and not runs[-1].key:  # of those not looked at, as of the last that was
+        if runs and not runs[-1].key:  # the remaining tasks count like the last one
             runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + max(0, count))
         return runs
 
@@ -236,7 +236,7 @@ class TicketMember:
             self.owner.wake()
 
     def look_ahead(self, now: float) -> float:
-        """Ask for the slots of tasks whose tickets come up soon; return the loop time at which there are more."""
+        """Request the slots of tasks whose tickets come up soon; return the loop time of the next request."""
         gate = self.owner.queue.gate
         while self._ahead and self._ahead[0][0] <= now:
             _, _, lane = heappop(self._ahead)
@@ -254,7 +254,7 @@ class TicketMember:
             key = self._asked.get(text)
             limit = gate.limit(key)
             if isinstance(limit, KeyBudgetLimit):
-                # Its ticket is to be there when its time comes: it is asked for a little before, or more in a busy group.
+                # The ticket should be held when its time comes: request it a little ahead, further in a busy group.
                 when_ns = (clock.here(at_us * 1000) if at_us else now_ns + _NS) - round(interval_ns * _KEY_AHEAD)
                 limit.refused_ns = max(when_ns - self.peer.lag_us * 1000, min(when_ns, now_ns + interval_ns // 10))
         for key in self._asked.values():
@@ -271,11 +271,11 @@ class TicketMember:
         self._look_alone()
 
     def resync(self) -> None:
-        """Begin anew after our clock has stood still."""
+        """Start over after our clock stood still."""
         self.peer.resync()
 
     def _look_alone(self) -> None:
-        """Go by a part of the limits while the outage policy says so, and by tickets else."""
+        """Use a part of the limits while the outage policy says so; otherwise, tickets."""
         outage = self.peer.settings.outage
         is_alone = self.peer.state is PeerState.OUTAGE and outage.kind != "stop"
         if is_alone is self._is_alone:
@@ -286,14 +286,14 @@ class TicketMember:
             return
         used: dict[str, tuple[int, int]] = {}
         for name, (resource, amount, most, _) in self.peer.limits.items():
-            if name.endswith("/rate"):  # it has no depth, of which a part could be used
+            if name.endswith("/rate"):  # a pace has no capacity to use a part of
                 continue
             known = used.get(resource, (0, 1))
             used[resource] = max(known, (min(amount, most), most), key=lambda each: each[0] / max(1, each[1]))
         self.owner.go_alone(outage.peers_max if outage.kind == "static" else 1, used)
 
     def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
-        """Log that it has joined, is in a quarantine, or is out of an outage; ``era`` and ``state`` are the previous ones."""
+        """Log a join, a quarantine or the end of an outage; ``era`` and ``state`` are the previous ones."""
         peer, name = self.peer, self.owner.name
         if era is None:
             LOGGER.info("fleet: %s joins its group as %s", name, peer.settings.id)
@@ -306,19 +306,19 @@ class TicketMember:
                 LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
 
     def tell_of_rank(self) -> None:
-        """Do nothing: no rank leaves a peer without a part."""
+        """Do nothing: a peer gets its part whatever its rank."""
 
-    # Telling.
+    # Reporting.
 
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Return why no ticket comes, in words, and until when, in loop time, if known; None if they come."""
+        """Return why no ticket comes, as :func:`~.member.hold_of` does; None if tickets come."""
         peer, timeline = self.peer, self.owner.timeline
         if self._is_alone or self.budget.held_count(timeline.to_ns(now)) >= count:
             return None
         return hold_of(peer, self._refusal, timeline, now, what="tickets")
 
     def source(self) -> str | None:
-        """Return what holds tickets back, in words; None if nothing does."""
+        """Return in words what holds tickets back; None if nothing does."""
         peer = self.peer
         if self._is_alone:
             return f"no answer from the authority; outage policy: {peer.settings.outage}"
@@ -332,21 +332,21 @@ class TicketMember:
         return f"{peer.refusal.holder} of the group, {used} of {amount} used"
 
     def expected_at(self) -> float | None:
-        """Return the loop time from which on tickets may come, as the authority told it last; None if it has not."""
+        """Return when tickets may come, in loop time, by the authority's last answer; None if not known."""
         refusal, clock = self.peer.refusal, self.peer.clock
         if refusal is None or not refusal.at_us or not clock.is_known:
             return None
         return self.owner.timeline.to_loop(clock.here(refusal.at_us * 1000))
 
     def rate_of_others(self) -> None:
-        """Return nothing: the limits of others are not a single rate."""
+        """Return None: the limits of others are not a single rate."""
 
     def close(self) -> None:
         """Leave the group: the executor has closed."""
         self._leave(self)
 
     def statistics(self, now: float) -> FleetStatistics:
-        """Return how it stands."""
+        """Return the statistics of this member."""
         peer, clock = self.peer, self.peer.clock
         now_ns = self.owner.timeline.to_ns(now)
         return FleetStatistics(

@@ -1,4 +1,4 @@
-"""The way to an authority: what carries the calls of a process, and what a refusal is."""
+"""The connection to an authority: the carrier of a process's calls, and refusals."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class RefusedError(Exception):
     """The authority has answered, and refuses the call.
 
     Args:
-        reason: what it says.
-        remedy: what to do about it; empty if that is not known.
+        reason: the authority's words.
+        remedy: what to do about it; empty if not known.
     """
 
     def __init__(self, reason: str, remedy: str = "") -> None:
@@ -37,17 +37,17 @@ class Transport(Protocol):
         """Make sure that the next call needs no more than one message.
 
         Raises:
-            RefusedError: if the authority answers, and lets nobody in as things are.
+            RefusedError: if the authority answers, but refuses the connection.
         """
         ...
 
     async def call(
         self, calls: Sequence[tuple[str, Request | TicketCall]]
     ) -> Sequence[Reply | TicketReply | Exception]:
-        """Send requests by the names of their executors in one message; return the replies in order.
+        """Send requests by executor name in one message; return the replies in order.
 
-        Where the authority refuses one, an exception is in its place; it raises if there was no answer at all, or a
-        :class:`RefusedError` for all of them.
+        A refused request has an exception in its place. Raises if there was no answer at all, or a
+        :class:`RefusedError` if all requests were refused.
         """
         ...
 
@@ -57,10 +57,10 @@ class Transport(Protocol):
 
 
 def is_refusal(error: Exception) -> bool:
-    """True if the authority is there and refuses."""
+    """True if the authority answered and refused."""
     return isinstance(error, RefusedError)
 
 
 def reason_of(error: Exception) -> str:
-    """Return in words why a call has failed."""
+    """Return the reason of a failed call in words."""
     return str(error) if is_refusal(error) else f"{type(error).__name__}: {error}"

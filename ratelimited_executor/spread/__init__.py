@@ -1,8 +1,9 @@
 """Spread the work of a whole population over a cycle, identically on every machine: pure functions.
 
 A *key* (a customer's number, a UUID) has an *offset* in a *period*, which depends only on a hash of the key: no state,
-no coordination, and the same in every process, Python version and language. A *cycle* of, say, eight hours is divided into
-*cycle slots*; a key belongs to the slot that contains its offset, and databases select the keys of a slot themselves.
+no coordination, and the same in every process, Python version and language. A *cycle* of, say, eight hours is divided
+into *cycle slots*. A key belongs to the slot that contains its offset, and databases can select the keys of a slot
+themselves.
 
 >>> cycle_slots("8h")
 128

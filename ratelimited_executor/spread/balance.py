@@ -1,17 +1,18 @@
-"""Balance slots by cost where some keys cost much more than others.
+"""Balance slots by cost when some keys cost much more than others.
 
-Each key has its own order of the slots, from its hash, which begins with the slot it would have without costs. The
-heaviest key goes first, each into the first of its slots that has room for it: for ``1 + slack`` times the load that a
-slot needs at least, which is the mean, or the heaviest key. If none has room, it goes into the one with the least load.
+Each key has its own order of the slots, from its hash, which begins with the slot that it would have without costs.
+Keys are placed by descending cost, each into the first of its slots with room for it. A slot has room for ``1 + slack``
+times the load that some slot needs at least: the mean, or the heaviest key. Without such a slot, the key goes into the
+least loaded one.
 
 Bound: no slot's load is more than max(1 + slack, 3/2) times that of the best assignment; if no key costs more than
-``slack`` times the mean, no more than 1 + slack times the mean. Proof: a key of cost c that no slot has room for is at most
-half of the optimum (of the keys that are larger than half of it there are no more than slots, so one slot was empty, and
-that has room for any); it goes to a load of at most the mean, so that the sum is 3/2 of the optimum at most. And every
-load being more than ``(1 + slack) mean - c`` needs c > slack * mean.
+``slack`` times the mean, it is no more than 1 + slack times the mean. Proof: a key of cost c that fits in no slot is at
+most half of the optimum (there are no more keys above half of it than slots, so otherwise one slot was empty, and an
+empty slot has room for any key). It is added to a load of at most the mean, so that the sum is 3/2 of the optimum at
+most. And if every load is more than ``(1 + slack) mean - c``, then c > slack * mean.
 
 Stability: the room is rounded to a power of the root of 1 + slack, so it stays the same for most keys that join or leave.
-A key that joins displaces only lighter ones, each of them into the next of its own slots: one or two on average.
+A key that joins displaces only lighter keys, each of them into the next of its own slots: one or two on average.
 Source: V. Mirrokni, M. Thorup, M. Zadimoghaddam, "Consistent hashing with bounded loads", SODA 2018, with costs; the order of
 R. Graham, "Bounds on multiprocessing timing anomalies", 1969.
 """
@@ -33,19 +34,19 @@ __all__ = ["balance"]
 
 
 def balance(costs: Mapping[K, float], slots: int, *, slack: float = 0.1) -> dict[K, int]:
-    """Assign each key to a slot, so that the slots cost about the same: O(keys log keys).
+    """Assign each key to a slot, so that all slots cost about the same: O(keys log keys).
 
     The assignment depends only on the arguments, and is the same on every machine. Module ``balance`` has the bound.
 
     Args:
         costs: the cost of each key, >= 0 and finite.
         slots: the number of slots, >= 1.
-        slack: the part by which a slot may exceed its minimum, > 0: a smaller one is more even, and moves more keys when one
-            joins or leaves.
+        slack: the part by which a slot may exceed the load that some slot needs at least, > 0: a smaller value is more
+            even, and moves more keys when one joins or leaves.
 
     Raises:
         TypeError: if an argument or key has a wrong type.
-        ValueError: if it is out of range.
+        ValueError: if an argument is out of range.
 
     >>> balance({"jumbo": 6, "a": 1, "b": 2, "c": 3}, 2)
     {'jumbo': 0, 'c': 1, 'b': 1, 'a': 1}
@@ -63,7 +64,7 @@ def balance(costs: Mapping[K, float], slots: int, *, slack: float = 0.1) -> dict
             raise TypeError(f"costs must be numbers, got {cost!r} for {key!r}")
         if not 0 <= cost < math.inf:
             raise ValueError(f"costs must be >= 0 and finite, got {cost!r} for {key!r}")
-    hashes = {key: key_hash(key) for key in costs}  # type: ignore[arg-type]  # it says itself what it takes
+    hashes = {key: key_hash(key) for key in costs}  # type: ignore[arg-type]  # it checks the type itself
     room = _room(costs, slots, slack)
     loads = [0.0] * slots
     found: dict[K, int] = {}
@@ -78,7 +79,7 @@ def balance(costs: Mapping[K, float], slots: int, *, slack: float = 0.1) -> dict
 
 
 def _room(costs: Mapping[K, float], slots: int, slack: float) -> float:
-    """Return the room of a slot: from the root of 1 + slack to 1 + slack times the least that some slot needs."""
+    """Return the room of a slot: the least that some slot needs, times sqrt(1 + slack) to 1 + slack."""
     least = max(math.fsum(costs.values()) / slots, max(costs.values(), default=0.0))
     if least == 0:
         return math.inf
@@ -93,7 +94,7 @@ def _first_with_room(hashed: int, cost: float, loads: list[float], room: float) 
     if loads[slot] + cost <= room:
         return slot
     stride = 1 + hashed % max(1, slots - 1)
-    while math.gcd(stride, slots) != 1:  # else it would not come by every slot
+    while math.gcd(stride, slots) != 1:  # otherwise it would not visit every slot
         stride += 1
     for _ in range(slots - 1):
         slot = (slot + stride) % slots

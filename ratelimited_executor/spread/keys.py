@@ -4,10 +4,10 @@
    written order; a text is its UTF-8, unchanged; bytes are themselves.
 2. The *hash* is the first 8 bytes of their SHA-256, as an unsigned integer, most significant first.
 3. The *offset* in a period of p nanoseconds is ``hash * p // 2**64``: an integer of 0 to p - 1.
-4. The *bucket* of 65,536 is the first 2 bytes of the SHA-256, of 256 the first one: the same circle, read less finely.
+4. The *bucket* of 65,536 is the first 2 bytes of the SHA-256, of 256 the first byte: the same circle, more coarsely.
 
-Every language has SHA-256, and so has PostgreSQL. It is no secret, and no one gains by a key that lies elsewhere; it was
-chosen because it leaves no pattern of keys in place: consecutive numbers, numbers in steps, UUIDs of every version.
+Every language and PostgreSQL have SHA-256. The hash is not for security: a key with another offset gains nothing. It
+was chosen because no pattern of keys survives it: consecutive numbers, numbers in steps, UUIDs of any version.
 Source: FIPS 180-4.
 """
 
@@ -33,14 +33,14 @@ _INT_BYTES: Final = 8
 
 
 def key_bytes(key: Key) -> bytes:
-    r"""Return the bytes that stand for a key.
+    r"""Return the bytes that represent a key.
 
     Args:
-        key: an integer of 64 bits with its sign, a UUID, a text or bytes.
+        key: a signed 64-bit integer, a UUID, a str or bytes.
 
     Raises:
-        TypeError: if it is anything else; True and False are not 1 and 0.
-        ValueError: if an integer does not fit, or a text cannot be written as UTF-8.
+        TypeError: if the key has another type; bool is not accepted as an integer.
+        ValueError: if an integer does not fit, or a str cannot be encoded as UTF-8.
 
     >>> key_bytes(-2).hex(), key_bytes("é")
     ('fffffffffffffffe', b'\xc3\xa9')
@@ -64,15 +64,15 @@ def key_hash(key: Key) -> int:
 
 
 def offset(key: Key, period: DurationLike) -> float:
-    """Return the position of a key in a period: seconds, >= 0 and < ``period``, to the nanosecond.
+    """Return a key's offset in a period: seconds, >= 0 and < ``period``, to the nanosecond.
 
     Args:
         key: as for :func:`key_bytes`.
         period: seconds as a number, a timedelta, or a str such as ``"8h"`` or ``"1h30m"``; >= 1 ns.
 
     Raises:
-        TypeError: if one of them has a wrong type.
-        ValueError: if one of them is out of range.
+        TypeError: if an argument has a wrong type.
+        ValueError: if an argument is out of range.
     """
     seconds = seconds_of("period", period)
     period_ns = round(seconds * _NS)
@@ -81,11 +81,11 @@ def offset(key: Key, period: DurationLike) -> float:
 
 
 def offset_ns(key: Key, period_ns: int) -> int:
-    """Return the same in nanoseconds, exactly: ``key_hash(key) * period_ns // 2**64``.
+    """Return a key's exact offset in nanoseconds: ``key_hash(key) * period_ns // 2**64``.
 
     Raises:
         TypeError: if ``period_ns`` is not an integer.
-        ValueError: if it is less than 1.
+        ValueError: if ``period_ns`` is less than 1.
     """
     if isinstance(period_ns, bool) or not isinstance(period_ns, int):
         raise TypeError(f"period_ns must be an integer, got {period_ns!r}")

@@ -3,7 +3,7 @@
 There are ``gcd(seconds, buckets)`` slots: the largest number that divides both evenly, so that each slot takes the same
 time, and each bucket of keys lies in one slot. A key's slot contains its offset, whatever the number of buckets.
 
-Source: "On the virtues of slot scheduling", a talk; its hash is the last bytes of a UUID, where ours is one of the key.
+Source: "On the virtues of slot scheduling", a talk, which uses the last bytes of a UUID in place of a hash of the key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKET_COUNTS", "CycleSlots", "cycle_slot_of", "cycle_slots", "reciprocal"]
 
-BUCKET_COUNTS: Final = {256: 1, 65_536: 2}  # bytes of the hash that a bucket is
+BUCKET_COUNTS: Final = {256: 1, 65_536: 2}  # the number of buckets: bytes of the hash in a bucket
 _NS: Final = 1_000_000_000
 
 
@@ -34,7 +34,7 @@ def cycle_slots(cycle: DurationLike, buckets: int = 65_536) -> int:
         buckets: 256 or 65,536: how finely databases can distinguish keys.
 
     Raises:
-        TypeError: if one of them has a wrong type.
+        TypeError: if an argument has a wrong type.
         ValueError: if ``cycle`` is not a whole number of seconds that can be divided, or ``buckets`` is another number.
 
     >>> cycle_slots("8h", 256), cycle_slots("24h"), cycle_slots(3600)
@@ -44,12 +44,12 @@ def cycle_slots(cycle: DurationLike, buckets: int = 65_536) -> int:
 
 
 def cycle_slot_of(key: Key, cycle: DurationLike, buckets: int = 65_536) -> int:
-    """Return the slot of a cycle that a key belongs to: 0 to ``cycle_slots(cycle, buckets)`` - 1."""
+    """Return the slot of a key in a cycle: 0 to ``cycle_slots(cycle, buckets)`` - 1."""
     return CycleSlots(cycle, buckets).slot_of(key)
 
 
 def reciprocal(k: int, *, of: int) -> Fraction:
-    """Return the phase of the ``k``-th of several kinds of jobs over the same keys, as a part of the cycle.
+    """Return the phase of the ``k``-th kind of jobs over the same keys, as a part of the cycle.
 
     The kinds are equidistant on the circle: no two of them work on one key's slot at the same time, as long as there are
     no more kinds than slots. (Two phases differ by at least 1 / ``of`` of the cycle, and a slot lasts 1 / ``slots`` of it.)
@@ -59,8 +59,8 @@ def reciprocal(k: int, *, of: int) -> Fraction:
         of: the number of kinds, >= 1.
 
     Raises:
-        TypeError: if one of them is not an integer.
-        ValueError: if one of them is out of range.
+        TypeError: if an argument is not an integer.
+        ValueError: if an argument is out of range.
 
     >>> [str(reciprocal(k, of=3)) for k in range(3)]
     ['0', '1/3', '2/3']
@@ -77,7 +77,7 @@ def reciprocal(k: int, *, of: int) -> Fraction:
 
 @dataclass(frozen=True)
 class CycleSlots:
-    """The slots of a cycle, which begins at each multiple of its length since the epoch, by the wall clock in UTC.
+    """The slots of a cycle, which begins at each multiple of its length since the epoch (UTC).
 
     Args:
         cycle: whole seconds, as a number, a timedelta or a str such as ``"8h"``.
@@ -91,7 +91,7 @@ class CycleSlots:
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if it is out of range.
+        ValueError: if an argument is out of range.
     """
 
     cycle: DurationLike = field(repr=False, compare=False)
@@ -129,7 +129,7 @@ class CycleSlots:
         return key_hash(key) * self.count >> 64
 
     def offset_ns(self, key: Key) -> int:
-        """Return the exact position of a key in the cycle, in nanoseconds from its beginning: always in its slot."""
+        """Return a key's exact offset in the cycle, in nanoseconds: always within its slot."""
         return offset_ns(key, self.seconds * _NS)
 
     def buckets_of(self, slot: int) -> range:
@@ -137,21 +137,21 @@ class CycleSlots:
 
         Raises:
             TypeError: if the slot is not an integer.
-            ValueError: if there is no such slot.
+            ValueError: if the cycle has no such slot.
         """
         self._check(slot)
         width = self.buckets // self.count
         return range(slot * width, (slot + 1) * width)
 
     def turn_at(self, time: float) -> int:
-        """Return the turn that contains an instant, in epoch seconds: a number that grows by one with every slot.
+        """Return the turn at an instant, in epoch seconds: a number that grows by one with every slot.
 
-        A turn t is that of slot ``t % count`` in cycle ``t // count``.
+        Turn t belongs to slot ``t % count`` in cycle ``t // count``.
         """
         return math.floor((Fraction(time) - self.phase * self.seconds) / self.slot_seconds)
 
     def number_at(self, time: float) -> int:
-        """Return the number of the cycle that contains an instant, in epoch seconds; cycle 0 begins at the phase."""
+        """Return the number of the cycle at an instant, in epoch seconds; cycle 0 begins at the phase."""
         return self.turn_at(time) // self.count
 
     def slot_at(self, time: float) -> int:

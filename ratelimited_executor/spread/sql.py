@@ -1,7 +1,7 @@
-"""Let a database select the keys of a cycle slot, and agree with this package on each of them.
+"""Let a database select the keys of a cycle slot, exactly as this package does.
 
-PostgreSQL (11 and later) has SHA-256 of its own. SQLite has none, so :func:`install_sqlite` gives its connection two
-functions; they are marked deterministic, so that an index on the expression can be made and used.
+PostgreSQL (11 and later) has SHA-256 built in. SQLite does not, so :func:`install_sqlite` adds two functions to a
+connection; they are marked deterministic, so that an index on the expression can be created and used.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ def slot_predicate(
     It contains only numbers and the column, so it can be put into any statement unchanged.
 
     Args:
-        column: the column of the keys: a name, with that of its table and schema before it if needed.
-        slot: which slot, 0 <= slot < ``cycle_slots(cycle, buckets)``.
+        column: the column of the keys: a name, qualified by its table and schema if needed.
+        slot: the number of the slot, 0 <= slot < ``cycle_slots(cycle, buckets)``.
         cycle: as for :func:`cycle_slots`.
-        kind: ``int``, ``uuid``, ``text`` or ``bytes``: the type in which this package gets the keys.
+        kind: ``int``, ``uuid``, ``text`` or ``bytes``: the type of the keys as this package gets them.
         dialect: ``postgresql`` or ``sqlite``.
         buckets: as for :func:`cycle_slots`.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if it is out of range, or ``column`` is not a name.
+        ValueError: if an argument is out of range, or ``column`` is not a name.
 
     >>> slot_predicate("accounts.id", 1, "8h", kind="int", dialect="postgresql", buckets=256)
     'substring(sha256(int8send("accounts"."id"::bigint)) from 1 for 1) between \'\\x02\'::bytea and \'\\x03\'::bytea'
@@ -72,14 +72,14 @@ def slot_predicate(
 
 
 def bucket_expression(column: str, *, kind: str, dialect: str, buckets: int = 65_536) -> str:
-    """Return an SQL expression for the bucket of a key, for an index that serves :func:`slot_predicate`.
+    """Return an SQL expression for a key's bucket, for an index that serves :func:`slot_predicate`.
 
     In SQLite it is an integer, in PostgreSQL one or two bytes. PostgreSQL accepts it in an index for ``int``, ``uuid`` and
     ``bytes``; for ``text`` it regards the conversion to UTF-8 as not immutable, so keep the bucket in a column.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if it is out of range, or ``column`` is not a name.
+        ValueError: if an argument is out of range, or ``column`` is not a name.
     """
     if not isinstance(column, str):
         raise TypeError(f"column must be a str, got {column!r}")
@@ -100,10 +100,10 @@ def bucket_expression(column: str, *, kind: str, dialect: str, buckets: int = 65
 
 
 def install_sqlite(connection: sqlite3.Connection) -> None:
-    """Give a connection to SQLite the functions that :func:`slot_predicate` and :func:`bucket_expression` call.
+    """Add the functions that :func:`slot_predicate` and :func:`bucket_expression` use to a SQLite connection.
 
-    ``spread_bucket(key, buckets)`` takes an integer, a text or a blob; ``spread_bucket_uuid(key, buckets)`` a UUID as text or
-    as a blob of 16 bytes. NULL has no bucket; a value that is not a key raises.
+    ``spread_bucket(key, buckets)`` takes an integer, a text or a blob; ``spread_bucket_uuid(key, buckets)`` takes a
+    UUID as text or as a blob of 16 bytes. The bucket of NULL is NULL; a value that is not a key raises an error.
     """
     connection.create_function("spread_bucket", 2, _bucket, deterministic=True)
     connection.create_function("spread_bucket_uuid", 2, _bucket_of_uuid, deterministic=True)

@@ -1,4 +1,4 @@
-"""Stores in memory, which the end of the process forgets."""
+"""Stores in memory, lost when the process ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MemoryProgress"]
 
 
 class MemoryProgress(Progress):
-    """Progress that the end of the process forgets: for tests, simulations, and work that may be repeated."""
+    """Progress in memory, lost when the process ends: for tests, simulations and repeatable work."""
 
     def __init__(self) -> None:
         self._cycles: dict[str, tuple[str, int]] = {}

@@ -1,15 +1,15 @@
 """Stores in Redis, for nodes on several machines.
 
-A cycle has four kinds of keys, all of them in one slot of a Redis Cluster:
+A cycle has four kinds of keys, all in one slot of a Redis Cluster:
 
 ===================  ===========================================================================================
 ``cycle``            a hash: its shape and its first turn
-``complete``         a sorted set: the turns that are complete, with themselves as scores
-``claims``           a hash: of a turn, until when it is whose, by the server's clock
-``done:<turn>``      a set for each turn under way: the keys that are through
+``complete``         a sorted set: the completed turns, with themselves as scores
+``claims``           a hash: for each turn, its owner and the end of its lease, by the server's clock
+``done:<turn>``      a set for each running turn: the completed keys
 ===================  ===========================================================================================
 
-What is lost with a server that was not persistent is run again.
+Work whose progress is lost with a server without persistence is run again.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ class _Complete:
 
 _CLAIM: Final = LuaScript(__package__, "claim_turn.lua", keys=("complete", "claims"), arguments=_Claim)
 _COMPLETE: Final = LuaScript(__package__, "complete_turn.lua", keys=("complete", "claims", "done"), arguments=_Complete)
-_DONE_SECONDS: Final = 30 * 86_400  # after which the keys of a turn that nobody has completed are forgotten
+_DONE_SECONDS: Final = 30 * 86_400  # after which the keys of a turn that was never completed are forgotten
 
 
 class RedisProgress(Progress):
     """Progress in Redis or Valkey (6.2 or later), for nodes on several machines.
 
-    Claims go by the clock of the server.
+    Claims use the server's clock.
 
     Args:
-        redis: a URL, or an asyncio client of redis-py, which is not closed then.
-        prefix: of all keys.
+        redis: a URL, or an asyncio client of redis-py. A client that you pass is not closed.
+        prefix: the prefix of all Redis keys.
 
     Raises:
         ModuleNotFoundError: without the extra ``redis``.
         TypeError: if an argument has another type.
-        ValueError: if the URL is none.
+        ValueError: if the URL or the prefix is not valid.
     """
 
     def __init__(self, redis: Any, *, prefix: str = "rle") -> None:
@@ -111,12 +111,12 @@ class RedisProgress(Progress):
         return f"{self._prefix}:{{cycle:{safe}}}:{kind}" + ("" if turn is None else f":{turn}")
 
     def _keys(self, script: LuaScript[Any], name: str, turn: int) -> list[str]:
-        """Return the keys of a script, of which ``done`` is one for each turn."""
+        """Return the keys of a script; each turn has a ``done`` key of its own."""
         return [self._key(name, kind, turn if kind == "done" else None) for kind in script.keys]
 
     @staticmethod
     async def _of(answer: Awaitable[Any] | Any) -> Any:
-        """Await an answer: redis-py types it as one that may not have to be."""
+        """Await an answer, which redis-py types as not always awaitable."""
         return await answer
 
 

@@ -1,7 +1,7 @@
 """Stores in a file of SQLite, for the processes of one machine.
 
-Of each turn of a cycle a row says whose it is, until when, and whether it is complete; while it is not, a row for each key
-says that the key is through.
+Each turn of a cycle has a row with its owner, the end of its lease, and a flag for completion. Until it is complete,
+each completed key has a row as well.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ create table if not exists keys_done (
 class SQLiteProgress(SQLiteFile, Progress):
     """Progress in a file, for one process or several on one machine.
 
-    Every change is a transaction in a worker thread; the file is in WAL mode, so the end of the process undoes nothing.
-    The loss of power may undo the last of them: their keys are run again.
+    Every change is a transaction in a worker thread. The file is in WAL mode, so no change is lost when the process
+    ends. A loss of power may undo the last changes: their keys are run again.
 
     Args:
-        path: of the file; it is made on first use if it is not there. Not on a network drive.
+        path: of the file, which is created on first use if it does not exist. Not on a network drive.
 
     Raises:
-        TypeError: if the path is neither a text nor a path.
-        ValueError: if it is empty.
+        TypeError: if the path is neither a str nor a path.
+        ValueError: if the path is empty.
         ModuleNotFoundError: without the package apsw.
     """
 
@@ -125,7 +125,7 @@ class SQLiteProgress(SQLiteFile, Progress):
         await self._close_file()
 
     async def _run(self, work: Callable[[Any], T]) -> T:
-        """Do work in one transaction, in the thread."""
+        """Do work as one transaction in the thread."""
         await self._open_file()
         return await self._in_thread(lambda: self._in_transaction(work, "normal"))
 

@@ -1,8 +1,8 @@
-"""A file of SQLite, which one connection has in a thread of its own.
+"""A file of SQLite, used by one connection in a thread of its own.
 
-The driver is apsw, which brings a current SQLite of its own. Those from 3.7.0 to 3.51.2 may lose a committed transaction, or
-damage the file, when two connections write and a checkpoint runs between (mended in 3.51.3, and in 3.50.7 and 3.44.6); with
-one of these the file is opened for one process alone.
+The driver is apsw, which brings a current SQLite of its own. Releases from 3.7.0 to 3.51.2 may lose a committed
+transaction, or damage the file, when two connections write and a checkpoint runs between (fixed in 3.51.3, and in
+3.50.7 and 3.44.6). With one of these, the file is opened for one process only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 __all__ = ["SQLiteFile", "driver", "is_mended"]
 
-_BUSY_MS: Final = 30_000  # for which another process may hold the file
+_BUSY_MS: Final = 30_000  # the longest time for which another process may hold the file
 _REMEDIES: Final = {
     "BusyError": f": another process has held the file for {_BUSY_MS // 1000} s, or a release of SQLite is in use that may not share it",
     "FullError": ": make room on the disk; what was put before is safe",
@@ -44,12 +44,12 @@ class SQLiteFile:
         path: of the file.
 
     Raises:
-        TypeError: if the path is neither a text nor a path.
-        ValueError: if it is empty.
+        TypeError: if the path is neither a str nor a path.
+        ValueError: if the path is empty.
         ModuleNotFoundError: without the package apsw.
     """
 
-    _is_creating = True  # the file, if it is not there
+    _is_creating = True  # create the file if it does not exist
 
     def __init__(self, path: str | PathLike[str]) -> None:
         if not isinstance(path, (str, PathLike)):
@@ -59,24 +59,24 @@ class SQLiteFile:
         driver(type(self).__name__)
         self._path = Path(path)
         self._connection: Any = None
-        self._file: tuple[str, int, int] | None = None  # that is open: its full path, device and number
-        self._synchronous = ""  # as the connection has it
-        self._thread: ThreadPoolExecutor | None = None  # one, so that one transaction comes after the other
-        self._closing: Future[None] | None = None  # the last
+        self._file: tuple[str, int, int] | None = None  # the open file: its full path, device and inode
+        self._synchronous = ""  # the connection's setting
+        self._thread: ThreadPoolExecutor | None = None  # a single thread, so that transactions run one after the other
+        self._closing: Future[None] | None = None  # the latest
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._path)!r})"
 
     def _check(self, connection: Any) -> None:
-        """Look at a file before it is changed in any way; in the thread, as :meth:`_prepare`."""
+        """Check a file before any change to it; in the thread, like :meth:`_prepare`."""
 
     @abstractmethod
     def _prepare(self, connection: Any) -> None:
-        """Make what is missing in the file."""
+        """Create the tables that the file lacks."""
         ...
 
     async def _open_file(self) -> None:
-        """Open the file, if it is not open, and make it, if it is not there and may be made."""
+        """Open the file if it is not open; create it if it does not exist and may be created."""
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=type(self).__name__)
         await self._in_thread(self._connect)
 
@@ -94,7 +94,7 @@ class SQLiteFile:
 
         closing = asyncio.get_running_loop().run_in_executor(thread, close)
         thread.shutdown(wait=False)
-        await asyncio.shield(closing)  # to be cancelled here must not leave the file open
+        await asyncio.shield(closing)  # a cancellation here must not leave the file open
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._thread is None:
@@ -102,11 +102,11 @@ class SQLiteFile:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _in_transaction(self, work: Callable[[Any], T], synchronous: str) -> T:
-        """Do work with a cursor, in the thread, as one transaction; it happens whole or not at all.
+        """Do work with a cursor as one transaction, all or nothing; call in the thread.
 
         Args:
-            work: what to do.
-            synchronous: ``"full"`` to have it on the disk when this returns, ``"normal"`` if the loss of power may undo it.
+            work: the work.
+            synchronous: ``"full"`` to have it on disk when this returns, ``"normal"`` if a loss of power may undo it.
         """
         self._check_file()
         cursor = self._connection.cursor()
@@ -126,7 +126,7 @@ class SQLiteFile:
 
     @contextmanager
     def _translated(self, **remedies: str) -> Iterator[None]:
-        """Raise what the driver raises as an error of ours, with a remedy."""
+        """Raise the driver's errors as one of ours, with a remedy."""
         apsw = driver()
         try:
             yield
@@ -137,7 +137,7 @@ class SQLiteFile:
 
     def _connect(self) -> None:
         if self._closing is not None:
-            wait([self._closing])  # in the thread before: its connection is not one to continue with
+            wait([self._closing])  # in the previous thread: its connection must not be used again
         if self._connection is not None:
             return
         apsw = driver()
@@ -158,7 +158,7 @@ class SQLiteFile:
         self._connection, self._synchronous = connection, ""
 
     def _check_file(self) -> None:
-        """Refuse a file that was deleted or replaced: what it takes would be gone with this process."""
+        """Refuse a file that was deleted or replaced: its changes would be lost with this process."""
         assert self._file is not None
         if _file_of(self._file[0]) != self._file:
             raise StoreUnavailableError(
@@ -166,7 +166,7 @@ class SQLiteFile:
             )
 
     def _is_at(self, path: str) -> bool:
-        """True if the open file is at a path; an empty one is nowhere."""
+        """True if the open file is at a path; False for an empty path."""
         found = _file_of(path)
         return found is not None and self._file is not None and found[1:] == self._file[1:]
 
@@ -180,7 +180,7 @@ def driver(user: str = "SQLite") -> Any:
     """Return the package apsw.
 
     Raises:
-        ModuleNotFoundError: if it is not there; the text says what to install.
+        ModuleNotFoundError: if it is not installed; the message says what to install.
     """
     try:
         import apsw  # noqa: PLC0415  # the extra `sqlite`
@@ -192,9 +192,9 @@ def driver(user: str = "SQLite") -> Any:
 
 
 def _file_of(path: str) -> tuple[str, int, int] | None:
-    """Return what tells a file from another one at its path; None if there is none."""
+    """Return the path, device and inode of a file, which identify it; None if there is no file."""
     try:
-        found = os.stat(path)  # noqa: PTH116  # once in each transaction: a Path costs ten times as much
+        found = os.stat(path)  # noqa: PTH116  # in each transaction: a Path costs ten times as much
     except OSError:
         return None
     return path, found.st_dev, found.st_ino

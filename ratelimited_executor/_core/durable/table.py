@@ -1,21 +1,22 @@
 """The rules of a store of durable tasks, as a table in memory.
 
-Every store keeps these rules, each in its own language; this one is what they are compared with.
+Every store implements these rules in its own language; this one is the reference in tests.
 
 Leases
-    A process joins as an *owner* with a lease, and beats. One lease covers all that it has claimed, so a beat costs the same
-    for one claim as for thousands. Whoever beats also looks for owners whose lease has ended, and gives back what they held.
+    A process joins as an *owner* with a lease, and beats. One lease covers all its claims, so a beat costs the same for
+    one claim as for thousands. Each beat also looks for owners whose lease has ended, and gives their claims back.
 
-    Leases count by *vouched* time: it passes from one beat of anybody to the next, by at most a third of the shortest lease
-    at once, and never backwards. A clock that is set by hours therefore takes nobody's claims; and after a time in which no
-    process ran at all, the claims of the last ones are given back within a lease. Nothing is ever given back for its age.
+    Leases count by *vouched* time. It passes from one beat of any process to the next, by at most a third of the
+    shortest lease at once, and never backwards. So a clock that is set forward by hours ends no lease. After a time in
+    which no process ran at all, the claims of the last ones are given back within a lease. No claim is ever given back
+    because of its age.
 
 Lanes
-    Of a lane's tasks one is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a second
-    claim in a lane, whatever owners do, and no lease of a lane to lose. When a head goes, the one with the smallest place
-    follows, where the place is the time at which the task becomes due; of those that were due when they were put each has a
-    place at least as large as those before, even if the clock was set back between. A head that is not due yet gives its place
-    to one that is due earlier, unless it is retried and blocks.
+    One of a lane's tasks is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a
+    second claim in a lane, whatever owners do, and no lease of a lane to lose. When the head goes, the task with the
+    smallest place follows. The place is the time at which a task becomes due. A task that was due when it was put has a
+    place at least as large as those before it, even if the clock was set back in between. A head that is not due yet
+    gives way to a task that is due earlier, unless the head is being retried and blocks.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Task:
     number: int
     new: NewTask
     put_us: int
-    was_due: bool  # when it was put: then no clock that is set back later makes it wait
+    was_due: bool  # when it was put: then it does not wait, even if the clock is set back later
     state: DurableState = DurableState.BEHIND
     due_us: int = 0
     expires_us: int | None = None
@@ -56,7 +57,7 @@ class _Task:
     error: str = ""
 
     def set_due(self, due_us: int) -> None:
-        """Set when it is due, from which its expiry counts."""
+        """Set the due time, and the expiry that counts from it."""
         self.due_us = due_us
         self.expires_us = None if self.new.expires_us is None else due_us + self.new.expires_us
 
@@ -64,16 +65,18 @@ class _Task:
 @dataclass(slots=True, eq=False)
 class _Lane:
     head: _Task | None = None
-    last_place_us: int = 0  # of those that were due when they were put
-    behind: list[tuple[int, int]] = field(default_factory=list)  # a heap of (place, number), with some that have left
+    last_place_us: int = 0  # of tasks that were due when they were put
+    behind: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # a heap of (place, number), also of some that have left
 
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """Heaps, which keep for a while what has left the state."""
+    """Heaps, which keep tasks for a while after they have left the state."""
 
-    scheduled: list[tuple[int, int]] = field(default_factory=list)  # (due, number) of those without a lane
-    scheduled_heads: list[tuple[int, int]] = field(default_factory=list)  # the same of heads
+    scheduled: list[tuple[int, int]] = field(default_factory=list)  # (due, number) of tasks without a lane
+    scheduled_heads: list[tuple[int, int]] = field(default_factory=list)  # likewise, of heads
     ready: list[tuple[float, int, int]] = field(default_factory=list)  # (-priority, due, number)
 
 
@@ -94,22 +97,22 @@ class TaskTable:
         self._owners: dict[str, _Owner] = {}
         self._ended: dict[str, int] = {}  # id -> vouched time of its end, in order
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
-        self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of those that were READY
+        self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of tasks that were READY
         self._last_number = 0
         self._vouched_us = 0
         self._last_beat_us: int | None = None
 
-    # What puts and runs tasks
+    # Putting and running tasks
 
     def put(self, now_us: int, tasks: Sequence[NewTask]) -> list[bool]:
-        """Add tasks; return for each True if it is new, and False if there is one with its id, or was of late."""
+        """Add tasks; return for each True if it is new, False if its id exists or did until recently."""
         return [self._put_one(now_us, new) for new in tasks]
 
     def join(self, now_us: int, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
-        """Let a process claim tasks, instead of its former owner: held claims pass to it, the rest is released.
+        """Let a process claim tasks. Held claims of its former owner pass to it, others are released.
 
         Returns:
-            False, with nothing changed, if there was a former owner, and neither of them has a lease.
+            False, with nothing changed, if a former owner is named and neither owner has a lease.
         """
         if former and self._owners.keys().isdisjoint((owner, former)):
             return False
@@ -126,10 +129,10 @@ class TaskTable:
         return True
 
     def beat(self, now_us: int, owner: str) -> Beat | None:
-        """Renew an owner's lease, and end those of owners that have not renewed theirs.
+        """Renew an owner's lease, and end the leases that were not renewed in time.
 
         Returns:
-            None if the owner's lease had ended: nothing is claimed for it then.
+            None if the owner's lease had ended: it then has no claims.
         """
         self._pass_time(now_us)
         if owner in self._owners:
@@ -142,7 +145,7 @@ class TaskTable:
         return Beat(tuple(Ref(task.number, task.token) for task in claimed if task.is_cancelled), len(claimed))
 
     def leave(self, now_us: int, owner: str) -> None:
-        """Give back what an owner has claimed, and let it claim no more."""
+        """Give back an owner's claims, and end its lease."""
         if owner in self._owners:
             self._give_back(now_us, owner, is_lost=False)
 
@@ -157,7 +160,7 @@ class TaskTable:
             return None
         queue = self._queues[claim.queue]
         self._make_ready(queue.scheduled, now_us + claim.ahead_us)
-        self._make_ready(queue.scheduled_heads, now_us)  # not before: what is due would wait for it in its lane
+        self._make_ready(queue.scheduled_heads, now_us)  # not ahead: due tasks of its lane would wait for it
         expired_count = self._delete_expired(now_us)
         taken: list[_Task] = []
         left: list[_Task] = []
@@ -183,13 +186,13 @@ class TaskTable:
         return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
 
     def finish(self, now_us: int, outcomes: Iterable[Outcome]) -> list[bool]:
-        """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force."""
+        """End claims; return for each False, with nothing changed, if it was no longer in force."""
         return [self._finish_one(now_us, outcome) for outcome in outcomes]
 
     def cancel(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
-        """Delete tasks; return the state in which each was, None if there is none.
+        """Delete tasks; return the previous state of each, None if it did not exist.
 
-        A claimed task stays: its owner learns of it with its next beat, and unless it is done by then, it is not run again.
+        A claimed task stays: its owner learns of the cancellation at its next beat, and the task is not run again.
         """
         numbers = [self._numbers.get(each) for each in ids]
         states = [None if number is None else self._tasks[number].state for number in numbers]
@@ -199,9 +202,9 @@ class TaskTable:
         return states
 
     def requeue(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
-        """Put dead letters back, as if never tried; return the state of each task before, None if it did not exist.
+        """Put dead letters back, as if never tried; return the previous state of each task, or None.
 
-        What is in another state stays as it is.
+        Tasks in other states stay as they are.
         """
         numbers = [self._numbers.get(each) for each in ids]
         states = [None if number is None else self._tasks[number].state for number in numbers]
@@ -211,7 +214,7 @@ class TaskTable:
         return states
 
     def revive(self, queue: str, functions: Iterable[tuple[str, int]]) -> int:
-        """Make READY what was put aside because nobody knew its function; return how many."""
+        """Make tasks READY that were put aside because their function was unknown; return how many."""
         known = frozenset(functions)
         found = [
             task
@@ -224,14 +227,14 @@ class TaskTable:
             self._enter(task, DurableState.READY)
         return len(found)
 
-    # What looks
+    # Reading
 
     def find(self, ids: Iterable[str]) -> list[TaskRow | None]:
-        """Return the tasks with some ids; None for each that is not there."""
+        """Return the tasks with the given ids; None for each that does not exist."""
         return [None if number is None else _row(self._tasks[number]) for number in map(self._numbers.get, ids)]
 
     def rows(self, state: DurableState | None, *, after: int, limit: int) -> list[TaskRow]:
-        """Return tasks in a state, or in any, with numbers greater than ``after``, in the order of their numbers."""
+        """Return tasks in a state, or in any, with numbers above ``after``, in the order of their numbers."""
         found = (task for task in self._in_order(after) if state is None or task.state is state)
         return [_row(task) for _, task in zip(range(limit), found, strict=False)]
 
@@ -241,7 +244,7 @@ class TaskTable:
         return {state: counted[state] for state in DurableState}
 
     def lanes(self, *, limit: int) -> list[LaneRow]:
-        """Return the lanes in which most tasks wait for others, the most first, then by name."""
+        """Return the lanes with the most tasks behind their heads, the most first, then by name."""
         behind = Counter(task.new.lane for task in self._tasks.values() if task.state is DurableState.BEHIND)
         ordered = sorted(behind.items(), key=lambda each: (-each[1], each[0]))[:limit]
         heads = {name: self._lanes[name].head for name, _ in ordered if name is not None}
@@ -283,7 +286,7 @@ class TaskTable:
         heappush(lane.behind, (task.place_us, task.number))
 
     def _settle(self, now_us: int, name: str | None) -> None:
-        """Make the first one behind the head of its lane, if there is none, or one that gives way."""
+        """Make the first task behind the head, if the lane has no head or its head gives way."""
         lane = None if name is None else self._lanes.get(name)
         if lane is None or name is None:
             return
@@ -323,7 +326,7 @@ class TaskTable:
             heappush(queue.scheduled if task.new.lane is None else queue.scheduled_heads, (task.due_us, task.number))
 
     def _make_ready(self, scheduled: list[tuple[int, int]], until_us: int) -> None:
-        """Move to READY what is due at a time."""
+        """Move to READY the tasks that are due by a time."""
         while (task := self._first_scheduled(scheduled)) is not None and task.due_us <= until_us:
             heappop(scheduled)
             self._enter(task, DurableState.READY)
@@ -348,7 +351,7 @@ class TaskTable:
         return count
 
     def _next_in(self, queue: _Queue, now_us: int, ahead_us: int) -> int | None:
-        """Return how long until a task that is SCHEDULED can be claimed."""
+        """Return the time until a SCHEDULED task can be claimed; None if there is none."""
         free = self._first_scheduled(queue.scheduled)
         head = self._first_scheduled(queue.scheduled_heads)
         times = [*([] if free is None else [free.due_us - ahead_us]), *([] if head is None else [head.due_us])]
@@ -457,7 +460,7 @@ def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int 
     """Return the vouched time at a beat.
 
     Args:
-        vouched_us: that of the last beat.
+        vouched_us: the vouched time of the last beat.
         beat_us: the clock at the last beat; None if there was none.
         now_us: the clock now.
         shortest_us: the shortest lease of all owners; None if there are none.
@@ -468,7 +471,7 @@ def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int 
 
 
 def _gives_way(head: _Task) -> bool:
-    """True if a head that waits for its time lets one that is due earlier go first."""
+    """True if a head lets a task that is due earlier go first."""
     return head.state is DurableState.SCHEDULED and not (head.new.is_blocking and head.attempt_count > 0)
 
 
@@ -477,7 +480,7 @@ def _rank(task: _Task) -> tuple[float, int, int]:
 
 
 def _precedes(task: _Task, now_us: int, claim: Claim) -> bool:
-    """True if a task goes before those that a claim leaves out for their rank."""
+    """True if a task's rank is within the bounds of a claim."""
     if task.new.priority == claim.above and claim.before_us is not None:
         return task.due_us < now_us + claim.before_us
     return task.new.priority > claim.above

@@ -1,18 +1,18 @@
-"""Durable tasks as a store takes them in and hands them out.
+"""Durable tasks as a store accepts them and hands them out.
 
 States and moves::
 
     put ──┬─▶ SCHEDULED ── due ──▶ READY ── claim ──▶ CLAIMED ──┬─▶ done, cancelled or expired: gone
           │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is retried
           │       └──────────┬───────┘                          ├─▶ READY       released, or its process has died
-          └─▶ BEHIND ── those before it in its lane are gone    ├─▶ UNKNOWN     its function is not registered there
+          └─▶ BEHIND ── it becomes the head of its lane         ├─▶ UNKNOWN     its function is not registered there
                                                                 └─▶ DEAD        failed for the last time
     UNKNOWN ── a process that knows its function starts ──▶ READY
     DEAD ── requeue ──▶ READY (or BEHIND); remove ──▶ gone
 
-Every move out of CLAIMED names the claim's token, and changes nothing if the task has been claimed anew since: whoever was
-taken for dead can neither end nor delay what another process runs now. Source of the token: M. Kleppmann, "How to do
-distributed locking", 2016 (fencing).
+Every move out of CLAIMED names the claim's token, and changes nothing if the task has been claimed again since: a
+process that was presumed dead can neither end nor delay a task that another process now runs. Source of the token: M.
+Kleppmann, "How to do distributed locking", 2016 (fencing).
 
 All times are integers in microseconds: instants since the epoch by the store's clock, or spans.
 """
@@ -33,7 +33,7 @@ SPAN_MAX: Final = 1e12
 
 
 class Durability(Enum):
-    """What a put that has returned outlasts."""
+    """The failures that a task survives once its put has returned."""
 
     FSYNC = "fsync"
     """The loss of power: it was on the disk, as far as the disk tells the truth."""
@@ -44,7 +44,7 @@ class Durability(Enum):
 
 
 class DurableState(IntEnum):
-    """Where a durable task is. Stores keep these numbers."""
+    """The state of a durable task. Stores keep these numbers."""
 
     SCHEDULED = 0
     """It is not due yet."""
@@ -65,19 +65,19 @@ class NewTask(NamedTuple):
 
     Attributes:
         id: identifies it in the whole store: a second task with the same id is a duplicate.
-        queue: whose processes run it.
+        queue: its queue, whose processes run it.
         name: its function's registered name.
         version: its function's version.
         body: its encoded arguments.
-        due_us: when it is due; None for ``delay_us`` from now.
-        delay_us: how long from now it is due, >= 0; not used with ``due_us``.
-        expires_us: how long after it is due it may start, > 0, again at each attempt; None for no limit.
-        priority: of two that are due the larger is claimed first.
+        due_us: its due time; None for ``delay_us`` from now.
+        delay_us: the time from now until it is due, >= 0; not used with ``due_us``.
+        expires_us: how long after its due time it may start, > 0, at each attempt; None for no limit.
+        priority: of due tasks, the largest is claimed first.
         lane: its lane, whose tasks run one at a time, in the order in which they become due; None for none.
         is_blocking: True if its lane waits while it is retried, and while it is a dead letter.
         key: its key in the executor, encoded; None for none.
         cost: its cost in the executor, encoded; None for one permit.
-        is_named: True if its user chose the id: it is then remembered for a while after the task's end.
+        is_named: True if the user chose the id, which is then remembered for a while after the task's end.
     """
 
     id: str
@@ -114,13 +114,13 @@ class Claim:
 
     Attributes:
         owner: the process, which has joined the store.
-        queue: of which tasks are claimed.
-        count: how many tasks at most, >= 1.
-        ahead_us: how long before they are due.
-        unknown: functions, as (name, version), whose tasks are left to others.
-        full_keys: keys whose tasks are left to others, or for later.
-        above: only tasks with a larger priority; and those that ``before_us`` lets in.
-        before_us: of tasks with just that priority those that are due before so long from now; None for none of them.
+        queue: the queue of the tasks.
+        count: the largest number of tasks, >= 1.
+        ahead_us: how long before their due time tasks may be claimed.
+        unknown: functions, as (name, version), whose tasks are left to other processes.
+        full_keys: keys whose tasks are left to other processes, or for later.
+        above: claims only tasks with a larger priority, and those that ``before_us`` admits.
+        before_us: also claims tasks with priority ``above`` that are due within this time from now; None for none.
     """
 
     owner: str
@@ -134,12 +134,12 @@ class Claim:
 
 
 class Claimed(NamedTuple):
-    """A task that was claimed; the fields that :class:`NewTask` has as well mean the same.
+    """A claimed task; other fields are as in :class:`NewTask`.
 
     Attributes:
-        in_us: how long until it is due; negative if it is overdue.
-        expires_in_us: how long until it may no longer start; None for no limit.
-        attempt_count: attempts that have failed.
+        in_us: the time until it is due; negative if it is overdue.
+        expires_in_us: the time until it expires; None for no limit.
+        attempt_count: failed attempts.
         lost_count: claims that ended with their process.
     """
 
@@ -163,9 +163,9 @@ class Claims:
     """The answer to a :class:`Claim`.
 
     Attributes:
-        tasks: the claimed, in the order in which they should start.
-        next_in_us: how long until it is worth to claim again, 0 if more are left; None if nothing waits for a time.
-        expired_count: tasks that had expired, and were deleted.
+        tasks: the claimed tasks, in the order in which they should start.
+        next_in_us: the time until the next claim is worthwhile, 0 if more tasks are ready; None if none is scheduled.
+        expired_count: expired tasks, which were deleted.
     """
 
     tasks: tuple[Claimed, ...] = ()
@@ -174,11 +174,11 @@ class Claims:
 
 
 class Beat(NamedTuple):
-    """What an owner learns when it renews its lease.
+    """The answer to an owner that renews its lease.
 
     Attributes:
-        cancelled: its claims that somebody has cancelled.
-        claimed_count: how many claims it has: more than it knows of, if an answer was lost, or the store has lost an end.
+        cancelled: its claims whose tasks were cancelled.
+        claimed_count: how many claims it has: more than it knows if an answer was lost, or the store has lost an end.
     """
 
     cancelled: tuple[Ref, ...]
@@ -205,13 +205,13 @@ class End(Enum):
 
 
 class Outcome(NamedTuple):
-    """How one claim has ended.
+    """The end of one claim.
 
     Attributes:
         ref: the claim.
-        end: how.
-        delay_us: how long until it is due again, for RETRY and RELEASED.
-        error: what the attempt failed with, for RETRY and DEAD.
+        end: how it ended.
+        delay_us: the time until it is due again, for RETRY and RELEASED.
+        error: the error of the attempt, for RETRY and DEAD.
     """
 
     ref: Ref
@@ -222,13 +222,13 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """A task as it stands in a store, for people; fields that others here have as well mean the same.
+    """A task in a store, for display; other fields are as in :class:`NewTask` and :class:`Claimed`.
 
     Attributes:
         put_us: when it was put.
         owner: the process that has claimed it; empty if none has.
         is_cancelled: True if it was cancelled while claimed, and its owner has not ended it yet.
-        error: what its last failed attempt failed with; empty if none has.
+        error: the error of its last failed attempt; empty if none failed.
     """
 
     number: int
@@ -252,13 +252,13 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneRow:
-    """A lane in which tasks wait for others, for people.
+    """A lane in which tasks wait for others, for display.
 
     Attributes:
         lane: its name.
         behind_count: tasks behind its head.
-        head_id: the id of the task that goes first.
-        head_state: where that is.
+        head_id: the id of its head.
+        head_state: the state of its head.
     """
 
     lane: str

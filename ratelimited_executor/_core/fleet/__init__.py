@@ -1,1 +1,1 @@
-"""One rate over many peers: the numbered permits, who is granted which, and what a peer makes of it. No I/O."""
+"""One rate over many peers: numbered permits, their granting, and their use by a peer. No I/O."""

@@ -1,17 +1,17 @@
-"""The authority that grants the permits of one rate: the rules of the Redis script, over plain values.
+"""The authority that grants the permits of one rate: the Redis script's rules, over plain values.
 
-Every permit is granted to one peer at most. That is all that the rate's safety rests on: peers may be slow, paused, cut
-off or counted wrongly; what they do not fetch lapses. A call in interval k fetches permits of interval k + 1, from a plan
-that the first caller of the interval makes for all by weighted max-min over the demands that they reported last; who needs
-less gives the rest back, who needs more takes from what nobody has. Permits of the running interval that nobody has may be
-asked for at once; what was planned for a peer that did not call is among them.
+Every permit is granted to one peer at most. The rate's safety rests on that alone: peers may be slow, paused, cut off
+or miscounted, and permits that they do not fetch lapse. A call in interval k fetches permits of interval k + 1. They
+come from a plan that the interval's first call makes for all peers, by weighted max-min over the demands that they
+reported last. A peer that needs less returns the rest; a peer that needs more takes unassigned permits. Unassigned
+permits of the running interval can be asked for at once, including those planned for peers that did not call.
 
-A new authority may not know what the one before has granted. So it grants nothing for as long as those permits live, and
-as two servers' clocks may differ: the quarantine.
+A new authority may not know what its predecessor has granted. So it grants nothing while those permits may still be
+used, plus the possible difference between two servers' clocks: the quarantine.
 
-The state and each plan may be lost or set back alone. So the state notes of each plan its interval and the call that changed
-it last. An interval whose plan does not agree with that note has no permits any more: some of them may have been granted.
-A state that no authority has written is not believed: a new era begins.
+The state or a single plan may be lost or set back independently. So the state records, for each plan, its interval and
+the call that changed it last. An interval whose plan does not match that record grants no more permits: some may have
+been granted. A state that no authority can have written is discarded: a new era begins.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ratelimited_executor._core.fleet.shares import apportion, stride
 
 __all__ = ["Authority"]
 
-_STALE_INTERVALS: Final = 3  # without a call, after which a peer's demand counts no more
-# Without a call, after which a peer is forgotten, and its rank is another's. By then its own clock is too uncertain (0.15 s
-# against the 0.1 s that a start may be late at most) for it to go by that rank without an answer.
+_STALE_INTERVALS: Final = 3  # without a call, after which a peer's demand no longer counts
+# Time without a call after which a peer is forgotten, and its rank may be reused. By then its own clock is too
+# uncertain (0.15 s against the 0.1 s that a start may be late at most) to use that rank without an answer.
 _FORGET_US: Final = 300_000_000
-_STEP_US: Final = 1000  # a clock that goes back by more has stepped
+_STEP_US: Final = 1000  # a clock that goes back by more than this has stepped
 _JUMP_INTERVALS: Final = 3  # without grants after a step of the clock
-_LATE_US: Final = 200_000  # by which two starts may come closer together than their permits: each is late by half of it
-_LOOK_COUNT: Final = 256  # ranks looked at, at most, for permits at once
-_QUARANTINE_MAX_US: Final = 60_000_000  # by which the clocks of two servers may differ at most
-_WHOLE_MAX: Final = 1 << 53  # integers below are exact in the script, too
+_LATE_US: Final = 200_000  # how much closer two starts may be than their permits: each may be late by half of it
+_LOOK_COUNT: Final = 256  # ranks examined, at most, for permits at once
+_QUARANTINE_MAX_US: Final = 60_000_000  # the largest difference between the clocks of two servers
+_WHOLE_MAX: Final = 1 << 53  # integers below it are exact in the script, too
 _UNPLANNED: Final = (-1, 0)
-_LOST: Final = 0  # instead of the call that changed a plan last: no plan agrees with it
+_LOST: Final = 0  # recorded in place of the last call that changed a plan: no plan matches it
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Member:
 @dataclass(slots=True)
 class _Plan:
     number: int
-    call: int  # that changed it last
+    call: int  # the last one that changed it
     count: int
     stride: int
     grid: FleetGrid
@@ -59,7 +59,7 @@ class _Plan:
     planned: dict[str, range]  # not fetched yet
     free: list[range]
     granted: dict[str, list[range]] = field(default_factory=dict)
-    asked: dict[str, tuple[int, list[range]]] = field(default_factory=dict)  # at once: the latest wish, and all permits
+    asked: dict[str, tuple[int, list[range]]] = field(default_factory=dict)  # at once: latest sequence, all permits
 
 
 def _gap(step: int, unit: int) -> float:
@@ -71,7 +71,7 @@ class Authority:
     """The state of one rate, and the rules.
 
     Args:
-        run: names this run of the server; another one does not know what this one has granted.
+        run: names this run of the server; another run does not know the grants of this one.
     """
 
     def __init__(self, run: str = "run") -> None:
@@ -85,12 +85,12 @@ class Authority:
         self._next_grid: FleetGrid | None = None
         self._members: dict[str, _Member] = {}
         self._plans: list[_Plan | None] = [None, None]
-        self._planned = [_UNPLANNED, _UNPLANNED]  # of each plan: its interval, and the call that changed it last
-        self._flaw = ""  # that this call has found
+        self._planned = [_UNPLANNED, _UNPLANNED]  # of each plan: its interval, and the last call that changed it
+        self._flaw = ""  # found by this call
 
     def wipe(self, run: str) -> None:
-        """Forget everything, as a server without persistence does that is started anew."""
-        self.__init__(run)  # type: ignore[misc]  # it is what a new one would be
+        """Forget everything, as a server without persistence does on a restart."""
+        self.__init__(run)  # type: ignore[misc]  # the same as a new authority
 
     def call(self, now_us: int, request: Request) -> Reply:
         """Answer one call.
@@ -114,7 +114,7 @@ class Authority:
             self._begin_era(now_us // grid.interval_us + 2 + max(request.quarantine, self._lapse_intervals(request)))
             self._known_run = self.run
         else:
-            now_us = max(now_us, self._last_us)  # else an interval could be planned twice
+            now_us = max(now_us, self._last_us)  # otherwise an interval could be planned twice
             if request.has_jumped:
                 jump = max(_JUMP_INTERVALS - 1, self._lapse_intervals(request))
                 self._begin_era(max(self._safe, now_us // grid.interval_us + 2 + jump))
@@ -145,7 +145,7 @@ class Authority:
     # Eras.
 
     def _is_sound(self, now_us: int) -> bool:
-        """True if an authority may have written the state, as far as it can be told."""
+        """True unless the state is one that no authority can have written."""
         grid, following = self._grid, self._next_grid
         counts = self._epoch, self._safe, self._last_us, self._calls
         if not all(0 <= count < _WHOLE_MAX for count in counts) or grid is None or not grid.is_sound(now_us):
@@ -153,7 +153,7 @@ class Authority:
         if following is not None and not following.is_sound(now_us):
             return False
         if now_us < self._last_us - _STEP_US:
-            return True  # the clock has gone back: nothing else of it counts
+            return True  # the clock has gone back: the rest of the state is not used
         number = max(now_us, self._last_us) // grid.interval_us
         gap = max(_gap(each.step, each.unit) for each in (grid, following or grid))
         return (
@@ -163,28 +163,29 @@ class Authority:
         )
 
     def _mend(self, now_us: int) -> None:
-        """Keep of a state that is not sound what may be used: the rate in force, if that can be read."""
+        """Reset an unsound state, but keep the rate in force if it is sound."""
         if self._grid is not None and not self._grid.is_sound(now_us):
             self._grid = None
         self._next_grid = None
         if not 0 <= self._epoch < _WHOLE_MAX:
-            self._epoch = now_us // 1_000_000  # an era that has not been yet
+            self._epoch = now_us // 1_000_000  # an era that has not been used yet
         if not 0 <= self._calls < _WHOLE_MAX:
             self._calls = 0
         self._last_us = now_us
 
     def _go_back(self, number: int) -> FleetGrid:
-        """Move the beginning of the grid to the present, at the rate that was set last."""
+        """Move the start of the grid to the present, at the rate that was set last."""
         assert self._grid is not None
         latest = self._next_grid or self._grid
         self._grid, self._next_grid = self._grid.with_rate(latest.step, latest.unit, number), None
         return self._grid
 
     def _lapse_intervals(self, request: Request) -> int:
-        """Return the length of the quarantine of a new era in intervals beyond the next, so that two eras keep the rate.
+        """Return the intervals of quarantine beyond the next one that keep the rate across two eras.
 
-        They pass until no permit of the last era may be used any more, and then a gap between two permits: where the last of
-        them was is not known. Where a gap is shorter than an interval, the quarantine that peers ask for has room for it.
+        They cover the time in which permits of the last era may still be used, and then one gap between two permits,
+        because the position of its last permit is unknown. A gap shorter than an interval fits in the quarantine that
+        peers request.
         """
         assert self._grid is not None
         latest = self._next_grid or self._grid
@@ -202,7 +203,7 @@ class Authority:
     # The rate.
 
     def _turn_rate(self, request: Request, number: int) -> None:
-        """Activate a pending rate whose interval has begun; put a new one in force from the first unplanned interval."""
+        """Activate a pending rate that is due; put a new one in force from the first unplanned interval."""
         assert self._grid is not None
         if self._next_grid is not None and number >= self._next_grid.since:
             self._grid, self._next_grid = self._next_grid, None
@@ -214,10 +215,10 @@ class Authority:
             if self._planned[interval % 2][0] == interval:
                 since = interval + 1
         if self._next_grid is not None and self._next_grid.since < since:
-            self._grid = self._next_grid  # the plan of that interval goes by it
+            self._grid = self._next_grid  # the plan of that interval uses it
         new = self._grid.with_rate(request.step, request.unit, since)
         self._grid, self._next_grid = (new, None) if since == number else (self._grid, new)
-        # Of a slow rate a quarantine is long: it is shorter from the moment on at which a faster one is put in force.
+        # A slow rate has a long quarantine: shorten it once a faster rate is put in force.
         self._safe = min(self._safe, number + 2 + max(request.quarantine, self._lapse_intervals(request)))
 
     def _grid_of(self, number: int) -> FleetGrid:
@@ -243,7 +244,7 @@ class Authority:
     # Plans.
 
     def _find(self, number: int) -> _Plan | None:
-        """Return the plan of an interval if there is one, and nothing of it was lost or set back."""
+        """Return the plan of an interval; None if there is none, or it was lost or set back."""
         plan, noted = self._plans[number % 2], self._planned[number % 2]
         if plan is not None and noted == (plan.number, plan.call):
             return plan if plan.number == number else None
@@ -259,13 +260,13 @@ class Authority:
         self._planned[plan.number % 2] = plan.number, plan.call
 
     def _plan_of(self, number: int, now_us: int, *, is_upcoming: bool) -> _Plan | None:
-        """Return the plan of an interval, created if needed; None if it was lost, or replaced by a later one."""
+        """Return the plan of an interval, created if needed; None if lost, or replaced by a later one."""
         plan = self._find(number)
         if plan is not None or self._planned[number % 2][0] >= number:
             return plan
         grid = self._grid_of(number)
         if number < grid.since:
-            return None  # the rate has changed twice, and nobody knows the one of this interval any more
+            return None  # the rate has changed twice: the one of this interval is no longer known
         count = grid.count(number)
         planned: dict[str, range] = {}
         done = peers = 0
@@ -286,7 +287,7 @@ class Authority:
         return plan
 
     def _fetch(self, request: Request, member: _Member, number: int, now_us: int) -> Grant:
-        """Give a peer its permits of the next interval; the same ones if it has asked before."""
+        """Grant a peer its permits of the next interval; a repeated call gets the same ones."""
         plan = self._plan_of(number, now_us, is_upcoming=True)
         if plan is None:
             return NO_GRANT
@@ -311,7 +312,7 @@ class Authority:
         return Grant(number, plan.count, plan.stride, plan.grid, ranks)
 
     def _take_back(self, peer: str, number: int) -> None:
-        """Free what a peer that leaves was granted of an interval that has not begun; it has dropped all it held."""
+        """Free a leaving peer's permits of an interval that has not begun; the peer has dropped them."""
         plan = self._find(number)
         if plan is not None:
             self._touch(plan)
@@ -319,7 +320,7 @@ class Authority:
             plan.granted[peer] = []
 
     def _ask_at_once(self, request: Request, number: int, now_us: int) -> tuple[Grant, int]:
-        """Grant a peer the next unassigned permits of the running interval; return all it got, and the number of new ones."""
+        """Grant unassigned permits of the running interval; return all of the peer's, and the new count."""
         plan = self._plan_of(number, now_us, is_upcoming=False)
         if plan is None:
             return NO_GRANT, 0
@@ -327,7 +328,7 @@ class Authority:
         sequence, ranks = plan.asked.get(request.peer, (-1, []))
         if sequence != request.sequence:
             self._touch(plan)
-            plan.free += plan.planned.values()  # nobody can fetch them any more
+            plan.free += plan.planned.values()  # they can no longer be fetched
             plan.planned.clear()
             fresh = self._next_free(plan, request.now, now_us)
             ranks = ranks + fresh
@@ -335,7 +336,7 @@ class Authority:
         return Grant(number, plan.count, plan.stride, plan.grid, ranks), len(fresh)
 
     def _next_free(self, plan: _Plan, want: int, now_us: int) -> list[range]:
-        """Take the free permits that come up next; those that have come up already are dropped."""
+        """Take the free permits that come up next; drop those whose time has passed."""
         looked: list[tuple[int, int]] = []  # (place, rank)
         count = 0
         while plan.free and count < _LOOK_COUNT:

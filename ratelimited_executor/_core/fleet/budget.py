@@ -1,10 +1,11 @@
-"""The starts that a peer's tickets allow, and the return of unused parts; to the queue, a limit of each resource.
+"""The starts that a peer's tickets allow, and the return of unused parts.
 
-A ticket was asked for as some task needed it, and belongs to no task: whichever is first uses what is there. Its parts count
-at its own time, whoever uses them, so that a start may use parts of several, and leave some.
+To the queue, they are one limit for each resource. A ticket is requested because a task needs it, but belongs to no
+task: the first task to start uses it. Its parts count at the ticket's own time, so a start may use parts of several
+tickets and leave others.
 
-A part may be used from the ticket's time on, and until ``late`` after it, both by any time that the authority's clock may have
-now. What is left over by then is given back.
+A part may be used from the ticket's time until ``late`` after it, both judged by every time that the authority's clock
+may show now. Parts that are left then are given back.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ if TYPE_CHECKING:
 
 __all__ = ["BudgetLimit", "BudgetPermits", "HeldTicket", "KeyBudgetLimit", "TicketBudget"]
 
-_CORRECTIONS_MAX: Final = 10_000  # that wait to be told; of what is given back, the rest is lost
+_CORRECTIONS_MAX: Final = 10_000  # waiting to be sent; beyond that the oldest are lost
 
 
 @dataclass(slots=True)
 class HeldTicket:
-    """A ticket that this peer was given.
+    """A ticket granted to this peer.
 
     Attributes:
-        at_us: when it may be used first, by the authority's clock.
-        left: how much of each resource is not used.
+        at_us: the earliest time of use, by the authority's clock.
+        left: the unused amount of each resource.
         receipts: of each limit, as (name, resource, receipt).
-        key: of the tasks that may start by it; empty if it is for those without one.
+        key: of the tasks that may start by it; empty for tasks without a key.
         key_settings: of the key's limit.
-        key_cost: what it costs of that; 0 once it is used.
-        key_receipt: of that.
+        key_cost: its cost under the key's limit; 0 once it is used.
+        key_receipt: of the key's limit.
     """
 
     at_us: int
@@ -60,13 +61,13 @@ class TicketBudget:
     Args:
         clock: the authority's.
         late_us: how long after its time a ticket may be used.
-        is_clock_whole: tells whether our own clock has run on without a break; nothing is usable if not.
+        is_clock_whole: returns True while our own clock has run without a break; otherwise no ticket is usable.
 
     Attributes:
-        corrections: what is to be told of tickets.
-        corrected: settings of the keys whose tickets these are.
-        used_count: tickets' permits that were used.
-        lapsed_count: those that were not used in time.
+        corrections: to be sent to the authority.
+        corrected: settings of the keys that have corrections.
+        used_count: permits of tickets that were used.
+        lapsed_count: permits of tickets that were not used in time.
     """
 
     __slots__ = (
@@ -89,9 +90,9 @@ class TicketBudget:
         self._late_us = late_us
         self._is_clock_whole = is_clock_whole
         self._coming: list[HeldTicket] = []  # by time
-        self._open: deque[HeldTicket] = deque()  # whose time has come
-        self._sums: Counter[str] = Counter()  # what those have left
-        self._keys: Counter[str] = Counter()  # how many of those may start a task of a key
+        self._open: deque[HeldTicket] = deque()  # usable now
+        self._sums: Counter[str] = Counter()  # the unused amounts of the open tickets
+        self._keys: Counter[str] = Counter()  # how many open tickets may start a task of a key
         self.corrections: deque[Correction] = deque(maxlen=_CORRECTIONS_MAX)
         self._coming_keys: Counter[str] = Counter()
         self.corrected: dict[str, str] = {}
@@ -105,13 +106,13 @@ class TicketBudget:
             self._coming_keys[ticket.key] += 1
 
     def drop(self) -> None:
-        """Give up all tickets, and what was to be told of them: they are void."""
+        """Drop all tickets and corrections: they are void."""
         self._clear()
         self.corrections.clear()
         self.corrected.clear()
 
     def give_all_back(self) -> None:
-        """Give back what is held: nothing will start."""
+        """Give back all held tickets: nothing will start."""
         for ticket in [*self._open, *self._coming]:
             self._give_back(ticket)
         self._clear()
@@ -134,7 +135,7 @@ class TicketBudget:
         return self._sums[resource] if self._is_clock_whole() else 0
 
     def use(self, resource: str, amount: int) -> list[list[Any]]:
-        """Use some of what :meth:`left_of` has told; return the parts, as [ticket, amount]."""
+        """Use up to an amount of what :meth:`left_of` returned; return the parts, as [ticket, amount]."""
         parts: list[list[Any]] = []
         for ticket in self._open:
             part = min(amount, ticket.left.get(resource, 0))
@@ -155,19 +156,19 @@ class TicketBudget:
         return self._keys[key] + self._coming_keys[key]
 
     def has_key(self, key: str, now_ns: int) -> bool:
-        """True if a task of a key may start now, as far as its key goes."""
+        """True if a ticket lets a task of a key start now."""
         self._look(now_ns)
         return self._keys[key] > 0
 
     def when_key(self, key: str, now_ns: int) -> int | None:
-        """Return when a ticket of a key that is held may be used; None if there is none."""
+        """Return when the next held ticket of a key may be used; None if there is none."""
         if not self._coming_keys[key]:
             return None
         at_us = next(ticket.at_us for ticket in self._coming if ticket.key == key and ticket.key_cost)
         return max(now_ns, self._clock.surely_after(at_us * 1000, now_ns))
 
     def use_key(self, key: str) -> HeldTicket | None:
-        """Use a ticket of a key; None if there is none."""
+        """Use a ticket of a key and return it; None if there is none."""
         for ticket in self._open:
             if ticket.key == key and ticket.key_cost:
                 ticket.key_cost = 0
@@ -176,13 +177,13 @@ class TicketBudget:
         return None
 
     def correct_key(self, ticket: HeldTicket, amount: int) -> None:
-        """Give back what a ticket did not use of its key's limit; below 0, charge it with more."""
+        """Return an unused amount to the limit of a ticket's key; charge more if negative."""
         if ticket.key_settings:
             self.corrections.append(Correction("", ticket.key, ticket.at_us, amount, ticket.key_receipt))
             self.corrected[ticket.key] = ticket.key_settings
 
     def correct(self, ticket: HeldTicket, resource: str, amount: int) -> None:
-        """Give back what a ticket did not use of a resource; below 0, charge it with more."""
+        """Return an unused amount of a resource to a ticket's limits; charge more if negative."""
         for name, counted, receipt in ticket.receipts:
             if counted == resource:
                 self.corrections.append(Correction(name, "", ticket.at_us, amount, receipt))
@@ -205,7 +206,7 @@ class TicketBudget:
         return None
 
     def _look(self, now_ns: int) -> None:
-        """Open the tickets whose time has come, and give back what was not used in time."""
+        """Open the tickets that are due, and give back what was not used in time."""
         if not (self._coming or self._open) or not self._clock.is_known:
             return
         time_ns, error_ns = self._clock.at(now_ns), self._clock.error_ns(now_ns)
@@ -242,13 +243,13 @@ class TicketBudget:
 
 
 class BudgetLimit(Limit):
-    """What tickets leave of one resource.
+    """The amount of one resource that held tickets leave.
 
     Args:
         budget: the tickets held.
-        resource: of which this is what they leave.
-        cost_max: the largest cost that the group's limits ever admit; None if any.
-        estimate: tells when so much in all will have been admitted, in words of the limits of this process; None if never.
+        resource: its name.
+        cost_max: the largest cost that the group's limits ever admit; None for any.
+        estimate: returns when a total cost will have been admitted, by this process's limits; None if never.
     """
 
     __slots__ = ("_budget", "_cost_max", "_estimate", "_newest", "_resource")
@@ -265,7 +266,7 @@ class BudgetLimit(Limit):
         self._resource = resource
         self._cost_max = cost_max
         self._estimate = estimate
-        self._newest: list[list[Any]] | None = None  # what the last start has used
+        self._newest: list[list[Any]] | None = None  # parts used by the last start
 
     @property
     def cost_max(self) -> int | None:
@@ -273,7 +274,7 @@ class BudgetLimit(Limit):
         return self._cost_max
 
     def count(self, now_ns: int) -> int:
-        """Count what may be used now."""
+        """Return the amount that may be used now."""
         return self._budget.left_of(self._resource, now_ns)
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the tickets' own times count
@@ -282,7 +283,7 @@ class BudgetLimit(Limit):
         return self._newest
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
-        """Correct the cost of a start: from held tickets if it was the last one, otherwise with the authority."""
+        """Correct the cost of a start: from held tickets for the last start, else with the authority."""
         parts: list[list[Any]] = ticket
         change = cost - sum(amount for _, amount in parts)
         if change > 0 and parts is self._newest:
@@ -301,7 +302,7 @@ class BudgetLimit(Limit):
             self._budget.correct(part[0], self._resource, back)
 
     def when(self, cost: int, now_ns: int) -> int | None:
-        """Return when a start of a cost is admitted by what is held; None if that is not known yet."""
+        """Return when held tickets admit a start of a cost; None if that is not known yet."""
         return now_ns if cost <= 0 else self._budget.when(self._resource, cost, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
@@ -309,35 +310,35 @@ class BudgetLimit(Limit):
         left = count - self._budget.left_of(self._resource, now_ns)
         return now_ns if left <= 0 else self._estimate(left, now_ns)
 
-    def count_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # the group tells
-        """Estimate how many starts are admitted: as many as are wanted, since the group tells how many of these."""
+    def count_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # the group decides
+        """Return a count without limit: the group decides how many starts are admitted."""
         return 0 if self._cost_max == 0 else UNLIMITED
 
-    def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # what will be admitted is not known
+    def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # future grants are not known
         """Return itself."""
         return self
 
-    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # tickets go on as they are
-        """Go by another one's settings."""
+    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # tickets stay as they are
+        """Adopt the settings of another limit."""
         self._cost_max, self._estimate = other._cost_max, other._estimate
 
     def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # the authority remembers
-        """True if a new one would do the same."""
+        """True if a new limit would behave the same."""
         return True
 
 
 class KeyBudgetLimit(Limit):
-    """The tickets left for one key; to the gate of keys, a limit that admits one task per ticket.
+    """The tickets left for one key; to the key gate, a limit that admits one task per ticket.
 
     Args:
         budget: the tickets held.
-        text: of the key.
+        text: the key as text.
         settings: of its limit; empty if it has none.
-        cost_max: the largest cost that it ever admits; None if any.
-        per_second: how much of it, at most; None for any.
+        cost_max: the largest cost that its limit ever admits; None for any.
+        per_second: the most that its limit admits in a second; None if unlimited.
 
     Attributes:
-        refused_ns: until when the group has refused the key.
+        refused_ns: until when the group refuses the key.
     """
 
     __slots__ = ("_budget", "_cost_max", "_per_second", "refused_ns", "settings", "text")
@@ -363,11 +364,11 @@ class KeyBudgetLimit(Limit):
         return False
 
     def count(self, now_ns: int) -> int:
-        """Count without end while there is a ticket: that one is for the cost of the first task."""
+        """Return a count without limit while there is a ticket: it covers the cost of the first task."""
         return UNLIMITED if self._budget.has_key(self.text, now_ns) else 0
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
-        """Record a start; return the ticket that it uses, and its cost."""
+        """Record a start; return its ticket and cost."""
         return [self._budget.use_key(self.text), cost]
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
@@ -377,8 +378,8 @@ class KeyBudgetLimit(Limit):
             self._budget.correct_key(held, charged - cost)
             ticket[1] = cost
 
-    def when(self, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # the ticket is for that
-        """Return when a held ticket may be used, or until when the group refuses the key; None if neither is known."""
+    def when(self, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # the ticket covers it
+        """Return when a held ticket may be used, or the group's refusal ends; None if neither is known."""
         if self._budget.has_key(self.text, now_ns):
             return now_ns
         when = self._budget.when_key(self.text, now_ns)
@@ -400,21 +401,21 @@ class KeyBudgetLimit(Limit):
             return UNLIMITED
         return max(1, self._cost_max or 0, int((end_ns - begin_ns) / 1e9 * self._per_second))
 
-    def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # what will be admitted is not known
+    def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # future grants are not known
         """Return itself."""
         return self
 
-    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # tickets go on as they are
-        """Go by another one's settings."""
+    def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # tickets stay as they are
+        """Adopt the settings of another limit."""
         self.settings, self._cost_max, self._per_second = other.settings, other._cost_max, other._per_second
 
     def is_idle(self, now_ns: int) -> bool:
-        """True if a new one would do the same."""
+        """True if a new limit would behave the same."""
         return now_ns >= self.refused_ns
 
 
 class BudgetPermits(CombinedPermits):
-    """All limits on the starts of one executor in a group, derived from the tickets that it holds."""
+    """All limits on one executor's starts in a group, derived from its held tickets."""
 
     __slots__ = ()
 

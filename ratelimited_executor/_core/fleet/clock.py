@@ -1,9 +1,10 @@
-"""What a peer knows of the authority's clock: an offset, and a bound of its error that grows with its age.
+"""A peer's estimate of the authority's clock: an offset, and an error bound that grows with its age.
 
-A reply that tells the time t was written between the sending of its request and its arrival: the offset from our clock is
-t minus the middle of the two, and half of the round trip bounds the error (Cristian, Probabilistic Clock Synchronization,
-1989). Clocks run apart, by 500 parts per million at most, which is what time daemons correct: an old sample is worth less
-by that, and is replaced once a new one is better. A reply that the bounds rule out tells of a step of the clock.
+A reply with the time t was written between the sending of its request and its arrival: the offset from our clock is t
+minus the middle of the two, and half of the round trip bounds the error (Cristian, Probabilistic Clock Synchronization,
+1989). Clocks drift by 500 parts per million at most, the limit of what time daemons correct: the error of a sample
+grows by that, and a new sample replaces it once its error is smaller. A reply outside the bounds means that the clock
+has stepped.
 
 All times are integer nanoseconds: ours on the timeline, the authority's since the epoch.
 """
@@ -15,7 +16,7 @@ from typing import Final
 __all__ = ["ServerClock"]
 
 _DRIFT_PER_MILLION: Final = 500
-_STEP_NS: Final = 500_000  # beyond the bounds, from which on a step is believed
+_STEP_NS: Final = 500_000  # distance beyond the bounds from which a reply counts as a step
 
 
 class ServerClock:
@@ -29,10 +30,10 @@ class ServerClock:
         self._error_ns = 0
         self._measured_ns = 0
         self._is_assumed = False
-        self._held_ns: int | None = None  # until when the error has grown; None if it still does
+        self._held_ns: int | None = None  # when the error stopped growing; None while it grows
 
     def measure(self, told_ns: int, sent_ns: int, got_ns: int) -> bool:
-        """Process what a reply tells; False if it contradicts what was known, which is forgotten then.
+        """Process a reply; return False if it contradicts earlier ones, which are then discarded.
 
         Args:
             told_ns: the authority's time.
@@ -41,7 +42,7 @@ class ServerClock:
         """
         self._held_ns = None
         passed = got_ns - sent_ns
-        error = (passed + 1) // 2 + passed * _DRIFT_PER_MILLION // 1_000_000 + 1001  # it tells whole microseconds
+        error = (passed + 1) // 2 + passed * _DRIFT_PER_MILLION // 1_000_000 + 1001  # replies have whole microseconds
         offset = told_ns - (sent_ns + got_ns) // 2
         is_step = (
             self.is_known
@@ -55,40 +56,40 @@ class ServerClock:
         return not is_step
 
     def assume(self, offset_ns: int, now_ns: int) -> None:
-        """Take an offset for granted until the first measurement, where there is no authority to ask."""
+        """Assume an offset until the first measurement; for use without an authority."""
         self._offset_ns, self._error_ns, self._measured_ns = offset_ns, 0, now_ns
         self.is_known = self._is_assumed = True
 
     def hold(self, now_ns: int) -> None:
-        """Stop the growth of the error until the next measurement: no other permits need to be kept apart."""
+        """Stop the error's growth until the next measurement: no other permits have to be kept apart."""
         if self._held_ns is None:
             self._held_ns = now_ns
 
     def forget(self) -> None:
-        """Know nothing any more."""
+        """Discard the estimate."""
         self.is_known = False
 
     def error_ns(self, now_ns: int) -> int:
-        """Return by how much the authority's clock may be off at most."""
+        """Return the bound on the error of the estimate."""
         if self._held_ns is not None:
             now_ns = min(now_ns, self._held_ns)
         return self._error_ns + max(0, now_ns - self._measured_ns) * _DRIFT_PER_MILLION // 1_000_000
 
     @property
     def sampled_error_ns(self) -> int:
-        """The error of the latest measurement that was taken in, at its time: half of a round trip."""
+        """The error of the latest accepted measurement at its time: half a round trip."""
         return self._error_ns
 
     def at(self, now_ns: int) -> int:
-        """Return the authority's time at a time of ours: the middle of what it may be."""
+        """Convert our time to the authority's: the middle of the possible range."""
         return now_ns + self._offset_ns
 
     def here(self, server_ns: int) -> int:
-        """Return our time at a time of the authority: the middle of what it may be."""
+        """Convert the authority's time to ours: the middle of the possible range."""
         return server_ns - self._offset_ns
 
     def surely_after(self, server_ns: int, now_ns: int) -> int:
-        """Return the first time of ours at which the authority's clock has surely reached a time."""
+        """Return the first of our times at which the authority's clock has surely reached a time."""
         here = self.here(server_ns)
         error = self.error_ns(max(here, now_ns))
-        return here + error + error * 2 * _DRIFT_PER_MILLION // 1_000_000 + 2  # by when the error has grown
+        return here + error + error * 2 * _DRIFT_PER_MILLION // 1_000_000 + 2  # the growth of the error until then

@@ -1,13 +1,13 @@
-"""How many permits a process asks for: one for each task that is due and could start, by all that it knows of itself.
+"""How many permits a process asks for: one for each due task that could start, as far as it can tell.
 
-A permit that its peer cannot use lapses, and is lost to the whole group. So what the process's other limits hold back
-counts as little as what is not due: a pause, a penalty, a second rate, a resource, the limits of keys, and
-``max_concurrency``.
+A permit that its peer cannot use lapses, and is lost to the whole group. So tasks held back by the process's other
+limits do not count, just like tasks that are not due. Those limits are a pause, a penalty, a second rate, a resource,
+the limits of keys, and ``max_concurrency``.
 
-A place of ``max_concurrency`` that is taken becomes free by and by. How soon is told by what was seen lately: of tasks
-that ran for ``busy`` seconds together, and of which ``ended`` have ended, each ends within w seconds with a chance of
-w * ended / busy (Little's law). A place that is free lets one task start, and as many more as end in it; one that is
-taken, as many as end in it. Where nothing is known yet, places are no limit: one interval's permits are the price.
+An occupied place of ``max_concurrency`` becomes free in time. Recent tasks tell how soon: if tasks ran for ``busy``
+seconds in total and ``ended`` of them have ended, each ends within w seconds with probability w * ended / busy
+(Little's law). A free place lets one task start, and one more for each that ends in it; an occupied place, one for each
+that ends in it. While nothing is known, places are no limit: that may cost one interval's permits.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Demand", "Worker"]
 
-_MEMORY_SECONDS: Final = 2.0  # what was seen so long ago counts a third
+_MEMORY_SECONDS: Final = 2.0  # observations of that age count about a third
 _ROUNDING: Final = 1e-9
 
 
 class Counts(Protocol):
-    """What has become of the tasks."""
+    """The counts of tasks by state."""
 
     started_count: int
 
@@ -42,7 +42,7 @@ class Counts(Protocol):
 
 
 class Worker(Protocol):
-    """What starts the tasks: an executor's engine."""
+    """An executor's engine, which starts the tasks."""
 
     timeline: Timeline
     queue: TaskQueue
@@ -50,12 +50,12 @@ class Worker(Protocol):
 
     @property
     def accounts(self) -> Counts:
-        """What has become of them."""
+        """The counts of its tasks."""
         ...
 
 
 class Demand:
-    """What one executor could start, if there were permits for all.
+    """The tasks that one executor could start, given enough permits.
 
     Args:
         worker: the executor's engine.
@@ -63,21 +63,21 @@ class Demand:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._seen_at: float | None = None  # loop time
-        self._running_count = 0  # then, as the next three
+        self._seen_at: float | None = None  # loop time of the last look
+        self._running_count = 0  # at that time, like the next three
         self._ended_count = 0
         self._started_count = 0
         self._ready_count = 0
-        self._busy = 0.0  # seconds for which tasks ran, of late
+        self._busy = 0.0  # recent seconds of running tasks
         self._busy_since_end = 0.0
-        self._ended = 0.0  # tasks that have ended after their start, of late
+        self._ended = 0.0  # recent ends of started tasks
         self._started = 0.0
-        self._grown = 0.0  # by how many the tasks that are due have become more, of late
+        self._grown = 0.0  # recent growth of the number of due tasks
 
-    # Seeing.
+    # Observing.
 
     def look(self, now: float) -> None:
-        """Record how it goes; after each run, and before each count."""
+        """Record the present counts; call after each run and before each count."""
         worker = self._worker
         if worker.max_concurrency is None and worker.queue.gate is None:
             return
@@ -97,25 +97,25 @@ class Demand:
         self._started_count, self._ready_count = started_count, ready_count
 
     def _turns(self, seconds: float) -> float:
-        """Estimate how many tasks end, within so many seconds, in one place that is never free."""
+        """Estimate how many tasks end within a time in one place that is never free."""
         if not self._busy:
             return math.inf
         rate = self._ended / self._busy
-        if self._busy_since_end:  # what ended soon until now may take longer from now on
+        if self._busy_since_end:  # tasks may take longer now than they did
             rate = min(rate, 1 / self._busy_since_end)
         return rate * seconds
 
     # Counting.
 
     def count(self, now: float, due: float, begin: float, end: float, most: int) -> int:  # a time and a span
-        """Count the tasks that are due by a time, and could start in [``begin``, ``end``).
+        """Count the tasks due by ``due`` that could start in [``begin``, ``end``).
 
         Args:
             now: loop time.
             due: loop time by which they are due.
             begin: loop time; before it none of them starts.
             end: loop time.
-            most: what goes beyond that need not be counted.
+            most: counting may stop there.
         """
         worker, queue = self._worker, self._worker.queue
         to_ns = queue.timeline.to_ns
@@ -131,9 +131,9 @@ class Demand:
         return math.floor(min(count, self._count_keyed(queue.gate, to_ns(now), due, span, most)) + _ROUNDING)
 
     def _count_keyed(self, gate: KeyGate, now_ns: int, due: float, span: _Span, most: int) -> float:
-        """Count the tasks that are due by a time, and that their keys could start in a span."""
+        """Count the tasks due by ``due`` that the limits of their keys let start in a span."""
         grown = max(0.0, self._grown)
-        part = self._started / (self._started + grown) if grown else 1.0  # of what comes, of keys that may start it
+        part = self._started / (self._started + grown) if grown else 1.0  # the coming tasks whose keys have room
 
         def allowance(key: Hashable, cost: int) -> float:
             return most if key is None else gate.count_until(key, cost, span, now_ns)
@@ -150,9 +150,9 @@ class _Span:
     """A time in which tasks could start.
 
     Args:
-        begin_ns: from which on.
-        end_ns: until when.
-        turns: how many tasks end in a place until then, if it is never free.
+        begin_ns: its start.
+        end_ns: its end.
+        turns: how many tasks end by then in a place that is never free.
     """
 
     def __init__(self, begin_ns: int, end_ns: int, turns: float) -> None:
@@ -161,7 +161,7 @@ class _Span:
         self._turns = turns
 
     def places(self, free: float, taken: int) -> float:
-        """Estimate how many tasks could start in so many places that are free, and in so many that are taken."""
+        """Estimate how many tasks could start in the free and the taken places."""
         free = max(0, free)
         if self._turns == math.inf:
             return math.inf if free or taken else 0

@@ -1,8 +1,8 @@
-"""The permits that a peer holds, by the authority's clock: to the queue what :class:`~..permits.PermitGrid` is.
+"""The permits that a peer holds, by the authority's clock.
 
-A permit may be used from its time on, and until ``late`` after it, both by any time that the authority's clock may have
-now: so never early, and never so late that another window of the rate would hold one start too many. What is not used by
-then lapses.
+The queue uses them like a :class:`~..permits.PermitGrid`. A permit may be used from its time until ``late`` after it,
+both judged by every time that the authority's clock may show now. So it is never used early, and never so late that
+another window of the rate would hold one start too many. After that it lapses.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NEVER_NS: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Which permits a peer may expect of those that it does not hold yet.
+    """The permits that a peer may expect beyond those it holds.
 
     Attributes:
-        grid: where they lie.
-        owners: one in so many is its own.
-        rank: which one, modulo ``owners``; None if that is not known: then the others get theirs first.
+        grid: the times of the permits.
+        owners: one permit in this many is the peer's own.
+        rank: the number of its permits, modulo ``owners``; None if not known: the others then count as earlier.
     """
 
     grid: FleetGrid
@@ -44,29 +44,29 @@ class Outlook:
     rank: int | None = None
 
     def time_us(self, after_us: int, count: int) -> int:
-        """Return when the ``count``-th of them comes up, at a time or later, by the authority's clock."""
+        """Return when the ``count``-th expected permit from a time on comes up, by the authority's clock."""
         first = self.grid.index_at(after_us)
         ahead = self.owners - 1 if self.rank is None else (self.rank - first) % self.owners
         return self.grid.permit_us(first + ahead + (count - 1) * self.owners)
 
 
 class GrantedPermits:
-    """Permits that were granted, in the order of their times.
+    """Granted permits in the order of their times.
 
     Args:
         clock: the authority's.
-        rate: of the whole group, as this peer believes it; 0 holds everything back.
+        rate: of the whole group, as this peer knows it; 0 holds everything back.
         late_ns: how long after its time a permit may be used.
-        is_clock_whole: tells whether our clock has run on without a break; nothing is usable if not.
+        is_clock_whole: returns True while our own clock has run without a break; otherwise no permit is usable.
 
     Attributes:
         per_second: permits a second in force for the whole group, as far as is known.
         peers: how many peers share the rate.
         lapsed_count: permits that were not used in time.
         taken_count: permits that were used.
-        debt_count: permits that starts have cost and that are still to be granted.
-        outlooks: where permits may be expected beyond those held; of several, the latest counts. Empty before a grid is known.
-        usable_until_ns: until when those that :meth:`usable` has counted may be used.
+        debt_count: permits that started tasks owe: part of their cost, not granted yet.
+        outlooks: permits expected beyond those held; of several, the latest time counts. Empty before a grid is known.
+        usable_until_ns: until when the permits that :meth:`usable` has counted may be used.
     """
 
     __slots__ = (
@@ -101,15 +101,15 @@ class GrantedPermits:
             self._pay()
 
     def drop(self) -> None:
-        """Give up what is held: it is void."""
+        """Drop all held permits: they are void."""
         self._times.clear()
 
     def drop_beyond(self, interval_ns: int, most: Callable[[int, int], int]) -> None:
-        """Give up the latest permits of each grant interval.
+        """Drop the latest permits of each grant interval.
 
         Args:
-            interval_ns: its length.
-            most: how many to keep, by the number of an interval and how many of it are held.
+            interval_ns: the length of a grant interval.
+            most: returns how many to keep, given an interval's number and how many of its permits are held.
         """
         kept: list[int] = []
         for number, times in groupby(self._times, key=lambda time_ns: time_ns // interval_ns):
@@ -118,13 +118,13 @@ class GrantedPermits:
         self._times = kept
 
     def held_count(self, until_ns: int | None = None) -> int:
-        """Count the permits held; those before a time on the authority's clock, if one is given."""
+        """Count the permits held, or those before a time on the authority's clock."""
         return len(self._times) if until_ns is None else bisect_left(self._times, until_ns)
 
     # For the queue.
 
     def trial(self) -> GrantedPermits:
-        """Return what is to be asked about times to come: itself."""
+        """Return the permits that forecasts read: these."""
         return self
 
     @property
@@ -133,20 +133,20 @@ class GrantedPermits:
         return self.rate.is_unlimited
 
     counts_effects: Final = False  # a permit that is used in time counts from its own time
-    is_bursty: Final = False  # whether many starts may be admitted at once: one that is not taken in time is lost
-    is_by_wall_clock: Final = False  # whether a step of the wall clock may let something start
-    decides_each: Final = False  # whether each start is looked at by itself
+    is_bursty: Final = False  # a permit that is not taken in time is lost, so starts do not pile up
+    is_by_wall_clock: Final = False  # a step of the wall clock lets nothing start
+    decides_each: Final = False  # starts are not decided one by one
     is_by_tickets: Final = False
-    is_foreseeable: Final = False  # what will be granted is not known
-    tickets: Final = ()  # of limits that starts are settled with: there are none
+    is_foreseeable: Final = False  # future grants are not known
+    tickets: Final = ()  # there are no limits to settle starts with
 
     @property
     def is_stopped(self) -> bool:
-        """True if no permit comes up, because of a pause here or a rate of 0 of the whole group."""
+        """True if no permit comes up: a pause here, or a rate of 0 for the whole group."""
         return self.rate.is_zero or self.per_second == 0
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's
-        """Go by another rate: 0 holds everything back, infinity lets everything go, others concern the authority."""
+    def set_rate(self, rate: Rate, now_ns: int) -> None:  # noqa: ARG002  # the signature of PermitGrid
+        """Set the rate: 0 holds everything back, infinity lifts the limit, the authority handles others."""
         self.rate = rate
 
     def usable(self, now_ns: int) -> int:
@@ -168,7 +168,7 @@ class GrantedPermits:
             self.usable_until_ns = now_ns + left * 1_000_000 // 1_000_501
         return count
 
-    def take(self, count: int = 1, now_ns: int = 0) -> None:  # noqa: ARG002  # the shape of PermitGrid's
+    def take(self, count: int = 1, now_ns: int = 0) -> None:  # noqa: ARG002  # the signature of PermitGrid
         """Take some of the permits that :meth:`usable` counted."""
         if not self.rate.is_unlimited:
             del self._times[:count]
@@ -184,8 +184,8 @@ class GrantedPermits:
             self._pay()
         return ticket
 
-    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:  # noqa: ARG002  # the shape of PermitGrid's
-        """Correct the cost of a start; of the last one alone there may be permits owed that need not be."""
+    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:  # noqa: ARG002  # the signature of PermitGrid
+        """Correct the cost of a start; a lower cost only cancels permits that the last start still owes."""
         change = cost - ticket[0]
         if change < 0:
             change = -min(-change, self.debt_count if ticket is self._debtor else 0)
@@ -205,7 +205,7 @@ class GrantedPermits:
         return now_ns if self.usable(now_ns) else self.next_fresh_time(now_ns)
 
     def next_fresh_time(self, now_ns: int) -> int | None:
-        """Return the next permit's time; call only where :meth:`usable` returned 0."""
+        """Return the next permit's time; call only if :meth:`usable` returned 0."""
         if not self._times or self.rate.is_zero or not self._clock.is_known or not self._is_clock_whole():
             return None
         return max(now_ns, self._clock.surely_after(self._times[0], now_ns))
@@ -215,11 +215,11 @@ class GrantedPermits:
         return self._clock.here(self._times[0]) if self._times and self._clock.is_known else _NEVER_NS
 
     def pace(self) -> tuple[float, float]:
-        """Return (0, infinity): what others will grant is not known."""
+        """Return (0, infinity): future grants are not known."""
         return 0.0, math.inf
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
-        """Count the permits that this peer may expect in [``now_ns``, ``end_ns``): what it holds, and an even share."""
+        """Estimate this peer's permits in [``now_ns``, ``end_ns``): those held, or an even share if more."""
         if self.rate.is_unlimited:
             return UNLIMITED
         if self.rate.is_zero:
@@ -229,11 +229,11 @@ class GrantedPermits:
         return max(held, int(share))
 
     def startable_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # there is no other limit
-        """Count the same as if there were a permit for each."""
+        """Return a count without limit: only permits limit starts."""
         return UNLIMITED
 
     def time_after(self, now_ns: int, count: int) -> int | None:
-        """Return when the ``count``-th permit from now may be expected; None if never at this rate."""
+        """Return when the ``count``-th permit from now is expected; None if never at this rate."""
         times, clock = self._times, self._clock
         if self.rate.is_unlimited:
             return now_ns

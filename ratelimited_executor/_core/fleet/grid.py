@@ -1,15 +1,15 @@
-"""The permits of a fleet on the clock of its authority, in exact integers that Lua's doubles hold as well.
+"""The permits of a fleet on its authority's clock, in integers that Lua's doubles hold exactly.
 
-Time is cut in *grant intervals*, numbered from the authority's epoch. The rate is a ratio ``step / unit`` of permits to
-grant intervals. With the phase ``base / unit`` at the begin of interval ``since``, permit n comes up where
+Time is divided into *grant intervals*, numbered from the authority's epoch. The rate is a ratio ``step / unit`` of
+permits to grant intervals. With the phase ``base / unit`` at the start of interval ``since``, permit n comes up where
 
     (base + step * x) / unit = n,    x in grant intervals since then.
 
 Interval k owns the permits first(k) ... first(k + 1) - 1, so that fractional rates are exact over any stretch. A permit
-is named by its interval and its place there: no number of it is ever larger than the interval holds.
+is identified by its interval and its place there, so no number exceeds the permits of one interval.
 
 With ``step = whole * unit + rest``, first(k) = whole * x + ceil((base + rest * x) / unit). Doubles are exact below 2**53:
-``rest`` is kept below 2**22, and x stays below 2**31 (17 years of 250 ms) before the grid is anchored anew.
+``rest`` is kept below 2**22, and x stays below 2**31 (17 years of 250 ms) before the grid gets a new origin.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _AGE_MAX: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class FleetGrid:
-    """Where the permits of one rate lie.
+    """The times of the permits of one rate.
 
     Attributes:
         interval_us: the length of a grant interval in microseconds.
         step: permits in ``unit`` grant intervals.
-        unit: see there.
-        base: the phase at the begin of ``since``, in parts of ``unit``.
-        since: the number of the interval from which on the grid is in force.
+        unit: see ``step``.
+        base: the phase at the beginning of ``since``, in parts of ``unit``.
+        since: the number of the first interval in which the grid is in force.
     """
 
     interval_us: int
@@ -55,7 +55,7 @@ class FleetGrid:
         return Fraction(self.step * _MICROSECONDS, self.unit * self.interval_us)
 
     def is_sound(self, now_us: int) -> bool:
-        """True if an authority may have made it: all of its numbers are within their bounds."""
+        """True if all numbers are within the bounds that an authority keeps."""
         return (
             _INTERVAL_US[0] <= self.interval_us <= _INTERVAL_US[1]
             and 1 <= self.unit <= _UNIT_MAX
@@ -65,7 +65,7 @@ class FleetGrid:
         )
 
     def first(self, number: int) -> int:
-        """Return how many permits come up from the grid's begin until the begin of an interval."""
+        """Return how many permits come up from the grid's start to the start of an interval."""
         return -((-self.base - self.step * (number - self.since)) // self.unit)
 
     def count(self, number: int) -> int:
@@ -73,11 +73,11 @@ class FleetGrid:
         return self.first(number + 1) - self.first(number)
 
     def time_us(self, number: int, place: int) -> int:
-        """Return when a permit of an interval comes up, in microseconds of the authority's clock, rounded up."""
+        """Return when an interval's permit comes up, in microseconds of the authority's clock, rounded up."""
         return self.permit_us(self.first(number) + place)
 
     def permit_us(self, index: int) -> int:
-        """Return when the permit comes up that follows ``index`` others of the grid, in the same way."""
+        """Return when the grid's permit ``index`` comes up, counted from 0, as :meth:`time_us` does."""
         phase = index * self.unit - self.base
         return self.since * self.interval_us - (-phase * self.interval_us // self.step)
 
@@ -87,19 +87,19 @@ class FleetGrid:
         return -((-self.base * self.interval_us - passed) // (self.unit * self.interval_us))
 
     def with_rate(self, step: int, unit: int, since: int) -> Self:
-        """Return the grid of another rate from an interval on, which keeps the phase."""
+        """Return the grid of another rate from an interval on, with the same phase."""
         rest = (self.base + self.step * (since - self.since)) % self.unit
         base = min(unit - 1, int(rest / self.unit * unit))  # in doubles, as in the script
         return type(self)(self.interval_us, step, unit, max(base, 1) if rest else 0, since)
 
 
 def grid_rate(rate: Rate, interval_us: int, stretch: Fraction = Fraction(0)) -> tuple[int, int]:
-    """Return a rate as (step, unit), rounded down where it is not a ratio of small numbers.
+    """Return a rate as (step, unit), rounded down unless it is a ratio of small numbers.
 
     Args:
         rate: finite.
         interval_us: the length of a grant interval in microseconds.
-        stretch: by which part the gaps between permits are longer than the rate asks for.
+        stretch: the part by which gaps between permits are longer than the rate requires.
     """
     ratio = rate.per_second
     assert ratio is not None, rate

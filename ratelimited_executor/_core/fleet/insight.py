@@ -1,4 +1,4 @@
-"""What an executor tells about its part in a group of peers."""
+"""Statistics of an executor's part in a group of peers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["FleetStatistics", "GroupLimit"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimit:
-    """One limit of a group, as the authority told of it last.
+    """One limit of a group, as in the authority's last reply.
 
     Attributes:
-        name: of the resource, and of its kind.
-        resource: what it counts; ``permits`` for starts.
-        used: how much of it is used.
-        amount: what it admits.
+        name: of the resource and the limit's kind.
+        resource: that it counts; ``permits`` for starts.
+        used: the amount in use.
+        amount: the most that it admits.
     """
 
     name: str
@@ -35,23 +35,23 @@ class FleetStatistics:
     """One executor's part in its group.
 
     Attributes:
-        state: where its peer is.
+        state: of its peer.
         peers: how many peers made the latest plan; 0 before the first answer.
         rank: a number that no other peer of the group has; None before the first answer.
-        era: changes when what was granted before is void: a restart, a failover, a step of the authority's clock.
+        era: changes when earlier permits become void: a restart, a failover, a step of the authority's clock.
         rate: permits a second in force for the whole group; None before the first answer.
-        demand: tasks that could start by the end of the next grant interval, and for which no permit was held, as reported
-            last; 0 while idle.
-        held: permits held at this moment.
+        demand: tasks without a permit that could start by the end of the next grant interval, as reported last; 0 while
+            idle.
+        held: permits held now.
         granted: permits granted so far.
-        taken: of those, how many started a task.
-        lapsed: of those, how many were not used in time.
-        refused: permits asked for and not granted.
+        taken: granted permits that started a task.
+        lapsed: granted permits that were not used in time.
+        refused: permits requested and not granted.
         offset: seconds by which the authority's clock is ahead of the timeline; None if not known.
-        offset_error: seconds by which that may be wrong at most; None if not known.
-        since_grant: seconds since permits came last; None if none ever did.
+        offset_error: the largest error of ``offset`` in seconds; None if not known.
+        since_grant: seconds since the last grant; None before the first.
         failures: calls in a row without an answer.
-        limits: of the group, where it shares more than one pace.
+        limits: of the group, if it shares more than one pace.
     """
 
     state: PeerState

@@ -1,42 +1,44 @@
 """The laws of limits that a fleet shares by joint admission: pure state machines over text.
 
-``laws.lua`` of ``peers/redis`` holds the same rules for the script: one suite of tests holds for both, and a change of a rule
-is one of both. All times are whole microseconds of the server's clock below 2**53, so that Lua's doubles hold them exactly.
+``laws.lua`` of ``peers/redis`` has the same rules for the script: one test suite covers both, and a rule is changed in
+both. All times are whole microseconds of the server's clock below 2**53, so that Lua's doubles hold them exactly.
 
-A *ticket* is admitted at t and used at some time in [t, t + valid]: its *start*. The laws speak of starts. So a ticket is
-asked for as if it started at t, and counts afterwards as if it had started at its *last moment* u = t + valid. Then for
+A *ticket* is admitted at t and used at some time in [t, t + valid]: its *start*. The laws limit starts. So a ticket is
+admitted as if it started at t, and counts afterwards as if it had started at its *last moment* u = t + valid. Then for
 tickets i and j, admitted in this order, whose starts both lie in [a, b]: a <= u(i) and t(j) <= b.
 
-**Pace**: two starts are a gap times the cost of the first apart, but for ``valid`` and a microsecond. The state is the
-time T at which the next start is due (GCRA, ITU-T I.371). A ticket at t >= T moves T to t + gap * cost; it keeps T's fraction
-of a microsecond if t is T rounded up. So admissions are more than gap * costs - 1 us apart, starts ``valid`` less. With
-the stretch of :func:`exact_stretch` any second holds no more starts than the rate says, and longer times in proportion.
+**Pace**: two starts are a gap times the cost of the first apart, less ``valid`` and a microsecond. The state is the
+time T at which the next start is due (GCRA, ITU-T I.371). A ticket at t >= T moves T to t + gap * cost; it keeps T's
+fraction of a microsecond if t is T rounded up. So admissions are more than gap * costs - 1 us apart, starts ``valid``
+less. With the stretch of :func:`exact_stretch`, any second holds no more starts than the rate allows, and longer times
+in proportion.
 
 **Burst**: starts in [a, b] cost ``capacity`` + (b - a) / gap at most. The state is the time T at which the bucket is
-full: max over i of u(i) + gap * (costs from i on). A ticket needs T + gap * cost <= t + gap * capacity, which for each i
-says: costs from i to j <= capacity + (t(j) - u(i)) / gap, and that is <= capacity + (b - a) / gap. Alone it needs cost <=
-capacity. Under constant demand all of the rate is used if capacity >= cost + valid / gap.
+full: max over i of u(i) + gap * (costs from i on). A ticket needs T + gap * cost <= t + gap * capacity, which means for
+each i: costs from i to j <= capacity + (t(j) - u(i)) / gap, and that is <= capacity + (b - a) / gap. Alone it needs
+cost <= capacity. Under constant demand the whole rate is used if capacity >= cost + valid / gap.
 
 **Window**: starts in [a, a + width] cost ``amount`` at most. The log holds u and cost of each ticket, in 64 parts of
-width + valid: tickets of one part count as of the latest u among them. A ticket at t needs room for all with u >= t -
+width + valid: all tickets of a part count at the latest u among them. A ticket at t needs room for all with u >= t -
 width; if it starts at b <= a + width, then t <= b, and all i with starts in [a, b] have u(i) >= a >= t - width.
 
-**Quota**: starts that anybody's calendar may put into a period cost ``amount`` at most. Calendars differ by ``late`` at
-most, so a ticket may be used in a period if [t - late, t + valid + late] touches it, and counts in each of those.
+**Quota**: starts that any process's calendar may put into a period cost ``amount`` at most. Calendars differ by
+``late`` at most, so a ticket may be used in a period if [t - late, t + valid + late] touches it, and counts in each
+such period.
 
-**Costs corrected** afterwards: :meth:`SharedLimit.add` is never refused, and what comes later waits.
-:meth:`SharedLimit.give_back` returns what surely was not used, by the ticket's *receipt*. In the window and the quota the
-ticket's part of the log gets smaller. The pace gets back the last ticket alone. A bucket might have run over meanwhile:
-of a ticket k that left T(k) it gets back gap * cost at most, and no more than T(k) - u(last) less what was returned since.
-For a ticket i after k counted gap * (costs from k + 1 on) above T(k), its own chain from u(i) <= u(last) is at most that
-much below T, so T stays above it.
+**Corrected costs**: :meth:`SharedLimit.add` is never refused, and later tickets wait. :meth:`SharedLimit.give_back`
+returns an amount that surely was not used, by the ticket's *receipt*. In the window and the quota the ticket's part of
+the log gets smaller. The pace gets back only the last ticket. A bucket might have overflowed meanwhile: for a ticket k
+that left T(k) it gets back gap * cost at most, and no more than T(k) - u(last) less the returns since. For a ticket i
+after k counted gap * (costs from k + 1 on) above T(k), its own chain from u(i) <= u(last) is at most that much below T,
+so T stays above it.
 
-**Other settings** hold from the next admission on. They judge it together with all that the state remembers: a lowered
-amount or capacity, or a longer gap, is kept by the first ticket after the change, together with those before. A raised one
-lets no more start in any time than the raised limit. For a burst, time until the last admission counts by the old gap,
-and after it by the new one. What a shorter window has forgotten, a longer one does not know. A quota of another calendar
-counts as used in its running period what the old one remembers. A state that was removed at rest is not remembered. A
-ticket keeps the last moment that it was given.
+**Changed settings** apply from the next admission on, together with everything that the state remembers. A lowered
+amount or capacity, or a longer gap, is kept by the first ticket after the change, together with those before. A raised
+one never lets more start than the raised limit. For a burst, time until the last admission counts by the old gap, and
+after it by the new one. A longer window does not know what a shorter one has forgotten. A quota of another calendar
+counts everything that the old one remembers as used in its running period. A state that was removed at rest is not
+remembered. A ticket keeps its original last moment.
 """
 
 from __future__ import annotations
@@ -67,21 +69,21 @@ __all__ = [
     "read_settings",
 ]
 
-DRIFT: Final = Fraction(500, 1_000_000)  # by which two clocks run apart at most
+DRIFT: Final = Fraction(500, 1_000_000)  # the largest drift between two clocks
 
 _PS: Final = 1_000_000  # picoseconds in a microsecond
-_WHOLE_MAX: Final = 1 << 53  # integers below are exact in Lua, too
+_WHOLE_MAX: Final = 1 << 53  # integers below it are exact in Lua, too
 _AMOUNT_MAX: Final = 1 << 52
 _FAR_US: Final = 1 << 50  # 35 years: a gap of this length is a pause
 _VALID_MAX_US: Final = 60_000_000  # of a ticket; and of ``late``
-_AHEAD_MAX_US: Final = 600_000_000  # by which the times of a sound state may be after the clock
+_AHEAD_MAX_US: Final = 600_000_000  # how far the times of a sound state may be ahead of the clock
 _PARTS: Final = 64
-_TEXT_MAX: Final = 136  # characters of sound settings, and of a state but a window's
+_TEXT_MAX: Final = 136  # characters of sound settings, and of any state except a window's
 _NUMBER: Final = r"([0-9]+)"
 
 
 def exact_stretch(valid_us: int) -> Fraction:
-    """Return the stretch of a pace with which no second holds more starts than its rate says."""
+    """Return the stretch of a pace with which no second holds more starts than its rate allows."""
     return Fraction(valid_us + 1, 1_000_000) + DRIFT
 
 
@@ -90,7 +92,7 @@ def exact_stretch(valid_us: int) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings(ABC):
-    """What peers set of a limit; integers that fit into Lua's doubles."""
+    """The settings of a limit, as peers send them: integers that fit into Lua's doubles."""
 
     letter: ClassVar[str]
 
@@ -104,7 +106,7 @@ class LimitSettings(ABC):
         """True if all numbers are within their bounds."""
 
     def read(self, text: str | None, now_us: int) -> SharedLimit | None:
-        """Return the limit in the state that a text tells; None if the text is not sound."""
+        """Return the limit in the state of a text; None if the text is not sound."""
         limit = self.at_rest(now_us)
         return limit if not text or limit.load(text) else None
 
@@ -119,7 +121,7 @@ class PaceSettings(LimitSettings):
 
     Attributes:
         gap_us: the gap in microseconds; 2**50 pauses.
-        gap_ps: the rest of it in picoseconds.
+        gap_ps: the rest of the gap in picoseconds.
     """
 
     letter: ClassVar[str] = "p"
@@ -128,7 +130,7 @@ class PaceSettings(LimitSettings):
 
     @classmethod
     def of(cls, count: int, per_us: int, *, stretch: Fraction = DRIFT) -> PaceSettings:
-        """Return ``count`` in ``per_us``, each gap longer by a part of it."""
+        """Return a pace of ``count`` in ``per_us``, with each gap longer by a part of it."""
         return cls(*_gap_of(count, per_us, stretch))
 
     @property
@@ -146,9 +148,9 @@ class BurstSettings(LimitSettings):
     """A token bucket.
 
     Attributes:
-        capacity: what it holds.
-        gap_us: in what time it gains one, in microseconds; 2**50 pauses.
-        gap_ps: the rest of it in picoseconds.
+        capacity: the most that it holds.
+        gap_us: the time in which it gains one, in microseconds; 2**50 pauses.
+        gap_ps: the rest of the gap in picoseconds.
         valid_us: how long a ticket may be used.
     """
 
@@ -160,10 +162,10 @@ class BurstSettings(LimitSettings):
 
     @classmethod
     def of(cls, capacity: int, count: int, per_us: int, *, valid_us: int) -> BurstSettings:
-        """Return a bucket that gains ``count`` in ``per_us``, by any clock.
+        """Return a bucket that gains ``count`` in ``per_us`` at most, by any clock.
 
         Raises:
-            ValueError: if it takes decades to fill.
+            ValueError: if it takes more than 35 years to fill.
         """
         made = cls(capacity, *_gap_of(count, per_us, DRIFT), valid_us)
         if not made.is_sound:
@@ -188,7 +190,7 @@ class WindowSettings(LimitSettings):
     """At most an amount in any window.
 
     Attributes:
-        amount: what starts in a window cost at most.
+        amount: the most that starts in a window may cost.
         width_us: of the window, by the server's clock.
         valid_us: how long a ticket may be used.
     """
@@ -200,7 +202,7 @@ class WindowSettings(LimitSettings):
 
     @classmethod
     def of(cls, amount: int, per_us: int, *, valid_us: int) -> WindowSettings:
-        """Return a window of ``per_us`` by any clock."""
+        """Return a window of at least ``per_us`` by any clock."""
         return cls(amount, -(per_us * (1 + DRIFT) // -1), valid_us)
 
     @property
@@ -218,14 +220,14 @@ class QuotaSettings(LimitSettings):
     """At most an amount in each period of a calendar.
 
     Attributes:
-        amount: what starts in a period cost at most.
-        calendar: which calendar: periods of different calendars have nothing in common.
+        amount: the most that starts in a period may cost.
+        calendar: identifies the calendar: periods of different calendars are unrelated.
         number: of the running period; the next one is ``number + 1``.
         begin_us: when the running period begins.
-        end_us: when the next one begins.
-        next_end_us: when that ends.
+        end_us: when the running period ends and the next one begins.
+        next_end_us: when the next period ends.
         valid_us: how long a ticket may be used.
-        late_us: by how much clocks and calendars may differ.
+        late_us: the largest difference between clocks and calendars.
     """
 
     letter: ClassVar[str] = "q"
@@ -268,7 +270,7 @@ def _is_gap(gap_us: int, gap_ps: int) -> bool:
 
 
 def _span(cost: int, gap: int) -> int:
-    """Return cost times gap in picoseconds; no more than 35 years."""
+    """Return cost times gap in picoseconds, at most 35 years."""
     return min(cost * gap, _FAR_US * _PS)
 
 
@@ -285,9 +287,9 @@ class Use:
     """How much of a limit is used.
 
     Attributes:
-        used: of ``amount``; more, after costs were corrected.
-        amount: what the limit admits.
-        until_us: when all of what is used is free again.
+        used: the part of ``amount`` in use; may exceed it after corrected costs.
+        amount: the most that the limit admits.
+        until_us: when everything used is free again.
     """
 
     used: int
@@ -299,8 +301,8 @@ class SharedLimit(ABC):
     """One limit: its settings, and its state.
 
     Attributes:
-        foreseen_us: the last time at which it may be asked to admit.
-        is_changed: True once its text is another one.
+        foreseen_us: the last time for which it can decide.
+        is_changed: True once its text has changed.
     """
 
     __slots__ = ("foreseen_us", "is_changed")
@@ -311,27 +313,27 @@ class SharedLimit(ABC):
 
     @abstractmethod
     def earliest(self, t_us: int, cost: int) -> int | None:
-        """Return the first time from ``t_us`` on at which a cost > 0 is admitted; None if it never is."""
+        """Return the first time from ``t_us`` on at which a cost > 0 is admitted; None if never."""
 
     @abstractmethod
     def take(self, t_us: int, cost: int) -> int:
-        """Admit a cost at a time that :meth:`earliest` has returned; return the receipt."""
+        """Admit a cost at a time that :meth:`earliest` returned; return the receipt."""
 
     @abstractmethod
     def give_back(self, t_us: int, cost: int, receipt: int) -> None:
-        """Return a part of what a ticket took at ``t_us`` that surely was not used, and will not be."""
+        """Return a part of a ticket's cost at ``t_us`` that surely was not used, and will not be."""
 
     @abstractmethod
     def add(self, t_us: int, cost: int, receipt: int) -> None:
-        """Charge a ticket of ``t_us`` with more than it took."""
+        """Charge a ticket of ``t_us`` an additional cost."""
 
     @abstractmethod
     def redate(self, t_us: int) -> None:
-        """Count everything that the state remembers as used at a given time, which becomes the present."""
+        """Count everything that the state remembers as used at ``t_us``, which becomes the present."""
 
     @abstractmethod
     def is_at_rest(self, now_us: int) -> bool:
-        """True if a limit without a state would do the same from now on."""
+        """True if a limit without a state would behave the same from now on."""
 
     @abstractmethod
     def use(self, now_us: int) -> Use:
@@ -339,7 +341,7 @@ class SharedLimit(ABC):
 
     @abstractmethod
     def load(self, text: str) -> bool:
-        """Take over a state; return False if it is not sound."""
+        """Load a state; return False if it is not sound."""
 
     @abstractmethod
     def write(self) -> str:
@@ -347,10 +349,10 @@ class SharedLimit(ABC):
 
 
 class _Bucket(SharedLimit):
-    """A pace, if it has no capacity, or a burst: ``g1,at,born,T,ps of T,returned,gap,ps of gap``.
+    """A burst, or without a capacity a pace: ``g1,at,born,T,ps of T,returned,gap,ps of gap``.
 
-    ``at`` is the latest last moment of a ticket, and ``born`` the first t of whose ticket something can be given back.
-    T has the state's own gap, the one in force when something was admitted last.
+    ``at`` is the latest last moment of a ticket, and ``born`` the first t whose ticket can be given back.
+    T counts by the state's own gap, which was in force at the last admission.
     """
 
     __slots__ = ("_at", "_born", "_capacity", "_full", "_gap", "_now", "_returned", "_set_gap", "_valid")
@@ -396,7 +398,7 @@ class _Bucket(SharedLimit):
     def take(self, t_us: int, cost: int) -> int:
         if self._gap != self._set_gap:
             self._full, self._gap = self._due(), self._set_gap
-            self._born = max(self._at, t_us) + 1  # receipts of before are in another unit
+            self._born = max(self._at, t_us) + 1  # earlier receipts have another unit
         last = t_us + self._valid
         begin = self._full
         if begin < last * _PS and (self._capacity is not None or _ceil(begin) < last):
@@ -415,7 +417,7 @@ class _Bucket(SharedLimit):
         self._returned += _ceil(back)
         self.is_changed = True
 
-    def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the shape of a limit
+    def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the signature of a limit
         self._full = max(self._full, min(self._full + _span(cost, self._gap), (self._now + _FAR_US) * _PS))
         self.is_changed = True
 
@@ -435,7 +437,7 @@ class _Bucket(SharedLimit):
         return Use(used, 1 if self._capacity is None else self._capacity, max(now_us, _ceil(due)))
 
     def _due(self) -> int:
-        """Return T by the gap that is set: whole costs that were open at the last admission take that gap each."""
+        """Return T by the gap that is set: each whole cost open at the last admission takes that gap."""
         if self._gap == self._set_gap or self._full <= self._at * _PS:
             return self._full
         level = _level(self._full - self._at * _PS, self._gap)
@@ -445,9 +447,9 @@ class _Bucket(SharedLimit):
 class _Window(SharedLimit):
     """A log in parts: ``w1,check,last,gone,closed,total,u,amount;`` for the latest, ``us:amount,`` for each earlier one.
 
-    ``last`` is the latest t, ``gone`` the latest u that has left the log, from which the parts' times are counted, ``closed``
-    the u of the part before the latest. The check stands for all behind it, so that nothing of that needed read to be
-    believed: a part is read when it leaves the log.
+    ``last`` is the latest t. ``gone`` is the latest u that has left the log; the times of parts count from it.
+    ``closed`` is the u of the part before the latest. The check covers the text behind it, so that parts need not be
+    read to be trusted: a part is read when it leaves the log.
     """
 
     __slots__ = ("_gone", "_last", "_now", "_parts", "_settings", "_total")
@@ -514,7 +516,7 @@ class _Window(SharedLimit):
         self._parts.append([last, cost])
         return last
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the receipt tells
+    def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the receipt decides
         part = self._part_of(receipt)
         if part is not None:
             back = min(cost, part[1])
@@ -548,16 +550,16 @@ class _Window(SharedLimit):
         return Use(used, self._settings.amount, until)
 
     def _part_of(self, receipt: int) -> list[int] | None:
-        """Return the part in which a ticket counts; None if that has left the log."""
+        """Return the part in which a ticket counts; None if the part has left the log."""
         if receipt <= self._gone:
             return None
         return next((part for part in self._parts if part[0] >= receipt), None)
 
 
 class _Quota(SharedLimit):
-    """What was used of four periods: ``q1,calendar,number,born,`` and used of ``number`` - 2 to + 1.
+    """The used amounts of four periods: ``q1,calendar,number,born,`` and those of ``number`` - 2 to + 1.
 
-    ``born`` is the first t of whose ticket something can be given back.
+    ``born`` is the first t whose ticket can be given back.
     """
 
     __slots__ = ("_born", "_now", "_number", "_settings", "_used")
@@ -599,17 +601,15 @@ class _Quota(SharedLimit):
             if count and all(self._used_in(first + each) + cost <= settings.amount for each in range(count)):
                 return when
             when = following
-        return max(
-            t_us, settings.next_end_us + settings.late_us
-        )  # or later: nobody has said when the period after ends
+        return max(t_us, settings.next_end_us + settings.late_us)  # or later: the end of the period after is not known
 
     def take(self, t_us: int, cost: int) -> int:
         self.add(t_us, cost, t_us)
         return t_us
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the time tells
+    def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the time decides
         first, count, _ = self._periods(t_us)
-        if count == 1 and t_us >= self._born:  # near a boundary another peer may have seen it on one side alone
+        if count == 1 and t_us >= self._born:  # near a boundary, another peer may have seen it on one side only
             place = first - self._number + 2
             if 0 <= place < 4:
                 self._used[place] = max(0, self._used[place] - cost)
@@ -618,7 +618,7 @@ class _Quota(SharedLimit):
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # as above
         first, count, following = self._periods(t_us)
         begin, end = first - self._number + 2, first - self._number + 2 + count
-        if not count:  # some period before these, or after
+        if not count:  # some period before the known ones, or after
             begin, end = (begin, 4) if following is None else (0, begin + 1)
         for place in range(max(begin, 0), min(end, 4)):
             self._used[place] = min(self._used[place] + cost, _AMOUNT_MAX)
@@ -630,7 +630,7 @@ class _Quota(SharedLimit):
 
     def is_at_rest(self, now_us: int) -> bool:
         if now_us >= self._settings.next_end_us + self._settings.late_us:
-            return True  # by everybody's calendar; nobody has said when the period after ends
+            return True  # by every calendar; the end of the period after is not known
         first = self._periods(now_us)[0]
         return not any(self._used[max(0, first - self._number + 2) :])
 
@@ -641,16 +641,16 @@ class _Quota(SharedLimit):
         return Use(used, settings.amount, settings.next_end_us if is_over else settings.end_us)
 
     def _used_in(self, number: int) -> int:
-        """Return what was used of a period; all there can be, if that is forgotten."""
+        """Return how much of a period was used; the largest amount if that is forgotten."""
         place = number - self._number + 2
         if place < 0:
             return _AMOUNT_MAX
         return self._used[place] if place < 4 else 0
 
     def _periods(self, t_us: int) -> tuple[int, int, int | None]:
-        """Return the first period in which a ticket of a time may be used, how many, and until when that is so.
+        """Return the first period in which a ticket may be used, how many, and until when that holds.
 
-        No period, where the settings do not tell; None, where they do not tell of later ones either.
+        The number of periods is 0 outside the settings' periods; the time is None if no known period follows.
         """
         settings = self._settings
         number, lead, late = settings.number, settings.valid_us + settings.late_us, settings.late_us
@@ -675,7 +675,7 @@ _SETTINGS: Final[dict[str, type[LimitSettings]]] = {
 
 
 def read_settings(text: str) -> LimitSettings | None:
-    """Return the settings that a text tells; None if they are not sound."""
+    """Return the settings in a text; None if they are not sound."""
     made = _SETTINGS.get(text[:1])
     if made is None:
         return None
@@ -685,7 +685,7 @@ def read_settings(text: str) -> LimitSettings | None:
 
 
 def read_limit(settings: str, state: str | None, now_us: int) -> SharedLimit | None:
-    """Return the limit of two texts; None if one of them is not sound."""
+    """Return the limit of settings and a state; None if one of them is not sound."""
     read = read_settings(settings)
     return None if read is None else read.read(state, now_us)
 
@@ -705,16 +705,16 @@ def _ceil(time: int) -> int:
     return -(time // -_PS)
 
 
-# All of them at once.
+# Joint admission.
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """True if a ticket is admitted.
+    """The decision on a ticket.
 
     Attributes:
-        at_us: when it is, or could be; None if it never is.
-        holder: the place of the limit that holds it longest; None if none does.
+        at_us: when it is or could be admitted; None if never.
+        holder: the index of the limit that holds it longest; None if none does.
         receipts: of each limit, 0 where it has no cost; None if the ticket is refused.
     """
 
@@ -729,16 +729,16 @@ class Decision:
 
 
 def decide(limits: Sequence[SharedLimit], costs: Sequence[int], t_us: int, horizon_us: int) -> Decision:
-    """Take the costs of a ticket of all limits, or nothing of any.
+    """Charge the costs of a ticket to all limits, or to none.
 
-    The time is the first one from ``t_us`` on that all limits admit. Each limit's answer does not fall with the time
-    it is asked about, so that raising the time to each in turn never passes a common one.
+    The time is the first from ``t_us`` on that all limits admit. Each limit's answer never falls as the requested time
+    rises, so raising the time to each answer in turn never skips a common one.
 
     Args:
         limits: each of them once.
-        costs: of each, >= 0.
+        costs: of each limit, >= 0.
         t_us: the present.
-        horizon_us: the last time at which it may be admitted.
+        horizon_us: the last time at which the ticket may be admitted.
     """
     when, agreed, place = t_us, 0, 0
     holder: int | None = None

@@ -1,11 +1,11 @@
-"""One peer's side of one shared rate: when it calls, what it asks for, and what it does without an answer.
+"""One peer's side of a shared rate: when to call, what to ask for, what to do without an answer.
 
-Calls go out once in a grant interval while there is demand, at a phase of the peer's own, so that the calls of a group
-are spread over the interval. In between it asks for permits at once when a task is due and no permit is held for it. An
-idle peer makes no calls.
+A peer with demand calls once in a grant interval, at a phase of its own, so that the calls of a group are spread over
+the interval. In between it asks for permits at once when a task is due and no permit is held for it. An idle peer makes
+no calls.
 
-Without answers it uses up what it holds, which takes two intervals at most, and then goes by its outage policy. Its states
-are drawn in ``peer_states.py``.
+Without answers it uses up its permits, which takes two intervals at most, and then follows its outage policy. Its
+states are drawn in ``peer_states.py``.
 """
 
 from __future__ import annotations
@@ -29,19 +29,17 @@ if TYPE_CHECKING:
 
 __all__ = ["LOOK_AHEAD_INTERVALS", "DemandUntil", "Peer", "PeerSettings", "PeerState"]
 
-LOOK_AHEAD_INTERVALS: Final = 3  # an idle peer begins to call so long before its next task is due
+LOOK_AHEAD_INTERVALS: Final = 3  # an idle peer starts to call this long before its next task is due
 
 _ASK_GAP_NS: Final = 10_000_000  # between two calls for permits at once
-_ASK_COUNT_MAX: Final = 8  # calls for permits at once in a row; one in a grant interval in the long run
-_SHORT_COUNT: Final = 2  # regular calls in a row that fell short, from which on asking in between is in vain
-_OUTAGE_NS: Final = (
-    2_000_000_000  # for which a peer gives itself permits in advance: longer than from call to failed call
-)
-_FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
+_ASK_COUNT_MAX: Final = 8  # calls for permits at once in a row; in the long run, one in a grant interval
+_SHORT_COUNT: Final = 2  # regular calls in a row that got too little; from then on, calls in between are useless
+_OUTAGE_NS: Final = 2_000_000_000  # how far ahead a peer gives itself permits: longer than from one call to its failure
+_FAILED_COUNT: Final = 2  # calls in a row, after which the authority counts as away
 _DEMAND_MAX: Final = 1 << 40
-_SAME: Final = 1_000_000  # one part in so many makes no other rate
-_NEWS_INTERVALS: Final = 4  # from a call that sets a rate until every peer that calls has been told of it
-_FRESH_INTERVALS: Final = 2  # for which the rate in force is known: one call in each, and what answers take
+_SAME: Final = 1_000_000  # rates that differ by less than one part in this many are the same
+_NEWS_INTERVALS: Final = 4  # from a call that sets a rate until every calling peer has been told of it
+_FRESH_INTERVALS: Final = 2  # for which the rate in force is known: one call in each, plus the time of answers
 
 DemandUntil: TypeAlias = "Callable[[int, int, int, int], int]"
 """Counts the tasks that are due by a time of ours, and could start from a second to a third; as far as a number."""
@@ -49,17 +47,17 @@ DemandUntil: TypeAlias = "Callable[[int, int, int, int], int]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSettings:
-    """What all rates of one process have in common.
+    """The settings shared by all rates of one process.
 
     Attributes:
         id: of this incarnation of the process.
         interval_us: the length of a grant interval in microseconds.
         late_us: how long after its time a permit may be used, in microseconds.
-        stretch: by which part the gaps between permits are longer than the rate asks for.
-        quarantine: grant intervals for which a new authority grants nothing beyond the next.
-        phase: where in a grant interval calls go out, 0 to 1.
-        weight: this process's part where demand exceeds the rate, > 0.
-        outage: what it does while the authority is away.
+        stretch: the part by which gaps between permits are longer than the rate requires.
+        quarantine: grant intervals beyond the next for which a new authority grants nothing.
+        phase: the point in a grant interval at which calls go out, 0 to 1.
+        weight: this process's share, relative to others, while demand exceeds the rate, > 0.
+        outage: its behaviour while the authority is away.
     """
 
     id: str
@@ -73,7 +71,7 @@ class PeerSettings:
 
 
 def _is_lower(own: FleetGrid, grid: FleetGrid) -> bool:
-    """True if a rate is lower than the one of a grid, and not 0."""
+    """True if the own rate is lower than another grid's, and not 0."""
     return 0 < own.step * grid.unit < grid.step * own.unit
 
 
@@ -84,9 +82,9 @@ class Peer:
         settings: those of the process.
         rate: the rate as this process has it.
         clock: the authority's clock.
-        grid_phase: where the first permit of the group's grid comes up, 0 to 1: as a part of the gap between two.
-        is_clock_whole: tells whether our own clock has run on without a break.
-        is_new_rate: True if the rate is to be put in force; else only if the group has none.
+        grid_phase: the position of the first permit of the group's grid, 0 to 1, as a part of the gap between two.
+        is_clock_whole: returns True while our own clock has run without a break.
+        is_new_rate: True if the rate is to be put in force; False to do so only if the group has none.
     """
 
     def __init__(
@@ -106,48 +104,48 @@ class Peer:
         self.era: str | None = None
         self.rank: int | None = None
         self.grid: FleetGrid | None = None
-        self.safe = 0  # number of the first interval of which permits are granted in this era
+        self.safe = 0  # number of the first interval whose permits are granted in this era
         self.granted_count = 0
-        self.refused_count = 0  # permits that were asked for and not granted
-        self.demand = 0  # as it was reported last; 0 while idle
+        self.refused_count = 0  # permits requested and not granted
+        self.demand = 0  # as reported last; 0 while idle
         self.last_grant_ns: int | None = None
-        self.failed_count = 0  # calls without an answer since the last one with
+        self.failed_count = 0  # calls in a row without an answer
         self._interval_us = settings.interval_us
         self._rate = rate
         self._grid_phase = grid_phase
         self._is_new_rate = is_new_rate
-        self._settled = -1  # number of the interval from which on answers tell of the rate that this peer has set
-        # Whether what the latest answer has changed has happened since, or not long before, the one before it.
+        self._settled = -1  # number of the first interval in which answers show the rate that this peer has set
+        # True if the changes in the latest answer were made since, or shortly before, the previous answer.
         self.is_news = False
         self._told_number = -1  # number of the interval of the latest answer, by the authority's clock ...
         self._told_ns: int | None = None  # ... and our time then
-        self._watched_until_ns: int | None = None  # until then calls are made, whether anything may start or not
+        self._watched_until_ns: int | None = None  # until then calls are made even without demand
         self._has_jumped = False
         self._fetched = -1  # number of the last interval whose permits were fetched
-        self._asked = -1  # number of the interval for which permits were asked for at once ...
-        self._asked_ranks: set[int] = set()  # ... and which were granted
+        self._asked = -1  # number of the interval for which permits were requested at once ...
+        self._asked_ranks: set[int] = set()  # ... and the granted ones
         self._sequence = 0
-        self._exhausted = -1  # number of the last interval of which there was not enough left
-        self._short_count = 0  # regular calls in a row that did not get what they asked for at once: the group is busy
+        self._exhausted = -1  # number of the last interval that had too few permits left
+        self._short_count = 0  # regular calls in a row that got too few permits at once: the group is busy
         self._asked_ns = -_ASK_GAP_NS
         self._allowed_count = float(_ASK_COUNT_MAX)  # calls for permits at once that were allowed ...
         self._allowed_ns = 0  # ... at this time
-        self._call_ns: int | None = None  # when the next regular call is due; None at once
+        self._call_ns: int | None = None  # when the next regular call is due; None for at once
         self._outage_number = -1  # number of the last interval for which the outage policy gave permits
-        self._own: FleetGrid | None = None  # where permits of our own rate would lie
-        self._own_since = 0  # number of the interval from which on our rate is in force, told by its last change
-        self._is_capped = True  # whether our own rate is lower than the one in force
-        self._granted_counts: dict[int, int] = {}  # by interval, of the latest: permits that were granted to us
+        self._own: FleetGrid | None = None  # the grid of our own rate
+        self._own_since = 0  # number of the first interval with our rate in force, after its last change
+        self._is_capped = True  # our own rate is lower than the one in force
+        self._granted_counts: dict[int, int] = {}  # permits granted to us, by interval, for the latest intervals
 
     # States.
 
     @property
     def state(self) -> PeerState:
-        """Where the peer is."""
+        """The state of the peer."""
         return self._state
 
     def _move_to(self, state: PeerState) -> None:
-        """Go to another state, if the table allows it, or stay in this one."""
+        """Move to a state, or stay in it; raise if the table does not allow it."""
         check_move(self.settings.id, self._state, state)
         self._state = state
 
@@ -164,12 +162,12 @@ class Peer:
             self.permits.drop_beyond(self.interval_ns(), self._own_count)
 
     def _own_count(self, number: int, held: int) -> int:
-        """Return how many of the permits held of an interval the own rate leaves, after those that have been used."""
+        """Return how many held permits of an interval the own rate allows, less those already used."""
         used = max(0, self._granted_counts.get(number, 0) - held)
         return self._own_grid().count(number) - used
 
     def follow(self, rate: Rate) -> None:
-        """Take the rate in force for our own: ``rate``, as exactly as the authority has it."""
+        """Adopt ``rate``, which is in force, as our own, exactly as the authority has it."""
         self._rate = rate
         self._own = None
         own, grid = self._own_grid(), self.grid
@@ -178,11 +176,11 @@ class Peer:
         self._compare_rates()
 
     def watch(self, until_ns: int) -> None:
-        """Call in each interval until a time of ours, to be told of the rate in force."""
+        """Call in each interval until a time (ours), to learn the rate in force."""
         self._watched_until_ns = max(self._watched_until_ns or 0, until_ns)
 
     def is_told(self, now_ns: int) -> bool:
-        """True while the latest answer is so recent that the rate in force is known, but for what others set now."""
+        """True while the latest answer is recent enough to know the rate, up to changes made just now."""
         return (
             self._state is PeerState.ACTIVE
             and self._told_ns is not None
@@ -191,16 +189,16 @@ class Peer:
 
     @property
     def is_settled(self) -> bool:
-        """True unless a rate that this peer has set is still to come into force."""
+        """True unless a rate that this peer has set is not in force yet."""
         return not self._is_new_rate and self._told_number >= self._settled
 
     @property
     def is_watching(self) -> bool:
-        """True while calls are made to be told of the rate."""
+        """True while calls are made to learn the rate."""
         return self._watched_until_ns is not None
 
     def news_ns(self) -> int:
-        """Return how long it takes at most until each peer that calls knows of a rate that one has set."""
+        """Return the longest time until every calling peer knows of a new rate."""
         return _NEWS_INTERVALS * self.interval_ns()
 
     def _own_grid(self) -> FleetGrid:
@@ -217,18 +215,18 @@ class Peer:
 
     def _compare_rates(self) -> None:
         own, grid = self._own_grid(), self.grid
-        # A rate of 0 holds the group back until anybody sets another one, which is then this peer's as well.
+        # A rate of 0 holds the group back until any peer sets another rate, which this peer then uses as well.
         self._is_capped = grid is None or _is_lower(own, grid)
         if grid is not None:
             shared = Outlook(grid, self.permits.peers)
             self.permits.outlooks = (shared, Outlook(own)) if self._is_capped else (shared,)
 
     def _limit(self, number: int) -> int:
-        """Return how many more permits of an interval to ask for: as many as the lower of both rates has there."""
+        """Return how many more permits of an interval to ask for, by the lower of both rates."""
         lower = self._own_grid() if self.grid is None or self._is_capped else self.grid
-        if self.grid is None:  # nor is it known which interval that is
+        if self.grid is None:  # the interval is not known either
             return -(-lower.step // lower.unit)
-        # Until our lower rate is in force, permits lie elsewhere than it has them: one less, so that it is kept meanwhile.
+        # Until our lower rate is in force, permits lie on another grid: ask for one less, so that our rate is kept.
         spare = int(self._is_capped and number < self._own_since)
         return max(0, lower.count(number) - self._granted_counts.get(number, 0) - spare)
 
@@ -239,11 +237,11 @@ class Peer:
         return self._interval_us * 1000
 
     def number_at(self, now_ns: int) -> int:
-        """Return the number of the grant interval that runs, as far as it is known."""
+        """Return the number of the running grant interval, as far as it is known."""
         return self.clock.at(now_ns) // self.interval_ns()
 
     def quarantine_end(self, now_ns: int) -> int | None:
-        """Return when the quarantine ends in which nothing is granted; None if there is none, as far as is known."""
+        """Return when the quarantine ends; None if none is known."""
         if not self.clock.is_known or self.number_at(now_ns) >= self.safe:
             return None
         return self.clock.here(self.safe * self.interval_ns())
@@ -253,10 +251,10 @@ class Peer:
         return now_ns if self._call_ns is None else self._call_ns
 
     def has_demand(self, demand: DemandUntil, now_ns: int) -> bool:
-        """True if there is anything to call for.
+        """True if there is a reason to call.
 
         Args:
-            demand: counts the tasks that want to start, and could.
+            demand: counts the due tasks that could start.
             now_ns: our time.
         """
         if self._is_new_rate or self._has_jumped or self.era is None:
@@ -269,10 +267,10 @@ class Peer:
         return demand(until, now_ns, until, 1) > 0
 
     def wants_at_once(self, demand: DemandUntil, now_ns: int) -> int | None:
-        """Return when to ask for permits at once; None if that is in vain before the next regular call.
+        """Return when to ask for permits at once; None if that is useless before the next regular call.
 
         Args:
-            demand: counts the tasks that want to start, and could.
+            demand: counts the due tasks that could start.
             now_ns: our time.
         """
         if not self.clock.is_known or self.failed_count or self._short_count >= _SHORT_COUNT:
@@ -290,16 +288,16 @@ class Peer:
         return when if self._allowance(when) >= 1 else None
 
     def _allowance(self, now_ns: int) -> float:
-        """Return how many immediate calls for permits may be made: several in a row, one per grant interval on average."""
+        """Return how many calls for permits at once are allowed: several in a row, one an interval on average."""
         return min(_ASK_COUNT_MAX, self._allowed_count + (now_ns - self._allowed_ns) / self.interval_ns())
 
     def request(self, now_ns: int, demand: DemandUntil, *, is_regular: bool) -> Request:
-        """Make the next call.
+        """Make the next request.
 
         Args:
             now_ns: our time.
-            demand: counts the tasks that want to start, and could.
-            is_regular: True if it is the one call of its interval, and not one for permits at once.
+            demand: counts the due tasks that could start.
+            is_regular: True for the regular call of the interval; False for a call for permits at once.
         """
         settings = self.settings
         interval, number = self.interval_ns(), self.number_at(now_ns)
@@ -307,7 +305,7 @@ class Peer:
         held = self.permits.held_count
         here = self.clock.here
         grid = self.grid or self._own_grid()
-        # More than all permits of this interval and the next two is not wanted, and so need not be counted.
+        # Demand beyond all permits of this interval and the next two need not be counted.
         most = held() + 3 * (grid.step // grid.unit + 1)
         counts = [
             min(max(0, demand(here(due), here(end), here(until), most) - held(due)), _DEMAND_MAX)
@@ -318,16 +316,16 @@ class Peer:
             )
         ]
         if self.clock.is_known and 2 * self.clock.sampled_error_ns >= settings.late_us * 1000:
-            counts = [0, 0, 0]  # the way is too long to use any permit in time: the others may have them
+            counts = [0, 0, 0]  # the round trip is too long to use any permit in time: leave them to the others
         limits = [self._limit(number + ahead) for ahead in range(3)]
         now = 0
         if max(counts):
             now = min(max(0, demand(now_ns + _ASK_GAP_NS, now_ns, here(end), most) - held(end)), limits[0])
-        # What is granted at once is taken off the other wishes. So they are wishes beside it, unless our own rate is the
-        # lower one, of which the next interval must not get more.
+        # The authority deducts permits granted at once from the other demands. So add them there, unless our own rate
+        # is the lower one: the next interval must not get more than it allows.
         first = limits[1] if self._is_capped else limits[1] + now
         urgent = min(counts[0], first)
-        # Who starts little asks when a task is due, and has its permit soon. Who starts more has permits granted in advance.
+        # A peer with few starts asks when a task is due, and gets its permit soon. Others get permits in advance.
         allowance = self._allowance(now_ns)
         soon = urgent if allowance > _ASK_COUNT_MAX / 2 else max(urgent, min(counts[1], first))
         later = max(urgent, min(max(counts[1:]), first + limits[2]))
@@ -357,7 +355,7 @@ class Peer:
         )
 
     def leave(self) -> Request:
-        """Make the last call."""
+        """Make the last request, which says that the peer leaves."""
         self._move_to(PeerState.CLOSED)
         self.permits.drop()
         step, unit = (self.grid.step, self.grid.unit) if self.grid is not None else (0, 1)
@@ -373,18 +371,18 @@ class Peer:
     # Answers.
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now_ns: int) -> bool:
-        """Process an answer; return whether permits have come.
+        """Process an answer; return True if it brought permits.
 
         Args:
-            request: what it answers.
+            request: the request that it answers.
             reply: the answer.
-            is_step: True if it contradicts what was known of the authority's clock.
+            is_step: True if it contradicts the known time of the authority's clock.
             now_ns: our time.
         """
         if self._state is PeerState.CLOSED:
             return False
         self.failed_count = 0
-        if self._outage_number >= 0:  # what we gave ourselves may be granted to others
+        if self._outage_number >= 0:  # the permits that we gave ourselves may be granted to others
             self.permits.drop()
             self._outage_number = -1
         self._move_to(PeerState.ACTIVE)
@@ -411,13 +409,13 @@ class Peer:
         self.era = reply.era
         if is_step or is_new_era:
             self.permits.drop()
-        if is_new_era:  # intervals may be granted anew; within an era what was had must not be taken twice
+        if is_new_era:  # its intervals may be granted again; within an era no permit may be taken twice
             self._fetched = self._asked = -1
-        if is_step and not is_new_era:  # the others do not know yet, and hold permits by the time of before
+        if is_step and not is_new_era:  # the others do not know yet, and hold permits of the earlier time
             self._has_jumped = True
             self._call_ns = None
             return False
-        if request.is_fetching and not self._is_new_rate:  # else it was set while this answer was under way
+        if request.is_fetching and not self._is_new_rate:  # a rate set since the request needs a call
             self._call_ns = self.clock.here(round((number + 1 + self.settings.phase) * interval) * 1000)
         count = self._take_upcoming(reply.upcoming) + self._take_running(request, reply.running, number)
         wanted, supply = (request.urgent, reply.upcoming) if request.is_fetching else (request.now, reply.running)
@@ -429,10 +427,10 @@ class Peer:
 
     def _take_upcoming(self, grant: Grant) -> int:
         if grant.number <= self._fetched or grant.grid is None:
-            return 0  # none, or had before: the call was repeated
+            return 0  # no grant, or a repeated one: the call was repeated
         self._fetched = grant.number
         times = grant.times_us()
-        if self._is_capped:  # a higher rate of another process may have come between the wish and the grant
+        if self._is_capped:  # another process may have set a higher rate between request and grant
             times = sorted(times)[: self._limit(grant.number)]
         self.permits.hold(time * 1000 for time in times)
         self._granted_counts[grant.number] = self._granted_counts.get(grant.number, 0) + len(times)
@@ -455,7 +453,7 @@ class Peer:
         self._asked_ranks |= ranks
         times = replace(grant, ranks=[range(rank, rank + 1) for rank in ranks]).times_us()
         own, granted = self._own_grid(), self._granted_counts.get(grant.number, 0)
-        if grant.grid is not None and _is_lower(own, grant.grid):  # the plan of before, perhaps, of a higher rate
+        if grant.grid is not None and _is_lower(own, grant.grid):  # perhaps an older plan of a higher rate
             times = times[: max(0, own.count(grant.number) - granted - (grant.number < self._own_since))]
         self.permits.hold(time * 1000 for time in times)
         self._granted_counts[grant.number] = granted + len(times)
@@ -470,14 +468,14 @@ class Peer:
 
     @property
     def goes_on_alone(self) -> bool:
-        """True if there are no answers, and the outage policy leaves this peer permits."""
+        """True during an outage whose policy leaves this peer permits."""
         policy = self.settings.outage
         if self._state is not PeerState.OUTAGE or policy.kind == "stop" or self.grid is None or not self.clock.is_known:
             return False
         return policy.kind == "local" or (self.rank is not None and self.rank < policy.peers_max)
 
     def go_on_alone(self, now_ns: int) -> bool:
-        """Give ourselves the permits of the next intervals by the outage policy; return whether there are any."""
+        """Hold the permits that the outage policy gives for the next intervals; return True if any."""
         policy = self.settings.outage
         if self._state is not PeerState.OUTAGE or policy.kind == "stop" or self._rate.is_unlimited:
             return False
@@ -507,13 +505,13 @@ class Peer:
         return bool(times)
 
     def resync(self) -> None:
-        """Begin anew, because our own clock has stood still: what is held cannot be placed any more."""
+        """Start over after our own clock stood still: the times of held permits are no longer known."""
         self._move_to(PeerState.SYNC)
         self.permits.drop()
         self._call_ns = None
 
     def idle(self) -> None:
-        """Record that there is nothing to call for."""
+        """Record that there is no reason to call."""
         self.demand = 0
         if self._state is PeerState.ACTIVE:
             self._move_to(PeerState.IDLE)

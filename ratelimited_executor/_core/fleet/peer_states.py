@@ -1,4 +1,4 @@
-"""The states of a peer in one rate, and which may follow which.
+"""The states of a peer in one rate, and their transitions.
 
 ::
 
@@ -18,10 +18,10 @@
 
     all of them ── the executor closes ──▶ CLOSED
 
-*Clock broke*: the machine was suspended, or our clock stood still, so that no permit that is held can be placed any more.
-*Nothing could start* ends in IDLE from ACTIVE alone: in SYNC and OUTAGE a peer without tasks stays where it is, as it
-still does not know the authority. A quarantine is no state of a peer, but of its era: an ACTIVE peer is told that it
-gets nothing yet. Nor is a pause of the process: each start looks at the clock.
+*Clock broke*: the machine was suspended, or our clock stood still, so the times of held permits are no longer known.
+*Nothing could start* leads to IDLE from ACTIVE only: in SYNC and OUTAGE a peer without tasks keeps its state, because
+it still lacks an answer. A quarantine is a state of the era, not of a peer: an ACTIVE peer learns that nothing is
+granted yet. A pause of the process is no state either: each start checks the clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["PEER_TRANSITIONS", "PeerState", "check_move"]
 
 
 class PeerState(StrEnum):
-    """Where a peer is."""
+    """The state of a peer."""
 
     SYNC = "sync"
     """It has not been answered yet, or not since its clock broke."""

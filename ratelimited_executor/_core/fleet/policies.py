@@ -1,4 +1,4 @@
-"""What a group of peers is asked to guarantee, and what a peer does without an answer."""
+"""The guarantees of a group of peers, and a peer's behaviour without an answer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ __all__ = ["Outage", "Strictness"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outage:
-    """What a peer does while the authority is away, once it has used up what it was granted.
+    """A peer's behaviour while the authority is away, once its granted permits are used up.
 
-    ``Outage.STOP`` starts nothing until the authority answers again: the rate is always kept. ``Outage.LOCAL`` goes by the
-    whole rate alone, like every other peer that is cut off: up to the number of peers times the rate.
-    :meth:`static` lies between.
+    ``Outage.STOP`` starts nothing until the authority answers again: the rate is always kept. ``Outage.LOCAL`` uses the
+    whole rate in each peer that is cut off: up to the number of peers times the rate. :meth:`static` lies between.
 
     Attributes:
         kind: ``stop``, ``static`` or ``local``.
-        peers_max: with ``static``, how many peers there are at most.
+        peers_max: with ``static``, the largest number of peers.
     """
 
     kind: str
@@ -37,14 +36,14 @@ class Outage:
 
     @classmethod
     def static(cls, peers_max: int) -> Self:
-        """Go by every ``peers_max``-th permit: those whose number is the peer's rank modulo ``peers_max``.
+        """Use every ``peers_max``-th permit: those whose number is the peer's rank modulo ``peers_max``.
 
-        While all peers are cut off the rate is kept. While only ``c`` of them are, and the others share all of it, the group
-        may exceed it by ``c / peers_max``. A peer with a higher rank than that starts nothing.
+        While all peers are cut off, the rate is kept. While only ``c`` of them are, and the others share the whole
+        rate, the group may exceed it by ``c / peers_max``. A peer whose rank is ``peers_max`` or higher starts nothing.
 
         Raises:
-            TypeError: if it is not an integer.
-            ValueError: if it is less than 1.
+            TypeError: if ``peers_max`` is not an integer.
+            ValueError: if ``peers_max`` is less than 1.
         """
         if isinstance(peers_max, bool) or not isinstance(peers_max, int):
             raise TypeError(f"peers_max must be an integer, got {peers_max!r}")

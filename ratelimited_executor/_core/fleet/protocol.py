@@ -1,4 +1,4 @@
-"""What a peer asks of the authority of its group, and what it is told: once in a grant interval, for one rate."""
+"""Requests of a peer to its group's authority, and replies: once in a grant interval, for one rate."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = ["NO_GRANT", "Grant", "Reply", "Request"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One call, made in interval k, for permits of the next one and, if so wanted, of the running one.
+    """One call in interval k, for permits of the next interval and optionally of the running one.
 
-    The three demands count tasks for which the peer holds no permit; each includes the one before.
+    The three demands count tasks for which the peer holds no permit; each includes the previous one.
 
     Attributes:
         peer: the id of this incarnation of the process.
-        weight: its part where demand exceeds the rate, > 0.
-        urgent: tasks that are due by the begin of interval k + 1.
-        soon: tasks that are due by its end.
-        later: tasks that are due by the end of interval k + 2: what the next plan goes by.
+        weight: its share, relative to others, while demand exceeds the rate, > 0.
+        urgent: tasks that are due by the beginning of interval k + 1.
+        soon: tasks that are due by the end of interval k + 1.
+        later: tasks that are due by the end of interval k + 2: the demand for the next plan.
         now: permits of interval k wanted at once.
-        sequence: number of this wish for permits at once; a call that is repeated repeats it, and gets the same ones.
-        step: the peer's own rate, or the one in force if that is lower, in permits in ``unit`` grant intervals ...
-        unit: ... which counts only where none is in force, or if it is new.
-        base: the phase of the first grid at its begin, in parts of ``unit``.
-        is_fetching: True if permits of interval k + 1 are asked for.
-        is_new_rate: True if that rate is to be put in force.
+        sequence: the number of this request for permits at once; a repeated call repeats it, and gets the same permits.
+        step: the peer's own rate, or the rate in force if that is lower, in permits in ``unit`` grant intervals ...
+        unit: ... which counts only if no rate is in force, or if it is new.
+        base: the phase of the first grid at its beginning, in parts of ``unit``.
+        is_fetching: True if the call asks for permits of interval k + 1.
+        is_new_rate: True if the rate is to be put in force.
         has_jumped: True if the authority's clock has stepped, as far as this peer can tell.
-        is_leaving: True if the peer goes.
-        interval_us: the length of a grant interval in microseconds, where none is in force.
-        quarantine: grant intervals for which a new authority grants nothing beyond the next.
+        is_leaving: True if the peer leaves.
+        interval_us: the length of a grant interval in microseconds; used if none is in force.
+        quarantine: grant intervals beyond the next for which a new authority grants nothing.
     """
 
     peer: str
@@ -56,7 +56,7 @@ class Request:
     quarantine: int
 
     def less(self, count: int) -> Request:
-        """Return the request of a peer that has got so many permits at once."""
+        """Return the request with its demands reduced by permits granted at once."""
         return replace(
             self,
             urgent=max(0, self.urgent - count),
@@ -73,8 +73,8 @@ class Grant:
         number: of the interval.
         count: permits that the interval owns.
         stride: from one rank's place to the next.
-        grid: where they lie.
-        ranks: of the peer's own, as ranges.
+        grid: the times of the permits.
+        ranks: of the peer's permits, as ranges.
     """
 
     number: int
@@ -84,7 +84,7 @@ class Grant:
     ranks: Sequence[range]
 
     def times_us(self) -> list[int]:
-        """Return when the permits come up, by the authority's clock, in rising order."""
+        """Return the times of the permits on the authority's clock, in rising order."""
         if self.grid is None:
             return []
         places = [rank * self.stride % self.count for ranks in self.ranks for rank in ranks]
@@ -96,19 +96,19 @@ NO_GRANT: Final = Grant(0, 0, 1, None, ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What the authority answers.
+    """The authority's answer to a request.
 
     Attributes:
-        now_us: its clock, in microseconds since the epoch.
-        era: another one means that the earlier permits are void: a restart, a failover, a step of the clock.
-        safe: the number of the first interval of which permits are granted in this era.
+        now_us: the authority's clock, in microseconds since the epoch.
+        era: a change means that earlier permits are void: a restart, a failover, a step of the clock.
+        safe: the number of the first interval whose permits are granted in this era.
         rank: a number >= 0 that no other peer of the group has.
         peers: how many peers made the latest plan.
         grid: the permits in force in the next interval.
-        flaw: what this call has found: ``state`` if nobody can have written it, so that a new era has begun; ``plan`` if that
-            of an interval was lost or set back, so that no more of its permits are granted; else empty.
+        flaw: damage found by this call: ``state`` if no authority can have written the state, so a new era has begun;
+            ``plan`` if an interval's plan was lost or set back, so no more of its permits are granted; else empty.
         upcoming: permits of the next interval.
-        running: permits of the running interval that were asked for at once, all of this peer's so far.
+        running: all permits of the running interval granted to this peer at once so far.
     """
 
     now_us: int

@@ -1,15 +1,15 @@
 """The shares of peers in an interval's permits: how many, and which.
 
-*How many*: weighted max-min over the demands (Bertsekas and Gallager, Data Networks, 6.5.2): with the level L at which
-the sum of min(demand, weight * L) is what there is, nobody can get more without taking from one who has less for his
-weight. Whole permits come from the running sum: a peer gets floor(sum after him) - floor(sum before him), which is exact
-in total and within one of the fluid share; the sum begins at a fraction that turns with the interval's number by the
+*How many*: weighted max-min over the demands (Bertsekas and Gallager, Data Networks, 6.5.2). At the level L where the
+sum of min(demand, weight * L) equals the supply, no peer can get more without taking from one that has less for its
+weight. Whole permits come from the running sum: a peer gets floor(sum after it) - floor(sum before it), which is exact
+in total and within one of the fluid share. The sum begins at a fraction that rotates with the interval's number by the
 golden ratio, so that remainders go round.
 
-*Which*: peers get ranges of ranks, and rank r is the place r * stride mod count. With a stride near the golden part of
-the count every range of ranks lies evenly over the interval (the three-gap theorem; Knuth, The Art of Computer
-Programming 6.4, theorem S), provided that no partial quotient of stride / count is large: of the strides near it that are
-coprime to the count the one with the smallest worst quotient is taken. The nearest one alone may be bad: of 3,546
+*Which*: peers get ranges of ranks, and rank r is the place r * stride mod count. With a stride near the golden section
+of the count, every range of ranks is spread evenly over the interval (the three-gap theorem; Knuth, The Art of Computer
+Programming 6.4, theorem S), provided that no partial quotient of stride / count is large. So of the nearby strides that
+are coprime to the count, the one with the smallest worst quotient is taken. The nearest one alone may be bad: of 3,546
 permits, 506 ranks had a gap of 14 times the mean.
 """
 
@@ -29,11 +29,11 @@ _ROUNDING: Final = 1e-6  # sums of fractions that should be whole
 
 
 def level(demands: Mapping[str, tuple[float, float]], supply: float) -> float:
-    """Return the level at which the sum of min(demand, weight * level) is the supply; infinity if there is enough.
+    """Return the level where the sum of min(demand, weight * level) is the supply; infinity if that is enough.
 
     Args:
         demands: weight > 0 and demand >= 0 of each peer.
-        supply: how much there is.
+        supply: the amount to share.
     """
     open_demands = list(demands.values())
     if sum(demand for _, demand in open_demands) <= supply:
@@ -53,16 +53,16 @@ def level(demands: Mapping[str, tuple[float, float]], supply: float) -> float:
 
 
 def apportion(demands: Mapping[str, tuple[float, float]], supply: int, number: int) -> tuple[dict[str, range], int]:
-    """Share out the ranks 0 ... supply - 1 of an interval; return the range of each peer, and the first that is left.
+    """Share out the ranks 0 ... supply - 1 of an interval; return each peer's range and the first rank left.
 
     Args:
-        demands: weight and demand of each peer, in an order of their own.
-        supply: how many permits there are.
+        demands: weight and demand of each peer; ranges follow its order.
+        supply: the number of permits.
         number: of the interval.
     """
     water = level(demands, supply)
     total = (number * GOLDEN) % 1
-    begun = math.floor(total + _ROUNDING)  # of a fraction next to 1
+    begun = math.floor(total + _ROUNDING)  # 1 if the fraction rounds to 1
     done = 0
     ranges: dict[str, range] = {}
     for name, (weight, demand) in demands.items():
@@ -74,7 +74,7 @@ def apportion(demands: Mapping[str, tuple[float, float]], supply: int, number: i
 
 
 def stride(count: int) -> int:
-    """Return the step from one rank's place to the next among so many places."""
+    """Return the step from one rank's place to the next among ``count`` places."""
     near = round(count * GOLDEN)
     best, best_quotient = 1, math.inf
     for distance in range(_TRIES):

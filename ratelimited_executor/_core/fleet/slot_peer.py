@@ -1,15 +1,15 @@
-"""One process's side of the slots of a group: when it calls, what it says, and until when a slot is surely held.
+"""One process's side of the slots of a group: its calls, and until when it surely holds a slot.
 
-Whoever asks for slots makes a *claim*. New claims, releases and limits go out at once, but for a gap after the last call;
-what comes meanwhile goes together. Whoever holds or waits is renewed in each quarter of a lease, with all
-others that are soon due. One call is under way at a time; one that fails is repeated, with all that it said.
+A request for slots is a *claim*. New claims, releases and limits go out at once, except for a gap after the last call;
+those that arrive meanwhile go together. Each claim is renewed every quarter of a lease, together with all others that
+are soon due. One call is in flight at a time; a failed call is repeated with all its content.
 
-A holder's lease ends here before it ends there: it is counted from when the call was sent, and is shorter by the part by
-which clocks run apart. An answer that comes later than that is worth nothing.
+A lease ends here before it ends at the authority: it counts from when the call was sent, and is shorter by the possible
+drift between clocks. An answer that arrives after that is useless.
 
-Of those who wait, 128 of a priority and the same pools are told to the authority; the others follow as these get their slots.
-So a call stays small, however many wait, and among those of one process the order holds. Between processes it holds
-among those who were told.
+Of the waiters with the same priority and pools, 128 are registered with the authority; the others follow as these get
+their slots. So a call stays small, however many wait, and the order holds among the waiters of one process. Between
+processes it holds among registered waiters.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["EntryState", "SlotClaim", "SlotPeer", "SlotSettings"]
 
 _GAP_NS: Final = 500_000  # between two calls at least ...
 _GAP_MAX_NS: Final = 10_000_000
-_GAP_PART: Final = 4  # ... and so many times as long as the latest one took, unless a slot stands idle meanwhile
-_RETRY_NS: Final = 20_000_000  # after a call that failed; twice as long after each further one
-_TOLD_COUNT: Final = 128  # of those who wait, of one priority and the same pools
+_GAP_PART: Final = 4  # ... and this many times the duration of the latest call, unless a slot is idle until then
+_RETRY_NS: Final = 20_000_000  # after a failed call; doubled after each further one
+_TOLD_COUNT: Final = 128  # registered waiters of one priority and the same pools
 _CALL_COUNT: Final = 128  # entries in a call, and releases
-_DRIFT_PER_MILLION: Final = 1000  # by which a lease is shorter here: two clocks run apart by 500 each at most
+_DRIFT_PER_MILLION: Final = 1000  # by which a lease is shorter here: two clocks drift by 500 each at most
 _NEVER_NS: Final = 1 << 62
-_DAMPING: Final = 6  # as a power of two, of how much longer a pause gets
+_DAMPING: Final = 6  # how many times a pause is doubled at most
 
 
 class EntryState(Enum):
-    """Where an entry is: it waits, holds slots, has lost them, or has gone."""
+    """The state of a claim: it waits, holds slots, has lost them, or is gone."""
 
     WAITING = "waiting"
     HELD = "held"
@@ -51,18 +51,18 @@ class EntryState(Enum):
 
 @dataclass(slots=True, eq=False)
 class SlotClaim:
-    """One who asks for slots, waits for them and holds them.
+    """A request for slots, which waits for them and holds them.
 
     Attributes:
-        pools: of which, by name.
+        pools: their names.
         priority: larger goes first.
-        note: what is told of it.
-        owner: for whoever has made it.
-        limit: how many may hold slots of its pools, instead of the limits of these; -1 for those.
-        state: where it is.
-        token: by which the authority knows it.
+        note: the holder's description of itself.
+        owner: for the use of the caller.
+        limit: how many may hold slots of its pools, in place of the pools' limits; -1 to use those.
+        state: waiting, held, lost or gone.
+        token: identifies it to the authority.
         fence: of its slots; 0 until it has some.
-        since_ns: since when it has them; since when it waits, before.
+        since_ns: when it got its slots; before that, when it started to wait.
         end_ns: when its lease ends at the latest, by our clock.
     """
 
@@ -76,20 +76,20 @@ class SlotClaim:
     fence: int = 0
     since_ns: int = 0
     end_ns: int = 0
-    until_us: int = 0  # the same by the server's clock
-    told_ns: int = 0  # when it was told or renewed last
+    until_us: int = 0  # the end of the lease by the server's clock
+    told_ns: int = 0  # when it was registered or renewed last
     is_told: bool = False
-    is_answered: bool = False  # a call that told it had an answer, or none in time
+    is_answered: bool = False  # a call that registered it was answered, or failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSettings:
-    """What all slots of a process have in common.
+    """The settings shared by all slots of a process.
 
     Attributes:
         id: of this incarnation of the process.
         lease_us: how long a lease lasts, in microseconds.
-        difference_us: by which the clocks of two servers differ at most.
+        difference_us: the largest difference between the clocks of two servers.
     """
 
     id: str
@@ -101,46 +101,46 @@ class SlotPeer:
     """The slots of one process.
 
     Args:
-        settings: what they have in common.
-        may_renew: True if the owner of a claim is well enough for its lease to be renewed, and to be handed slots.
+        settings: of the process.
+        may_renew: returns True if the owner of a claim is healthy, so that it may keep its lease and be handed slots.
 
     Attributes:
-        settings: the same.
+        settings: of the process.
         era: of the latest answer.
-        failed_count: calls without an answer since the last one with.
-        quarantine_ns: until when nothing is handed over, by our clock; 0 if that is over or not known.
-        pools: the state of each pool as told last.
+        failed_count: calls in a row without an answer.
+        quarantine_ns: until when no slot is handed over, by our clock; 0 if that is over or not known.
+        pools: the latest reported state of each pool.
     """
 
     def __init__(self, settings: SlotSettings, *, may_renew: Callable[[Any], bool] = lambda _: True) -> None:
         self.settings = settings
         self.era = ""
-        self.fence = 0  # the highest that is known
+        self.fence = 0  # the highest known
         self.failed_count = 0
         self.quarantine_ns = 0
         self.pools: dict[str, PoolState] = {}
         self._poll_ns: int | None = None
         self._may_renew = may_renew
         self._numbers = count(1)
-        self._claims: dict[str, SlotClaim] = {}  # those that were told, the one that was renewed first first
+        self._claims: dict[str, SlotClaim] = {}  # the registered ones, the least recently renewed first
         self._untold: dict[tuple[tuple[str, ...], float], dict[SlotClaim, None]] = {}  # in order
-        self._told_counts: Counter[tuple[tuple[str, ...], float]] = Counter()  # of those who wait
-        self._urgent: dict[str, SlotClaim] = {}  # to be told or renewed at once
+        self._told_counts: Counter[tuple[tuple[str, ...], float]] = Counter()  # of waiters
+        self._urgent: dict[str, SlotClaim] = {}  # to be registered or renewed at once
         self._releases: dict[str, None] = {}
         self._limits: dict[str, int] = {}
         self._declared: dict[str, int] = {}
         self._undeclared: set[str] = set()
         self._last_ns = -_GAP_NS
         self._gap_ns = _GAP_NS
-        self._is_pressing = False  # whether a slot stands idle until the next call
+        self._is_pressing = False  # a slot is idle until the next call
         self._retry_ns = 0
-        # Before these times no claim is to be renewed, and no lease ends: what has passed is looked at anew.
+        # Lower bounds on the next renewal and on the next end of a lease; computed again once they have passed.
         self._renewal_ns = 0
         self._end_ns = 0
 
     @property
     def poll_ns(self) -> int | None:
-        """How often who waits asks, where nobody tells it of a hand-over; None if somebody does."""
+        """How often waiters ask, if they are not notified of a hand-over; None if they are."""
         return self._poll_ns
 
     @poll_ns.setter
@@ -150,26 +150,26 @@ class SlotPeer:
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody holds or waits, and nothing is to be said."""
+        """True if there are no holders, no waiters and nothing to report."""
         return self.is_free and not (self._releases or self._limits)
 
     @property
     def claims(self) -> list[SlotClaim]:
-        """The holders of slots, the longest held first."""
+        """The claims that hold slots, the longest held first."""
         held = [claim for claim in list(self._claims.values()) if claim.state is EntryState.HELD]
         return sorted(held, key=lambda claim: claim.fence)
 
     @property
     def is_free(self) -> bool:
-        """True if nobody holds or waits."""
+        """True if there are no holders and no waiters."""
         return not (self._claims or self._untold)
 
     def waiting(self) -> list[SlotClaim]:
-        """Return who waits."""
+        """Return the claims that wait."""
         told = [claim for claim in self._claims.values() if claim.state is EntryState.WAITING]
         return told + [claim for line in self._untold.values() for claim in line]
 
-    # What is to be said.
+    # Content of the next calls.
 
     def ask(self, claim: SlotClaim, now_ns: int) -> None:
         """Ask for slots."""
@@ -180,7 +180,7 @@ class SlotPeer:
         self._tell(line)
 
     def release(self, claim: SlotClaim) -> None:
-        """Give slots back, or wait for none any more."""
+        """Give slots back, or stop waiting for them."""
         if claim.state is EntryState.GONE or not claim.token:
             claim.state = EntryState.GONE
             return
@@ -189,7 +189,7 @@ class SlotPeer:
         if not claim.is_told:
             self._untold[line].pop(claim, None)
         elif self._claims.pop(claim.token, None) is not None:
-            if self._urgent.pop(claim.token, None) is None or claim.is_answered:  # else no call has named it yet
+            if self._urgent.pop(claim.token, None) is None or claim.is_answered:  # it was in a call
                 self._releases[claim.token] = None
             if was_waiting:
                 self._told_counts[line] -= 1
@@ -205,7 +205,7 @@ class SlotPeer:
             self._undeclared.add(pool)
 
     def has_limit_to_tell(self, pool: str) -> bool:
-        """True if the authority is still to be told of a limit, so that what it answers is not in force yet."""
+        """True if a limit is still to be sent to the authority, so the limit that it answers is outdated."""
         return pool in self._limits or pool in self._undeclared
 
     def set_limit(self, pool: str, limit: int) -> None:
@@ -214,7 +214,7 @@ class SlotPeer:
         self.pools[pool] = self.pools.get(pool, PoolState(limit, 0, 0, 0))._replace(limit=limit)
 
     def note_woken(self, token: str) -> None:
-        """Record that slots were handed over: a call has to say which."""
+        """Record a notification of a hand-over: a call has to ask for its slots."""
         claim = self._claims.get(token)
         if claim is not None and claim.state is EntryState.WAITING:
             self._urgent[token] = claim
@@ -226,7 +226,7 @@ class SlotPeer:
             self._urgent[claim.token] = claim
 
     def _tell(self, line: tuple[tuple[str, ...], float]) -> None:
-        """Register as many waiters of a line as allowed."""
+        """Register as many waiters of a line as are allowed."""
         waiting = self._untold.get(line)
         while waiting and self._told_counts[line] < _TOLD_COUNT:
             claim = next(iter(waiting))
@@ -247,12 +247,12 @@ class SlotPeer:
         return self.settings.lease_us * (1000 - _DRIFT_PER_MILLION // 1000)
 
     def _beat_ns(self, claim: SlotClaim) -> int:
-        """Return how long after it was renewed it is renewed again."""
+        """Return the time between two renewals of a claim."""
         poll = self._poll_ns
         return self.lease_ns // 4 if poll is None or claim.state is not EntryState.WAITING else poll
 
     def next_call(self, now_ns: int) -> int | None:
-        """Return when the next call is due; None if there is nothing to say."""
+        """Return when the next call is due; None if there is nothing to report."""
         when: int | None = None
         if self._urgent or self._releases or self._limits or self._undeclared:
             when = now_ns
@@ -277,7 +277,7 @@ class SlotPeer:
         due = self._due_claims(now_ns)
         for claim in due:
             self._urgent.pop(claim.token, None)
-            self._claims[claim.token] = self._claims.pop(claim.token)  # the last that was renewed
+            self._claims[claim.token] = self._claims.pop(claim.token)  # the most recently renewed
             claim.told_ns = now_ns
             self._renewal_ns = min(self._renewal_ns, now_ns + self._beat_ns(claim))
         entries = [
@@ -306,7 +306,7 @@ class SlotPeer:
         )
 
     def _due_claims(self, now_ns: int) -> list[SlotClaim]:
-        """Return who is to be told or renewed, and who will soon have to be."""
+        """Return the claims to be registered or renewed now or soon."""
         due = list(self._urgent.values())[:_CALL_COUNT]
         for claim in self._claims.values():
             if len(due) >= _CALL_COUNT:
@@ -316,10 +316,10 @@ class SlotPeer:
         return due
 
     def take_in(self, call: SlotCall, reply: SlotReply, sent_ns: int, now_ns: int) -> list[SlotClaim]:
-        """Process an answer; return the claims whose state it has changed, and those that it tells to wait.
+        """Process an answer; return the claims whose state has changed, and the new ones that have to wait.
 
         Args:
-            call: what was said.
+            call: the call that it answers.
             reply: the answer.
             sent_ns: when the call was sent.
             now_ns: our time.
@@ -337,7 +337,7 @@ class SlotPeer:
             self.era = reply.era
             self._undeclared |= self._declared.keys() - {declared.pool for declared in call.declared}
         for pool, state in zip(call.watched, reply.pools, strict=True):
-            # What is to be said yet is not unsaid by an answer: of a limit that was forgotten, this process is to remind.
+            # A limit that is still to be sent overrides the answer: this process reminds the authority if it forgot.
             is_ours = self.has_limit_to_tell(pool)
             known = self.pools[pool]
             self.pools[pool] = state._replace(limit=known.limit, version=known.version) if is_ours else state
@@ -352,10 +352,10 @@ class SlotPeer:
         return changed
 
     def _note(self, token: str, fence: int, until_us: int, end_ns: int, now_ns: int) -> Iterable[SlotClaim]:
-        """Process what a token has."""
+        """Process the fence of a token; yield its claim if it changed, or is new and has to wait."""
         claim = self._claims.get(token)
         if claim is None:
-            return  # it has gone meanwhile, as the authority will hear
+            return  # it has gone meanwhile; the authority will be told
         is_new, claim.is_answered = not claim.is_answered, True
         if not fence:
             if is_new:
@@ -365,12 +365,12 @@ class SlotPeer:
             if claim.fence:
                 yield self._lose(claim)
             else:
-                self._urgent[token] = claim  # it was handed slots, and has not heard of it in time: it asks again
+                self._urgent[token] = claim  # it was handed slots, but did not hear of it in time: it asks again
             return
         claim.end_ns, claim.until_us = end_ns, until_us
         self._end_ns = min(self._end_ns, end_ns)
         if claim.state is EntryState.WAITING and end_ns <= now_ns:
-            self._urgent[token] = claim  # the answer came too late to be relied on
+            self._urgent[token] = claim  # the answer came too late to rely on
         elif claim.state is EntryState.WAITING:
             claim.state, claim.fence, claim.since_ns = EntryState.HELD, fence, now_ns
             line = claim.pools, claim.priority
@@ -382,11 +382,11 @@ class SlotPeer:
         claim.state = EntryState.LOST
         del self._claims[claim.token]
         self._urgent.pop(claim.token, None)
-        self._releases[claim.token] = None  # it may be there still
+        self._releases[claim.token] = None  # the authority may still have it
         return claim
 
     def look(self, now_ns: int) -> list[SlotClaim]:
-        """Return the claims whose lease has ended by now; they have lost it."""
+        """Return the claims whose lease has ended; they have lost their slots."""
         if now_ns < self._end_ns:
             return []
         ended = [claim for claim in self._claims.values() if claim.fence and claim.end_ns <= now_ns]
@@ -395,7 +395,7 @@ class SlotPeer:
         return lost
 
     def note_failure(self, call: SlotCall, now_ns: int) -> list[SlotClaim]:
-        """Record a call without an answer: its content is repeated later. Return the claims now known to wait."""
+        """Record a call without an answer, to be repeated; return the claims now known to wait."""
         self.failed_count += 1
         waiting: list[SlotClaim] = []
         for entry in call.entries:

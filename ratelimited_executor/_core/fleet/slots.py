@@ -1,30 +1,31 @@
-"""The slots of a group: what peers ask of the authority, what it answers, and its rules over plain values.
+"""The slots of a group: calls of peers, replies of the authority, and its rules over plain values.
 
-``peers/redis/slots.lua`` has the same rules; one suite of tests holds for both. Those of the pools themselves stand in
-``_core/slots.py``. Here is what it takes that they hold between processes, any of which may stop, and a server that may
+``peers/redis/slots.lua`` has the same rules; one test suite covers both. The rules of the pools themselves are in
+``_core/slots.py``. The rules here keep those valid across processes, any of which may stop, and a server that may
 forget:
 
-1. **A lease ends by the authority's clock**, and its holder stops before, by its own: a lease is counted from when the
-   server reads a call, and by its holder from when that was sent. There it also lasts for a third longer, the *spare*.
-2. **Time that nobody has seen does not pass.** The clock of the leases continues by what has passed since the call before,
-   unless that is more than the spare: then it stands still, as it does where the server's clock has gone back. Whoever holds
-   or waits calls four times in a lease, so that it continues while it matters. A step of the server's clock that is not seen
-   is within the spare: it ends no lease too early.
-3. **An authority that may have forgotten hands nothing over for a lease and the spare**, the *quarantine*: where its state is
-   not there, or not whole, and where the server is another run, whose last writes may be lost. Whoever held a slot before
-   has renewed it by then, or stopped.
-4. **In a quarantine a lease is adopted**: its holder names its fence, and until when it was to last. If that has not
-   passed, by more than the clocks of two servers differ, nobody else has been handed the slot: before, it was the
-   holder's, and since then nothing was handed over.
-   Whoever has not heard of a hand-over waits again: an older memory may tell of one that has ended, and was others' since.
-5. **Fences begin at the time** of the server in microseconds, in each of its runs and after any that the previous run's
-   clock may have shown, and after the highest that any peer knows of: so they rise
-   over a loss of the state, whatever the clock shows then.
-6. **A limit is set by whoever says so, and by a process that declares another one** than was declared last: so a pool that
-   was halted stays halted over a restart, and a deployment with another number puts that in force. Each setting has a
-   *version*, its time; in a quarantine the latest is in force that anybody knows of.
-7. **A pool by key has no limit of its own**: each that asks names how many may hold at once, as its process has it. So there
-   may be any number of such pools, nothing is left of one that is empty, and no process starts more than it has set itself.
+1. **A lease ends by the authority's clock**, and its holder stops earlier, by its own clock: the authority counts a
+   lease from when the server reads a call, the holder from when the call was sent. At the authority it also lasts a
+   third longer, the *spare*.
+2. **Unobserved time does not pass.** The clock of the leases advances by the time since the previous call, unless that
+   exceeds the spare: then it stands still, as it does if the server's clock has gone back. Holders and waiters call
+   four times in a lease, so the clock advances while it matters. An undetected step of the server's clock is within the
+   spare: it ends no lease too early.
+3. **An authority that may have forgotten hands nothing over for a lease and the spare**, the *quarantine*. That is so
+   if its state is missing or incomplete, and after a restart of the server, whose last writes may be lost. By then
+   every earlier holder of a slot has renewed it or stopped.
+4. **In a quarantine a lease is adopted**: its holder states its fence and its end. If the end is still ahead, by more
+   than the difference between two servers' clocks, the slot was handed to no other: before, it was the holder's, and
+   since then nothing was handed over. A waiter that has not heard of a hand-over waits again: restored state may show
+   one that has ended, after which others held the slot.
+5. **Fences begin at the time** of the server in microseconds, in each of its runs. They begin after any time that the
+   previous run's clock may have shown, and after the highest fence that any peer knows. So they rise across a loss of
+   the state, whatever the clock shows.
+6. **A limit is set by an explicit change, and by a process that declares another limit** than was declared last. So a
+   halted pool stays halted across a restart, and a deployment with another number puts that in force. Each setting has
+   a *version*, its time; in a quarantine the latest known setting is in force.
+7. **A pool by key has no limit of its own**: each claim states how many may hold at once, as its process has it. So
+   there may be any number of such pools, an empty one leaves nothing behind, and each process keeps its own limit.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ __all__ = ["PoolState", "SlotAuthority", "SlotCall", "SlotDeclaration", "SlotEnt
 
 
 class SlotEntry(NamedTuple):
-    """One that holds slots, or waits for them.
+    """A claim that holds slots or waits for them.
 
     Attributes:
-        token: of a peer and a number: ``<peer>:<number>``.
-        pools: of which, by name.
+        token: a peer and a number: ``<peer>:<number>``.
+        pools: their names.
         priority: larger goes first.
-        fence: of the slots that it holds; 0 if it waits.
-        until_us: when its lease ends by the server's clock, as was told last; 0 if it waits.
-        note: what the holder has said of itself.
-        limit: how many may hold slots of its pools, instead of the limits of these; -1 for those.
+        fence: of the held slots; 0 if it waits.
+        until_us: the end of its lease by the server's clock, from the last answer; 0 if it waits.
+        note: the holder's description of itself.
+        limit: how many may hold slots of its pools, in place of the pools' limits; -1 to use those.
     """
 
     token: str
@@ -64,9 +65,9 @@ class SlotDeclaration(NamedTuple):
 
     Attributes:
         pool: its name.
-        limit: as the process was started with.
-        known: that in force, as far as it knows.
-        version: of that; 0 if it knows none.
+        limit: with which the process was started.
+        known: the limit in force, as far as the process knows.
+        version: of the known limit; 0 if none is known.
     """
 
     pool: str
@@ -77,18 +78,18 @@ class SlotDeclaration(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCall:
-    """What a peer asks. A call that is repeated does what the first did.
+    """A peer's call. A repeated call has the same effect as the first.
 
     Attributes:
-        peer: who calls.
+        peer: the id of the calling peer.
         lease_us: how long a lease lasts, in microseconds.
-        difference_us: by which the clocks of two servers differ at most.
-        fence: the highest that the peer knows of.
-        entries: are asked for, or renewed.
-        releases: tokens that hold and wait no more.
-        limits: limits to be put in force, by the names of pools.
-        declared: limits as this process was started with, where it has not told them in this era.
-        watched: pools whose state is to be told.
+        difference_us: the largest difference between the clocks of two servers.
+        fence: the highest that the peer knows.
+        entries: claims to register or renew.
+        releases: tokens that no longer hold or wait.
+        limits: limits to put in force, as (pool, limit).
+        declared: the limits with which this process was started, unless sent in this era already.
+        watched: pools whose state the reply is to contain.
     """
 
     peer: str
@@ -107,7 +108,7 @@ class PoolState(NamedTuple):
 
     Attributes:
         limit: how many may hold a slot.
-        held: how many do.
+        held: how many hold one.
         waiting: how many wait.
         version: of the limit.
     """
@@ -120,17 +121,17 @@ class PoolState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotReply:
-    """What the authority answers.
+    """The authority's answer to a call.
 
     Attributes:
         now_us: the server's clock, in microseconds since the epoch.
-        era: another one means that the state was not whole: limits are to be declared again.
-        quarantine_us: how long nothing is handed over yet.
+        era: a change means that the state was incomplete: limits have to be declared again.
+        quarantine_us: the remaining time in which nothing is handed over.
         fence: the highest so far.
         fences: of each entry, in the order of the call: its fence, or WAITING, or LOST.
-        handed: fences of other tokens of this peer that were handed slots in this call: for half a lease, until renewed.
-        pools: the state of each pool that is watched, in order.
-        flaw: ``state`` if what was there could not be believed; else empty.
+        handed: fences of this peer's other tokens that were handed slots in this call: for half a lease, until renewed.
+        pools: the state of each watched pool, in order.
+        flaw: ``state`` if the stored state was not valid; else empty.
     """
 
     now_us: int
@@ -144,7 +145,7 @@ class SlotReply:
 
 
 def peer_of(token: str) -> str:
-    """Return whose a token is."""
+    """Return the peer of a token."""
     return token.rpartition(":")[0]
 
 
@@ -152,7 +153,7 @@ class SlotAuthority:
     """Decides on the slots of a group.
 
     Attributes:
-        woken: tokens of other peers that were handed slots, since this was emptied: these peers are to be told.
+        woken: tokens of other peers that were handed slots, to notify these peers; the caller empties it.
     """
 
     __slots__ = (
@@ -182,8 +183,8 @@ class SlotAuthority:
 
         Args:
             now_us: the server's clock.
-            run: tells its runs apart.
-            call: what a peer asks.
+            run: identifies the run of the server.
+            call: the peer's call.
         """
         clock_us = self._go_on(now_us, run, call)
         pools = self._pools
@@ -195,7 +196,7 @@ class SlotAuthority:
             if self._declared.get(name) != limit:
                 self._set_limit(name, limit, clock_us, now_us if name in self._declared else 0)
                 self._declared[name] = limit
-            if pools.is_halted and version > self._versions.get(name, 0):  # what was set last may have been forgotten
+            if pools.is_halted and version > self._versions.get(name, 0):  # the last setting may have been lost
                 self._set_limit(name, known, clock_us, version)
         for name, limit in call.limits:
             self._set_limit(name, limit, clock_us, now_us)
@@ -219,7 +220,7 @@ class SlotAuthority:
         )
 
     def _go_on(self, now_us: int, run: str, call: SlotCall) -> int:
-        """Advance the clock of the leases; forget what may be outdated. Return the clock's time."""
+        """Advance and return the lease clock; begin a quarantine if the state is lost or may be outdated."""
         if not self._is_whole:
             self._is_whole = True
             self._pools = SlotPools()
@@ -236,12 +237,12 @@ class SlotAuthority:
         return self._clock_us
 
     def _set_limit(self, pool: str, limit: int, clock_us: int, version: int) -> None:
-        """Put a limit in force; one that is set now is later than all before."""
+        """Put a limit in force; a new setting gets a later version than all before."""
         self._versions[pool] = max(version, self._versions.get(pool, 0) + 1) if version else 0
         self._pools.set_limit(pool, limit, clock_us)
 
     def _enter(self, entry: SlotEntry, now_us: int, clock_us: int, until_us: int, call: SlotCall) -> int:
-        """Ask for slots, or renew a lease; adopt it where it may have been forgotten."""
+        """Ask for slots, or renew a lease; adopt a lease that may have been forgotten."""
         pools = self._pools
         if not entry.fence:
             if pools.is_halted and pools.fence_of(entry.token) > 0:
@@ -256,7 +257,7 @@ class SlotAuthority:
                 note=entry.note,
             )
         fence = pools.renew(entry.token, clock_us, until_us=until_us)
-        if fence == WAITING:  # by a call of before, which came late
+        if fence == WAITING:  # registered by an earlier call that arrived late
             pools.release(entry.token, clock_us)
             fence = LOST
         if fence == LOST and pools.is_halted and now_us + call.difference_us < entry.until_us:
@@ -266,5 +267,5 @@ class SlotAuthority:
 
 
 def _spare_of(call: SlotCall) -> int:
-    """Return for how long a lease lasts after its holder has stopped, in microseconds."""
+    """Return how long the authority keeps a lease after its holder has stopped, in microseconds."""
     return call.lease_us // 3

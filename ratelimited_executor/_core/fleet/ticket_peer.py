@@ -1,11 +1,11 @@
-"""One peer's side of the limits that a group shares: when it calls, what it asks for, and what it remembers.
+"""One peer's side of the limits of a group: when to call, what to ask for, what to remember.
 
-It calls as soon as there are tasks that could start and no tickets for them, and 10 ms apart at most often. A refusal tells
-when the next ticket could be admitted: the next call comes half a grant interval before that, or in a second, since what
-others give back may be admitted before.
+A peer calls as soon as tasks could start and have no tickets, at least 10 ms after its last call. A refusal says when
+the next ticket could be admitted: the next call comes half a grant interval before that, or in a second, since costs
+that others give back may admit it earlier.
 
-It remembers what each reply tells of the limits, and calls from time to time until that is at rest, so that an authority
-that has lost its memory is told in its quarantine. Rule 6 of ``tickets.py`` is the reason.
+A peer remembers the state of the limits in each reply, and calls from time to time until they are at rest, so that an
+authority that has lost its memory gets it back in its quarantine. Rule 6 of ``tickets.py`` is the reason.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 __all__ = ["Refusal", "TicketPeer", "TicketSettings"]
 
 _ASK_GAP_NS: Final = 10_000_000  # between two calls
-_ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, though it told of a later time
-_FAILED_COUNT: Final = 2  # calls in a row, after which the authority is taken to be away
-_CORRECTIONS: Final = 200  # told in a call
-_LATE_US: Final = 20_000  # by which a call may be sent later than it was made
-_COPIES: Final = 200  # told in a call
-_REMEMBERED: Final = 10_000  # limits, those of keys included
+_ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, even if it named a later time
+_FAILED_COUNT: Final = 2  # calls in a row, after which the authority counts as away
+_CORRECTIONS: Final = 200  # in a call
+_LATE_US: Final = 20_000  # how long after it was made a call may be sent
+_COPIES: Final = 200  # in a call
+_REMEMBERED: Final = 10_000  # limits, including those of keys
 _ANY_US: Final = 1 << 52  # a time at which any state can be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketSettings:
-    """What all executors of a process have in common.
+    """The settings shared by all executors of a process.
 
     Attributes:
         id: of this incarnation of the process.
-        weight: its part where not all is enough for all, in thousandths.
+        weight: its share, relative to others, while demand exceeds the limits, in thousandths.
         interval_us: how far ahead a ticket may be admitted.
         late_us: how long after its time a ticket may be used.
-        difference_us: by which the clocks of two servers differ at most.
-        timeout_us: after which a call counts as lost.
-        outage: what it does while the authority is away.
+        difference_us: the largest difference between the clocks of two servers.
+        timeout_us: the time after which a call counts as lost.
+        outage: the behaviour while the authority is away.
     """
 
     id: str
@@ -75,11 +75,11 @@ class TicketSettings:
 
 
 class Refusal(NamedTuple):
-    """Why no more tickets have come.
+    """Why no more tickets were granted.
 
     Attributes:
         holder: the name of the limit, ``peers`` or ``penalty``.
-        at_us: when one could be admitted, by the authority's clock; 0 if that is not known.
+        at_us: when a ticket could be admitted, by the authority's clock; 0 if not known.
     """
 
     holder: str
@@ -92,22 +92,22 @@ class TicketPeer:
     Args:
         settings: those of the process.
         plan_id: names the limits that this process has set.
-        plan: returns them at a time by the authority's clock, in microseconds; quotas name their periods.
+        plan: returns these limits, given the authority's time in microseconds; quotas name their periods.
         clock: the authority's clock.
-        is_clock_whole: tells whether our own clock has run on without a break.
+        is_clock_whole: returns True while our own clock has run without a break.
 
     Attributes:
         budget: the tickets held.
-        era: in which the authority is; None before the first answer.
-        limits: what the latest reply told of each limit, by name.
+        era: the authority's; None before the first answer.
+        limits: each limit's state in the latest reply, by name.
         is_own_plan: True if the plan in force is the one that this process has set.
-        refusal: what the latest answer refused; None if nothing.
-        granted_count: tickets that were given.
-        refused_count: tickets that were asked for and not given.
-        failed_count: calls without an answer since the last one with.
-        asked_count: tickets asked for in the latest call.
-        lag_us: how far ahead the latest ticket was when it was given: how busy the group is.
-        refused_keys: until when the latest answer refuses keys, by the authority's clock; 0 if that is not known.
+        refusal: of the latest answer; None if it refused nothing.
+        granted_count: tickets granted.
+        refused_count: tickets requested and not granted.
+        failed_count: calls in a row without an answer.
+        asked_count: tickets requested in the latest call.
+        lag_us: how far ahead the latest ticket was when granted; shows how busy the group is.
+        refused_keys: until when the latest answer refuses keys, by the authority's clock; 0 if not known.
     """
 
     def __init__(
@@ -137,23 +137,23 @@ class TicketPeer:
         self._plan_id, self._plan = plan_id, plan
         self._is_new_plan = True
         self._has_jumped = False
-        self._since_us = 0  # since when our clock has agreed with the authority's, by that
-        self._penalties: list[tuple[str, int]] = []  # until when by our time
+        self._since_us = 0  # since when our clock has agreed with the authority's, in the authority's time
+        self._penalties: list[tuple[str, int]] = []  # (key, their end in our time)
         self._copies: dict[
             str, tuple[LimitCopy, int]
-        ] = {}  # and until when it is to be remembered, by our time: no step of the authority's clock shortens that
-        self._untold: list[LimitCopy] = []  # that the authority is to be told in this quarantine
+        ] = {}  # and how long to remember each, in our time: no step of the authority's clock shortens that
+        self._untold: list[LimitCopy] = []  # to be sent to the authority in this quarantine
         self._quarantine_ns = 0  # until when nothing is admitted
         self._called_ns: int | None = None
-        self._heard_ns = 0  # when the latest call was made that was answered
-        self._ask_ns = 0  # before it there is no sense in asking again
-        self._news_ns: int | None = None  # when something is to be told
+        self._heard_ns = 0  # when the latest answered call was made
+        self._ask_ns = 0  # before this time, asking again is useless
+        self._news_ns: int | None = None  # when there is something to report
 
     # States.
 
     @property
     def state(self) -> PeerState:
-        """Where the peer is."""
+        """The state of the peer."""
         return self._state
 
     def _move_to(self, state: PeerState) -> None:
@@ -163,21 +163,21 @@ class TicketPeer:
     # Settings.
 
     def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
-        """Request other limits for the whole group; what was given by those of before is void."""
+        """Request other limits for the whole group; tickets of the previous limits are void."""
         self._plan_id, self._plan = plan_id, plan
         self._is_new_plan = True
         self.budget.drop()
         self._ask_ns, self._news_ns = 0, now_ns
 
     def penalize(self, key: str, until_ns: int, now_ns: int) -> None:
-        """Admit nothing before a local time; with a key, nothing of that key."""
+        """Admit nothing in the group before a time of ours; with a key, nothing of that key."""
         self._penalties.append((key, until_ns))
         self._news_ns = now_ns
 
     # Calling.
 
     def next_call(self, wanted: int, now_ns: int) -> int | None:
-        """Return when the next call is due, if so many tickets are wanted beyond those held; None if none is."""
+        """Return when the next call is due, given how many more tickets are wanted; None if none is due."""
         times: list[int] = []
         if wanted > 0:
             times.append(max(self._ask_ns, self._quarantine_ns, now_ns))
@@ -195,17 +195,17 @@ class TicketPeer:
         return first if self._called_ns is None else max(first, self._called_ns + _ASK_GAP_NS)
 
     def _remembers(self, now_ns: int) -> bool:
-        """True if there is anything to remember for an authority that forgets, or it is to be told that it is over."""
+        """True while some limit must be remembered; forgets the others once a later call was answered."""
         for name in [name for name, (_, until_ns) in self._copies.items() if until_ns <= min(now_ns, self._heard_ns)]:
             del self._copies[name]
         return bool(self._copies)
 
     def request(self, runs: Sequence[TicketRun], waiting: int, now_ns: int) -> TicketCall:
-        """Make the next call.
+        """Make the next request.
 
         Args:
-            runs: what is asked for.
-            waiting: how many tickets more could be used at once.
+            runs: the tickets to request.
+            waiting: how many more tickets could be used at once.
             now_ns: our time.
         """
         self._called_ns, self._news_ns = now_ns, None
@@ -246,16 +246,16 @@ class TicketPeer:
         )
 
     def receive(self, call: TicketCall, reply: TicketReply, *, is_step: bool, now_ns: int) -> bool:
-        """Process an answer; return whether something may start by it.
+        """Process an answer; return True if it brought tickets.
 
         Args:
-            call: what was asked.
+            call: the request that it answers.
             reply: the answer.
-            is_step: True if it contradicts what was known of the authority's clock.
+            is_step: True if it contradicts the known time of the authority's clock.
             now_ns: our time.
         """
         if self._state is PeerState.CLOSED:
-            return False  # what this admits lapses: it was told that it leaves
+            return False  # its tickets lapse: the peer has left
         is_new_era = reply.era != self.era
         self._heard_ns = self._called_ns or 0
         if is_step or not self._since_us:
@@ -273,16 +273,16 @@ class TicketPeer:
         self._move_to(PeerState.ACTIVE)
         self.is_own_plan = reply.plan_id == self._plan_id
         if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
-            self._is_new_plan = True  # a quota of it has ended, and nobody is left who knows when the next one does
+            self._is_new_plan = True  # one of its quotas has ended, and no peer is left that knows the next period
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
-        if not is_step:  # what came of a time that is not believed is not to be remembered
+        if not is_step:  # a state at a doubtful time is not remembered
             self._remember(reply, now_ns)
         if self._has_jumped:
             return False
         return self._take_in(call, reply, now_ns)
 
     def _remember(self, reply: TicketReply, now_ns: int) -> None:
-        """Keep what the authority remembers, or what we do, if it may still be told of that."""
+        """Keep the authority's state of each limit, or ours if it is newer and may still be sent."""
         self.limits = {each.name: (each.resource, each.used, each.amount, each.until_us) for each in reply.limits}
         for each in reply.limits:
             known = self._copies.get(each.name)
@@ -333,7 +333,7 @@ class TicketPeer:
         return count > 0
 
     def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
-        """Record until when a key is refused, and remember what its limit does."""
+        """Record until when a key is refused, and remember the state of its limit."""
         if outcome.holder == run.key:
             self.refused_keys[run.key] = outcome.at_us
         if outcome.text and len(self._copies) < _REMEMBERED:
@@ -343,7 +343,7 @@ class TicketPeer:
             self._copies[f"key {run.key}"] = copy, now_ns + (until_us - told_us) * 1000
 
     def fail(self, call: TicketCall | None, now_ns: int) -> None:
-        """Record a call without an answer. It may have been heard, so that nothing is given back again."""
+        """Record a call without an answer; it may have arrived, so its costs are not given back again."""
         self.failed_count += 1
         if call is not None:
             self.budget.corrections.extend(each for each in call.corrections if each.cost < 0)
@@ -353,21 +353,21 @@ class TicketPeer:
             self._move_to(PeerState.OUTAGE)
 
     def resync(self) -> None:
-        """Begin anew, because our own clock has stood still: what is held cannot be placed any more."""
+        """Start over after our own clock stood still: the times of held tickets are no longer known."""
         self._move_to(PeerState.SYNC)
         self.budget.drop()
         self._ask_ns = 0
 
     def idle(self) -> None:
-        """Record that there is nothing to call for."""
+        """Record that there is no reason to call."""
         self.asked_count = 0
         if self._state is PeerState.ACTIVE:
             self._move_to(PeerState.IDLE)
 
     def leave(self) -> TicketCall:
-        """Make the last call, which gives back what is held: the executor has closed.
+        """Make the last request, which gives back all held tickets: the executor has closed.
 
-        It tells what is remembered, too: the authority may have forgotten it since the last call, and nobody else may know.
+        It also contains the remembered limits: the authority may have forgotten them, and no other peer may know them.
         """
         self._move_to(PeerState.CLOSED)
         self.budget.give_all_back()
@@ -375,7 +375,7 @@ class TicketPeer:
         return self.request((), 0, self._called_ns or 0)
 
     def quarantine_end(self, now_ns: int) -> int | None:
-        """Return until when nothing is admitted, by our time; None if that is over."""
+        """Return when the quarantine ends, in our time; None if it is over."""
         return self._quarantine_ns if self._quarantine_ns > now_ns else None
 
 

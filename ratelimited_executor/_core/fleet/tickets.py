@@ -1,34 +1,35 @@
-"""Joint admission to the limits of a group: the calls of peers, the replies, and the rules, over plain values.
+"""Joint admission to the limits of a group: calls of peers, replies and rules, over plain values.
 
-``peers/redis/tickets.lua`` has the same rules; one suite of tests holds for both. Those of each limit stand in ``laws.py``.
-Here is what it takes that they hold between processes, any of which may stop, and a server that may forget:
+``peers/redis/tickets.lua`` has the same rules; one test suite covers both. The rules of each limit are in ``laws.py``.
+The rules here keep those valid across processes, any of which may stop, and a server that may forget:
 
-1. **All or nothing.** A ticket costs something of several resources, of its key too. It is taken of all their limits at
-   one time, or of none: a refusal costs nothing. The time may lie in the near future, up to a grant interval ahead.
-2. **In the peer's order.** What a limit of all refuses stands before what the peer asks for after it. What the limit of a
-   key refuses does not; and it is admitted ahead of its key's time where the plan has no room before that, or after all
-   others and by a tenth of an interval at most: what is admitted later moves all that come behind it.
-3. **One plan.** The limits in force are those that a process has set last, by its start too.
-4. **Time passes as somebody vouches for.** A call tells between which times of the server it may be heard, by a clock
-   that its peer has compared with the server's, and since when the two have agreed. Heard at another time nothing comes
-   of it: it is late, or the clock has stepped, of which the peer is to tell. After a gap that no such clock spans, an *era*
-   begins, as long as there is anything to remember, or a quarantine was not over. Where the server's clock is back by no more than the clocks of two
-   servers differ, it stands still here; by more, an era begins.
-5. **An era** begins where the state is not there, or not whole, or damaged; where the server is another run, whose last
-   writes may be lost; and where a peer has seen the clock step. Until its *quarantine* is over nothing is admitted, so
-   that tickets of before have lapsed. What limits remember is *redated*: it counts as if it had all been used as the
-   quarantine ends. So no unseen time passes for it. Penalties are over with it.
-6. **Peers remember what the server forgets.** Each reply tells what the limits remember, with a *serial*: the number of
-   the last change. Numbers begin at the time in each era, so that they rise over a loss. In a quarantine the peers tell it back, and the latest of each limit is in force: it knows of every ticket
-   that a living peer has got, as each of them has remembered more than that. Who leaves tells what it remembers, too. What
-   a peer got that was killed since, and of which nobody else has heard, is forgotten.
-7. **Fair shares.** A peer that was refused for want of room is *hungry*, for two intervals and a second at most. Another may be ahead
-   of the hungry peer that was served least by what the group starts in an interval, and no more. Who was idle starts
-   beside it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), where idleness saves up nothing.
-8. **Keys that rest leave nothing behind.** Each call forgets some whose time has come, and more than it brings.
+1. **All or nothing.** A ticket has costs in several resources, and under its key's limit. All these limits are charged
+   at one time, or none: a refusal costs nothing. The time may lie in the near future, up to a grant interval ahead.
+2. **In the peer's order.** A run refused by a limit of the plan blocks the peer's later runs. A run refused by the
+   limit of its key does not. It is admitted ahead of its key's time if the plan has no room before that time; otherwise
+   after all others, and by a tenth of an interval at most: a ticket with a later time moves all tickets behind it.
+3. **One plan.** The limits in force are those that a process has set last, or with which it has started.
+4. **Time passes only if a peer vouches for it.** A call states the range of server times in which it may arrive, by a
+   clock that its peer has compared with the server's, and since when the two have agreed. A call that arrives at
+   another time has no effect: it is late, or the clock has stepped, which the peer then reports. After a gap that no
+   such clock spans, an *era* begins, if there is anything to remember or a quarantine was not over. If the server's
+   clock goes back by no more than the difference between two servers' clocks, time stands still here; if by more, an
+   era begins.
+5. **An era** begins if the state is missing, incomplete or damaged; after a restart of the server, whose last writes
+   may be lost; and if a peer has seen the clock step. Until its *quarantine* is over, nothing is admitted, so that
+   earlier tickets have lapsed. The state of limits is *redated*: it counts as if everything had been used at the end of
+   the quarantine. So no unobserved time passes for it. Penalties end with the quarantine.
+6. **Peers remember what the server forgets.** Each reply contains the state of the limits, with a *serial*: the number
+   of the last change. Numbers begin at the time in each era, so that they rise across a loss. In a quarantine the peers
+   send the state back, and the latest of each limit is in force: it includes every ticket of a living peer, as each
+   peer has remembered at least its own. A peer that leaves sends its copies, too. Tickets of a peer that was killed
+   since, and that no other peer has heard of, are forgotten.
+7. **Fair shares.** A peer that was refused for lack of room is *hungry*, for two intervals and a second at most.
+   Another peer may be ahead of the least served hungry peer by the starts of the group in an interval, and no more. An
+   idle peer resumes level with it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), idleness earns no credit.
+8. **Keys at rest leave nothing behind.** Each call forgets some that are due, and more than it adds.
 
-A limit of another law is another limit, though it has the same name, and so is a key's: peers of two releases may differ
-in it.
+A limit of another law is another limit, even under the same name or key: peers of two releases may differ in the law.
 """
 
 from __future__ import annotations
@@ -61,21 +62,21 @@ CLOCK_HOLDER: Final = "clock"
 
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _SERVED_UNIT: Final = 1000  # of a ticket at weight 1
-_KEY_AHEAD: Final = 10  # of an interval, by so many parts a ticket may be ahead of its key's time
+_KEY_AHEAD: Final = 10  # a ticket may be ahead of its key's time by an interval divided by this
 _HUNGRY_INTERVALS: Final = 2
-_SWEPT: Final = 2  # keys that are forgotten in a call, and for each key of it
-_UNREAD_US: Final = 86_400_000_000  # for which a key's copy is kept that nobody asks for
-_LAWS: Final = {"p": "g", "b": "g", "w": "w", "q": "q"}  # of settings, by their letters: letters of states
-_HUNGRY_US: Final = 1_000_000  # and as long: by when it calls again, however far away what it waits for is
+_SWEPT: Final = 2  # keys forgotten in each call, and again for each key of the call
+_UNREAD_US: Final = 86_400_000_000  # for which the copy of a key is kept without a request for it
+_LAWS: Final = {"p": "g", "b": "g", "w": "w", "q": "q"}  # letters of settings: letters of their states
+_HUNGRY_US: Final = 1_000_000  # added to the intervals: within it a peer calls again, however long it has to wait
 
 
 class PlanLimit(NamedTuple):
     """One limit of a plan.
 
     Attributes:
-        name: tells it from the others of the plan, and is the same in all processes and after a change of its amount.
-        resource: what it counts.
-        settings: its text, of ``laws.py``.
+        name: unique in the plan; the same in all processes and after a change of the amount.
+        resource: that it counts.
+        settings: their text, by ``laws.py``.
     """
 
     name: str
@@ -84,14 +85,14 @@ class PlanLimit(NamedTuple):
 
 
 class TicketRun(NamedTuple):
-    """Tickets that need the same.
+    """A request for tickets with the same costs.
 
     Attributes:
-        wanted: how many.
-        costs: of each, as (resource, cost > 0).
-        key: whose limit counts as well; empty for none.
-        settings: of the key's limit; empty if it has none, but for penalties.
-        key_cost: what each costs of it.
+        wanted: how many tickets.
+        costs: of each ticket, as (resource, cost > 0).
+        key: whose limit applies as well; empty for none.
+        settings: of the key's limit; empty if it has none, except for penalties.
+        key_cost: of each ticket under the key's limit.
     """
 
     wanted: int
@@ -102,14 +103,14 @@ class TicketRun(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """What a ticket did not use, or what it cost beyond what it took.
+    """An unused or additional cost of a ticket.
 
     Attributes:
-        limit: the name of a limit; of a key if that is not empty.
-        key: whose limit.
+        limit: the name of a limit of the plan; empty for a key's.
+        key: whose limit it is; empty for a limit of the plan.
         admitted_us: the ticket's time.
-        cost: given back; below 0, charged.
-        receipt: the limit's, of that ticket.
+        cost: to give back; if negative, to charge.
+        receipt: of the ticket, from that limit.
     """
 
     limit: str
@@ -120,13 +121,13 @@ class Correction(NamedTuple):
 
 
 class LimitCopy(NamedTuple):
-    """What a limit remembers, as a reply told it.
+    """The state of a limit, as copied from a reply.
 
     Attributes:
         name: of the limit, or the key.
-        is_key: True if it is a key's.
+        is_key: True for a key's limit.
         serial: the number of its last change.
-        text: what it remembered.
+        text: its state.
     """
 
     name: str
@@ -137,27 +138,27 @@ class LimitCopy(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketCall:
-    """What a peer asks for one executor.
+    """A peer's call for one executor.
 
     Attributes:
-        peer: who calls.
-        weight: its part where not all is enough for all, in thousandths, >= 1.
-        era: the last that it was told of; empty before.
-        since_us: since when its clock has agreed with the server's, by that; 0 if it is not known yet.
-        earliest_us: by the server's clock, when this may be heard first ...
-        latest_us: ... and last.
+        peer: the id of the calling peer.
+        weight: its share, relative to others, while demand exceeds the limits, in thousandths, >= 1.
+        era: the latest that it was told; empty before the first answer.
+        since_us: since when its clock has agreed with the server's, in server time; 0 if not known yet.
+        earliest_us: the earliest server time at which this call may arrive ...
+        latest_us: ... and the latest.
         interval_us: how far ahead a ticket may be admitted.
-        difference_us: by which the clocks of two servers differ at most.
-        quarantine_us: how long nothing is admitted in a new era; longer than all tickets of before are valid.
+        difference_us: the largest difference between the clocks of two servers.
+        quarantine_us: how long a new era admits nothing; longer than all earlier tickets are valid.
         has_jumped: True if the server's clock has stepped in this era.
         plan_id: names the peer's plan.
-        plan: its limits.
-        is_new_plan: True if it is to be put in force.
-        penalties: (key, how long nothing starts), for all if the key is empty.
+        plan: the peer's limits.
+        is_new_plan: True if the plan is to be put in force.
+        penalties: (key, how long nothing starts); an empty key stands for the whole group.
         corrections: of tickets of this era.
-        copies: what the peer remembers, in a quarantine.
-        runs: what it asks for, in order; for a correction of a key a run of no tickets tells its settings.
-        waiting: how many tickets more it could use at once.
+        copies: the limits that the peer remembers, in a quarantine.
+        runs: the tickets that it asks for, in order; a run of no tickets gives the settings for a key's correction.
+        waiting: how many more tickets it could use at once.
     """
 
     peer: str
@@ -185,12 +186,12 @@ class LimitState(NamedTuple):
 
     Attributes:
         name: of the limit.
-        resource: what it counts.
-        used: how much of it is used.
-        amount: what it admits.
-        until_us: when all of that is free again; if it is over, the limit remembers nothing.
+        resource: that it counts.
+        used: the amount in use.
+        amount: the most that it admits.
+        until_us: when all of it is free again; once past, the limit remembers nothing.
         serial: the number of its last change.
-        text: what it remembers.
+        text: its state.
     """
 
     name: str
@@ -203,16 +204,16 @@ class LimitState(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What has become of a run.
+    """The result of a run.
 
     Attributes:
-        tickets: of each that is admitted its time, and the receipts: of the limits of the plan that count what it costs, in
-            the plan's order, and of the key's.
-        holder: the name of the limit that has refused the next one, ``FAIR_HOLDER``, ``CLOCK_HOLDER``, or the key's; empty
-            if none was.
-        at_us: when it could be admitted; 0 if that is not known, or never.
+        tickets: the time and receipts of each admitted ticket. The receipts are those of the plan's limits on its
+            resources, in the plan's order, and then that of the key's limit.
+        holder: what refused the next ticket: the name of a limit or a key, ``FAIR_HOLDER`` or ``CLOCK_HOLDER``; empty
+            if none was refused.
+        at_us: when the refused ticket could be admitted; 0 if not known, or never.
         serial: of the key's limit, as in :class:`LimitState`; 0 without one.
-        text: what that remembers.
+        text: the state of the key's limit.
     """
 
     tickets: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -224,17 +225,17 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicketReply:
-    """What the authority answers.
+    """The authority's answer to a call.
 
     Attributes:
         now_us: the server's clock, in microseconds since the epoch.
-        era: another one means that tickets of before are void.
-        quarantine_us: how long nothing is admitted yet.
+        era: a change means that earlier tickets are void.
+        quarantine_us: the remaining time in which nothing is admitted.
         plan_id: of the plan in force.
-        penalty_us: before that nothing is admitted.
-        limits: those in force.
+        penalty_us: the time before which nothing is admitted.
+        limits: of the plan in force.
         outcomes: of each run.
-        flaw: ``state`` if what was there could not be believed; else empty.
+        flaw: ``state`` if the stored state was not valid; else empty.
     """
 
     now_us: int
@@ -248,7 +249,7 @@ class TicketReply:
 
 
 class _Kept(NamedTuple):
-    """The stored form of a limit: the beginning of its era, 0 for a copy; serial, settings and text."""
+    """The stored form of a limit: the beginning of its era (0 for a copy), serial, settings and text."""
 
     since_us: int
     serial: int
@@ -261,7 +262,7 @@ _NOTHING: Final = _Kept(0, 0, "", "")
 
 @dataclass(slots=True)
 class _State:
-    """All that the authority of one executor remembers."""
+    """The memory of one executor's authority."""
 
     run: str
     since_us: int
@@ -272,19 +273,19 @@ class _State:
     until_us: int = 0  # when all limits are at rest
     plan_id: str = ""
     plan: tuple[PlanLimit, ...] = ()
-    limits: dict[str, _Kept] = field(default_factory=dict)  # by fields, as of all below
-    key_penalties: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the era that began then, until when
+    limits: dict[str, _Kept] = field(default_factory=dict)  # by field, like all below
+    key_penalties: dict[str, tuple[int, int]] = field(default_factory=dict)  # (beginning of the era, end)
     rest_us: dict[str, int] = field(default_factory=dict)  # when a key is at rest
     served: dict[str, int] = field(default_factory=dict)  # of hungry peers
-    hungry_us: dict[str, int] = field(default_factory=dict)  # until when they are
+    hungry_us: dict[str, int] = field(default_factory=dict)  # until when they are hungry
     interval: int = 0  # the number of the running one
-    started: int = 0  # tickets of it ...
+    started: int = 0  # tickets of this interval ...
     started_before: int = 0  # ... and of the one before
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A run that is decided on, the limits that it is taken of, with their names and its costs, and that of its key."""
+    """A run in progress: the limits that it is charged to, their names, its costs, and its key's limit."""
 
     run: TicketRun
     limits: list[SharedLimit]
@@ -296,7 +297,7 @@ class _Asked:
     at_us: int = 0
 
     def free_at(self, begin_us: int) -> int:
-        """Return when the limits of the plan admit a ticket; until then its key blocks no other. 0, if they never do."""
+        """Return when the plan's limits admit a ticket, 0 if never; until then its key blocks no other."""
         if self.own is None:
             return 0
         return decide(self.limits[:-1], self.amounts[:-1], begin_us, -1).at_us or 0
@@ -313,16 +314,16 @@ class TicketAuthority:
         self._now_us = 0
         self._flaw = ""
         self._is_damaged = False
-        self._limits: dict[str, tuple[SharedLimit, str]] = {}  # that this call has read, with their settings
-        self._redated: set[str] = set()  # those of them that were of another era
+        self._limits: dict[str, tuple[SharedLimit, str]] = {}  # read in this call, with their settings
+        self._redated: set[str] = set()  # of these, the ones from another era
 
     def call(self, now_us: int, run: str, call: TicketCall) -> TicketReply:
         """Answer one call.
 
         Args:
             now_us: the server's clock.
-            run: tells its runs apart.
-            call: what a peer asks.
+            run: identifies the run of the server.
+            call: the peer's call.
         """
         self._flaw = ""
         is_vouched = self._go_on(now_us, run, call)
@@ -369,7 +370,7 @@ class TicketAuthority:
         return LimitState(each.name, each.resource, use.used, use.amount, use.until_us, kept.serial, kept.text)
 
     def _kept_of(self, key: str, settings: str) -> _Kept:
-        """Return what is stored of the key's limit, if it has one."""
+        """Return the stored form of a key's limit, or an empty one."""
         return self._state.limits.get(_field_of("k", key, settings), _NOTHING) if settings else _NOTHING
 
     # The state.
@@ -405,7 +406,7 @@ class TicketAuthority:
         state.hungry_us.clear()
 
     def _adopt(self, call: TicketCall) -> None:
-        """Take over what the caller remembers, where it knows more."""
+        """Adopt the caller's copies that are newer."""
         state = self._state
         for copy in call.copies:
             place = f"{'k' if copy.is_key else 'l'}:{copy.text[:1]}{copy.name}"
@@ -416,7 +417,7 @@ class TicketAuthority:
             state.count = max(state.count, copy.serial)
 
     def _read(self, call: TicketCall) -> tuple[dict[str, SharedLimit], dict[str, SharedLimit]]:
-        """Read the limits of the plan in force, and of keys, by their names."""
+        """Read the limits of the plan in force and those of keys, by name."""
         self._limits, self._redated, self._is_damaged = {}, set(), False
         settings = _settings_of(call)
         return (
@@ -428,7 +429,7 @@ class TicketAuthority:
         )
 
     def _limit(self, place: str, settings: str) -> SharedLimit:
-        """Read a limit, redated if it is of another era; at rest if there is nothing to believe."""
+        """Read a limit, redated if it is from another era; at rest if there is no valid state."""
         state = self._state
         if place in self._limits:
             return self._limits[place][0]
@@ -436,16 +437,16 @@ class TicketAuthority:
         found = self._load(place, kept, settings)
         if found is None:
             self._flaw = "state"
-            self._is_damaged = self._is_damaged or kept.since_us > 0  # not for a copy, which others may tell again
+            self._is_damaged = self._is_damaged or kept.since_us > 0  # not for a copy: other peers may send it again
             del state.limits[place]
             state.rest_us.pop(place, None)
             found = read_limit(settings, "", self._now_us)
-            assert found is not None, settings  # peers send what is sound
+            assert found is not None, settings  # peers send sound settings
         self._limits[place] = found, settings
         return found
 
     def _load(self, place: str, kept: _Kept, settings: str) -> SharedLimit | None:
-        """Make a limit of what is kept; None if that is not sound."""
+        """Make a limit from its stored form; None if that is not sound."""
         is_old = kept.since_us != self._state.since_us and kept.text != ""
         found = read_limit(settings, kept.text, _REDATED_US if is_old else self._now_us)
         if found is not None and is_old:
@@ -464,12 +465,12 @@ class TicketAuthority:
         state.rest_us[f"p:{key}"] = until_us
 
     def _penalty_of(self, key: str) -> int:
-        """Return before when nothing of a key is admitted."""
+        """Return the time before which nothing of a key is admitted."""
         since_us, until_us = self._state.key_penalties.get(f"p:{key}", (0, 0))
         return until_us if since_us == self._state.since_us else 0
 
     def _write(self, *, is_vouched: bool) -> None:
-        """Keep what has changed; of keys that are at rest, nothing."""
+        """Store changed limits, and delete those of keys at rest."""
         for place in self._limits:
             self._keep(place, is_vouched=is_vouched)
 
@@ -491,7 +492,7 @@ class TicketAuthority:
                 state.rest_us[place] = rest_us
 
     def _sweep(self, count: int) -> None:
-        """Forget some keys whose time has come, unless that was of another era."""
+        """Forget some keys that are due; first redate those from another era."""
         state = self._state
         due = nsmallest(count, ((us, place.encode()) for place, us in state.rest_us.items() if us <= self._now_us))
         for _, name in due:
@@ -521,7 +522,7 @@ class TicketAuthority:
     def _admit(
         self, call: TicketCall, by_name: dict[str, SharedLimit], by_key: dict[str, SharedLimit]
     ) -> list[Outcome]:
-        """Decide on each run; runs that only their keys hold back are examined again, a little ahead, after all others."""
+        """Decide on each run; then again, a little ahead, on the runs held back only by their keys."""
         allowance = self._allowance(call)
         asked = [_Asked(run, *self._limits_for(run, by_name, by_key.get(run.key))) for run in call.runs]
         total, is_hungry = 0, call.waiting > 0
@@ -544,7 +545,7 @@ class TicketAuthority:
     def _limits_for(
         self, run: TicketRun, by_name: dict[str, SharedLimit], own: SharedLimit | None
     ) -> tuple[list[SharedLimit], list[str], list[int], SharedLimit | None]:
-        """Return the limits that a ticket is taken of, with their names and its costs, and that of its key."""
+        """Return the limits that a ticket is charged to, their names and its costs, and its key's limit."""
         costs = dict(run.costs)
         counted = [each for each in self._state.plan if each.resource in costs]
         limits = [by_name[each.name] for each in counted]
@@ -557,7 +558,7 @@ class TicketAuthority:
         return limits, names, amounts, own
 
     def _decide(self, asked: _Asked, call: TicketCall, ahead_us: int, allowance: int) -> bool:
-        """Admit what may be of a run; return whether it stands before the runs after it."""
+        """Admit as many tickets of a run as possible; return True if it blocks the runs after it."""
         state, now_us, run = self._state, self._now_us, asked.run
         key_us = max(now_us, self._penalty_of(run.key)) if run.key else now_us
         begin_us = max(key_us, state.penalty_us)
@@ -584,7 +585,7 @@ class TicketAuthority:
         return False
 
     def _allowance(self, call: TicketCall) -> int:
-        """Return how many tickets the peer may get before others that are hungry."""
+        """Return how many tickets the peer may get ahead of hungry ones."""
         state = self._state
         for peer, until in list(state.hungry_us.items()):
             if until <= self._now_us:
@@ -601,7 +602,7 @@ class TicketAuthority:
         return max(0, min(rivals) + lead - own + _cost_of(call) - 1) // _cost_of(call)
 
     def _serve(self, call: TicketCall, count: int, *, is_hungry: bool) -> None:
-        """Record what a peer has got, and whether it wants more."""
+        """Record the tickets of a peer, and that it is hungry if it wants more."""
         state = self._state
         state.started += count
         rivals = [served for peer, served in state.served.items() if peer != call.peer]
@@ -614,15 +615,15 @@ class TicketAuthority:
 
 
 def _cost_of(call: TicketCall) -> int:
-    """Return what a ticket of a peer counts in its share."""
+    """Return how much a ticket of a peer counts in its share."""
     return max(1, _SERVED_UNIT * 1000 // call.weight)
 
 
 def _settings_of(call: TicketCall) -> dict[str, str]:
-    """Return the settings of keys' limits; those that a call tells last, if it tells several."""
+    """Return the settings of keys' limits; the last ones of a key with several."""
     return {run.key: run.settings for run in call.runs if run.key and run.settings}
 
 
 def _field_of(kind: str, name: str, settings: str) -> str:
-    """Return where a limit is stored: by its law and its name, of a plan (``l``) or a key (``k``)."""
+    """Return the field of a limit: by its law and its name, of a plan (``l``) or a key (``k``)."""
     return f"{kind}:{_LAWS.get(settings[:1], '')}{name}"

@@ -1,6 +1,6 @@
 """The state of a group for operators: the hashes of ``grant.lua``, parsed into values.
 
-Nothing here asks Redis: the caller reads the hashes, and the time of the server that holds them.
+Nothing here calls Redis: the caller reads the hashes and the server's time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STALE_INTERVALS", "IntervalView", "PeerView", "RateView", "groups_of", "names_of", "pattern_of", "rate_of"]
 
-STALE_INTERVALS: Final = 3  # grant intervals without a call, after which the script plans without a peer
+STALE_INTERVALS: Final = 3  # grant intervals without a call, after which plans ignore a peer
 _MICROSECONDS: Final = 1_000_000
 _RANKS: Final = "ranks"  # a field beside the members
 
@@ -28,8 +28,8 @@ class IntervalView:
     Attributes:
         number: since the epoch.
         permits: how many it owns.
-        granted: permits that each peer has fetched, by id; also those of peers that have left.
-        planned: permits that lie ready for each peer, by id, until it fetches them.
+        granted: permits that each peer has fetched, by id; includes peers that have left.
+        planned: permits reserved for each peer, by id, until it fetches them.
     """
 
     number: int
@@ -50,14 +50,14 @@ class PeerView:
     Attributes:
         id: of this incarnation of its process.
         rank: a number that no other peer of the rate has.
-        weight: its part where demand exceeds the rate.
-        demand: the permits that it still wants, as it reported last: what the next plan goes by.
-        running: permits of the running interval that it was granted.
-        upcoming: permits of the next interval that it was granted.
-        planned: permits of the next interval that lie ready for it.
+        weight: its share, relative to others, while demand exceeds the rate.
+        demand: the permits that it still wants, as reported last; used by the next plan.
+        running: permits of the running interval granted to it.
+        upcoming: permits of the next interval granted to it.
+        planned: permits of the next interval reserved for it.
         share: its part of the running interval's permits, 0 to 1; None if there are none.
         seen: seconds since its last call.
-        is_stale: True if plans are made without it: it is idle, or gone.
+        is_stale: True if plans ignore it: it is idle, or gone.
     """
 
     id: str
@@ -80,14 +80,14 @@ class RateView:
         name: of the executors that share it.
         rate: permits a second in force.
         next_rate: the rate that follows it; None if none was set.
-        next_in: when that comes into force; None if none was set.
+        next_in: the time until ``next_rate`` is in force; None if none was set.
         interval: the length of a grant interval.
-        run: the server that grants.
+        run: the run of the server that grants.
         epoch: how many eras there have been.
-        quarantine: how long nothing is granted any more; None without a quarantine.
-        last_call: how long ago any peer called.
-        running: the grant interval that runs.
-        upcoming: the one after it.
+        quarantine: the time until permits are granted again; None without a quarantine.
+        last_call: the time since any peer's last call.
+        running: the running grant interval.
+        upcoming: the next grant interval.
         peers: in the order of their ranks.
     """
 
@@ -106,7 +106,7 @@ class RateView:
 
     @property
     def active_count(self) -> int:
-        """Return how many peers plans are made for."""
+        """Return how many peers plans include."""
         return sum(not peer.is_stale for peer in self.peers)
 
 
@@ -114,7 +114,7 @@ class RateView:
 
 
 def pattern_of(prefix: str, group: str | None = None, key: str = "state") -> str:
-    r"""Return the pattern for SCAN that finds a key of each executor of a group; of all groups if none is given.
+    r"""Return the SCAN pattern of one key of each executor of a group, or of all groups.
 
     >>> print(pattern_of("rle", "a*b"))
     {rle:a\*b}:*:state
@@ -124,7 +124,7 @@ def pattern_of(prefix: str, group: str | None = None, key: str = "state") -> str
 
 
 def names_of(keys: Iterable[str], prefix: str, group: str, key: str = "state") -> list[str]:
-    """Return the names of a group's executors, of which there is a key of a kind, sorted.
+    """Return the sorted names of a group's executors that have a key of a kind.
 
     >>> names_of(["{rle:mail}:sms:state", "{rle:mail}:a:b:state"], "rle", "mail")
     ['a:b', 'sms']
@@ -134,7 +134,7 @@ def names_of(keys: Iterable[str], prefix: str, group: str, key: str = "state") -
 
 
 def groups_of(keys: Iterable[str], prefix: str) -> list[str]:
-    """Return the names of the groups that keys belong to, sorted.
+    """Return the sorted names of the groups of keys.
 
     >>> groups_of(["{rle:mail}:sms:state", "{rle:mail}:a:state", "{rle:b}:a:state"], "rle")
     ['b', 'mail']
@@ -154,7 +154,7 @@ def _literal(text: str) -> str:
 def rate_of(
     name: str, now_us: int, state: Mapping[str, str], members: Mapping[str, str], plans: Iterable[Mapping[str, str]]
 ) -> RateView | None:
-    """Read one rate; None if its keys have gone.
+    """Read one rate; None if its keys are gone.
 
     Args:
         name: of the rate.
@@ -165,15 +165,15 @@ def rate_of(
 
     Raises:
         ValueError: if a field is not as the script writes it.
-        KeyError: if one is missing.
+        KeyError: if a field is missing.
     """
     if not state.get("grid"):
         return None
     last_us = int(state["last"])
-    now_us = max(now_us, last_us)  # what was read later may tell of a later interval
+    now_us = max(now_us, last_us)  # hashes read later may be of a later interval
     grid, following = _grid_of(state["grid"]), _grid_of(state["next"]) if state.get("next") else None
     number = now_us // grid.interval_us
-    if following is not None and number >= following.since:  # the next call will write that
+    if following is not None and number >= following.since:  # the next call will store that
         grid, following = following, None
     running, upcoming = (
         _interval_of(each, following if following is not None and each >= following.since else grid, plans)
@@ -213,7 +213,7 @@ def _per_second(grid: FleetGrid) -> Fraction:
 
 
 def _interval_of(number: int, grid: FleetGrid, plans: Iterable[Mapping[str, str]]) -> IntervalView:
-    """Find the plan of an interval; without one nobody has asked for anything."""
+    """Find the plan of an interval; without a plan, nothing was requested."""
     plan = next((plan for plan in plans if plan.get("number") == str(number)), None)
     if plan is None:
         return IntervalView(number=number, permits=grid.count(number), granted={}, planned={})
@@ -223,7 +223,7 @@ def _interval_of(number: int, grid: FleetGrid, plans: Iterable[Mapping[str, str]
         kind, peer = field[:2], field[2:]
         if kind == "g:":  # fetched before the interval began
             granted[peer] = granted.get(peer, 0) + _count(text)
-        elif kind == "a:":  # asked for at once, after "sequence;"
+        elif kind == "a:":  # requested at once; follows "sequence;"
             granted[peer] = granted.get(peer, 0) + _count(text.partition(";")[2])
         elif kind == "r:":
             planned[peer] = _count(text)

@@ -167,8 +167,8 @@ class RedisTransport:
 
     def __init__(self, redis: Any, group: str, prefix: str = _PREFIX) -> None:
         self._group, self._prefix = group, prefix
-        # No retries of the client's own: a call is repeated in time or not at all.
-        # Nor timeouts: every call has ours, and a second one around each message costs as much as the message.
+        # The client must not retry: a call is repeated in time or not at all.
+        # It needs no timeouts either: every call has ours, and a second one costs as much as the message.
         self._client, self._owns_client = client_of(redis, user="RedisPeers", retry=None, socket_timeout=None)
         self._is_cluster = hasattr(redis, "get_nodes")
         self._sha: str | None = None
@@ -177,7 +177,7 @@ class RedisTransport:
         self._is_checked = False
 
     async def connect(self) -> None:
-        """Open a connection, and make sure that the script is loaded, and that of tickets, if there are any."""
+        """Open a connection, and load the script, and that of tickets if they are in use."""
         try:
             sha = await self._client.script_load(SCRIPT)
             ticket_sha = await self._client.script_load(TICKET_SCRIPT) if self._has_tickets else None
@@ -194,7 +194,7 @@ class RedisTransport:
             await self._check_memory()
 
     async def _check_memory(self) -> None:
-        """Warn if the server may evict keys, by INFO, which the script needs anyway, unlike CONFIG."""
+        """Warn if the server may evict keys; uses INFO, which the script needs anyway, unlike CONFIG."""
         try:
             target = (
                 {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
@@ -204,7 +204,7 @@ class RedisTransport:
             async with asyncio.timeout(_CHECK_SECONDS):
                 memory = await self._client.info("memory", **target)
             limit, policy = int(memory["maxmemory"]), str(memory["maxmemory_policy"])
-        except Exception:  # noqa: BLE001  # whatever a client raises: not to know is no reason not to work
+        except Exception:  # noqa: BLE001  # any error of a client: the check is optional
             return
         if limit and policy != "noeviction":
             LOGGER.warning(
@@ -223,7 +223,7 @@ class RedisTransport:
             await self.connect()
         answers = await self._send(calls)
         missing = [index for index, answer in enumerate(answers) if type(answer).__name__ == "NoScriptError"]
-        if missing:  # a restart, a failover, SCRIPT FLUSH; by its name, because clients of other makes have their own
+        if missing:  # a restart, a failover, SCRIPT FLUSH; by name, as other clients have their own class
             await self.connect()
             for index, answer in zip(missing, await self._send([calls[index] for index in missing]), strict=True):
                 answers[index] = answer
@@ -264,7 +264,7 @@ class RedisTransport:
 
 
 def _reply_or_refusal(answer: Any, read: Callable[[Any], Reply | TicketReply]) -> Reply | TicketReply | Exception:
-    """Read one answer; return an error for the server's error, and for an answer that the script never writes.
+    """Read one answer; return an error for a refusal, and for an answer that the script never writes.
 
     Raises:
         BaseException: if it means a lost connection.

@@ -9,6 +9,6 @@ __all__ = ["refusal_of"]
 
 
 def refusal_of(error: BaseException) -> RefusedError | None:
-    """Return the server's error with a remedy; None if it is none of the server's, but a connection that was lost."""
+    """Return the server's error with a remedy; None for a lost connection."""
     found = remedy_of(error)
     return None if found is None else RefusedError(*found)

@@ -1,7 +1,7 @@
-"""The script that grants permits in Redis, and its requests and replies as values: ``grant.lua`` holds its rules.
+"""The script that grants permits in Redis (``grant.lua``), and its requests and replies as values.
 
-Its arguments are the fields of :class:`~ratelimited_executor._core.fleet.protocol.Request`, in their order, so that a field that
-is added there is there in Lua. Its reply is a list of texts, of which :func:`reply_of` makes a
+Its arguments are the fields of :class:`~ratelimited_executor._core.fleet.protocol.Request`, in their order, so that a
+field added there is available in Lua. Its reply is a list of texts, which :func:`reply_of` converts to a
 :class:`~ratelimited_executor._core.fleet.protocol.Reply`.
 """
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SCRIPT", "VERSION", "arguments_of", "keys_of", "reply_of"]
 
-# Raise it with every change of the keys, or of what they mean: a script of a later version takes the state over by a new era,
-# one of an earlier version then refuses to work on it, unless nobody has called for a minute. Version 1 named none.
+# Increment with every change of the keys or their meaning: a script of a later version takes the state over with a new
+# era; a script of an earlier version then refuses to work on it, unless there has been no call for a minute. Version 1
+# stored none.
 VERSION: Final = 3
 
 _GRANT: Final = LuaScript(
@@ -32,7 +33,7 @@ _GRANT_COUNT: Final = 5
 
 
 def keys_of(prefix: str, group: str, name: str) -> list[str]:
-    """Return the script's keys for one rate of a group; all of a group lie in one slot of a cluster."""
+    """Return the script's keys for one rate; all keys of a group are in one slot of a cluster."""
     base = f"{{{prefix}:{group}}}:{name}"
     return [f"{base}:{key}" for key in _GRANT.keys]
 
@@ -43,7 +44,7 @@ def arguments_of(request: Request) -> list[str]:
 
 
 def reply_of(values: Sequence[Any]) -> Reply:
-    """Read what the script returns."""
+    """Read the script's answer."""
     fields = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
     now, era, safe, rank, peers, grid, flaw = fields[:_HEAD_COUNT]
     grants = [

@@ -1,6 +1,6 @@
 """The state of a group's slots for operators: the keys of ``slots.lua``, parsed into values.
 
-Nothing here asks Redis: the caller reads the keys, and the time of the server that holds them.
+Nothing here calls Redis: the caller reads the keys and the server's time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _MICROSECONDS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimView:
-    """One who holds a slot, or waits for one.
+    """A claim that holds a slot, or waits for one.
 
     Attributes:
-        token: by which the authority knows it.
-        pools: of which it holds slots, or waits for some.
-        name: what it is called.
-        node: its process: host and number.
+        token: identifies it to the authority.
+        pools: whose slots it holds or waits for.
+        name: of the holder.
+        node: its process: host and process id.
         fence: of its slot; 0 if it waits.
-        age: seconds for which it has held it, or waited.
-        left: seconds that are left of its lease; it is renewed in each quarter, and lasts a third longer than its holder counts.
-        limit: how many may hold slots of its pools at a time, as its process has it, where nobody has set a limit of these.
+        age: seconds for which it has held its slot, or waited.
+        left: seconds left of its lease, which is renewed every quarter and lasts a third longer than for its holder.
+        limit: of its pools by key, as its process has it: how many may hold slots at a time; None for other pools.
     """
 
     token: str
@@ -49,11 +49,11 @@ class PoolView:
     """One pool.
 
     Attributes:
-        name: what it is called.
-        limit: how many slots may be held; of a key, the least of those that the processes name which hold or wait.
-        holders: who holds one, the longest held first.
-        waiting: who waits, the next one first.
-        is_by_key: True if it is that of a key, of which nobody sets a limit.
+        name: its name.
+        limit: how many slots may be held; for a pool by key, the smallest limit of its claims.
+        holders: the claims that hold a slot, the longest held first.
+        waiting: the claims that wait, the next one first.
+        is_by_key: True for the pool of a key, which has no limit of its own.
     """
 
     name: str
@@ -69,10 +69,10 @@ class SlotsView:
 
     Attributes:
         pools: in the order of their names.
-        quarantine: how long none is handed over any more; None without a quarantine.
+        quarantine: the time until slots are handed over again; None without a quarantine.
         lease: how long a lease lasts.
-        difference: by which the clocks of two servers differ at most.
-        last_call: since the last call of anybody; while nobody calls, no lease ends, and ages are as they were then.
+        difference: the largest difference between the clocks of two servers.
+        last_call: the time since any peer's last call; without calls no lease ends, and ages stay as they were then.
     """
 
     pools: Sequence[PoolView]
@@ -83,7 +83,7 @@ class SlotsView:
 
     @property
     def is_stale(self) -> bool:
-        """True if slots are held or waited for, and nobody has called for so long that whoever did is gone."""
+        """True if there are claims, but no call for so long that their processes must be gone."""
         return self.last_call > self.lease and any(pool.holders or pool.waiting for pool in self.pools)
 
 
@@ -98,20 +98,20 @@ def slots_of(
 
     Args:
         now_us: the server's time in microseconds.
-        state: the hash.
+        state: the hash ``slots``.
         held: members of the sorted set of this name, in order.
         line: members of the sorted set of this name, in order.
         ends: the sorted set of this name.
 
     Raises:
-        ValueError: if something is not as the script writes it.
-        KeyError: if something is missing.
+        ValueError: if a field is not as the script writes it.
+        KeyError: if a field is missing.
     """
     if not state.get("since"):
         return None
     last_us, clock_us, safe_us, lease_us = (int(state[name]) for name in ("last", "clock", "safe", "lease"))
     passed_us = now_us - last_us
-    clock_us += passed_us if 0 <= passed_us <= lease_us // 3 else 0  # as the script's does
+    clock_us += passed_us if 0 <= passed_us <= lease_us // 3 else 0  # as in the script
     names = sorted(field[2:] for field in state if field.startswith("l:"))
     claims: dict[str, ClaimView] = {}
     for field, text in state.items():
@@ -148,12 +148,12 @@ def slots_of(
 
 
 def _own_limit(claims: Iterable[ClaimView]) -> int:
-    """Return the least limit that those name who hold slots of a pool or wait for some."""
+    """Return the smallest limit of a pool's claims; 0 if none has one."""
     return min((claim.limit for claim in claims if claim.limit is not None), default=0)
 
 
 def _by_pool(members: Iterable[str], claims: Mapping[str, ClaimView]) -> dict[str, list[ClaimView]]:
-    r"""Read ``<pool>\0<place>:<token>``; the mark of the state is none of them."""
+    r"""Read members ``<pool>\0<place>:<token>``; ignore the mark of the state."""
     found: dict[str, list[ClaimView]] = {}
     for member in members:
         pool, is_one, rest = member.partition("\0")

@@ -1,4 +1,4 @@
-"""The script that hands over slots in Redis, and its calls and replies as values: ``slots.lua`` holds its rules."""
+"""The script that hands over slots in Redis (``slots.lua``), and its calls and replies as values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SLOT_SCRIPT", "SLOT_VERSION", "slot_arguments_of", "slot_keys_of", "slot_reply_of", "wake_channel_of"]
 
-# Raise it with every change of the keys, or of what they mean: a script of a later version begins the state anew, one of an
-# earlier version then refuses to work on it, unless nobody has called for a minute.
+# Increment with every change of the keys or their meaning: a script of a later version starts with a new state; a
+# script of an earlier version then refuses to work on it, unless there has been no call for a minute.
 SLOT_VERSION: Final = 2
 
 _SLOTS: Final = LuaScript(
@@ -25,12 +25,12 @@ _HEAD_COUNT: Final = 5  # fields of a reply before the fences
 
 
 def slot_keys_of(prefix: str, group: str) -> list[str]:
-    """Return the script's keys of a group; they lie in one slot of a cluster, with all others of the group."""
-    return [f"{{{prefix}:{group}}}::{key}" for key in _SLOTS.keys]  # where the name of a rate would stand is none
+    """Return the script's keys of a group; all keys of a group are in one slot of a cluster."""
+    return [f"{{{prefix}:{group}}}::{key}" for key in _SLOTS.keys]  # the name of the rate is empty
 
 
 def wake_channel_of(prefix: str, group: str, peer: str) -> str:
-    """Return the channel on which a peer is told that slots were handed to it."""
+    """Return the channel that notifies a peer of slots handed to it."""
     return f"{slot_keys_of(prefix, group)[0]}:{peer}"
 
 
@@ -40,7 +40,7 @@ def slot_arguments_of(call: SlotCall) -> list[str]:
 
 
 def slot_reply_of(values: Sequence[Any]) -> SlotReply:
-    """Read what the script returns."""
+    """Read the script's answer."""
     fields = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
     now, era, quarantine, flaw, fence = fields[:_HEAD_COUNT]
     rest = iter(fields[_HEAD_COUNT:])

@@ -1,4 +1,4 @@
-"""Sends the calls of slots to Redis, and receives its notifications of hand-overs."""
+"""The transport of slots through Redis: sends calls, and receives notifications of hand-overs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = ["RedisSlotTransport", "is_copyable"]
 
-_LISTEN_SECONDS: Final = 10.0  # for one message; then it is listened on
+_LISTEN_SECONDS: Final = 10.0  # for one message; then listening continues
 
 
 def is_copyable(redis: Any) -> bool:
-    """True if another client can be made of a URL, or of a client that was passed: of one that speaks to one server."""
+    """True for a URL, or for a client of a single server: another client can be made from it."""
     pool = getattr(redis, "connection_pool", None)
     return isinstance(redis, str) or (pool is not None and not hasattr(pool, "sentinel_manager"))
 
 
 class RedisSlotTransport:
-    """Carries calls to Redis: each is one script call; and listens on a channel of its own.
+    """Carries calls to Redis, each as one script call; listens on a channel of its own.
 
-    A client that was passed is copied, as this one lives in another thread, on another event loop; one of a cluster or of a
-    Sentinel is used itself.
+    A passed client is copied, because this one runs in another thread, on another event loop; a client of a cluster or
+    of a Sentinel is used itself.
 
     Args:
         redis: a URL or a client.
@@ -69,7 +69,7 @@ class RedisSlotTransport:
                         await self._client.evalsha(self._sha, len(self._keys), *self._keys, *arguments)
                     )
                 except Exception as error:
-                    if type(error).__name__ != "NoScriptError":  # clients of other makes have their own
+                    if type(error).__name__ != "NoScriptError":  # by name: other clients have their own class
                         raise
                     self._sha = None
         except Exception as error:
@@ -80,7 +80,7 @@ class RedisSlotTransport:
         raise ConnectionError("the server forgets its scripts at once")
 
     async def listen(self, peer: str, listening: Callable[[], None], woken: Callable[[str], None]) -> None:
-        """Listen to what this peer is told, until that fails."""
+        """Listen for this peer's notifications until that fails."""
         messages = self._client.pubsub(ignore_subscribe_messages=True)
         try:
             await messages.subscribe(wake_channel_of(self._prefix, self._group, peer))
@@ -97,6 +97,6 @@ class RedisSlotTransport:
             await messages.aclose()
 
     async def aclose(self) -> None:
-        """Close the client, unless it was passed and is used itself."""
+        """Close the client, unless it is the one that was passed."""
         if self._owns_client:
             await self._client.aclose()

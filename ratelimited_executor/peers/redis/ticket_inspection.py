@@ -1,4 +1,4 @@
-"""The state of ``tickets.lua``: the limits that a group shares, and how much of each is used."""
+"""The state of ``tickets.lua``: the limits shared by a group, and how much of each is used."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class LimitView:
 
     Attributes:
         name: of its resource and kind.
-        resource: what it counts.
-        used: how much of it is used.
-        amount: what it admits.
+        resource: that it counts.
+        used: the amount in use.
+        amount: the most that it admits.
         free_in: seconds until all of it is free again.
     """
 
@@ -44,8 +44,8 @@ class LimitsView:
         name: of the executor.
         plan: the limits in force, in words.
         last_call: seconds since the last call.
-        quarantine: seconds for which nothing is admitted yet; None if it is over.
-        penalty: seconds for which nothing is admitted because of ``penalize()``; None if there is none.
+        quarantine: seconds until tickets are admitted again; None if there is no quarantine.
+        penalty: seconds until a penalty by ``penalize()`` ends; None if there is none.
         limits: in the plan's order.
     """
 
@@ -58,7 +58,7 @@ class LimitsView:
 
 
 def limits_of(name: str, now_us: int, tickets: Mapping[str, str]) -> LimitsView | None:
-    """Read the limits of one executor; None if its key has gone.
+    """Read the limits of one executor; None if its key is gone.
 
     Args:
         name: of the executor.
@@ -66,7 +66,7 @@ def limits_of(name: str, now_us: int, tickets: Mapping[str, str]) -> LimitsView 
         tickets: the hash of that name.
 
     Raises:
-        ValueError: if nobody can have written it.
+        ValueError: if the script cannot have written it.
     """
     if not tickets:
         return None

@@ -1,4 +1,4 @@
-"""The script that admits tickets in Redis, and its calls and replies as values: ``tickets.lua`` holds its rules."""
+"""The script that admits tickets in Redis (``tickets.lua``), and its calls and replies as values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TICKET_SCRIPT", "TICKET_VERSION", "ticket_arguments_of", "ticket_keys_of", "ticket_reply_of"]
 
-# Raise it with every change of the keys, or of what they mean: a script of a later version begins the state anew, one of an
-# earlier version then refuses to work on it, unless nobody has called for a minute.
+# Increment with every change of the keys or their meaning: a script of a later version starts with a new state; a
+# script of an earlier version then refuses to work on it, unless there has been no call for a minute.
 TICKET_VERSION: Final = 1
 
 _TICKETS: Final = LuaScript(
@@ -32,7 +32,7 @@ _OUTCOME_COUNT: Final = 5
 
 
 def ticket_keys_of(prefix: str, group: str, name: str) -> list[str]:
-    """Return the script's keys for one executor of a group; all of a group lie in one slot of a cluster."""
+    """Return the script's keys for one executor; all keys of a group are in one slot of a cluster."""
     base = f"{{{prefix}:{group}}}:{name}"
     return [f"{base}:{key}" for key in _TICKETS.keys]
 
@@ -43,7 +43,7 @@ def ticket_arguments_of(call: TicketCall) -> list[str]:
 
 
 def ticket_reply_of(values: Sequence[Any]) -> TicketReply:
-    """Read what the script returns."""
+    """Read the script's answer."""
     fields = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
     now, era, quarantine, plan_id, penalty, flaw, count = fields[:_HEAD_COUNT]
     end = _HEAD_COUNT + _LIMIT_COUNT * int(count)

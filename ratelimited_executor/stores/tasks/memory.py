@@ -1,4 +1,4 @@
-"""Durable tasks in memory, for tests: nothing outlasts the process."""
+"""Durable tasks in memory, for tests: nothing survives the process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _US: Final = 1_000_000
 class MemoryStore(TaskStore):
     """A store in memory, for one event loop: for tests, and to try a service without a file.
 
-    What it holds stays when it is closed and opened again, as long as the object lives.
+    Its tasks stay while the object exists, even if it is closed and opened again.
     """
 
     durability = Durability.MEMORY
@@ -46,7 +46,7 @@ class MemoryStore(TaskStore):
 
     async def open(self, clock: Clock) -> None:
         if not self._user_count:
-            self._changed = asyncio.Event()  # of this event loop: the last one may have been another
+            self._changed = asyncio.Event()  # of this event loop, which may be a new one
         self._clock = clock
         self._user_count += 1
 

@@ -1,13 +1,13 @@
-"""The moves of durable tasks in SQL: what a store does in one transaction, as a program that asks for statements.
+"""The moves of durable tasks in SQL: a store's transactions, as programs that request statements.
 
-Each function here is a generator. It yields the name of a statement and the arguments of each time that it is to be run,
-and is sent the rows that came of all of them, in that order; or it yields rows that one run is to take :class:`Together`. A
-store runs it inside a transaction, and knows the texts: ``statements.sql`` has those that are the same everywhere. So the
-rules stand here once for every database, whether its driver waits in a thread or on the event loop.
+Each function here is a generator. It yields the name of a statement and the arguments of each run, and is sent the rows
+of all runs, in that order; or it yields rows that one run takes :class:`Together`. A store runs it inside a
+transaction, and has the texts: ``statements.sql`` contains those that are the same everywhere. So one implementation of
+the rules serves every database, both with a driver in a thread and with one on the event loop.
 
-The rules are those of ``_core/durable/table.py``, whose docstring explains them. To them comes one of databases that run
-several transactions at once: whoever moves tasks of lanes first locks the lanes, in the order of their names, and then the
-tasks. For SQLite, which has one writer, that costs nothing more.
+The rules are those of ``_core/durable/table.py``, whose docstring explains them. Databases that run several
+transactions at once need one more: a transaction that moves tasks of lanes first locks the lanes, in the order of their
+names, and then the tasks. SQLite has one writer, so this costs nothing there.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _SCHEDULED, _READY, _BEHIND = int(DurableState.SCHEDULED), int(DurableState.READ
 
 
 class Together(NamedTuple):
-    """Rows for one run of a statement; how they are handed over is the store's.
+    """Rows for one run of a statement; the store decides how to pass them.
 
     Attributes:
-        rows: of values, with bytes among them.
+        rows: of values, which may include bytes.
         rest: the statement's other arguments.
     """
 
@@ -62,24 +62,24 @@ def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
     [(text,)] = yield "put", Together(rows_put, (last,))
     fresh = set(json.loads(text))
     named = [(new.id,) for new in tasks if new.is_named and new.id in fresh]
-    if named:  # only now: another transaction may have ended one with this task_id just before
+    if named:  # only now: another transaction may just have ended a task with this id
         deleted = yield "delete_ended_before", named
         fresh.difference_update(task_id for (task_id,) in deleted)
     yield from _settle(now_us, places)
     answers = []
-    for new in tasks:  # of two with one task_id in one call the second is a duplicate
+    for new in tasks:  # of two tasks with one id in a call, the second is a duplicate
         answers.append(new.id in fresh)
         fresh.discard(new.id)
     return answers
 
 
 def join(now_us: int, owner: str, lease_us: int, former: str, held: Collection[Ref]) -> Moves[bool]:
-    """Begin a lease, instead of another one."""
+    """Begin a lease, in place of a former one if given."""
     dropped = yield "drop_owner", [(former,)] if former not in ("", owner) else []
     known = yield (
         "join_again",
         [(lease_us, owner)],
-    )  # only now: who does the same at once has waited for the former's row
+    )  # only now: a concurrent join has waited for the former owner's row
     if former and not (dropped or known):
         return False
     if not known:
@@ -91,7 +91,7 @@ def join(now_us: int, owner: str, lease_us: int, former: str, held: Collection[R
 
 
 def beat(now_us: int, owner: str) -> Moves[Beat | None]:
-    """Renew a lease, and end those that were not renewed."""
+    """Renew a lease, and end the leases that were not renewed in time."""
     [(vouched_us, beat_us, shortest_us)] = yield "clock", [()]
     vouched_us = vouched(vouched_us, beat_us, now_us, shortest_us)
     yield "set_clock", [(vouched_us, now_us)]
@@ -108,14 +108,14 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
 
 
 def leave(now_us: int, owner: str) -> Moves[None]:
-    """End a lease, and give back what was claimed."""
+    """End a lease, and give back its claims."""
     dropped = yield "drop_owner", [(owner,)]
     if dropped:
         yield from _give_back(now_us, [owner], lost_count=0)
 
 
 def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
-    """Claim what is due."""
+    """Claim due tasks."""
     joined = yield "owner", [(asked.owner,)]
     if not joined:
         return None
@@ -142,7 +142,7 @@ def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     refs = json.dumps([each.ref for each in outcomes])
     lanes = yield "lanes_of_numbers", [(refs,)]
     yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
-    others = [each for each in outcomes if each.end is not _DONE]  # seldom any
+    others = [each for each in outcomes if each.end is not _DONE]  # usually empty
     done = yield from _listed(
         "end", json.dumps([each.ref for each in outcomes if each.end is _DONE]) if others else refs
     )
@@ -158,7 +158,7 @@ def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
 def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
     """End claims of tasks that are not done; return the rows that have changed."""
     by_end: dict[End, list[Outcome]] = defaultdict(list)
-    for outcome in sorted(outcomes, key=itemgetter(0)):  # by the claim
+    for outcome in sorted(outcomes, key=itemgetter(0)):  # by claim
         by_end[outcome.end].append(outcome)
     unwanted = [*by_end.pop(End.EXPIRED, ()), *by_end.pop(End.CANCELLED, ())]
     gone = yield from _listed("end", json.dumps([each.ref for each in unwanted]))
@@ -176,7 +176,7 @@ def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
 
 
 def cancel(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
-    """Delete tasks, or note of those that are claimed that they are not wanted."""
+    """Delete tasks; mark claimed ones as cancelled."""
     lanes = yield "lanes_of_ids", [(task_id,) for task_id in ids]
     yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
     answers = []
@@ -203,7 +203,7 @@ def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]
 
 
 def revive(queue: str, functions: Iterable[tuple[str, int]]) -> Moves[int]:
-    """Make READY what was put aside."""
+    """Make tasks READY that were put aside."""
     revived = yield "revive", [(queue, name, version) for name, version in functions]
     return len(revived)
 
@@ -219,7 +219,7 @@ def rows(state: DurableState | None, after: int, limit: int) -> Moves[list[TaskR
     """List tasks."""
     if state is None:
         found = yield "rows", [(after, limit)]
-    elif state is DurableState.UNKNOWN:  # these two are few among many, and have indexes of their own
+    elif state is DurableState.UNKNOWN:  # these two states are rare, and have indexes of their own
         found = yield "rows_unknown", [(after, limit)]
     elif state is DurableState.DEAD:
         found = yield "rows_dead", [(after, limit)]
@@ -235,7 +235,7 @@ def counts() -> Moves[dict[DurableState, int]]:
 
 
 def lanes(limit: int) -> Moves[list[LaneRow]]:
-    """List lanes in which tasks wait."""
+    """List lanes with waiting tasks."""
     found = yield "lanes", [(limit,)]
     return [
         LaneRow(lane=lane, behind_count=count, head_id=head_id, head_state=DurableState(state))
@@ -243,11 +243,11 @@ def lanes(limit: int) -> Moves[list[LaneRow]]:
     ]
 
 
-# Parts of several
+# Shared parts
 
 
 def _listed(name: str, *arguments: Any) -> Moves[list[Any]]:
-    """Run a statement whose one row holds a list in JSON; without asking, if its own list is empty."""
+    """Run a statement that returns a list in JSON; skip it if its first argument is an empty list."""
     if arguments[0] == "[]":
         return []
     [(text,)] = yield name, [arguments]
@@ -260,7 +260,7 @@ def _remember(ids: Sequence[str]) -> Moves[None]:
 
 
 def _lock(last_places: dict[str, int]) -> Moves[dict[str, int]]:
-    """Lock lanes, and return the last place of each; a place that is given is the least that it has from now on."""
+    """Lock lanes and return the last place of each; raise it to the given one if that is larger."""
     if not last_places:
         return {}
     found = yield "lock_lane", sorted(last_places.items())
@@ -268,7 +268,7 @@ def _lock(last_places: dict[str, int]) -> Moves[dict[str, int]]:
 
 
 def _settle(now_us: int, lanes: Iterable[str]) -> Moves[None]:
-    """Make the first one behind the head of its lane, if there is none, or one that gives way; the lanes are locked."""
+    """Promote the first task behind in each locked lane that has no head, or whose head gives way."""
     names = [(lane,) for lane in sorted(lanes)]
     if not names:
         return
@@ -308,7 +308,7 @@ def _give_back(now_us: int, owners: Sequence[str], *, lost_count: int) -> Moves[
 
 
 def _delete_expired(now_us: int) -> Moves[int]:
-    """Delete what is READY and has expired; what follows in its lane may have, too."""
+    """Delete expired READY tasks; their successors in lanes may have expired, too."""
     count = 0
     while count < _BATCH:
         found = yield "expired", [(now_us, _BATCH)]
@@ -324,7 +324,7 @@ def _delete_expired(now_us: int) -> Moves[int]:
 
 
 def _cancel_one(task_id: str) -> Moves[DurableState | None]:
-    while True:  # again, if another transaction moves it between two statements
+    while True:  # again, if another transaction moves the task between two statements
         found = yield "state_of", [(task_id,)]
         if not found:
             return None

@@ -1,8 +1,8 @@
 """Durable tasks in PostgreSQL, for processes on many machines.
 
-Every call is a transaction of READ COMMITTED. Tasks are claimed with ``FOR UPDATE SKIP LOCKED``, so processes do not wait for
-each other. A put that was committed tells the others by NOTIFY, outside of its transaction and for many puts at once: NOTIFY
-in a transaction takes a lock over the whole server until that commits.
+Every call is a READ COMMITTED transaction. Tasks are claimed with ``FOR UPDATE SKIP LOCKED``, so processes do not wait
+for each other. Committed puts notify other processes by NOTIFY, outside their transactions and many puts at once:
+NOTIFY in a transaction takes a lock on the whole server until the commit.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ T = TypeVar("T")
 
 __all__ = ["PostgresStore"]
 
-_LOCK: Final = 7_261_833_405  # an advisory lock: one process at a time makes the schema
-_ATTEMPTS: Final = 5  # of a transaction that the server gives up, as in a deadlock
+_LOCK: Final = 7_261_833_405  # an advisory lock: one process at a time changes the schema
+_ATTEMPTS: Final = 5  # of a transaction that the server aborts, as in a deadlock
 _CONNECTIONS_MAX: Final = 4  # of one process: putting, claiming, finishing, beating
 _TIMEOUT_SECONDS: Final = 30.0  # for a connection ...
-_CONNECT_SECONDS: Final = 2.0  # ... of which the pool tries so long at once: its own pauses would outlast an outage
+_CONNECT_SECONDS: Final = 2.0  # ... and for one attempt of the pool: its own pauses would outlast an outage
 _NOTIFY_SECONDS: Final = 0.01  # between two NOTIFY of one process
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CHANNEL: Final = "durable_tasks"
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
 _LOCK_NOT_AVAILABLE: Final = "55P03"
-_LOCK_SECONDS: Final = 10  # for what a transaction of somebody else has locked, unless the server says how long
-_IDLE_SECONDS: Final = 5  # in the midst of a transaction, as of a process that is gone; it is repeated
+_LOCK_SECONDS: Final = 10  # for locks of other transactions, unless the server sets a limit
+_IDLE_SECONDS: Final = 5  # within a transaction, as after its process has died; our own are repeated
 _SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")
 
@@ -51,16 +51,17 @@ _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql"
 class PostgresStore(SQLStore, TaskStore):
     """A store in PostgreSQL (13 or later), for any number of processes.
 
-    Its tables begin with ``durable_``, in the first schema of the connections' ``search_path``; they are made if they are not
-    there. Times are those of the server.
+    The names of its tables begin with ``durable_``. They are in the first schema of the connections' ``search_path``,
+    and are created if they do not exist. Times are those of the server.
 
     Args:
-        conninfo: where the database is: a URL ``postgresql://...`` or a text of ``name=value``, as libpq reads them.
-        create: False to refuse a database that has no durable tasks yet, or those of an older release, as for what only looks.
+        conninfo: the connection string, as libpq reads it: a URL ``postgresql://...`` or a text of ``name=value``.
+        create: False to refuse a database that has no durable tasks yet, or those of an older release; for programs
+            that only read.
 
     Raises:
-        TypeError: if ``conninfo`` is not a text.
-        ValueError: if it is empty.
+        TypeError: if ``conninfo`` is not a str.
+        ValueError: if ``conninfo`` is empty.
     """
 
     durability = Durability.FSYNC
@@ -82,7 +83,7 @@ class PostgresStore(SQLStore, TaskStore):
     def __repr__(self) -> str:
         return "PostgresStore(...)"  # conninfo may hold a password
 
-    async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's counts
+    async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
         if self._pool is None:
             driver = _psycopg(self)
             from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415  # comes with the extra
@@ -96,11 +97,11 @@ class PostgresStore(SQLStore, TaskStore):
                     configure=_limit, kwargs={"cursor_factory": driver.AsyncRawCursor, "autocommit": True},
                 )  # fmt: skip
                 await pool.open()
-            if self._listener is not None:  # another user was faster
+            if self._listener is not None:  # another user has opened it meanwhile
                 await pool.close()
             else:
                 self._pool = pool
-                self._changed = asyncio.Event()  # of this event loop: the last one may have been another
+                self._changed = asyncio.Event()  # of this event loop, which may be a new one
                 self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
         self._user_count += 1
 
@@ -119,13 +120,13 @@ class PostgresStore(SQLStore, TaskStore):
         try:
             if self._notifier is not None:
                 await asyncio.wait([self._notifier])
-        finally:  # also if it is cancelled there
+        finally:  # also on cancellation
             if listener is not None:
                 listener.cancel()
                 await asyncio.wait([listener])
             await pool.close()
 
-    # How moves are run
+    # Running moves
 
     def _tell(self) -> None:
         if self._notifier is None:
@@ -135,8 +136,8 @@ class PostgresStore(SQLStore, TaskStore):
     async def _run(self, program: Program[T], *, is_durable: bool = True) -> T:  # noqa: ARG002  # every commit is
         """Run moves as one transaction.
 
-        Again, if the server gives it up for another one, or its connection is lost before the commit was sent: nothing has
-        happened then. What became of a commit without an answer is not known, and said.
+        Repeats it if the server aborts it, or the connection is lost before the commit was sent: it then had no effect.
+        The result of a commit without an answer is unknown, so that raises.
         """
         if self._pool is None:
             raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
@@ -179,7 +180,7 @@ class PostgresStore(SQLStore, TaskStore):
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
-        """Put tasks by a ``psycopg.AsyncConnection`` to the same database; others notice them at their next poll."""
+        """Put tasks through the user's ``psycopg.AsyncConnection``; other processes notice at their next poll."""
         driver = _psycopg(self)
         if not isinstance(connection, driver.AsyncConnection):
             raise TypeError(f"connection must be a psycopg.AsyncConnection, got {connection!r}")
@@ -194,7 +195,7 @@ class PostgresStore(SQLStore, TaskStore):
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))
 
     def _check_conninfo(self, driver: Any) -> None:
-        """Refuse what libpq cannot read, without its own words, which would repeat a password."""
+        """Refuse text that libpq cannot read; libpq's message is not quoted, as it repeats a password."""
         try:
             driver.conninfo.conninfo_to_dict(self._conninfo)
         except driver.ProgrammingError:
@@ -221,30 +222,30 @@ class PostgresStore(SQLStore, TaskStore):
                 await connection.execute("insert into durable_schema values (%s, %s)", (step.version, step.least))
 
     async def _notify(self, pool: Any) -> None:
-        """Notify the other processes, once for all changes within a moment; also if the store closes meanwhile."""
+        """Notify other processes once for several quick changes; also if the store closes meanwhile."""
         try:
             await asyncio.sleep(_NOTIFY_SECONDS)
         finally:
             self._notifier = None
-        with contextlib.suppress(StoreUnavailableError), self._translated():  # they look by themselves after a while
+        with contextlib.suppress(StoreUnavailableError), self._translated():  # they poll as well
             async with pool.connection() as connection:
                 await connection.execute(f"notify {_CHANNEL}")
 
     async def _listen(self) -> None:
-        """Wake who waits whenever another process has changed something."""
+        """Wake waiters when another process has made a change."""
         driver = _psycopg(self)
         while True:
             with contextlib.suppress(driver.Error):
                 async with await driver.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
                     await connection.execute(f"listen {_CHANNEL}")
-                    self._changed.set()  # what was changed before
+                    self._changed.set()  # for changes made before
                     async for _ in connection.notifies():
                         self._changed.set()
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise what the driver raises as an error of ours."""
+        """Raise the driver's errors as one of ours."""
         driver = _psycopg(self)
         try:
             yield
@@ -258,12 +259,12 @@ class PostgresStore(SQLStore, TaskStore):
 
 
 def _as_json(arguments: Together) -> tuple[Any, ...]:
-    """Return the arguments of a statement that takes rows as a list in JSON, with bytes in hex."""
+    """Return the arguments of a statement that takes rows as a JSON list, with bytes in hex."""
     return json.dumps(arguments.rows, default=bytes.hex), *arguments.rest
 
 
 class _RawConnection:
-    """A connection of the user, with cursors that take $1, $2, ..."""
+    """A connection of the user, with cursors that take $1, $2, ... as placeholders."""
 
     def __init__(self, connection: Any, cursor: Any) -> None:
         self._connection = connection
@@ -274,10 +275,10 @@ class _RawConnection:
 
 
 async def _limit(connection: Any) -> None:
-    """Prevent the transactions of others from holding up all of ours.
+    """Prevent other transactions from blocking all of ours.
 
-    One of the user's that has put into a lane has that lane; one of a process that is gone without a word has what it had locked,
-    until the server ends it.
+    A user's transaction that has put a task into a lane holds the lane's lock. A transaction of a process that died
+    keeps its locks until the server ends it.
     """
     limits = {"lock_timeout": _LOCK_SECONDS, "idle_in_transaction_session_timeout": _IDLE_SECONDS}
     for name, seconds in limits.items():
@@ -288,7 +289,7 @@ async def _limit(connection: Any) -> None:
 
 @asynccontextmanager
 async def _replaced_if_read_only(driver: Any, connection: Any) -> AsyncIterator[None]:
-    """Close a connection whose server has become a standby: another one may lead to its successor."""
+    """Close a connection whose server has become a standby: a new one may reach its successor."""
     try:
         yield
     except driver.errors.ReadOnlySqlTransaction:

@@ -1,10 +1,10 @@
 """Durable tasks in Redis or Valkey, for processes on many machines.
 
-Every call is one script, which the server runs alone: ``redis_rules.lua`` holds the rules and the layout, ``redis_<call>.lua``
-what each call does. A put wakes the processes that wait by PUBLISH, in the same script.
+Every call is one script, which the server runs atomically: ``redis_rules.lua`` has the rules and the layout,
+``redis_<call>.lua`` the work of each call. A put notifies waiting processes by PUBLISH, in the same script.
 
-A server may answer and the answer be lost. A put, or the end of a claim, that is repeated changes nothing more; claims of which
-nobody has heard are given back when their process continues as another owner.
+A server's answer may be lost. A repeated put, or a repeated end of a claim, has no further effect. Claims in a lost
+answer are given back when their process continues as another owner.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ __all__ = ["RedisStore"]
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _TIMEOUT_SECONDS: Final = 10.0  # for an answer
-_WAKE_SECONDS: Final = 0.005  # between two wake-ups by others
-_PING_SECONDS: Final = 5.0  # of silence, after which the listener asks whether its server is there
+_WAKE_SECONDS: Final = 0.005  # between two wake-ups by other processes
+_PING_SECONDS: Final = 5.0  # of silence, after which the listener pings its server
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 
 
 class RedisStore(TaskStore):
     """A store in Redis or Valkey (6.2 or later), for any number of processes.
 
-    What a put that has returned outlasts is for the server's settings to say: with ``appendfsync everysec`` the loss of the
-    server takes the last second with it, a failover what was not replicated. Times are those of the server.
+    The server's settings decide which failures a put survives: with ``appendfsync everysec``, a crash of the server
+    loses the last second, and a failover loses unreplicated changes. Times are those of the server.
 
     Args:
         redis: a URL (``redis://``, ``rediss://`` for TLS, ``unix://``), or an asyncio client of redis-py: ``Redis``,
-            ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that is passed is not closed.
-        prefix: of all keys, which lie in one slot of a cluster.
+            ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that you pass is not closed.
+        prefix: the prefix of all Redis keys, which are in one slot of a cluster.
 
     Raises:
         ModuleNotFoundError: without the extra ``redis``.
         TypeError: if an argument has another type.
-        ValueError: if the URL or the prefix is none.
+        ValueError: if the URL or the prefix is not valid.
     """
 
     durability = Durability.LAG
@@ -78,7 +78,7 @@ class RedisStore(TaskStore):
             raise TypeError(f"prefix must be a str, got {prefix!r}")
         if not prefix or set(prefix) & set("{}") or not prefix.isprintable():
             raise ValueError(f"prefix must be printable, not empty, and without braces, got {prefix!r}")
-        # No retries of the client's own, as it does not know what may be repeated; nor timeouts, as every call has ours.
+        # The client must not retry, as it does not know which calls may be repeated. Every call has a timeout of ours.
         self._client, self._owns_client = client_of(redis, user="RedisStore", retry=None, socket_timeout=None)
         self._is_cluster = hasattr(redis, "get_nodes")
         self._keys = [f"{{{prefix}}}:{key}" for key in KEYS]
@@ -86,21 +86,21 @@ class RedisStore(TaskStore):
         self._user_count = 0
         self._changed = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
-        self._pause: asyncio.TimerHandle | None = None  # between two wake-ups by others
+        self._pause: asyncio.TimerHandle | None = None  # between two wake-ups by other processes
         self._is_told = False
 
     def __repr__(self) -> str:
         return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
 
-    async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's counts
+    async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
         if not self._user_count:
             try:
                 await self._check()
             except BaseException:
                 await self._disconnect()
                 raise
-        if self._listener is None:  # else another user was faster
-            self._changed = asyncio.Event()  # of this event loop: the last one may have been another
+        if self._listener is None:  # otherwise another user has opened it meanwhile
+            self._changed = asyncio.Event()  # of this event loop, which may be a new one
             self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
         self._user_count += 1
 
@@ -161,7 +161,7 @@ class RedisStore(TaskStore):
         while after >= 0:
             count, after = await self._run("revive", queue, tuple(function_of(*each) for each in functions), after)
             revived += count
-        if revived:  # processes ask all the time
+        if revived:  # processes call this all the time
             self._changed.set()
         return revived
 
@@ -170,7 +170,7 @@ class RedisStore(TaskStore):
         return [known.get(task_id) for task_id in ids]
 
     async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        """Return tasks in a state; looked up a thousand at a time, between which others may change them."""
+        """Return tasks in a state; read a thousand at a time, so they may change in between."""
         rows: list[TaskRow] = []
         while len(rows) < limit and after >= 0:
             after, *found = await self._run("rows", -1 if state is None else int(state), after, limit - len(rows))
@@ -199,25 +199,25 @@ class RedisStore(TaskStore):
             return
         listener, self._listener = self._listener, None
         try:
-            while not listener.done():  # a client may swallow a cancellation that comes together with a message
+            while not listener.done():  # a client may swallow a cancellation that arrives together with a message
                 listener.cancel()
                 await asyncio.wait([listener], timeout=_RECONNECT_SECONDS)
-        finally:  # also if it is cancelled there
+        finally:  # also on cancellation
             if self._pause is not None:
                 self._pause.cancel()
                 self._pause = None
             await self._disconnect()
 
-    # How scripts are run
+    # Running scripts
 
     async def _change(self, name: str, *values: Any) -> Any:
-        """Run a script after which something may be claimable."""
+        """Run a script after which tasks may be claimable."""
         answer = await self._run(name, *values)
         self._changed.set()
         return answer
 
     async def _run(self, name: str, *values: Any) -> Any:
-        """Run a script; once more if the server did not know it, as then nothing has happened."""
+        """Run a script; repeat it if the server did not know it, as it then had no effect."""
         if not self._user_count:
             raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
         text = SCRIPTS[name].text
@@ -227,13 +227,13 @@ class RedisStore(TaskStore):
                 try:
                     return await self._ask("EVALSHA", *call)
                 except Exception as error:
-                    if type(error).__name__ != "NoScriptError":  # by its name: clients of other makes have their own
+                    if type(error).__name__ != "NoScriptError":  # by name: other clients have their own class
                         raise
                 await self._client.script_load(text)
                 return await self._ask("EVALSHA", *call)
 
     async def _ask(self, *command: Any) -> Any:
-        """Send a command; its answer is bytes, whatever the client decodes."""
+        """Send a command; the answer is bytes even if the client decodes responses."""
         return await self._client.execute_command(*command, NEVER_DECODE=True)
 
     async def _disconnect(self) -> None:
@@ -245,7 +245,7 @@ class RedisStore(TaskStore):
         """Check that the server is available, usable by this release, and keeps its data.
 
         Raises:
-            StoreUnavailableError: if it is not so.
+            StoreUnavailableError: otherwise.
         """
         with self._translated():
             async with asyncio.timeout(_TIMEOUT_SECONDS):
@@ -269,19 +269,19 @@ class RedisStore(TaskStore):
             )
 
     async def _listen(self) -> None:
-        """Wake who waits whenever another process has changed something."""
+        """Wake waiters when another process has made a change."""
         while True:
-            with contextlib.suppress(Exception):  # whatever a client raises: it is retried
+            with contextlib.suppress(Exception):  # any error of a client: it is retried
                 async with self._client.pubsub() as channel:
                     await channel.subscribe(self._keys[0])
                     await self._hear(channel)
-            if self._owns_client:  # its idle connections are as dead, and each would tell so by an error
+            if self._owns_client:  # its idle connections are dead as well, and each would raise an error
                 with contextlib.suppress(Exception):
                     await self._client.connection_pool.disconnect(inuse_connections=False)
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _hear(self, channel: Any) -> None:
-        """Hear messages, until the server is silent; the first is that this process listens."""
+        """Receive messages until the server is silent; the first one confirms the subscription."""
         is_silent = False
         while True:
             if await channel.get_message(timeout=_PING_SECONDS) is not None:
@@ -294,7 +294,7 @@ class RedisStore(TaskStore):
                 await channel.ping()
 
     def _told(self) -> None:
-        """Wake who waits, at once or soon: others may put more often than is worth to look."""
+        """Wake waiters, at once or soon: others may put more often than it is worth looking."""
         self._is_told = True
         if self._pause is None:
             self._wake()
@@ -308,7 +308,7 @@ class RedisStore(TaskStore):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise what the client raises as an error of ours, with a remedy."""
+        """Raise the client's errors as one of ours, with a remedy."""
         try:
             yield
         except TimeoutError as error:
@@ -321,7 +321,7 @@ class RedisStore(TaskStore):
 
 @lru_cache(64)
 def _sha_of(text: str) -> str:
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()  # by which servers know scripts
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()  # identifies scripts to servers
 
 
 def _states_of(numbers: Sequence[int]) -> list[DurableState | None]:

@@ -1,4 +1,4 @@
-"""The encoding of durable tasks for the scripts in Redis, and back: ``redis_rules.lua`` has the other side."""
+"""The encoding of durable tasks for the scripts in Redis: ``redis_rules.lua`` has the other side."""
 
 from __future__ import annotations
 
@@ -151,12 +151,12 @@ def arguments_of(name: str, *values: Any) -> list[Any]:
 
 
 def tasks_of(tasks: Iterable[NewTask]) -> bytes:
-    """Write tasks that are put."""
+    """Write new tasks."""
     return b"".join(map(_new, tasks))
 
 
 def outcomes_of(outcomes: Iterable[Outcome]) -> bytes:
-    """Write how claims end."""
+    """Write the ends of claims."""
     return b"".join(
         _OUTCOME.pack(_NUMBER.pack(each.ref.number), each.ref.token, _ENDS[each.end], each.delay_us)
         + each.error.encode()
@@ -171,13 +171,13 @@ def function_of(name: str, version: int) -> str:
 
 
 def key_of(text: str | None) -> str:
-    """Write a text, or that there is none."""
+    """Write a text; None is written as an empty text."""
     return "" if text is None else f"={text}"
 
 
 @lru_cache(1024)
 def rank_of(priority: float) -> bytes:
-    """Encode a priority as bytes that sort in the order of claims: the larger the priority, the smaller they are."""
+    """Encode a priority as bytes that sort in the order of claims: larger priorities first."""
     [bits] = _BITS.unpack(struct.pack(">d", 0.0 - priority))
     return _BITS.pack(bits ^ (_ALL if bits & _SIGN else _SIGN))
 
@@ -200,7 +200,7 @@ def held_of(refs: Iterable[Ref]) -> bytes:
 
 
 class Record:
-    """A task as a script returns it."""
+    """A task in a script's answer."""
 
     __slots__ = ("_body", "_cost", "_error", "_fields", "_number", "_rank", "_texts")
 
@@ -216,7 +216,7 @@ class Record:
         self._cost = _text(cost.decode())
 
     def claimed(self, now_us: int) -> Claimed:
-        """Return it as claimed."""
+        """Return the task as claimed."""
         _, _, _, due, _, _, token, attempt_count, lost_count, _, expires, _, _ = self._fields
         task_id, lane, _, function, key = self._texts
         version, _, name = function.partition(" ")
@@ -238,7 +238,7 @@ class Record:
         )
 
     def row(self, owners: Mapping[int, str]) -> TaskRow:
-        """Return it for people."""
+        """Return the task for display."""
         state, _, is_cancelled, due, _, put, _, attempt_count, lost_count, owner, _, _, _ = self._fields
         task_id, lane, queue, function, key = self._texts
         version, _, name = function.partition(" ")
@@ -275,7 +275,7 @@ def records_of(data: bytes) -> Iterator[Record]:
 
 
 def rows_of(data: bytes, owners: Sequence[bytes]) -> list[TaskRow]:
-    """Read tasks for people, and the owners' names."""
+    """Read tasks for display, with the names of their owners."""
     names = {
         int(_OWNER.unpack_from(text)[0]): name.decode() for name, text in zip(owners[::2], owners[1::2], strict=True)
     }

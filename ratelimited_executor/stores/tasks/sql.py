@@ -1,4 +1,4 @@
-"""The common part of the stores in SQL: each call plays its moves in one transaction."""
+"""The common part of the SQL stores: each call runs its moves in one transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["SQLStore"]
 
 
 class SQLStore(TaskStore):
-    """A store that plays moves; a database says how a transaction is run, and how others are told."""
+    """A store that runs moves; subclasses run transactions and notify other processes."""
 
     def __init__(self) -> None:
         self._user_count = 0
@@ -41,12 +41,12 @@ class SQLStore(TaskStore):
 
     @abstractmethod
     async def _run(self, program: Program[T], *, is_durable: bool = True) -> T:
-        """Run moves as one transaction, durable when this returns, or without a wait for that."""
+        """Run moves as one transaction; wait until it is durable, unless ``is_durable`` is False."""
         ...
 
     @abstractmethod
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
-        """Put tasks in an open transaction of the user."""
+        """Put tasks in the user's open transaction."""
         ...
 
     def _tell(self) -> None:
@@ -69,7 +69,7 @@ class SQLStore(TaskStore):
         await self._change(lambda now_us: moves.leave(now_us, owner))
 
     async def claim(self, claim: Claim) -> Claims | None:
-        # Not waited for on the disk: a claim that the loss of power undoes was of a process that is gone as well.
+        # Need not be durable: if a loss of power undoes a claim, the claiming process is gone as well.
         return await self._run(lambda now_us: moves.claim(now_us, claim), is_durable=False)
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -83,7 +83,7 @@ class SQLStore(TaskStore):
 
     async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
         revived = await self._run(lambda _: moves.revive(queue, functions))
-        if revived:  # processes ask all the time
+        if revived:  # processes call this all the time
             self._wake()
             self._tell()
         return revived
@@ -101,7 +101,7 @@ class SQLStore(TaskStore):
         return await self._run(lambda _: moves.lanes(limit))
 
     async def _change(self, program: Program[T], *, is_told: bool = True) -> T:
-        """Run moves after which something may be claimable, for other processes as well if they are to be told."""
+        """Run moves after which tasks may be claimable; notify other processes if ``is_told``."""
         try:
             result = await self._run(program)
         finally:

@@ -31,9 +31,9 @@ __all__ = ["SQLiteStore"]
 
 _US: Final = 1_000_000
 _NOT_OPEN: Final = "it is not open: enter DurableTasks with 'async with' first"
-_LOOK_SECONDS: Final = 0.05  # between two looks whether another process has changed the file
+_LOOK_SECONDS: Final = 0.05  # between two checks for changes by other processes
 _ROWS: Final = "$rows"  # in a statement
-_VALUES_MAX: Final = 32_766  # of one statement, as SQLite is built unless somebody says otherwise
+_VALUES_MAX: Final = 32_766  # of one statement, in a default build of SQLite
 _BUSY_WITH_USER: Final = (
     ": another connection is writing, or has written since the transaction began to read: begin it by BEGIN IMMEDIATE, and give "
     "the connection a busy timeout"
@@ -47,17 +47,17 @@ _STATEMENTS: Final = {
 class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     """A store in a file, for one process or several on one machine.
 
-    Every call is one transaction, in a thread of the store's own; when it returns, it is on the disk (WAL,
+    Every call is one transaction, in the store's own thread; when it returns, it is on the disk (WAL,
     ``synchronous=FULL``).
 
     Args:
-        path: of the file; it is made if it is not there. Not on a network drive, and not ``":memory:"``.
-        create: False to refuse a file that is not there, has no durable tasks yet, or has those of an older release, as for
-            what only looks.
+        path: of the file, which is created if it does not exist. Not on a network drive, and not ``":memory:"``.
+        create: False to refuse a file that does not exist, has no durable tasks yet, or has those of an older release;
+            for programs that only read.
 
     Raises:
-        TypeError: if the path is neither a text nor a path.
-        ValueError: if it is empty, or names no file.
+        TypeError: if the path is neither a str nor a path.
+        ValueError: if the path is empty or ``":memory:"``.
         ModuleNotFoundError: without the package apsw.
     """
 
@@ -75,11 +75,11 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     async def open(self, clock: Clock) -> None:
         self._clock = clock
         if not self._user_count:
-            self._changed = asyncio.Event()  # of this event loop: the last one may have been another
+            self._changed = asyncio.Event()  # of this event loop, which may be a new one
         self._user_count += 1
         try:
             await self._open_file()
-        except BaseException:  # to be cancelled here must not leave the file open
+        except BaseException:  # a cancellation here must not leave the file open
             await self.aclose()
             raise
 
@@ -87,7 +87,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
         count = self._change_count
-        while not self._changed.is_set() and self._change_count == count:  # another may wait, and hear of it first
+        while not self._changed.is_set() and self._change_count == count:  # another waiter may notice it first
             left = until - loop.time()
             if left <= 0:
                 return
@@ -110,11 +110,11 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         return await self._in_thread(lambda: self._transaction(program, "full" if is_durable else "normal"))
 
     def _transaction(self, program: Program[T], synchronous: str) -> T:
-        """Run moves in the store's thread; that is when the clock is read."""
+        """Run moves in the store's thread; reads the clock there."""
         return self._in_transaction(lambda cursor: _play(cursor, program(self._now_us())), synchronous)
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
-        """Put tasks by an apsw connection to the same file, in the caller's thread; others notice its commit soon."""
+        """Put tasks through the user's apsw connection, in the caller's thread; others notice its commit soon."""
         if self._connection is None:
             raise StoreUnavailableError(repr(self), _NOT_OPEN)
         self._check_user(connection)
@@ -184,7 +184,7 @@ def _play(cursor: Any, program: Moves[T]) -> T:
 
 
 def _insert(cursor: Any, text: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows, as many at once as there may be values in a statement."""
+    """Insert rows, as many at once as the limit on values in a statement allows."""
     size = _VALUES_MAX // len(rows[0]) if rows else 1
     for first in range(0, len(rows), size):
         part = rows[first : first + size]

@@ -1,4 +1,4 @@
-"""Statements of SQL by name, and the steps by which a schema came about, from files."""
+"""SQL statements by name, and the steps of a schema, read from files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _HEADING: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 class SchemaStep(NamedTuple):
     """The step from one version of a schema to the next.
 
-    Processes of the release before continue while it is done, and after it. So a step adds, and takes nothing away: columns with
-    a default, tables, indexes. Where that cannot be, ``least`` is raised, and whoever knows less refuses to open the store.
+    Processes of the previous release continue during the step and after it. So a step only adds: columns with a
+    default, tables, indexes. If that is not possible, ``least`` is raised, and a process that knows less refuses to
+    open the store.
 
     Attributes:
-        version: to which it leads.
-        least: what a process has to know to use the result.
+        version: of the result.
+        least: the version that a process has to know to use the result.
         statements: of the step.
     """
 
@@ -48,7 +49,7 @@ def lacking(
     """Return the steps that the database of a store lacks.
 
     Raises:
-        StoreUnavailableError: if it is of a newer release that this one does not fit; or lacks any with ``create=False``.
+        StoreUnavailableError: if it is of an incompatible newer release; or lacks any steps with ``create=False``.
     """
     known = steps[-1].version
     if least > known:
@@ -68,18 +69,18 @@ def lacking(
 
 
 def read_text(file: str) -> str:
-    """Read a file that lies beside this one."""
+    """Read a file beside this one."""
     return files(__package__).joinpath(file).read_text(encoding="utf-8")
 
 
 def numbered(text: str) -> list[tuple[str, list[int]]]:
-    """Split a text into its statements, each with ``?`` for its arguments and with their numbers."""
+    """Split a text into statements, each with ``?`` for its arguments, and their numbers."""
     parts = [part.strip() for part in _COMMENT.sub("", text).split(";")]
     return [(_ARGUMENT.sub("?", part), [int(number) for number in _ARGUMENT.findall(part)]) for part in parts if part]
 
 
 def read_statements(*names: str) -> dict[str, str]:
-    """Read files of statements, each under a line ``-- name: ...``; those of a later file replace those before."""
+    """Read files of statements, each under a line ``-- name: ...``; later files override earlier ones."""
     statements: dict[str, str] = {}
     for name in names:
         _, *parts = _HEADING.split(read_text(name))
