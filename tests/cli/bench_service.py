@@ -23,6 +23,7 @@ class Service:
     url: str = ""
     seen: list[tuple[str, str, str, str | None]] = field(default_factory=list)
     frozen_from: float | None = None
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def ok(self, request: web.Request) -> web.Response:
         return web.Response(text="0123456789")
@@ -31,7 +32,7 @@ class Service:
         return web.Response(status=int(request.match_info["status"]))
 
     async def slow(self, request: web.Request) -> web.Response:
-        await asyncio.sleep(30)
+        await self.is_over.wait()
         return web.Response()
 
     async def cut(self, request: web.Request) -> web.StreamResponse:
@@ -77,6 +78,7 @@ def served() -> Iterator[Service]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     yield service
+    loop.call_soon_threadsafe(service.is_over.set)  # else the clean-up waits for requests that were given up
     asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
