@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
@@ -24,8 +25,10 @@ __all__ = ["traced"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_log: Final = logging.getLogger("ratelimited_executor.tracing")
 _SCOPE: Final = "ratelimited_executor"
 _RESULT: Final = f"{_SCOPE}.result"
+_FAILED: Final = "the span %r could not be recorded"
 
 
 @overload
@@ -127,34 +130,56 @@ class _Spans:
         self._tracer = (provider or self._trace).get_tracer(_SCOPE)
 
     def begin(self) -> Span:
-        """Return a new root span, linked to the current span."""
+        """Return a new root span, linked to the current span; an invalid one if none can be started."""
         trace = self._trace
-        accepted = trace.get_current_span().get_span_context()
-        span: Span = self._tracer.start_span(
-            self._name,
-            context=trace.set_span_in_context(trace.INVALID_SPAN),  # keeps everything else in the context
-            links=[trace.Link(accepted)] if accepted.is_valid else [],
-            attributes=self._attributes,
-        )
+        invalid: Span = trace.INVALID_SPAN
+        try:
+            accepted = trace.get_current_span().get_span_context()
+            span: Span = self._tracer.start_span(
+                self._name,
+                context=trace.set_span_in_context(invalid),  # keeps everything else in the context
+                links=[trace.Link(accepted)] if accepted.is_valid else [],
+                attributes=self._attributes,
+            )
+        except Exception:  # noqa: BLE001  # as below
+            _log.exception(_FAILED, self._name)
+            return invalid
         return span
 
     @contextmanager
     def current(self, span: Span, *, is_last: bool) -> Iterator[None]:
         """Run a block in a span, and end the span after it if ``is_last`` or if the block raises."""
         try:
-            with self._trace.use_span(span):
+            with self._trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield
-        except BaseException as error:
-            self.end(span, "cancelled" if isinstance(error, asyncio.CancelledError) else "failed")
+        except asyncio.CancelledError:
+            self.end(span, "cancelled")
+            raise
+        except Exception as error:
+            with self._logged():
+                span.record_exception(error)
+                span.set_status(self._trace.StatusCode.ERROR, f"{type(error).__name__}: {error}")
+            self.end(span, "failed")
+            raise
+        except BaseException:  # such as SystemExit, which is no error
+            self.end(span, "failed")
             raise
         if is_last:
             self.end(span, "done")
 
-    @staticmethod
-    def end(span: Span, result: str) -> None:
+    def end(self, span: Span, result: str) -> None:
         """End a span with its result."""
-        span.set_attribute(_RESULT, result)
-        span.end()
+        with self._logged():
+            span.set_attribute(_RESULT, result)
+            span.end()
+
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
+        """Log exceptions of the tracer, of its processors and of user code that they call: no task fails for its span."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001  # as the specification of OpenTelemetry demands of instrumentation
+            _log.exception(_FAILED, self._name)
 
 
 def _api() -> Any:

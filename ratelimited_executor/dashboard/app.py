@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
@@ -139,9 +140,17 @@ class Pages:
 
 
 async def is_granted(ask: Callable[[Request], Any], request: Request) -> bool:
-    """Ask somebody, who may have to wait for the answer."""
+    """Return what a function of the user decides about a request.
+
+    Raises:
+        TypeError: if it returns anything but a bool, such as a redirect to a login, which would count as a yes.
+    """
     answer = ask(request)
-    return bool(await answer if inspect.isawaitable(answer) else answer)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if not isinstance(answer, bool):
+        raise TypeError(f"authorize and authorize_view must return a bool, got {answer!r}")
+    return answer
 
 
 def make_app(
@@ -320,9 +329,13 @@ class _Site:
         if len(executor.rates) > 1:
             raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
         try:
-            executor.rate = float(text)
+            number = float(text)
         except ValueError:
             executor.rate = text
+            return
+        if math.isinf(number) and "inf" not in text.lower():  # digits that are too many: no limit was meant
+            raise ValueError(f"rate must be a number, or inf for no limit, got {text}")
+        executor.rate = number
 
     async def _pause(self, form: Mapping[str, str]) -> None:
         self._executor_of(form).pause()

@@ -288,6 +288,18 @@ async def test_who_may_not_look_sees_nothing():
         assert (await web.post("/change", data={}, headers=SAME)).status_code == 403
 
 
+@pytest.mark.parametrize("answer", [None, 1, "yes", object()])
+async def test_answer_that_is_no_bool_grants_nothing(answer):
+    """Such as a redirect to a login, which would count as a yes."""
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        for options in ({"authorize_view": lambda request: answer}, {"authorize": lambda request: answer}):
+            async with client(dashboard(executor, **options), raise_app_exceptions=False) as web:
+                failed = await web.get("/executor?name=mail")
+                assert (500, False) == (failed.status_code, "mail" in failed.text)
+                await change(web, 500, action="pause")
+    assert not executor.is_paused
+
+
 # What is changed.
 
 
@@ -334,7 +346,7 @@ async def test_executor_is_paused_resumed_and_set():
             for text, expected in (("20", "20/s"), ("5/min", "5/60s"), (" 7.5 ", "7.5/s"), ("inf", "inf/s")):
                 await change(web, action="set-rate", rate=text)
                 assert str(executor.rate) == expected
-            for text in ("", "fast", "-1", "nan"):
+            for text in ("", "fast", "-1", "nan", "1e400", "9" * 400):
                 answer = await change(web, 409, action="set-rate", rate=text)
                 assert "rate" in answer.text
                 assert '<a href="executor?name=mail">Back</a>' in answer.text

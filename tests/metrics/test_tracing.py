@@ -190,6 +190,47 @@ async def test_exception_is_recorded_and_is_the_status(traces, is_async):
     assert "ValueError" == task.events[0].attributes["exception.type"]
 
 
+class Mute(Exception):
+    """Cannot be written."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class BrokenProcessor(SimpleSpanProcessor):
+    """Raises at both ends of a span."""
+
+    def on_start(self, span, parent_context=None):
+        raise RuntimeError("no start")
+
+    def on_end(self, span):
+        raise RuntimeError("no end")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_no_task_fails_for_its_span(traces, is_async, caplog):
+    """Neither where a processor raises nor where its own exception cannot be written; the log says what went wrong."""
+
+    def fail():
+        raise Mute
+
+    async def fail_later():
+        await asyncio.sleep(1)
+        raise Mute
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BrokenProcessor(InMemorySpanExporter()))
+    async with RateLimitedExecutor("x") as executor:
+        assert 7 == await executor.submit(traced(coroutine if is_async else plain, tracer_provider=provider), 7)
+        handle = executor.submit(traces.traced()(fail_later if is_async else fail))
+        with pytest.raises(Mute):
+            await handle
+
+    (task,) = traces.tasks()
+    assert "failed" == task.attributes[RESULT]
+    assert {"no start", "no words"} <= {str(record.exc_info[1]) for record in caplog.records}
+
+
 async def test_cancelled_task_ends_its_span(traces):
     """As cancelled, which is no error; a task that never started has none."""
     async with RateLimitedExecutor("x") as executor:
