@@ -80,7 +80,7 @@ class DropIndex:
         first = None if heap is None else heap.first()
         return None if first is None else first[3]
 
-    def firsts(self, count: int, key: Hashable = None) -> list[Record]:
+    def first_n(self, count: int, key: Hashable = None) -> list[Record]:
         """Return the ``count`` tasks to drop first, of all tasks or of one key; fewer if there are not enough."""
         heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
         if heap is None or count <= 0:
@@ -90,7 +90,7 @@ class DropIndex:
             return [] if first is None else [first[3]]
         return [entry[3] for entry in heap.least(count)]
 
-    def spares(self, record: Record, priority: float) -> bool:
+    def protects(self, record: Record, priority: float) -> bool:
         """True if a task is too important to be dropped for a task of ``priority``."""
         return self._is_lowest_first and record.priority > priority
 

@@ -128,7 +128,7 @@ def cancel(RecordFields self, msg=None):
             if self._callbacks is not None:
                 call_back(self)
             if accounts.on_end is not None or accounts.on_room is not None:
-                accounts.progress()
+                accounts.notify_waiters()
             return True
     return pure["cancel"](self, msg)
 

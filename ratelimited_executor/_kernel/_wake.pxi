@@ -510,7 +510,7 @@ cdef double rest(EngineFields self, double now, double begin, Py_ssize_t start_c
         crowded = begin + (runner.precision_unlimited if start_count < CROWD_COUNT else runner.precision_crowded)
         earliest = max(earliest, crowded)
     if wake == INF or (<object>queue).is_forgetting:
-        (<object>accounts).progress()
+        (<object>accounts).notify_waiters()
     return wake if wake > earliest else earliest
 
 

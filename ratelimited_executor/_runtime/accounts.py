@@ -162,7 +162,7 @@ class Accounts(AccountFields):
         if self.on_task_end is not None:
             self.on_task_end(owner, state)
         owner._end(state, outcome)
-        self.progress()
+        self.notify_waiters()
 
     def release(self, record: Any, state: TaskState, outcome: Any) -> None:
         """End a held permit."""
@@ -175,14 +175,14 @@ class Accounts(AccountFields):
         self.counts[TaskState.CANCELLED] += count
         if self.on_cancelled is not None and count:
             self.on_cancelled(count)
-        self.progress()
+        self.notify_waiters()
 
     def feeder_done(self, feeder: asyncio.Task[Any]) -> None:
         """Record that a feeder will add no more tasks."""
         self.feeders.discard(feeder)
-        self.progress()
+        self.notify_waiters()
 
-    def progress(self) -> None:
+    def notify_waiters(self) -> None:
         """Notify waiters for the end of all tasks, or for room."""
         if self.on_end is not None:
             self.on_end()

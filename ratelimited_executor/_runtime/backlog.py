@@ -154,10 +154,10 @@ class Backlog:
             held, most = self.key_count(key), self._key_limits.pending
             excess.append((held, most, key, held + count - most, "key_max_pending"))
         for held, most, of, number, _ in excess:
-            victims = drops.firsts(number, of)
-            if len(victims) < number or any(drops.spares(victim, priority) for victim in victims):
+            victims = drops.first_n(number, of)
+            if len(victims) < number or any(drops.protects(victim, priority) for victim in victims):
                 raise BacklogFullError(self._name, waiting=held, asked=count, max_pending=most, key=given_key(of))
         for _, most, of, number, name in reversed(excess):  # tasks dropped from a key also make room in the total
             left = number if of is not None else self._accounts.waiting_count() + count - most
-            for victim in drops.firsts(left, of):
+            for victim in drops.first_n(left, of):
                 self._drop(victim, f"{name} is {most}")

@@ -188,7 +188,7 @@ class Controls:
         self.accounts.max_concurrency = count
         self.queue.set_crowded(is_crowded=count is not None)
         self.wake()
-        self.accounts.progress()
+        self.accounts.notify_waiters()
 
     def set_paused(self, *, is_paused: bool) -> None:
         """Pause or resume starts."""
@@ -209,7 +209,7 @@ class Controls:
             rate = _SHARED
         self.queue.set_rate(rate, now)
         self.wake()
-        self.accounts.progress()
+        self.accounts.notify_waiters()
 
     # Stopping for a time, or permanently.
 

@@ -280,5 +280,5 @@ class Engine(EngineFields):
             if crowded > earliest:  # noqa: PLR1730  # every wake-up passes here
                 earliest = crowded
         if wake == math.inf or queue.is_forgetting:
-            self.accounts.progress()  # a waiter for the end may find that nothing can continue
+            self.accounts.notify_waiters()  # a waiter for the end may find that nothing can continue
         return wake if wake > earliest else earliest  # noqa: FURB136  # as above

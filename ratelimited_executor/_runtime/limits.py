@@ -108,7 +108,7 @@ class Limits:
         self._is_alone = False
         self.put(self.plan, self._moments.monotonic())
 
-    def meter(self) -> None:
+    def enable_costs(self) -> None:
         """Charge the cost of each start, from now on."""
         if self._queue.costs is None:
             self._accounts.detach()

@@ -177,7 +177,7 @@ class Retries:
         engine = self._engine
         engine.accounts.is_changed = True
         engine.wake_for(due)
-        engine.accounts.progress()
+        engine.accounts.notify_waiters()
 
     def _pause(self, policy: Any, count: int, error: BaseException, first: float | None) -> float | None:
         """Return the seconds to wait before the next attempt; None if there is none.

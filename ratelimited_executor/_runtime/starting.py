@@ -298,7 +298,7 @@ class Starter(StarterFields):
                 queue.take_effect(now)
         if queue.on_start is not None and not stretch.is_paid:
             queue.note_untold(self._accounts.started_count - before)
-        self._accounts.progress()
+        self._accounts.notify_waiters()
         return now
 
     @two_bodies

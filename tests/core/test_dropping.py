@@ -51,13 +51,13 @@ def test_what_is_dropped_is_what_a_sorted_list_begins_with(record_class, steps, 
                 del waiting[record]
             assert len(waiting) == index.live_count
             for key in (None, "a", "b"):
-                assert ranked(key)[:wanted] == index.firsts(wanted, key)
+                assert ranked(key)[:wanted] == index.first_n(wanted, key)
                 assert next(iter(ranked(key)), None) is index.first(key)
                 count = sum(record.key == key for record in waiting) if is_by_key and key is not None else 0
                 assert count == index.key_count(key)
             for record in waiting:
                 assert [is_lowest_first and record.priority > priority for priority in (-1, 0)] == [
-                    index.spares(record, priority) for priority in (-1, 0)
+                    index.protects(record, priority) for priority in (-1, 0)
                 ]
 
 
@@ -71,7 +71,7 @@ def test_an_index_is_as_large_as_what_waits(record_class):
     for record in records[:990]:
         index.discard(record)
     assert len(index._all) <= 2 * 10 + 64
-    assert records[:-11:-1] == index.firsts(100)
+    assert records[:-11:-1] == index.first_n(100)
     for record in records[990:]:
         index.discard(record)
     assert {} == index._by_key
@@ -84,4 +84,4 @@ def test_a_task_that_was_never_there_is_not_missed(record_class):
     keyed._options = KeyOptions("a")
     index.discard(plain)
     index.discard(keyed)
-    assert (0, None, []) == (index.live_count, index.first("a"), index.firsts(2, "a"))
+    assert (0, None, []) == (index.live_count, index.first("a"), index.first_n(2, "a"))

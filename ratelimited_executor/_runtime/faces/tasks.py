@@ -407,7 +407,7 @@ class TaskFace(ExecutorBase):
             cost_max = plan.cost_max(resource)
             if cost_max is not None and amount > cost_max:
                 raise ValueError(f"{name} must be <= {cost_max}, or it is never admitted, got {amount!r}")
-        self._started().limits.meter()
+        self._started().limits.enable_costs()
         return {PERMITS: 1, **costs}
 
     def as_futures_executor(self, max_workers: int | None = None) -> FuturesFace:
