@@ -33,7 +33,7 @@ class OnError(Enum):
     """What happens after a run of a repeating task that raised."""
 
     CONTINUE = "continue"
-    """Report the exception to the event loop's handler, and go on."""
+    """Report the exception to the event loop's handler, and continue the repetition."""
 
     STOP = "stop"
     """End the repetition; its handle raises the exception."""

@@ -1,10 +1,10 @@
-# How tasks come in: included by ``_compiled.pyx``.
+# Accepting tasks: included by ``_compiled.pyx``.
 
 cdef inline Py_ssize_t append(BucketFields bucket, double due, object call, object args) except -1:
-    """Append a task to the columns, and return how many there are: without boxing its due time.
+    """Append a task to the columns without boxing its due time; return the number of tasks in them.
 
-    The arguments come last, here and in the pure body: whatever an interrupt or a lack of memory leaves behind, no column is
-    shorter than theirs.
+    The arguments come last, here and in the pure body: whatever an interrupt or a lack of memory leaves behind, no
+    column is shorter than that of the arguments.
     """
     cdef Py_ssize_t count = len(bucket.args)
     if count != len(bucket.calls):
@@ -24,15 +24,15 @@ cdef inline int append_number(carray.array numbers, unsigned long long number) e
 
 
 cdef inline object fold(tuple args):
-    """Return what lies in the column of arguments: ``buckets.folded``."""
+    """Return arguments as stored in the column: ``buckets.folded``."""
     return args[0] if len(args) == 1 and type(args[0]) is not tuple else args
 
 
 cdef object look(ContextFields contexts):
-    """Return what is kept of the caller's variables: ``SharedContexts.capture``.
+    """Return the caller's context; None if no variable is set: ``SharedContexts.capture``.
 
-    The variables of a context are an immutable map: while that is the same object, so are all values in it. One comparison of
-    pointers takes the place of a copy and of a comparison value by value: 0.01 in place of 0.3 with three variables.
+    The variables of a context are an immutable map: while the map is the same object, so are all values in it. One
+    comparison of pointers replaces a copy and a comparison of each value: 0.01 instead of 0.3 with three variables.
     """
     if IS_MAP_KNOWN:
         if RLE_IS_CURRENT(NO_VARIABLES):
@@ -45,7 +45,7 @@ cdef object look(ContextFields contexts):
 
 
 cdef bint is_map_known() except *:
-    """Find out whether contexts begin as they are thought to: a copy shares the map, and a context with another value has another."""
+    """Return True if contexts have the expected layout: a copy shares the map, another value makes another map."""
     variable = __import__("contextvars").ContextVar("variable")
     first, second = PyContext_New(), PyContext_New()
     first.run(variable.set, first)
@@ -58,7 +58,7 @@ cdef bint is_map_known() except *:
 
 
 def is_current(context):
-    """Return True if a context has the map of variables of the one that is entered."""
+    """Return True if a context shares its map of variables with the current one."""
     return RLE_IS_CURRENT(context)
 
 
@@ -67,7 +67,7 @@ cdef bint IS_MAP_KNOWN = is_map_known()
 
 
 cdef BucketFields bucket_for(CalendarFields calendar, double due):
-    """Return the bucket that a due time belongs to; None if it is not there, or out of the ordinary."""
+    """Return the bucket that a due time belongs to; None if there is none, or the pure body must decide."""
     cdef StreamFields current
     cdef double number
     if due < calendar.end:  # ``Calendar.joined``
@@ -78,14 +78,14 @@ cdef BucketFields bucket_for(CalendarFields calendar, double due):
 
 
 cdef inline int join(CalendarFields calendar, Py_ssize_t count) except -1:
-    """Put the last of the tasks of the bucket that joins the running interval in due order: ``Calendar.join``."""
+    """Put the last task of the bucket for the running interval in due order: ``Calendar.join``."""
     (<DueOrder>(<StreamFields>calendar._current).order).add(count - 1)
     calendar.opened_count += 1
     return 0
 
 
 cdef inline object last_ready(CalendarFields calendar):
-    """Return the run that what is asked for without delay may join; None if there is none, or another order."""
+    """Return the ready run that a task without delay may join; None if there is none, or the order is a custom one."""
     if isinstance(calendar.ready, ReadyFields):
         queue = (<ReadyFields>calendar.ready)._queues.get(PLAIN_RANK if calendar.soon_class is OTHER else SOON_RANK)
         if queue:
@@ -97,12 +97,12 @@ cdef object MISSING = object()
 
 
 cdef tuple given(object first, tuple rest):
-    """Return the arguments that a caller gave: the pure body says which is missing."""
+    """Return the arguments that the caller gave; the pure body reports a missing one."""
     return () if first is MISSING else (first, *rest)
 
 
 cdef inline EngineFields home_engine(ExecutorFields executor):
-    """Return the engine of an executor from whose home thread this is; else None: what then is looked at by the pure body."""
+    """Return the engine of an executor if this is its home thread; else None, and the pure body decides."""
     if isinstance(executor._engine, EngineFields):
         thread = executor._home._thread_id
         if thread is not None and <unsigned long>thread == PyThread_get_thread_ident():
@@ -153,7 +153,7 @@ def call_later(ExecutorFields self, delay=MISSING, callback=MISSING, *args, cont
 
 
 cdef inline int count_ready(EngineFields engine, CalendarFields calendar, double now) except -1:
-    """Count a task that has joined the run of :func:`last_ready`, and have it looked at: ``Engine.add_call_ready``."""
+    """Count a task that joined the run of :func:`last_ready`, and wake the engine: ``Engine.add_call_ready``."""
     cdef AccountFields accounts = <AccountFields>engine.accounts
     (<ReadyFields>calendar.ready)._count += 1
     calendar.opened_count += 1
@@ -165,7 +165,7 @@ cdef inline int count_ready(EngineFields engine, CalendarFields calendar, double
 
 
 cdef object add_ready(ExecutorFields self, call, tuple args, bint has_handle):
-    """Make a task without a record ready at once, and return its handle, or True; None if it is out of the ordinary."""
+    """Make a task without a record ready at once; return its handle or True; None if the pure body must decide."""
     cdef EngineFields engine = home_engine(self)
     cdef BucketFields bucket
     cdef CalendarFields calendar
@@ -174,7 +174,7 @@ cdef object add_ready(ExecutorFields self, call, tuple args, bint has_handle):
     cdef double now
     if engine is None or not PyCallable_Check(call):
         return None
-    now = time_of(engine)  # this and the next may run Python code, which may change what is looked at below
+    now = time_of(engine)  # this line and the next may run Python code, which may change everything read below
     kept = look(<ContextFields>engine.contexts)
     calendar = <CalendarFields>(<QueueFields>engine.queue).on_time
     last = last_ready(calendar)
@@ -226,7 +226,7 @@ def submit(ExecutorFields self, fn=MISSING, *args, **options):
             calendar = <CalendarFields>(<QueueFields>engine.queue).on_time
             now = time_of(engine)
             if isinstance(calendar.ready, ReadyFields) and now < (<QueueFields>engine.queue).end:
-                record = record_of(engine, fn, args, now, IS_IMMEDIATE)  # first: the garbage collector may run in it
+                record = record_of(engine, fn, args, now, IS_IMMEDIATE)  # first: the garbage collector may run here
                 last = last_ready(calendar)
                 run = <RecordRunFields>last if isinstance(last, RecordRunFields) else None
                 if run is not None and len(run.records) < RECORD_COUNT_MAX and type(run._numbers) is array:
@@ -251,7 +251,7 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
         engine = home_engine(self)
         if engine is not None:
             queue = <QueueFields>engine.queue
-            record = record_of(engine, fn, args, 0.0, IS_OTHER)  # first: the garbage collector may run in it
+            record = record_of(engine, fn, args, 0.0, IS_OTHER)  # first: the garbage collector may run here
             now = time_of(engine)
             due = now + <double>delay
             if now < queue.end and due < FAR_SECONDS:
@@ -260,7 +260,7 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
                 if bucket is not None:
                     record._due = due
                     record.place = bucket
-                    PyObject_GC_UnTrack(record)  # 0.6 with a million pending: see traverse_bucket()
+                    PyObject_GC_UnTrack(record)  # saves 0.6 with a million pending: see traverse_bucket()
                     bucket.has_records = True
                     if bucket.contexts is not None:
                         (<list>bucket.contexts).append(None)

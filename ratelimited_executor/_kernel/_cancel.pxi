@@ -1,17 +1,18 @@
-# How tasks that wait are shown to the garbage collector, cancelled and moved together: included by ``_compiled.pyx``.
+# Garbage collection, cancellation and compaction of waiting tasks: included by ``_compiled.pyx``.
 
-# Collecting.
+# Garbage collection.
 
 cdef traverseproc traverse_columns = (<Traversable*>BucketFields).tp_traverse
 cdef traverseproc traverse_record = (<Traversable*>RecordFields).tp_traverse
 
 
 cdef int traverse_bucket(PyObject* self, visitproc visit, void* arg) noexcept:
-    """Show the garbage collector what a bucket refers to, and what the records do that wait in it.
+    """Visit the referents of a bucket, and those of the records that wait in it, for the garbage collector.
 
-    These are not tracked, as most die with their start: the collector would go through a million of them, again and again, and
-    find nothing. What they refer to is the bucket's, so that an executor that nobody closes is still found. A record that
-    somebody holds is not shown: it keeps its executor, until the task has started or ended.
+    Waiting records are not tracked, because most die when they start: the collector would traverse a million of them
+    again and again, and find nothing. Their referents count as the bucket's, so that an executor that was never closed
+    can still be collected. A record that user code holds is not visited: it keeps its executor alive until the task
+    starts or ends.
     """
     cdef int found = traverse_columns(self, visit, arg)
     if not found and (<BucketFields>self).has_records:
@@ -22,17 +23,17 @@ cdef int traverse_bucket(PyObject* self, visitproc visit, void* arg) noexcept:
 (<Traversable*>BucketFields).tp_traverse = traverse_bucket
 
 
-# Cancelling.
+# Cancellation.
 
 cdef inline int check_sparse(BucketFields bucket) except -1:
-    """Have the survivors moved together if they are few: ``Bucket._check``."""
+    """Request compaction if few tasks are left: ``Bucket._check``."""
     if not bucket.opened and not bucket.frozen and bucket._late is None and 2 * bucket.gone > len(bucket.calls) + SPARE_COUNT:
         bucket.calendar.note_sparse(bucket)
     return 0
 
 
 @cython.final
-@cython.no_gc  # what the collector does not track it need not walk (0.2); like a record that is held, it keeps its executor
+@cython.no_gc  # the collector need not traverse it (saves 0.2); like a held record, it keeps its executor alive
 @cython.freelist(256)
 cdef class CallHandle:
     """A scheduled callback of the asyncio face: the methods of ``asyncio.TimerHandle``, and :meth:`reschedule`."""
@@ -47,7 +48,7 @@ cdef class CallHandle:
         self._when = when
 
     def cancel(self):
-        """Cancel the callback; does nothing if it was cancelled before, or has run."""
+        """Cancel the callback; does nothing if it was already cancelled, or has run."""
         cdef BucketFields bucket = self._bucket
         cdef CalendarFields calendar
         cdef long long position
@@ -74,16 +75,16 @@ cdef class CallHandle:
             calendar.on_cancelled()
 
     def reschedule(self, delay):
-        """Let the callback be due ``delay`` seconds from now, in place of its time so far; a negative delay is due now.
+        """Make the callback due ``delay`` seconds from now instead of its previous time; a negative delay means now.
 
-        It is the same call, with its arguments and context variables, and it costs a fraction of a cancellation and another
+        The call keeps its arguments and context variables. This costs a fraction of a cancellation and another
         ``call_later``. Among calls of equal due times it may keep its place.
 
         Returns:
-            False if it was cancelled, or has run, or runs at this moment; nothing is changed then.
+            False if it was cancelled, has run, or is running; nothing is changed then.
 
         Raises:
-            TypeError: if ``delay`` is no number.
+            TypeError: if ``delay`` is not a number.
             ValueError: if ``delay`` is NaN or infinite.
             WrongLoopError: from another thread or event loop.
         """
@@ -109,16 +110,16 @@ def cancel(RecordFields self, msg=None):
         bucket = <BucketFields>self.place
         engine = <EngineFields>self._engine
         if engine.accounts is None or engine.queue is None or bucket.calls is None or bucket.calendar is None:
-            return False  # a weak reference led here while all of it is being collected: there is nothing to cancel
+            return False  # reached by a weak reference while the executor is being collected: nothing to cancel
         if bucket.opened or self._due >= (<QueueFields>engine.queue).interval_end:
             accounts = <AccountFields>engine.accounts
-            self._place = None  # not the field: the record is tracked from now on
+            self._place = None  # by the property, which makes the collector track the record from now on
             bucket.gone += 1
             check_sparse(bucket)
             if bucket.opened:
                 (<CalendarFields>bucket.calendar).opened_count -= 1
             accounts.counts[IS_CANCELLED] += 1
-            call, context = self._call, self._context  # what dies with them comes last
+            call, context = self._call, self._context  # freed last: their finalizers may run Python code
             args, self._outcome = self._outcome, msg
             self._call = <object>RLE_QUALNAME(call) if type(call) is FunctionType else name_of(call)
             self._context = None

@@ -1,19 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, nonecheck=False
-"""The compiled body of the kernel: the same fields and decisions as the pure one beside it, for the calls that are made most.
+"""The compiled body of the kernel: the fields and decisions of the pure body beside it, for the most frequent calls.
 
-Theory. A trivial call costs 0.05 microseconds, and scheduling it in pure Python 2: boxed numbers, look-ups of attributes, and
-frames. So the fields that every call touches lie in C structs (``fields.py`` has them as slots), the clock is read without a
-call, and each function here does what its pure namesake does for a call with nothing out of the ordinary. It hands all others
-to that namesake before it has changed anything, so that each rule has one home. ``choice.two_bodies`` pairs the two, and
-``choice.py`` says which runs.
+Theory. A trivial call costs 0.05 microseconds; scheduling it in pure Python costs 2: boxed numbers, attribute look-ups
+and frames. So the fields that every call touches lie in C structs (``fields.py`` has them as slots), the clock is read
+without a call, and each function here does what its pure namesake does in the ordinary case. All other cases go to that
+namesake before anything is changed, so that each rule has one home. ``choice.two_bodies`` pairs the bodies, and
+``choice.py`` decides which one runs.
 
-Safety. A finalizer or a clock of the user may run Python code at any allocation or reading, and change what was looked up
-before: so whatever may do that comes first, and the look-up and the change after it are of one piece. A handler of a signal
-may end any line of the pure body: so columns are read as far as the shortest of them goes.
+Safety. A finalizer or a clock of the user may run Python code at any allocation or reading, and change what was looked
+up before. So everything that may run Python code comes first, and the look-up and the change that follow are not
+interrupted. A signal handler may end any line of the pure body, so columns are read only up to the length of the
+shortest.
 
 The parts: ``_add.pxi``, ``_cancel.pxi``, ``_crowd.pxi``, ``_order.pxi``, ``_start.pxi``, ``_task.pxi``, ``_wake.pxi``.
 
-Each trick says what it gains, measured by itself on CPython 3.11 (microseconds a call).
+Each optimization states its gain, measured alone on CPython 3.11 (microseconds a call).
 """
 
 cimport cython
@@ -52,12 +53,12 @@ cdef extern from *:
     #define RLE_QUALNAME(f) (((PyFunctionObject *)(f))->func_qualname)
     #define RLE_IS_AWAITABLE(o) (Py_TYPE(o)->tp_as_async != NULL && Py_TYPE(o)->tp_as_async->am_await != NULL)
 
-    /* Visit what waiting records refer to, on behalf of these: see traverse_bucket(). */
+    /* Visit the referents of waiting records on their behalf: see traverse_bucket(). */
     static int RLE_VISIT_RECORDS(PyObject *calls, PyObject *kind, traverseproc traverse, visitproc visit, void *arg) {
         Py_ssize_t count = calls == Py_None ? 0 : PyList_GET_SIZE(calls);
         for (Py_ssize_t at = 0; at < count; at++) {
             PyObject *record = PyList_GET_ITEM(calls, at);
-            if (at + 16 < count) {  /* they lie anywhere: a third of the time */
+            if (at + 16 < count) {  /* they are scattered in memory: this takes a third of the time */
                 char *ahead = (char *)PyList_GET_ITEM(calls, at + 16);
                 RLE_PREFETCH(ahead - 16);
                 RLE_PREFETCH(ahead + 48);
@@ -71,7 +72,7 @@ cdef extern from *:
     }
     #define RLE_NEW(type, no_args) (((PyTypeObject *)(type))->tp_new((PyTypeObject *)(type), (no_args), NULL))
 
-    /* What a context begins with, the same since CPython 3.7: is_map_known() looks whether it still is. */
+    /* The first fields of a context, unchanged since CPython 3.7: is_map_known() checks that they still are. */
     typedef struct { PyObject_HEAD void *prev; PyObject *variables; } RLE_Context;
     #define RLE_CURRENT() (PyThreadState_Get()->context)
     #define RLE_VARIABLES(c) (((RLE_Context *)(c))->variables)
@@ -85,7 +86,7 @@ cdef extern from *:
     #endif
     #define RLE_IS_CURRENT(kept) (RLE_CURRENT() != NULL && RLE_VARIABLES(RLE_CURRENT()) == RLE_VARIABLES(kept))
 
-    /* time.monotonic() to the last bit, where the system's clock is all that it asks. */
+    /* time.monotonic() to the last bit, where that only reads the system's clock. */
     #if defined(__linux__)
     #include <sys/timerfd.h>
     #define RLE_HAS_CLOCK 1
@@ -160,7 +161,7 @@ cdef double LONG_HOLD_SECONDS = sizes.LONG_HOLD_SECONDS, TICKS = sizes.TICKS, TI
 cdef Py_ssize_t LARGE_COUNT = sizes.LARGE_COUNT, OPEN_COUNT_MAX = sizes.OPEN_COUNT_MAX, RUN_COUNT = sizes.RUN_COUNT
 cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT, RECORD_COUNT_MAX = sizes.RECORD_COUNT_MAX
 cdef Py_ssize_t CALL_COUNT_MAX = sizes.CALL_COUNT_MAX
-cdef Py_ssize_t PART_COUNT = 16384, PLACE_COUNT = 4096  # sorted, and dealt out to slots, at a stretch: about a millisecond
+cdef Py_ssize_t PART_COUNT = 16384, PLACE_COUNT = 4096  # sorted, and put into slots, in one step: about a millisecond
 cdef object SYSTEM_CLOCK = time.monotonic, ON_TIME = Pacing.ON_TIME, OTHER = TaskClass.OTHER, NO_ARGS = ()
 cdef tuple PLAIN_RANK = (0, OTHER), SOON_RANK = (0, TaskClass.IMMEDIATE)
 cdef list STATES = list(TaskState), CLASSES = list(TaskClass)
@@ -175,12 +176,12 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 
 # Pairing with the pure bodies.
 
-pure = {}  # the pure body of each function here, by name, and the classes that it makes; filled by choice.two_bodies()
+pure = {}  # by name: the pure body of each function here, and the classes it creates; filled by choice.two_bodies()
 cdef object CALL_OWNER = (), TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
 
 
 def connect(name, body):
-    """Take in the pure body of a function, or a class that is made here."""
+    """Register the pure body of a function, or a class that is instantiated here."""
     global CALL_OWNER, TASK_HANDLE, PERMIT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
     pure[name] = body
     if name == "TaskHandle":
@@ -198,12 +199,12 @@ def connect(name, body):
 
 
 def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=sizes.RUN_COUNT, slot=sizes.SLOT_COUNT, part=16384, place=4096):
-    """Go another way from other counts on, for tests at small sizes; without arguments, from those that are in force."""
+    """Replace the thresholds, for tests at small sizes; without arguments, restore the defaults."""
     global SPARE_COUNT, OPEN_COUNT_MAX, RUN_COUNT, SLOT_COUNT, PART_COUNT, PLACE_COUNT
     SPARE_COUNT, OPEN_COUNT_MAX, RUN_COUNT, SLOT_COUNT, PART_COUNT, PLACE_COUNT = spare, open_max, run, slot, part, place
 
 
-# Fields. What each is says the class that stands on it.
+# Fields. The class that inherits them documents each.
 
 cdef class BucketFields:
     cdef public carray.array dues
@@ -314,10 +315,10 @@ cdef class AdmissionFields:
     cdef public object effects, permits, _timeline
 
 
-@cython.auto_pickle(False)  # it is copied by its fields, as pure ones are
+@cython.auto_pickle(False)  # it is copied field by field, like the pure class
 cdef class GridFields:
     cdef public object peers, rank, slack_ns, usable_until_ns, _first, _last, _next, _pieces, _void_to
-    cdef object piece  # the one in force, of which these are the numbers
+    cdef object piece  # the piece in force, from which the numbers below are read
     cdef long long start, step, unit
     cdef rle_wide base
 
@@ -393,7 +394,7 @@ cdef class ExecutorFields:
 
 
 cdef inline double time_of(EngineFields engine) except? -1:
-    """Read the clock: 0.02 in place of 0.06."""
+    """Read the clock: 0.02 instead of 0.06."""
     return rle_monotonic() if engine.is_system else engine.clock()
 
 
@@ -402,7 +403,7 @@ cdef inline double read_clock(object clock) except? -1:
 
 
 def set_timer(int fd, long long time_ns):
-    """Set a timer descriptor: what ``wakers.py`` asks of the system's library, without ctypes (4 a wake-up)."""
+    """Set a timer descriptor, for ``wakers.py``: the call of the C library without ctypes (saves 4 a wake-up)."""
     put_timer(fd, time_ns)
 
 
@@ -412,7 +413,7 @@ cdef int put_timer(int fd, long long time_ns) except -1:
     return 0
 
 
-# The parts, each with what it stands on before it.
+# The parts, each after the parts that it depends on.
 
 include "_order.pxi"
 include "_add.pxi"

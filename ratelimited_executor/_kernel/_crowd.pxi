@@ -1,7 +1,8 @@
-# Where more falls due than one task: what is due becomes ready, and starts in stretches: included by ``_compiled.pyx``.
+# Several due tasks at a time: they become ready, and start in stretches. Included by ``_compiled.pyx``.
 #
-# At 100,000 calls a second a wake-up starts hundreds of them; it costs some 20 microseconds less than in Python, beside 80 for
-# the calls. So there is one every three milliseconds and not every four, and what is due waits for less long.
+# At 100,000 calls a second a wake-up starts hundreds of calls. It costs some 20 microseconds less than in Python,
+# beside 80 for the calls. So there is a wake-up every three milliseconds instead of every four, and due tasks wait for
+# a shorter time.
 
 cdef Py_ssize_t READY_RECORD_COUNT_MAX = sizes.READY_RECORD_COUNT_MAX, STRETCH_COUNT_MAX = sizes.STRETCH_COUNT_MAX
 cdef Py_ssize_t START_COUNT_MAX = sizes.START_COUNT_MAX
@@ -30,7 +31,7 @@ def pull(QueueFields self, double now):
 
 
 cdef double pull_due(CalendarFields calendar, double now, double steps) except? -1:
-    """Make ready what is due of a calendar: ``Calendar.pull`` and ``Calendar._pull_stream``."""
+    """Make the due tasks of a calendar ready: ``Calendar.pull`` and ``Calendar._pull_stream``."""
     cdef list group = calendar.groups[0]
     cdef StreamFields stream
     cdef Py_ssize_t count_max
@@ -49,7 +50,7 @@ cdef double pull_due(CalendarFields calendar, double now, double steps) except? 
             steps -= 0.01 + <double>len(positions) / count_max
         if steps <= 0:
             return 0
-    # The order may have scheduled something, and so added to the group.
+    # The order function may have scheduled a task, and so added to the group.
     if stream is not calendar._current and len(group) == 1 and head_of(stream.order) == INF:
         group.clear()
         if calendar.groups and calendar.groups[0] is group and group is not (<object>calendar)._current_group:
@@ -60,7 +61,7 @@ cdef double pull_due(CalendarFields calendar, double now, double steps) except? 
 
 
 cdef int add_due(CalendarFields calendar, object source, object positions) except -1:
-    """Make ready what was taken from an order: ``Calendar._make_ready``, ``ReadyQueues.push_run``."""
+    """Make tasks that were taken in due order ready: ``Calendar._make_ready`` and ``ReadyQueues.push_run``."""
     cdef BucketFields bucket
     cdef ReadyFields ready = calendar.ready
     rank = PLAIN_RANK
@@ -102,7 +103,7 @@ def take(QueueFields self, double now, limit):
             calendar = spread
         elif self._pulled_at >= (<PlanFields>self.plan).next_at and not self.wall.is_reading:
             calendar = spread
-            self._is_planned = spread.ready.earliest() is not None  # nothing is special, so due times alone count
+            self._is_planned = spread.ready.earliest() is not None  # nothing is special here, so only due times count
         else:
             return None
         run = calendar.ready.pop_earliest() if self._is_planned else calendar.ready.pop()
@@ -125,7 +126,7 @@ def take(QueueFields self, double now, limit):
 
 
 cdef long long stretch_count(QueueFields self, CalendarFields calendar) except -1:
-    """Count the tasks that may start one after the other: ``PlainQueue._stretch_count`` and ``SpreadPlan.count_until``."""
+    """Count the tasks that may start in succession: ``PlainQueue._stretch_count`` and ``SpreadPlan.count_until``."""
     cdef PlanFields plan = self.plan
     cdef long long count = UNLIMITED, left, planned
     cdef double gap
@@ -147,7 +148,7 @@ cdef long long stretch_count(QueueFields self, CalendarFields calendar) except -
 
 
 cdef inline bint is_loose(object source) noexcept:
-    """Whether tasks of a source may start one after the other, with nothing to decide or tell in between."""
+    """True if tasks of a source may start in succession, with no decision or notification in between."""
     return isinstance(source, BucketFields) or ((<BatchFields>source).is_plain and not (<BatchFields>source).is_watched)
 
 

@@ -28,7 +28,7 @@ cdef class Positions:
 
 @cython.final
 cdef class Cursor:
-    """An iterator over positions in due order, or a range or list of them; it knows how far it has come, as that over a list does."""
+    """An iterator over positions in due order, a range or a list; it knows its progress, like a list's iterator."""
 
     cdef Positions positions
     cdef list listed
@@ -38,7 +38,7 @@ cdef class Cursor:
         return self.count if self.listed is None else len(self.listed)
 
     cdef inline Py_ssize_t position(self) except -1:
-        """Return the next position, and go on."""
+        """Return the next position, and advance."""
         self.at += 1
         if self.positions is not None:
             return self.positions.data[self.at - 1]
@@ -60,7 +60,7 @@ cdef class Cursor:
 
 
 cdef Cursor cursor_over(positions):
-    """Return an iterator over positions, without boxing them (0.03 each); None where they are something else."""
+    """Return an iterator that does not box positions (saves 0.03 each); None for another kind of sequence."""
     cdef Cursor cursor = Cursor.__new__(Cursor)
     if type(positions) is Positions:
         cursor.positions = positions
@@ -74,29 +74,30 @@ cdef Cursor cursor_over(positions):
     return cursor
 
 
-ctypedef pair[double, uint32_t] Entry  # due time and position: sorts by both, and is read where it lies (0.1)
+ctypedef pair[double, uint32_t] Entry  # due time and position: sorts by both, without a look-up of the due time (0.1)
 ctypedef pair[Py_ssize_t, Py_ssize_t] Place  # a part, and a position in it
 ctypedef pair[Entry, Place] Head
 
 
 @cython.final
 cdef class DueOrder:
-    """``due_order.DueOrder``, which says what it does and how, with due times beside the positions.
+    """``due_order.DueOrder``, which documents the algorithm, with due times stored beside the positions.
 
-    What is dealt out to slots, and a slot with more entries than are sorted at a stretch, goes in steps here, too. Such a slot
-    lies in parts from the begin, since one column of a million entries would be copied whenever it grows (10 ms); each is
-    sorted for itself, and they are merged as they are read, unless they follow one another as they are.
+    Putting positions into slots, and sorting a slot with more entries than one step can sort, go in steps here, too.
+    Such a slot consists of parts from the beginning, because a single column of a million entries would be copied
+    whenever it grows (10 ms). Each part is sorted separately, and the parts are merged as they are read, or
+    concatenated if they do not overlap.
     """
 
     cdef object dues
     cdef bint is_array
-    cdef list todo  # sequences of positions that are to be dealt out
-    cdef Py_ssize_t todo_at  # how many of the first of them were
-    cdef vector[Entry] open  # sorted; those before the cursor have been read
+    cdef list todo  # sequences of positions that must still be put into slots
+    cdef Py_ssize_t todo_at  # how many positions of the first sequence have been put
+    cdef vector[Entry] open  # sorted; entries before the cursor have been read
     cdef vector[vector[Entry]] slots
-    cdef unordered_map[Py_ssize_t, vector[vector[Entry]]] full  # the parts of PART_COUNT of each slot that has any
-    cdef vector[vector[Entry]] parts  # those of the open slot; those before sorted_count are sorted
-    cdef priority_queue[Head] heads  # the first entry that is left of each part, the earliest of them on top
+    cdef unordered_map[Py_ssize_t, vector[vector[Entry]]] full  # by slot, if it has any: parts of PART_COUNT entries
+    cdef vector[vector[Entry]] parts  # the parts of the open slot; the first sorted_count are sorted
+    cdef priority_queue[Head] heads  # the first entry left in each part, the earliest on top
     cdef Py_ssize_t cursor, sorted_count, slot
     cdef double open_until, start, scale
     cdef readonly Py_ssize_t left_count
@@ -114,7 +115,7 @@ cdef class DueOrder:
 
     @property
     def is_busy(self):
-        """True while an addition may cost a lot of work at once: better add to another one meanwhile."""
+        """True if an addition may cost much work at once, so that another order should take it."""
         return self.is_busy_()
 
     cdef inline bint is_busy_(self) noexcept:
@@ -130,7 +131,7 @@ cdef class DueOrder:
         return (<carray.array>self.dues).data.as_doubles[position] if self.is_array else self.dues[position]
 
     def prepare(self):
-        """Do one step of the work that is due before the next reading; False if it did one, True if none is left."""
+        """Do one step of the preparation for the next reading; return True if none was left to do."""
         if self.todo:
             self.deal_out()
             return False
@@ -142,12 +143,12 @@ cdef class DueOrder:
         return True
 
     cdef inline void sort_if_needed(self, vector[Entry] &entries) noexcept:
-        """Sort entries, unless they are in order already, as equal due times are, a million of them perhaps."""
+        """Sort entries unless they are in order already, as a million equal due times are."""
         if not is_sorted(entries.begin(), entries.end()):
             sort(entries.begin(), entries.end())
 
     cpdef int add(self, Py_ssize_t position) except -1:
-        """Take in a position that was appended to the column."""
+        """Add a position that was appended to the column."""
         cdef Entry entry = Entry(self.due_at(position), <uint32_t>position)
         self.left_count += 1
         if entry.first >= self.open_until:
@@ -163,7 +164,7 @@ cdef class DueOrder:
         return 0
 
     def extend(self, positions):
-        """Take in many positions that were appended to the column, in steps."""
+        """Add many positions that were appended to the column, in steps."""
         if self.slots.empty() and len(positions) <= OPEN_COUNT_MAX:
             for position in positions:
                 self.add(position)
@@ -175,7 +176,7 @@ cdef class DueOrder:
             self.todo.append(positions)
 
     def head(self):
-        """Return the earliest due time that is left, or a bound below it while work is left; infinity if none is."""
+        """Return the earliest due time left, or a lower bound while preparation is left; infinity if none is."""
         return self.head_()
 
     cdef double head_(self) except? -1:
@@ -187,9 +188,9 @@ cdef class DueOrder:
         return self.open[self.cursor].first
 
     def take(self, double now, Py_ssize_t limit=sizes.RUN_COUNT):
-        """Remove and return positions due at or before ``now``, in due order, ``limit`` of them at most.
+        """Remove and return at most ``limit`` positions due at or before ``now``, in due order.
 
-        There may be more: call again until :meth:`head` is later than ``now``. Nothing is returned while work is left.
+        There may be more: call again until :meth:`head` is later than ``now``. Empty while preparation is left.
         """
         cdef Positions taken = Positions.__new__(Positions)
         while <Py_ssize_t>taken.data.size() < limit and self.head_() <= now and not self.has_work():
@@ -205,7 +206,7 @@ cdef class DueOrder:
         return taken
 
     def take_lone(self, double now):
-        """Remove and return the first position, if it is due at ``now`` and the next one is not; None if not, or unknown."""
+        """Remove and return the first position if it is due at ``now`` and the next is not; None if not, or unknown."""
         cdef Py_ssize_t cursor = self.cursor, count = self.open.size()
         if cursor >= count or self.open[cursor].first > now:
             return None
@@ -213,13 +214,13 @@ cdef class DueOrder:
             if self.open[cursor + 1].first <= now:
                 return None
         elif not self.slots.empty() and (self.is_unordered() or now >= self.open_until - ROUNDING_SECONDS):
-            return None  # the slots to come may hold another
+            return None  # later slots may hold another
         self.cursor += 1
         self.left_count -= 1
         return self.open[cursor].second
 
     def take_first(self, double now):
-        """Remove and return the first position, if it is due at ``now``; None if not, or while work is left."""
+        """Remove and return the first position, if it is due at ``now``; None if not, or while preparation is left."""
         if self.head_() > now or self.has_work():
             return None
         self.cursor += 1
@@ -258,12 +259,12 @@ cdef class DueOrder:
         self.slots[slot].push_back(entry)
 
     cdef inline void add_part(self, vector[vector[Entry]] &parts, vector[Entry] &entries) noexcept:
-        """Move entries to the parts of a slot."""
+        """Move entries into a new part of a slot."""
         parts.emplace_back()
         parts.back().swap(entries)
 
     cdef int cut(self) except -1:
-        """Begin to use slots; what is open now is dealt out to them."""
+        """Begin to use slots, and move the open entries into them."""
         cdef vector[Entry] moved
         cdef Py_ssize_t at
         moved.swap(self.open)
@@ -275,7 +276,7 @@ cdef class DueOrder:
         return 0
 
     cdef int deal_out(self) except -1:
-        """Deal out some of what is to be dealt out."""
+        """Put the next positions of ``todo`` into their slots, in one step."""
         cdef Py_ssize_t first = self.todo_at, at, position
         positions = self.todo[0]
         cdef bint is_straight = type(positions) is range and positions.step == 1
@@ -290,7 +291,7 @@ cdef class DueOrder:
         return 0
 
     cdef bint advance(self) except -1:
-        """Open what comes next: more of a slot in parts, or the next slot that holds anything; False if none does."""
+        """Open more of a slot in parts, or the next non-empty slot; False if there is none."""
         self.open.clear()
         self.cursor = 0
         if not self.heads.empty():
@@ -312,12 +313,12 @@ cdef class DueOrder:
         return False
 
     cdef inline void push_head(self, Py_ssize_t part, Py_ssize_t at) noexcept:
-        """Put up the entry with which a part goes on; what is on top of such a queue is the greatest, hence the signs."""
+        """Push the next entry of a part to the heap; negated, because the greatest is on top."""
         cdef Entry entry = self.parts[part][at]
         self.heads.push(Head(Entry(-entry.first, UINT32_MAX - entry.second), Place(part, at)))
 
     cdef int read_parts(self) except -1:
-        """Open some more of a slot in parts: a whole part, if nothing lies between its entries; each is let go of when it is read."""
+        """Open more of a slot in parts: a whole part if no other overlaps it; each is freed once it has been read."""
         cdef Py_ssize_t part, at, count = 0
         cdef Entry last
         while not self.heads.empty() and count < RUN_COUNT:

@@ -1,23 +1,23 @@
 # Runs coroutines as asyncio tasks for less than ``create_task`` costs: included by ``_compiled.pyx``.
 #
-# Theory. A task of asyncio costs three things that a start in the engine's turn can do without: a call of the loop for its
-# first step, a done callback that tells its end one turn later, and, before 3.12, two calls of Python for ``all_tasks()``.
-# What remains is an ``asyncio.Task`` all the same, by identity of type: its steps, cancellation, waiting, contexts and reports
-# are CPython's own, so that nothing of its protocol can differ, and ``isinstance``, anyio's scopes, uvloop and debuggers find
-# what they know. Rejected: a task type of our own, which has a protocol to keep in step with CPython's, is no instance of
-# asyncio's, and is hardly faster (3.1 us beside 3.3, where ``create_task`` costs 4.8).
+# Theory. An asyncio task does three things that a start by the engine does not need: a call by the loop for its first
+# step, a done callback that reports its end one loop iteration later, and, before 3.12, two Python calls for
+# ``all_tasks()``. Without them it is still an ``asyncio.Task``, the very type: its steps, cancellation, waiting,
+# contexts and reports are CPython's own, so its protocol cannot differ, and ``isinstance``, anyio's scopes, uvloop and
+# debuggers work as usual. Rejected: a task type of our own. Its protocol would have to follow CPython's, it would not
+# be an instance of asyncio's, and it is hardly faster (3.1 us beside 3.3, where ``create_task`` costs 4.8).
 #
-# The tricks, with what each brings of the 4.8 us that a coroutine costs which suspends once (CPython 3.11):
+# The optimizations, with the gain of each from the 4.8 us of a coroutine that suspends once (CPython 3.11):
 #
-# - The first step is taken at once (1.0). From 3.12 on asyncio does so when asked, before that ``_task_3_11.pxi``.
-# - The task runs a Watch in place of the coroutine, which passes everything on, and sees the end in the turn in which it comes,
-#   without a done callback (0.8). It is driven by ``am_send``: without a frame, a method or a StopIteration. What passes
-#   through it gets no entry in its traceback.
-# - An end is accounted for in the fields of accounts and record, without a call (0.2).
+# - The first step is taken at once (1.0). From 3.12 on, asyncio offers this; before that, ``_task_3_11.pxi`` does it.
+# - The task runs a Watch instead of the coroutine. The watch forwards everything and sees the end in the loop iteration
+#   in which it comes, without a done callback (0.8). It is driven by ``am_send``: without a frame, a method or a
+#   StopIteration. Exceptions that pass through it get no traceback entry.
+# - An end is recorded in the fields of accounts and record, without a call (0.2).
 #
-# A start is noted as taking effect by whoever asked for it, as that of a plain function is: nothing lies between it and the
-# first step. Handed to the pure body: task factories, another task type in place of asyncio's (``nest_asyncio`` puts one
-# there), and, before 3.12, a start within a step of another task.
+# The caller records when the start takes effect, as for a plain function: nothing happens between that and the first
+# step. The pure body handles task factories, another task type in place of asyncio's (``nest_asyncio`` installs one),
+# and, before 3.12, a start within a step of another task.
 
 import asyncio
 import sys
@@ -73,12 +73,12 @@ cdef class CoroutineFields:
     cdef public dict running
     cdef public bint is_starting
     cdef object get_factory  # of the loop
-    cdef dict loop_fields  # in which it is found without a call of Python (0.05), if the loop is asyncio's own
+    cdef dict loop_fields  # holds the factory, without a Python call (saves 0.05), if the loop is asyncio's
     cdef dict task_options
 
 
 cdef bint has_factory(CoroutineFields self) except *:
-    """Return True if tasks are made by a factory of the user."""
+    """Return True if a task factory of the user creates tasks."""
     if self.task_options is None:
         self.get_factory, self.task_options = self.loop.get_task_factory, {"loop": self.loop}
         if IS_EAGER:
@@ -104,13 +104,14 @@ def start(CoroutineFields self, owner, coroutine, context, origin=None):
     cdef Watch watch = Watch.__new__(Watch)
     watch.host, watch.owner, watch.coroutine, watch.origin = self, owner, coroutine, origin
     self._number = watch.number = self._number + 1
-    self.running[watch.number] = watch  # until its task takes the place: garbage may be collected meanwhile
+    self.running[watch.number] = watch  # until its task takes this place: the garbage collector may run meanwhile
     name = getattr(coroutine, "__qualname__", "coroutine")
     self.is_starting = True
     try:
         if IS_EAGER:
             watch.task = task = RLE_NEW(TASK, NO_ARGS)
-            options = self.task_options  # read before the first step, which may start another (0.1)
+            # One dict for all starts (saves 0.1): it is read before the first step, which may start another task.
+            options = self.task_options
             options["context"], options["name"] = context, name
             try:
                 (<TypeSlots*><PyObject*>TASK).tp_init(task, (watch,), options)
@@ -126,8 +127,8 @@ def start(CoroutineFields self, owner, coroutine, context, origin=None):
                 PyContext_Exit(context)
     except BaseException as error:
         if watch.host is None:
-            raise  # it exits the program, in its first step
-        watch.host = None  # a context that is entered already, no memory, or what it waits for refuses
+            raise  # its first step exits the program
+        watch.host = None  # the context is entered already, memory is short, or the awaited object refuses
         coroutine.close()
         del self.running[watch.number]
         self.accounts.raised(owner, error, origin)
@@ -136,20 +137,20 @@ def start(CoroutineFields self, owner, coroutine, context, origin=None):
 
 
 cdef class Watch:
-    """Runs in a task in place of a coroutine: passes everything on, and tells how it ends, in the turn in which it does.
+    """Runs in a task instead of a coroutine: forwards everything, and reports its end in the same loop iteration.
 
-    To whoever looks at it, it is the coroutine: by name, frame, code, and what that waits for.
+    Seen from outside it is the coroutine: by name, frame, code and awaited object.
     """
 
     cdef object __weakref__
     cdef CoroutineFields host  # None once the coroutine has ended
     cdef object coroutine, owner, origin, number
-    cdef object task  # until the first step; later it is among those that run, and no cycle of references is left
-    cdef object entry  # among all tasks, before 3.12
+    cdef object task  # until the first step; later it is in ``running``, and no reference cycle is left
+    cdef object entry  # in the set of all tasks, before 3.12
     cdef bint is_begun
 
     def throw(self, *error):
-        """Raise an error inside, as in a coroutine."""
+        """Raise an error inside the coroutine."""
         if not self.is_begun:
             self.begin()
         cdef PyObject* got = PyObject_CallObject(self.coroutine.throw, error)
@@ -165,7 +166,7 @@ cdef class Watch:
         raise StopIteration(result) if raised is None else raised
 
     def cancel(self, message=None):
-        """Return False: where a task is being made, nothing of it has run, and nothing can cancel it."""
+        """Return False: while its task is being created nothing has run, so there is nothing to cancel."""
         return False
 
     def __getattr__(self, name):
@@ -178,7 +179,7 @@ cdef class Watch:
         return repr(self.coroutine)
 
     cdef void begin(self) noexcept:
-        """Note the task as running, and let its owner know it."""
+        """Register the task as running, also with its owner."""
         self.is_begun = True
         self.host.running[self.number] = self.task
         if isinstance(self.owner, RecordFields):
@@ -186,7 +187,7 @@ cdef class Watch:
         self.task = None
 
     cdef object end(self, object error, object result):
-        """Tell how the coroutine ended; return what its task is to raise, None if it is to return."""
+        """Report how the coroutine ended; return the error that its task must raise, None if it returns."""
         cdef CoroutineFields host = self.host
         cdef object owner = self.owner, origin = self.origin, last = None
         self.host = self.owner = self.origin = None
@@ -199,7 +200,7 @@ cdef class Watch:
                 last = tell_raised(host.accounts, owner, error, origin)
                 if last is None and isinstance(error, asyncio.CancelledError):
                     last = error
-            elif task._must_cancel:  # asked for in its last step: asyncio ends it as cancelled
+            elif task._must_cancel:  # cancelled during its last step: asyncio ends it as cancelled
                 last = tell_raised(host.accounts, owner, task._make_cancelled_error(), origin)
             else:
                 tell_done(host.accounts, owner, result)
@@ -216,7 +217,7 @@ cdef class Watch:
 
 
 cdef PySendResult send(PyObject* self, PyObject* value, PyObject** result) noexcept:
-    """Take a step, for the task: ``am_send`` of a watch."""
+    """Take a step on behalf of the task: ``am_send`` of a watch."""
     cdef Watch watch = <Watch>self
     cdef object error = None, got = None
     if not watch.is_begun:
@@ -240,7 +241,7 @@ cdef PySendResult send(PyObject* self, PyObject* value, PyObject** result) noexc
 
 
 cdef int tell_done(object accounts, object owner, object result) except -1:
-    """Account for a coroutine that has returned: ``Accounts.done``."""
+    """Record the end of a coroutine that returned: ``Accounts.done``."""
     if not isinstance(accounts, AccountFields):
         accounts.done(owner, result)
         return 0
@@ -258,7 +259,7 @@ cdef int tell_done(object accounts, object owner, object result) except -1:
 
 
 cdef object tell_raised(object accounts, object owner, object error, object origin):
-    """Have an error accounted for while it is the one being handled; return what that raises, None if nothing."""
+    """Record an error while it is the handled exception; return the error raised by that, None if none is."""
     cdef object raised = accounts.raised
     cdef PyObject* before = PyErr_GetHandledException()
     PyErr_SetHandledException(<PyObject*>error)
@@ -281,5 +282,5 @@ include "_task_3_11.pxi"
 if not IS_EAGER and type(TASK) is type:
     try:
         IS_USABLE = read_layout()
-    except Exception:  # another _asyncio than CPython's
+    except Exception:  # an _asyncio other than CPython's
         IS_USABLE = False

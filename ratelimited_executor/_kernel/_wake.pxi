@@ -1,10 +1,10 @@
-# The short way of a start under a rate, from what wakes the loop to when it is woken next: included by ``_compiled.pyx``.
+# The fast path of a start under a rate, from one wake-up of the loop to the next: included by ``_compiled.pyx``.
 #
-# A process that starts a task now and then finds its caches cold: what its wake-up costs is how much memory it touches. In
-# Python that is a hundred small functions, 36 microseconds at 1,000 starts a second; here 14.
+# A process that starts a task now and then finds its caches cold: a wake-up costs as much as the memory that it
+# touches. In Python this is a hundred small functions, 36 microseconds at 1,000 starts a second; here it is 14.
 
 cdef double NS = 1e9
-cdef long long UNLIMITED = 1LL << 62, EXACT_NS = 1LL << 53  # from there on a float does not hold each nanosecond
+cdef long long UNLIMITED = 1LL << 62, EXACT_NS = 1LL << 53  # beyond it, a float does not hold every nanosecond
 cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, CROWD_COUNT = sizes.CROWD_COUNT
 cdef double BLOCKED_SECONDS = sizes.BLOCKED_SECONDS, SLICE_SECONDS = sizes.SLICE_SECONDS
 cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX, PULL_STEPS = sizes.PULL_STEPS
@@ -14,14 +14,14 @@ cdef object SPREAD = Pacing.SPREAD, INERT_TYPES = frozenset((list, tuple, range,
 # Permits.
 
 cdef inline bint fits(object value, long long* number) except -1:
-    """Read an int; False if it is too large for that."""
+    """Read an int into ``number``; False if it is too large."""
     cdef int overflow = 0
     number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
     return not overflow and -UNLIMITED < number[0] < UNLIMITED
 
 
 cdef bint has_numbers(GridFields grid) except -1:
-    """Whether one stretch of constant rate is in force whose numbers fit; read them, if they are new."""
+    """True if a single piece of constant rate is in force and its numbers fit; reads them if it is new."""
     cdef long long high, low
     if not RLE_HAS_WIDE or len(<list>grid._pieces) != 1:
         return False
@@ -40,7 +40,7 @@ cdef bint has_numbers(GridFields grid) except -1:
 
 
 cdef inline long long time_of_number(GridFields grid, long long number) noexcept:
-    """Return when a permit comes up: ``PermitGrid._time_of``; a time long ago if that was before the last change."""
+    """Return when a permit comes up, long ago if before the last change: ``PermitGrid._time_of``."""
     cdef rle_wide ahead = <rle_wide>number * grid.unit - grid.base
     if ahead < 0:
         return -UNLIMITED
@@ -54,7 +54,7 @@ cdef inline long long own(long long number, long long rank, long long peers) noe
 
 
 cdef long long usable(GridFields grid, long long now_ns) except -2:
-    """Count the permits that may be taken: ``PermitGrid._usable_on_grid``; -1 if that is to be asked for an answer."""
+    """Count the usable permits: ``PermitGrid._usable_on_grid``; -1 if the pure body must do it."""
     cdef long long number, peers, rank, slack_ns, since, first, last, fresh
     cdef rle_wide ahead, seen
     if not has_numbers(grid) or not fits(grid._next, &number) or not fits(grid.peers, &peers):
@@ -72,7 +72,7 @@ cdef long long usable(GridFields grid, long long now_ns) except -2:
     if ahead / grid.unit >= UNLIMITED - number:
         return -1
     first, last = number, number + <long long>(ahead / grid.unit)
-    seen = <rle_wide>min(since, slack_ns) * grid.step - ahead  # rounded down, as Python's division is
+    seen = <rle_wide>min(since, slack_ns) * grid.step - ahead  # rounded down, like Python's division
     fresh = number - <long long>(seen / grid.unit if seen >= 0 else -((grid.unit - 1 - seen) / grid.unit))
     grid._void_to = None
     if fresh > first:
@@ -98,7 +98,7 @@ def _usable_on_grid(GridFields self, now_ns):
 
 
 cdef inline bint to_ns(object timeline, double now, long long* now_ns) except -1:
-    """Turn loop time into nanoseconds of the timeline: ``Timeline.to_ns``; False if they do not fit."""
+    """Convert loop time to timeline nanoseconds: ``Timeline.to_ns``; False if they do not fit."""
     cdef double whole = floor(now * NS)
     if not -9e18 < whole < 9e18 or not fits((<TimelineFields>timeline).offset_ns, now_ns):
         return False
@@ -107,7 +107,7 @@ cdef inline bint to_ns(object timeline, double now, long long* now_ns) except -1
 
 
 cdef inline double to_loop(object timeline, long long time_ns) except? -1:
-    """Turn nanoseconds into the first loop time that is not before them: ``Timeline.to_loop``."""
+    """Convert timeline nanoseconds to the first loop time not before them: ``Timeline.to_loop``."""
     cdef long long offset_ns
     cdef double when
     if not fits((<TimelineFields>timeline).offset_ns, &offset_ns) or not -EXACT_NS < time_ns - offset_ns < EXACT_NS:
@@ -119,7 +119,7 @@ cdef inline double to_loop(object timeline, long long time_ns) except? -1:
 
 
 cdef long long count_permits(AdmissionFields admission, double now) except -1:
-    """Count the permits of a time: ``Admission.look``."""
+    """Count the permits that may be taken at loop time ``now``: ``Admission.look``."""
     cdef long long now_ns, count = -1, until_ns
     cdef GridFields grid
     if type(admission.permits) is PERMIT_GRID and not admission.is_unlimited and to_ns(admission._timeline, now, &now_ns):
@@ -136,7 +136,7 @@ cdef long long count_permits(AdmissionFields admission, double now) except -1:
 
 
 cdef int take_permit(AdmissionFields admission, double now) except -1:
-    """Take one of the permits that were counted: ``Admission.take``."""
+    """Use one of the counted permits: ``Admission.take``."""
     cdef GridFields grid
     cdef long long first, number, peers, rank
     if type(admission.permits) is PERMIT_GRID and has_numbers(<GridFields>admission.permits):
@@ -170,7 +170,7 @@ def count_until(BatchFields self, double now, Py_ssize_t start, Py_ssize_t stop)
 
 
 cdef double head_of(object order) except? -1:
-    """Return the earliest due time that is left of an order, as its ``head()`` does."""
+    """Return the earliest due time left in an order, as its ``head()`` does."""
     cdef RisingFields rising
     cdef BatchFields source
     if type(order) is DueOrder:
@@ -187,12 +187,12 @@ cdef inline double due_of(BatchFields source, Py_ssize_t position) except? -1:
 
 
 cdef inline double due_at(object source, Py_ssize_t position) except? -1:
-    """Return when a task of a bucket or a batch is due."""
+    """Return the loop time at which a task of a bucket or a batch is due."""
     cdef BucketFields bucket
     if not isinstance(source, BucketFields):
         return due_of(<BatchFields>source, position)
     bucket = <BucketFields>source
-    return bucket.dues.data.as_doubles[position] if position < len(bucket.dues) else -INF  # freed, as all of it had gone
+    return bucket.dues.data.as_doubles[position] if position < len(bucket.dues) else -INF  # freed: all tasks had gone
 
 
 cdef double next_due(CalendarFields calendar) except? -1:
@@ -205,7 +205,7 @@ cdef double next_due(CalendarFields calendar) except? -1:
 
 
 cdef object take_due(CalendarFields calendar, double now, bint is_lone):
-    """Take the task that is due first, if it is: ``Calendar.take_lone``, or its ``take_first``."""
+    """Take the first due task directly: ``Calendar.take_lone``, or its ``take_first``."""
     cdef list group
     cdef StreamFields found = None
     cdef RisingFields rising
@@ -228,7 +228,7 @@ cdef object take_due(CalendarFields calendar, double now, bint is_lone):
 
 
 cdef object taken(object source, Py_ssize_t position):
-    """Return a task that was taken from the order of its source, if it still waits: ``calendar._taken``."""
+    """Return a task that was taken from the order; None if it has gone: ``calendar._taken``."""
     cdef BucketFields bucket
     cdef RecordFields record
     if not isinstance(source, BucketFields):
@@ -251,7 +251,7 @@ cdef object taken(object source, Py_ssize_t position):
 
 
 cdef object take_from(object run):
-    """Take the task that the ``head_due()`` of a run has found, as (source, position) or (None, record)."""
+    """Take the task that ``head_due()`` of a run found, as (source, position) or (None, record)."""
     cdef RunFields plain
     if not isinstance(run, RunFields):
         return run.source, run.take()
@@ -266,7 +266,7 @@ cdef inline double seen_until(object timeline, double now) except? -1:
 
 
 cdef inline bint is_all_ready(CalendarFields calendar, double now) except -1:
-    """Make ready what is due of a calendar: ``queue._bring_up``."""
+    """Make the due tasks of a calendar ready; False if there is more to do: ``queue._bring_up``."""
     return (len(calendar.groups) == 1 and next_due(calendar) > now) or calendar.pull(now, PULL_STEPS) > 0
 
 
@@ -297,7 +297,7 @@ def take_lone(QueueFields self, double now):
 
 
 cdef object take_one(QueueFields self, double now):
-    """Take what starts now, where something is ready, or waits to be spread: ``PlainQueue._take_one``."""
+    """Take the next task to start, where a task is ready or waits to be spread: ``PlainQueue._take_one``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread, calendar
     cdef bint is_spread = spread.opened_count > 0
     cdef long long count = UNLIMITED if self.is_unlimited else count_permits(self.admission, now)
@@ -324,7 +324,7 @@ cdef object take_one(QueueFields self, double now):
 
 
 cdef object take_planned(QueueFields self, double now):
-    """Take the task to be spread that is due first, if its planned instant has come: ``PlainQueue._take_planned``."""
+    """Take the first task to be spread, if its planned instant has come: ``PlainQueue._take_planned``."""
     cdef CalendarFields spread = self.spread
     cdef PlanFields plan = self.plan
     cdef Py_ssize_t left = spread.opened_count + self.later_count
@@ -343,7 +343,7 @@ cdef object take_planned(QueueFields self, double now):
 
 
 cdef bint is_dense(QueueFields self, double now) except -1:
-    """Whether more tasks wait for this interval than it has permits: ``PlainQueue._is_dense``."""
+    """True if more tasks wait for this interval than it has permits: ``PlainQueue._is_dense``."""
     cdef AdmissionFields admission = self.admission
     cdef Py_ssize_t waiting = (<CalendarFields>self.on_time).opened_count + (<CalendarFields>self.spread).opened_count
     cdef double since = now if admission.count else admission.next_at
@@ -412,7 +412,7 @@ cdef double lone_wake(QueueFields self, double now) except? -1:
 
 
 cdef inline bint is_large(CalendarFields calendar) except -1:
-    """Whether the next bucket wants to be prepared before its time: ``Calendar.is_large_ahead``."""
+    """True if the next bucket should be prepared before its time comes: ``Calendar.is_large_ahead``."""
     bucket = calendar.future.get(calendar.numbers[0])
     return bucket is not None and len((<BucketFields>bucket).calls) >= LARGE_COUNT
 
@@ -549,7 +549,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
 
 
 cdef object start_item(StarterFields self, AccountFields accounts, ContextFields contexts, BatchFields source, object position):
-    """Start an item of a batch, and return what was called: ``Starter._start_item``."""
+    """Start an item of a batch; return the callable: ``Starter._start_item``."""
     cdef HandleFields handle = source.owner
     cdef object call = handle._call, origin = handle._context, items = handle._parts[source], context, index, result
     if accounts.on_task_end is not None or type(items) not in INERT_TYPES:
@@ -583,9 +583,9 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
 
 
 cdef object start_call(StarterFields self, AccountFields accounts, ContextFields contexts, BucketFields source, Py_ssize_t at):
-    """Start a call of a bucket, and return what was called: ``Starter._start_call``."""
+    """Start a call of a bucket; return the callable: ``Starter._start_call``."""
     cdef object call = source.calls[at], args = source.args[at], origin = None, context = contexts.scratch, result
-    cdef object owner = accounts.calls  # while somebody observes, one of its own for each start
+    cdef object owner = accounts.calls  # with observers, each start gets an owner of its own
     if source.contexts is not None:
         origin = (<list>source.contexts)[at]
         (<list>source.contexts)[at] = None
@@ -616,7 +616,7 @@ cdef object start_call(StarterFields self, AccountFields accounts, ContextFields
     return call
 
 
-# What wakes the loop.
+# Waking the loop.
 
 def run_due(RunnerFields self, double now):
     self.earliest = now
@@ -656,7 +656,7 @@ def _on_timer(RunnerFields self):
 
 
 cdef inline int run_engines(RunnerFields self, double now) except -1:
-    """Run the one engine whose time has come, if it is the only one: ``Runner._run``."""
+    """Run the due engines; fast if there is only one: ``Runner._run``."""
     cdef list heap = self._heap
     cdef EngineFields engine
     cdef double wake
@@ -682,7 +682,7 @@ cdef inline int run_engines(RunnerFields self, double now) except -1:
 
 
 cdef inline double next_armed(RunnerFields self) except? -1:
-    """Return when the next engine wants to be run: ``Runner._next``."""
+    """Return the loop time of the next run; infinity if there is none: ``Runner._next``."""
     cdef list heap = self._heap
     if len(heap) == 1 and isinstance((<tuple>heap[0])[2], EngineFields):
         if (<EngineFields>(<tuple>heap[0])[2]).armed == <double>(<tuple>heap[0])[0]:
@@ -691,7 +691,7 @@ cdef inline double next_armed(RunnerFields self) except? -1:
 
 
 cdef inline int set_waker(RunnerFields self, double when) except -1:
-    """Set the waker: ``Runner._set_timer``, and ``TimerDescriptor.set`` where the time is to come."""
+    """Set the waker: ``Runner._set_timer``, and ``TimerDescriptor.set`` for a time in the future."""
     cdef DescriptorFields descriptor
     cdef double now = read_clock(self._monotonic)
     if now < when < self.earliest:
@@ -711,7 +711,7 @@ cdef inline int set_waker(RunnerFields self, double when) except -1:
 
 
 def take_one_permit(AdmissionFields admission, double now):
-    """Take a permit if one may be taken, and return how many that were; for tests."""
+    """Take a permit if one is usable; return how many were usable. For tests."""
     cdef long long count
     admission.count = 0
     count = count_permits(admission, now)

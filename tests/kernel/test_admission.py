@@ -1,4 +1,4 @@
-"""The permits of a queue: counted once for a while, taken one for one, and asked again no earlier than one comes up."""
+"""The queue's permit count: cached while valid, reduced by each start, and renewed when a permit comes up."""
 
 import math
 
@@ -15,7 +15,7 @@ SLACK = 0.02
 
 
 class Grid(PermitGrid):
-    """Numbered permits that note how often they were counted."""
+    """Numbered permits that count how often they were asked."""
 
     __slots__ = ("looks",)
 
@@ -25,7 +25,7 @@ class Grid(PermitGrid):
 
 
 class WallClockGrid(Grid):
-    """The same, to which a step of the wall clock may matter."""
+    """The same, affected by steps of the wall clock."""
 
     __slots__ = ()
     is_by_wall_clock = True
@@ -37,7 +37,7 @@ def admission_of(rate, *, kind=Grid, slack: float = SLACK) -> Admission:
 
 
 def test_what_was_counted_is_used_until_it_lapses():
-    """The permits are not asked again while what they have said holds, and are as soon as it does not."""
+    """A count is reused until it lapses, and then the permits are asked again."""
     admission = admission_of(10, slack=0.25)
     count = admission.find(5.0, 6.0)
     assert count >= 2
@@ -49,7 +49,7 @@ def test_what_was_counted_is_used_until_it_lapses():
 
 
 def test_each_start_takes_one_and_the_last_tells_when_to_look_again():
-    """The permits themselves are taken, not only what was counted of them."""
+    """Each start takes a permit from the permits themselves; the last one sets the time of the next."""
     admission = admission_of(10, slack=0.25)
     count = admission.find(5.0, 6.0)
     for left in reversed(range(count)):
@@ -62,7 +62,7 @@ def test_each_start_takes_one_and_the_last_tells_when_to_look_again():
 
 
 def test_where_nothing_was_counted_nothing_is_taken():
-    """A start that needs no permit, as the rate has become infinite, spends none."""
+    """A start that needs no permit, because the rate became infinite, uses none."""
     admission = admission_of(1)
     before = admission.permits.next_number_time()
     admission.take(3, 0.5)
@@ -71,14 +71,14 @@ def test_where_nothing_was_counted_nothing_is_taken():
 
 @pytest.mark.parametrize(("kind", "expected"), [(Grid, math.inf), (WallClockGrid, 6.0)], ids=["rate", "wall clock"])
 def test_without_permits_it_waits_for_an_input_or_for_a_step_of_the_wall_clock(kind, expected):
-    """A rate of zero promises no time; what goes by the wall clock is looked at again with the next interval."""
+    """At a rate of zero no next time is known; wall-clock permits are asked again in the next interval."""
     admission = admission_of(0, kind=kind)
     assert 0 == admission.find(5.0, 6.0)
     assert expected == admission.next_at == admission.next_time(5.0, 6.0)
 
 
 def test_other_permits_are_counted_at_once():
-    """What was known of the old ones, that none comes up for ever, does not hold for the new ones."""
+    """Replaced permits are counted at once, even if the old ones would never have come up."""
     admission = admission_of(0)
     assert 0 == admission.find(5.0, 6.0)
     admission.put(admission_of(math.inf).permits)
@@ -93,7 +93,7 @@ def test_other_permits_are_counted_at_once():
     st.lists(st.tuples(st.floats(0, 2), st.integers(1, 4)), min_size=1, max_size=30),
 )
 def test_as_many_start_as_the_permits_alone_would_let(rate, looks):
-    """Whenever one looks, and however many one takes: nothing is lost by what is remembered, and nothing is won."""
+    """The cached count admits exactly the starts that the permits alone would, at any sequence of looks."""
     admission, alone = admission_of(rate), admission_of(rate).permits
     now = 0.0
     for ahead, wanted in looks:
@@ -108,7 +108,7 @@ def test_as_many_start_as_the_permits_alone_would_let(rate, looks):
 
 @pytest.mark.parametrize("rate", [1e19, 1e22, 1e100])
 def test_a_rate_that_no_64_bits_hold_admits_what_is_asked_for(rate: float):
-    """More permits than anybody takes at one instant are counted as so many, on either body of the kernel."""
+    """A rate beyond 64 bits admits any number of starts, in either body of the kernel."""
     admission = admission_of(rate, kind=PermitGrid, slack=1e6)
     assert admission.look(5.0) > 1 << 60
     admission.take(3, 5.0)

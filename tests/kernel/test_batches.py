@@ -1,4 +1,4 @@
-"""Batches whose due times are computed."""
+"""Batches with computed due times."""
 
 import math
 from array import array
@@ -16,14 +16,14 @@ def make(count, **times) -> BatchSource:
 
 @given(st.integers(0, 50), st.floats(0, 100), st.sampled_from([0.0, 0.1, 1 / 3, 2.0]), st.floats(0, 200))
 def test_count_before_is_what_a_look_at_each_finds(count, first, gap, end):
-    """The tasks due before an instant, by bisection."""
+    """Bisection counts the same tasks due before an instant as looking at each task."""
     source = make(count, first=first, gap=gap)
     assert sum(source.due_of(position) < end for position in range(count)) == source.count_before(end)
 
 
 @given(st.integers(1, 40), st.sampled_from([0.0, 0.25]), st.lists(st.floats(0, 12), max_size=10))
 def test_rising_order_reads_each_position_once_and_none_early(count, gap, nows):
-    """What is due at each reading, in order."""
+    """Each reading returns the positions that are due, in order, each once."""
     source = make(count, first=1.0, gap=gap)
     order = RisingOrder(source, 0, count)
     read = []
@@ -38,7 +38,7 @@ def test_rising_order_reads_each_position_once_and_none_early(count, gap, nows):
 
 @given(st.integers(1, 30), st.lists(st.integers(0, 29), unique=True, max_size=30), st.booleans())
 def test_waiting_positions_are_those_that_have_not_started(count, started, is_scattered):
-    """In any order of starts, with due times in an array or computed."""
+    """The waiting positions are those not started, in any order of starts, for stored and computed due times."""
     dues = {"dues": array("d", range(count)), "indexes": range(count - 1, -1, -1)}
     source = make(count, **(dues if is_scattered else {}))
     started = [position for position in started if position < count]
@@ -52,5 +52,5 @@ def test_waiting_positions_are_those_that_have_not_started(count, started, is_sc
 
 
 def test_task_of_a_batch_is_named_by_its_position():
-    """The name says which item it is."""
+    """The name of a task contains the index of its item."""
     assert "b[7]" == make(10).name_of(7)

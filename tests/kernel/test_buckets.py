@@ -1,4 +1,4 @@
-"""Columns of tasks: handles stay valid through every compaction, and cancelling frees what is held."""
+"""Columns of tasks: handles stay valid through every compaction, and cancelling frees references at once."""
 
 from collections import deque
 from functools import partial
@@ -30,7 +30,7 @@ OPS = st.lists(
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("step", [3, 1000])
 def test_handles_find_their_task_through_every_compaction(step, ops, open_at, record_class, calendar_class):
-    """Whatever is added, cancelled and compacted, at once or in steps, each place names its own task."""
+    """Each handle finds its own task after any additions, cancellations and compactions, at once or in steps."""
     with small_counts(spare=1) as patch:
         patch.setattr(buckets, "STEP", step)
         calendar = calendar_class()
@@ -86,7 +86,7 @@ def test_handles_find_their_task_through_every_compaction(step, ops, open_at, re
 
 
 def test_cancelling_frees_what_the_task_held_at_once(calendar_class):
-    """Callable, arguments and context leave the columns with the cancel, not with the compaction."""
+    """A cancellation frees callable, arguments and context at once, before any compaction."""
     bucket = Bucket(calendar_class())
     place = bucket.add(1.0, print, ("argument",), "context")
     assert bucket.cancel(place)
@@ -95,7 +95,7 @@ def test_cancelling_frees_what_the_task_held_at_once(calendar_class):
 
 
 def test_columns_shrink_when_most_of_a_small_bucket_is_cancelled(calendar_class):
-    """Of 1,000 places with 900 cancelled, at most twice the survivors and a few are left, at once."""
+    """After 900 of 1,000 cancellations the columns shrink at once to about twice the survivors at most."""
     bucket = Bucket(calendar_class())
     places = [bucket.add(float(index), index, ()) for index in range(1000)]
     for place in places[100:]:
@@ -105,7 +105,7 @@ def test_columns_shrink_when_most_of_a_small_bucket_is_cancelled(calendar_class)
 
 
 def test_one_compaction_at_a_time_is_put_off(calendar_class):
-    """However many are cancelled before a chore runs, one chore is enough."""
+    """One chore is enough, however many tasks are cancelled before it runs."""
     calendar = calendar_class()
     bucket = Bucket(calendar)
     count = 3 * buckets.STEP
@@ -122,7 +122,7 @@ def test_one_compaction_at_a_time_is_put_off(calendar_class):
 
 
 def test_a_discarded_bucket_answers_all_handles(calendar_class):
-    """After its columns were freed, an old handle cancels nothing, and nothing waits at any old position."""
+    """After the columns are freed, old handles cancel nothing, and no position waits."""
     bucket = Bucket(calendar_class())
     place = bucket.add(1.0, print, ())
     bucket.clear(0)
@@ -134,7 +134,7 @@ def test_a_discarded_bucket_answers_all_handles(calendar_class):
 
 @pytest.mark.parametrize(("count", "step_count"), [(3, 0), (4, 8), (9, 20)])
 def test_a_large_bucket_gives_its_memory_back_in_steps(monkeypatch, count, step_count, calendar_class):
-    """It answers all handles at once; its four columns become shorter by a few places a step, and small ones at once."""
+    """A large bucket answers handles at once and shrinks its columns in steps; a small one is freed at once."""
     monkeypatch.setattr(buckets, "STEP", 3)
     monkeypatch.setattr(buckets, "_FREE_COUNT", 2)
     bucket, chores = Bucket(calendar_class()), deque()
@@ -152,7 +152,7 @@ def test_a_large_bucket_gives_its_memory_back_in_steps(monkeypatch, count, step_
 
 
 def test_opened_bucket_is_not_compacted(calendar_class):
-    """Positions of a bucket whose time has come do not move."""
+    """Positions of an opened bucket do not move."""
     calendar = calendar_class()
     bucket = Bucket(calendar)
     bucket.opened = True
@@ -177,6 +177,6 @@ def test_names_are_those_of_the_function():
     "args", [(), (None,), (1,), ((),), ((1, 2),), ([1],), (1, 2), (None, None), (((1,),),)], ids=repr
 )
 def test_arguments_come_back_as_they_were_given(args):
-    """A single argument is kept without its tuple, but for one that is a tuple itself."""
+    """Arguments come back unchanged; a single one is stored without its tuple, unless it is a tuple itself."""
     assert args == unfolded(folded(args))
     assert (len(args) == 1 and type(args[0]) is not tuple) == (folded(args) is not args)

@@ -1,4 +1,4 @@
-"""All waiting tasks by when they are due, against a sorted list."""
+"""All waiting tasks by due time, compared with a sorted list."""
 
 import math
 from array import array
@@ -32,7 +32,7 @@ def begin(calendar: Calendar, timeline: Timeline, now: float) -> None:
 
 
 def start(calendar: Calendar, source, item) -> str:
-    """Start a task that was taken, as the engine does: its name."""
+    """Start a task that was taken, as the engine does; return its name."""
     calendar.opened_count -= 1
     if source is None:
         return repr(item)
@@ -47,7 +47,7 @@ def start(calendar: Calendar, source, item) -> str:
 
 
 def take_all(calendar: Calendar) -> list:
-    """Take everything that is ready, as the engine does: names of tasks."""
+    """Take all ready tasks, as the engine does; return their names."""
     taken = []
     while calendar.ready.head() is not None:
         run = calendar.ready.pop()
@@ -76,7 +76,7 @@ def take_all(calendar: Calendar) -> list:
 )
 @settings(max_examples=500, deadline=None)
 def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
-    """Whatever is added, cancelled and compacted, what is due is ready, nothing else is, and the counts agree."""
+    """Exactly the due tasks are ready, and the counts agree, after any additions, cancellations and compactions."""
     with small_counts(spare=1, open_max=4, slot=8) as patch:
         patch.setattr(buckets, "STEP", 4)
         calendar, timeline = make(width)
@@ -170,7 +170,7 @@ def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
 
 
 def test_tasks_of_one_interval_come_in_due_order_whatever_they_lie_in(record_class):
-    """Calls, records and batches are merged by due time."""
+    """Calls, records and batches of one interval are merged by due time."""
     calendar, timeline = make()
     calendar.add_call(101.5, "call", (), None)
     calendar.add_record(record_class("record", due=101.2))
@@ -183,7 +183,7 @@ def test_tasks_of_one_interval_come_in_due_order_whatever_they_lie_in(record_cla
 
 
 def test_interval_that_joined_tasks_belong_to_is_the_running_one():
-    """A task that is due in the running interval is opened at once; a later one is not looked at."""
+    """A task due in the running interval is opened at once; a later one stays in its bucket."""
     calendar, _ = make()
     calendar.add_call(100.5, "joined", (), None)
     calendar.add_call(105.5, "future", (), None)
@@ -191,7 +191,7 @@ def test_interval_that_joined_tasks_belong_to_is_the_running_one():
 
 
 def test_revoked_batch_is_gone_from_everywhere():
-    """What waits of it is counted once, and nothing of it becomes ready."""
+    """Revoking a batch counts its waiting tasks once, and none of them becomes ready."""
     calendar, timeline = make()
     source = BatchSource(10, first=100.0, gap=0.5, rank=PLAIN_RANK, name="batch", owner=None)
     calendar.add_batch(source)
@@ -206,7 +206,7 @@ def test_revoked_batch_is_gone_from_everywhere():
 
 
 def test_skipped_intervals_are_opened_in_their_order():
-    """After a stall, everything that became due meanwhile is ready, the earliest first."""
+    """After a stall, all tasks that became due meanwhile are ready, the earliest first."""
     calendar, timeline = make()
     for delay in (5.5, 1.5, 3.5, 0.5):
         calendar.add_call(START + delay, f"{delay}", (), None)
@@ -217,7 +217,7 @@ def test_skipped_intervals_are_opened_in_their_order():
 
 
 def test_waiting_until_counts_what_an_interval_holds():
-    """Tasks of later buckets are counted without being opened."""
+    """Tasks of later buckets are counted without opening the buckets."""
     calendar, timeline = make()
     for delay in (0.5, 1.5, 1.6, 2.5, 9.5):
         calendar.add_call(START + delay, "x", (), None)
@@ -227,7 +227,7 @@ def test_waiting_until_counts_what_an_interval_holds():
 
 
 def test_what_joins_while_many_are_dealt_out_lies_with_them():
-    """Two streams of an interval would be merged task by task for as long as it lasts."""
+    """Tasks that join while slots are being filled enter the same stream; merging two would cost a step a task."""
     with small_counts(open_max=2, place=2):
         calendar, timeline = make()
         for index in range(20):

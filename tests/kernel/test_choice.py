@@ -1,6 +1,6 @@
-"""Which body of the kernel runs, and what is said of it: each reason, on a copy of the package in a process of its own.
+"""Which body of the kernel runs, and the reason given: each case on a copy of the package in a separate process.
 
-In the copy a module of Python stands for the extension: the import finds either by the same name.
+In the copy, a Python module stands in for the extension: the import finds either by the same name.
 """
 
 import json
@@ -30,7 +30,7 @@ REMEDY = "; run `python .packaging/build_kernel.py` in a checkout, or install ag
 
 @pytest.fixture
 def kernel_of(tmp_path):
-    """Import a copy of the package that has the extension given, after a prelude, and return what it has chosen."""
+    """Import a copy of the package with the given extension, after a prelude, and return its choice."""
     copy = tmp_path / PACKAGE.name
     for name in ("__init__.py", "_kernel"):
         ignored = shutil.ignore_patterns("__pycache__", "_compiled.*", "*.pxi")
@@ -62,43 +62,43 @@ COMPILED = (True, "", "ratelimited_executor._kernel._compiled")
 
 @pytest.mark.parametrize("variable", [None, "", "0"])
 def test_an_extension_that_is_there_runs(kernel_of, variable):
-    """Installed from a wheel, it has no source beside it; the variable switches it off by more than being there."""
+    """An extension without a source beside it, as in a wheel, runs unless the environment variable disables it."""
     assert COMPILED == kernel_of("SOURCE_CRC32 = 1", variable=variable)
 
 
 def test_an_extension_of_the_source_beside_it_runs(kernel_of):
-    """As in a checkout."""
+    """An extension built from the source beside it runs, as in a checkout."""
     assert COMPILED == kernel_of(f"SOURCE_CRC32 = {crc32(b'text')}", source=b"text")
 
 
 @pytest.mark.parametrize("extension", [f"SOURCE_CRC32 = {crc32(b'before')}", ""])
 def test_an_extension_of_another_source_does_not_run(kernel_of, extension):
-    """After ``git pull`` the source is another one, and pure modules may ask for what the extension does not know."""
+    """An extension built from another source, as after ``git pull``, does not run: it may lack functions."""
     assert (False, f"the extension was built from another _compiled.pyx{REMEDY}", None) == kernel_of(
         extension, source=b"after"
     )
 
 
 def test_the_variable_switches_to_pure_python(kernel_of):
-    """The extension is not even loaded."""
+    """The environment variable switches to pure Python, and the extension is not even loaded."""
     assert (False, "RATELIMITED_EXECUTOR_PURE is set", None) == kernel_of("print('loaded')", variable="1")
 
 
 def test_another_implementation_runs_pure_python(kernel_of):
-    """PyPy could load an extension, and would be slower with it."""
+    """PyPy runs pure Python: it could load the extension, but would be slower with it."""
     reason = "the extension is for CPython, and this is pypy"
     assert (False, reason, None) == kernel_of("print('loaded')", prelude="import sys; sys.implementation.name = 'pypy'")
 
 
 def test_a_free_threaded_python_runs_pure_python(kernel_of):
-    """To load an extension that needs the lock would switch it on for the whole process."""
+    """A free-threaded Python runs pure Python: the extension would enable the lock for the whole process."""
     reason = "the extension needs the global interpreter lock, which a free-threaded build does without"
     prelude = "import sys; sys.version = '3.14.0 free-threading build (main) [GCC]'"
     assert (False, reason, None) == kernel_of("print('loaded')", prelude=prelude)
 
 
 def test_without_an_extension_pure_python_runs(kernel_of):
-    """As from the wheel for all, or where there was no compiler; also with a source beside that nobody has built."""
+    """Without an extension pure Python runs, with or without a source that was never built."""
     assert (False, "no extension was built for this Python", None) == kernel_of(source=b"text")
 
 
@@ -112,7 +112,7 @@ def test_without_an_extension_pure_python_runs(kernel_of):
     ],
 )  # fmt: skip
 def test_an_extension_that_raises_does_not_break_the_import(kernel_of, extension, error):
-    """Whatever it is, a missing module of its own among it: the reason has the error, and what to do."""
+    """An extension that raises does not break the import: the reason has the error and the remedy."""
     is_compiled, reason, module = kernel_of(extension)
     assert (False, None) == (is_compiled, module)
     assert reason.startswith(f"the extension cannot be loaded: {error}")
@@ -120,14 +120,14 @@ def test_an_extension_that_raises_does_not_break_the_import(kernel_of, extension
 
 
 def test_a_file_that_is_no_extension_does_not_break_the_import(kernel_of):
-    """As one that was cut off while it was copied, or is of another machine."""
+    """A truncated file, or one for another machine, does not break the import."""
     is_compiled, reason, _ = kernel_of("cut off", file=f"_compiled{EXTENSION_SUFFIXES[0]}")
     assert not is_compiled
     assert reason.startswith("the extension cannot be loaded: ImportError: ")
 
 
 def test_a_kernel_says_what_it_is():
-    """In one line for people, and as a value for programs."""
+    """The kernel describes itself in one line for people, and as a value for programs."""
     assert "compiled" == str(Kernel(True))
     assert "pure Python (it rains)" == str(Kernel(False, "it rains"))
     assert "Kernel(is_compiled=False, reason='it rains')" == repr(Kernel(False, "it rains"))
@@ -137,6 +137,6 @@ def test_a_kernel_says_what_it_is():
 
 
 def test_the_kernel_of_this_process_has_a_reason_exactly_if_it_is_pure():
-    """And modules of the kernel find the extension where it is in use."""
+    """This process has a reason exactly if its kernel is pure; otherwise kernel modules find the extension."""
     assert (kernel.is_compiled, kernel) == (not kernel.reason, choice.kernel)
     assert kernel.is_compiled == (choice.compiled is not None)

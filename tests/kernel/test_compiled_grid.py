@@ -1,4 +1,4 @@
-"""The compiled arithmetic of permits beside the pure one, number by number: other integers, and another rounding."""
+"""The compiled arithmetic of permits against the pure one, number by number: integers and rounding differ."""
 
 import copy
 from fractions import Fraction
@@ -26,7 +26,7 @@ rates = (
 
 
 class PureGrid(PermitGrid):
-    """Counts in Python alone: compiled code looks into no class but the one that it knows."""
+    """Counts in Python only: compiled code reads the fields of no other class."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ def state(grid: PermitGrid) -> dict:
     steps=st.lists(st.tuples(times, st.integers(0, 3), st.none() | rates), max_size=12),
 )
 def test_both_count_and_take_the_same(rate, slack_ns, peers, start_ns, steps):
-    """Whatever was taken, and however the rate has changed; times lie near, far, and beyond 64 bits."""
+    """Both count and take the same after any starts and rate changes, at near and far times and beyond 64 bits."""
     settings = {"slack_ns": slack_ns, "now_ns": start_ns, "peers": peers, "rank": peers - 1}
     grid, pure = (kind(Rate.of(rate), **settings) for kind in (PermitGrid, PureGrid))
     now_ns = start_ns
@@ -71,7 +71,7 @@ def test_both_count_and_take_the_same(rate, slack_ns, peers, start_ns, steps):
     gaps=st.lists(st.floats(0, 3) | st.just(0.0), max_size=20),
 )
 def test_admission_takes_single_permits_alike(rate, slack_ns, monotonic, gaps):
-    """In loop time: what is left, until when it may be used, and when the next comes up."""
+    """In loop time, both agree on the count, its validity and the time of the next permit."""
     timeline = Timeline(monotonic=monotonic, wall=EPOCH_NS / 1e9, interval_ns=10**9)
     settings = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
     sides = [Admission(kind(Rate.of(rate), **settings), timeline) for kind in (PermitGrid, PureGrid)]
@@ -85,7 +85,7 @@ def test_admission_takes_single_permits_alike(rate, slack_ns, monotonic, gaps):
 
 
 def test_copy_of_a_grid_goes_its_own_way():
-    """As a forecast needs it, and one of a class with fields of its own."""
+    """A copy is independent of its grid, as forecasts need, also for a class with fields of its own."""
     grid = PermitGrid(Rate.of(10), slack_ns=10**9, now_ns=EPOCH_NS)
     for other in (copy.copy(grid), copy.deepcopy(grid), grid.trial()):
         assert state(grid) == state(other)

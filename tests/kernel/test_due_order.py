@@ -1,4 +1,4 @@
-"""The order of due times against ``sorted()``, with additions at any moment."""
+"""The due order against ``sorted()``, with additions at any moment."""
 
 import math
 
@@ -17,7 +17,7 @@ DUES = st.one_of(
 
 
 def drain(order: DueOrder, now: float, limit: int) -> list[int]:
-    """Read everything due at ``now`` as the calendar does."""
+    """Read all positions due at ``now``, as the calendar does."""
     taken = []
     while order.head() <= now:
         if order.prepare():
@@ -43,7 +43,7 @@ def drain(order: DueOrder, now: float, limit: int) -> list[int]:
 )
 @settings(max_examples=600, deadline=None)
 def test_tasks_come_out_as_sorted_by_due_time_and_arrival(initial, steps, limit):
-    """At every reading, what is due comes in the order of a stable sort; additions may come at any moment."""
+    """Every reading returns due tasks in the order of a stable sort, with additions at any moment."""
     with small_counts(slot=5, open_max=6, run=4, place=3, part=3):
         dues = list(initial)
         order = DueOrder(dues, 10.0, 11.0)
@@ -87,7 +87,7 @@ def test_tasks_come_out_as_sorted_by_due_time_and_arrival(initial, steps, limit)
 @pytest.mark.parametrize("count", [0, 1, 512, 513, 20_000])
 @pytest.mark.parametrize("shape", ["equal", "rising", "falling", "mixed", "two slots"])
 def test_buckets_of_every_size_and_shape_come_out_sorted(count, shape):
-    """Few or many, spread or all at one instant: the order is that of a stable sort, position by position."""
+    """The order is that of a stable sort for few or many positions, spread or all at one instant."""
     make = {
         "equal": lambda i: 5.5,
         "rising": lambda i: 5 + i / (count + 1),
@@ -104,7 +104,7 @@ def test_buckets_of_every_size_and_shape_come_out_sorted(count, shape):
 
 
 def test_a_task_that_joins_a_very_full_slot_takes_its_place():
-    """A task may join while the runs of a slot are still being sorted or merged."""
+    """A task may join a slot while its runs are still being sorted or merged."""
     count = 3 * due_order.RUN_COUNT
     dues = [5.5 + (i * 7919 % 1009) * 1e-9 for i in range(count)]
     order = DueOrder(dues, 5.0, 6.0)
@@ -120,7 +120,7 @@ def test_a_task_that_joins_a_very_full_slot_takes_its_place():
 
 
 def test_some_positions_may_be_chosen():
-    """An order of part of a column reads that part only."""
+    """An order of part of a column reads only that part."""
     dues = [5.0 + (i * 37 % 101) / 101 for i in range(2000)]
     chosen = range(3, 2000, 3)
     order = DueOrder(dues, 5.0, 6.0, chosen)
@@ -128,7 +128,7 @@ def test_some_positions_may_be_chosen():
 
 
 def test_what_joins_after_an_order_made_ahead_is_extended():
-    """Tasks added to a bucket that is ordered ahead of its time are dealt out in order of arrival."""
+    """Tasks added to a bucket that is ordered ahead of time are put into slots in order of arrival."""
     dues = [5.0 + (i % 10) / 10 for i in range(20_000)]
     order = DueOrder(dues, 5.0, 6.0)
     order.prepare()
@@ -140,7 +140,7 @@ def test_what_joins_after_an_order_made_ahead_is_extended():
 
 
 def test_nothing_is_early():
-    """What is due after the reading stays, to the last unit."""
+    """A task due after the reading is not returned, to the last unit in the last place."""
     dues = [5.5, math.nextafter(5.5, 6), math.nextafter(5.5, 5)]
     order = DueOrder(dues, 5.0, 6.0)
     assert [2, 0] == drain(order, 5.5, 10)

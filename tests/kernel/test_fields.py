@@ -12,14 +12,14 @@ CLASSES = [node for node in ast.parse(inspect.getsource(fields)).body if isinsta
 
 
 def slots_of(node: ast.ClassDef) -> set[str]:
-    """Return the fields of a class in pure Python, from its source: where the kernel is compiled, it is not in use."""
+    """Return the fields of a class in pure Python, from its source: a compiled kernel does not use the class."""
     (slots,) = (one.value for one in node.body if isinstance(one, ast.Assign))
     return set(ast.literal_eval(slots))
 
 
 @pytest.mark.parametrize("node", CLASSES, ids=lambda node: node.name)
 def test_both_bodies_have_the_same_fields(node):
-    """What one has in a slot, the other has in its struct."""
+    """Each slot of the pure body has a field in the compiled struct, and the reverse."""
     assert slots_of(node) - {"__weakref__"} == {one.target.id for one in node.body if isinstance(one, ast.AnnAssign)}
     base = getattr(fields, node.name)
     assert compiled is None or base is getattr(compiled, node.name)
@@ -28,7 +28,7 @@ def test_both_bodies_have_the_same_fields(node):
 
 @pytest.mark.parametrize("node", CLASSES, ids=lambda node: node.name)
 def test_no_field_lies_twice(node):
-    """A class that stands on fields has no slot of the same name: the compiled body would read another."""
+    """No class repeats a field of its base as a slot: the compiled body would read the other one."""
     base = getattr(fields, node.name)
     for cls in base.__subclasses__():
         for lower in [cls, *cls.__subclasses__()]:

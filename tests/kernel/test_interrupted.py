@@ -1,4 +1,4 @@
-"""What interrupts a process in the middle of anything: signals whose handlers raise, and forks."""
+"""Interruptions in the middle of an operation: signal handlers that raise, and forks."""
 
 import asyncio
 import itertools
@@ -25,11 +25,11 @@ ADDERS = {
 
 
 class Interrupted(BaseException):
-    """What the signal handler raises."""
+    """Raised by the signal handler."""
 
 
 def interrupt_addition(add, before: int, number: int) -> tuple[list[int], bool]:
-    """Interrupt an addition, with so many before, at the line of this number; return what ran, and whether that was reached."""
+    """Interrupt an addition at a line, after others; return the calls that ran, and True if the line was reached."""
     loop = VirtualEventLoop()
     ran: list[int] = []
     reached = itertools.count()
@@ -70,7 +70,7 @@ def interrupt_addition(add, before: int, number: int) -> tuple[list[int], bool]:
 @pytest.mark.parametrize("before", [0, 2])
 @pytest.mark.parametrize("add", ADDERS.values(), ids=ADDERS)
 def test_interrupted_addition_leaves_the_others_as_they_are(add, before):
-    """Whatever line of the columns it hits: the others run once, in their order, and with their own arguments."""
+    """After an interrupt at any line of the columns the other tasks run once, in order, with their own arguments."""
     for number in itertools.count():
         ran, was_interrupted = interrupt_addition(add, before, number)
         assert list(range(40)) == [each for each in ran if each >= 0], number
@@ -80,7 +80,7 @@ def test_interrupted_addition_leaves_the_others_as_they_are(add, before):
 
 
 def fork_while_running() -> None:
-    """Fork with an executor that has work: both processes go on by themselves, the child with one of its own, too."""
+    """Fork with an executor that has work: both processes continue, the child also with an executor of its own."""
     warnings.simplefilter("ignore")  # a fork with tasks about is worth a warning
     ran: list[int] = []
 
@@ -124,21 +124,21 @@ def fork_while_running() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")
 def test_fork_with_work():
-    """Both go on with what they have: in a process of its own, as a fork of this one would have all that the tests have."""
+    """Both processes continue with their tasks after a fork; run in a new process, to copy nothing of the tests."""
     program = f"import runpy; runpy.run_path({__file__!r})['fork_while_running']()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert 0 == done.returncode, done.stderr[-3000:]
 
 
 class Interrupting:
-    """Arguments at which a signal's handler raises."""
+    """Arguments whose truth test raises, as a signal handler would."""
 
     def __bool__(self) -> bool:
         raise Interrupted
 
 
 def test_columns_are_of_one_length_after_an_interrupt():
-    """A task that is appended half is taken back."""
+    """A half-appended task is removed from the columns."""
     bucket = Bucket(None)
     bucket.add(1.0, int, (1,))
     for context in (None, object()):

@@ -1,4 +1,4 @@
-"""The plan of starts within an interval: even, never outside of it, never going back."""
+"""The plan of starts within an interval: even, never outside it, never going back."""
 
 import math
 
@@ -11,7 +11,7 @@ from ratelimited_executor._kernel.pacing import SpreadPlan
 
 @given(st.integers(1, 200), st.floats(0, 1e6), st.floats(0.01, 3600))
 def test_undisturbed_plan_divides_the_interval_evenly(count, start, width):
-    """The k-th of n starts k n-ths into the interval."""
+    """The k-th of n starts comes k n-ths into the interval."""
     plan = SpreadPlan(slack=0.02)
     plan.begin(start, start + width, late_count=0)
     instants = []
@@ -26,7 +26,7 @@ def test_undisturbed_plan_divides_the_interval_evenly(count, start, width):
     st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.5)), min_size=1, max_size=50), st.sampled_from([0.0, 0.02, 0.3])
 )
 def test_plan_never_leaves_its_interval_and_never_goes_back(events, slack):
-    """Whatever due times and delays do, the next instant is not before the last, nor after the end."""
+    """The next instant is never before the last one or after the end, for any due times and delays."""
     plan = SpreadPlan(slack=slack)
     plan.begin(10.0, 11.0, late_count=0)
     for index, (due, late) in enumerate(sorted(events)):
@@ -50,7 +50,7 @@ def test_small_lateness_does_not_add_up():
 
 
 def test_late_tasks_of_the_interval_before_start_at_once():
-    """So many starts leave the plan as it is; the next one begins to spread."""
+    """Late tasks of the previous interval start at once and leave the plan as it is."""
     plan = SpreadPlan(slack=0.02)
     plan.begin(0.0, 1.0, late_count=2)
     for _ in range(2):

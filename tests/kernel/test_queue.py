@@ -1,6 +1,6 @@
-"""The plain queue alone: what a task passes that needs a permit and nothing else.
+"""The plain queue alone: the path of a task that needs nothing but a permit.
 
-What it decides is tested through the queue of an executor (``core/test_queue.py``), which adds to it and takes nothing away.
+Its decisions are tested through an executor's queue (``core/test_queue.py``), which adds to it and changes nothing.
 """
 
 import math
@@ -37,7 +37,7 @@ def plain_queue(rate, pacing):
 
 
 def drive(queue, until: float) -> list[tuple[float, str]]:
-    """Start what is due, waking when the queue asks for it; return the starts."""
+    """Start due tasks, waking when the queue asks for it; return the starts."""
     now, starts = 0.0, []
     while now <= until:
         if now >= queue.end:
@@ -54,7 +54,7 @@ def drive(queue, until: float) -> list[tuple[float, str]]:
 
 @pytest.mark.parametrize("pacing", Pacing)
 def test_a_queue_without_anything_special_starts_alone(pacing):
-    """Records by importance where more is due than may start, each after its due time, at the rate and in all."""
+    """Records start by importance under overload, never before their due time, at the rate, and all of them."""
     queue = plain_queue(4, pacing)
     for number in range(6):
         queue.add_record(CoreRecord(str(number), due=1.0, priority=number % 2))
@@ -71,7 +71,7 @@ def test_a_queue_without_anything_special_starts_alone(pacing):
 
 
 def test_unlimited_calls_are_one_stretch():
-    """What has no limit and no record is handed out at once, and counted when it is settled."""
+    """Calls without a limit or a record form one stretch, and are counted when it is settled."""
     queue = plain_queue(math.inf, Pacing.ON_TIME)
     for _ in range(10):
         queue.on_time.add_call(0.0, int, (), None)

@@ -1,4 +1,4 @@
-"""What is due: the most important first, in the default order and in any other."""
+"""Due tasks: the most important first, in the default order and in any other."""
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +29,7 @@ OPS = st.lists(
 @settings(max_examples=400, deadline=None)
 @pytest.mark.parametrize("form", ["queues", "heap", "latest"])
 def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class, calendar_class, ops):
-    """Both forms start tasks in the order of a plain sort by key or due time and arrival, and walk exactly what waits."""
+    """Both forms start tasks in the order of a plain sort, and walk exactly the waiting ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "_SPARE_COUNT", 1)
         patch.setattr(ready, "_SPARE_COUNT", 1)
@@ -109,7 +109,7 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
 
 
 def test_default_order_is_class_within_priority(record_class, calendar_class):
-    """Priority first, then repeating, immediate, others, then arrival."""
+    """The default order is priority; then repeating, immediate, others; then arrival."""
     queue = ReadyQueues(calendar_class())
     column = Column()
     names = {}
@@ -132,7 +132,7 @@ def test_default_order_is_class_within_priority(record_class, calendar_class):
 
 @pytest.mark.parametrize("way", ["walk", "drain"])
 def test_walk_meets_all_that_wait_while_they_are_cancelled(record_class, calendar_class, way):
-    """As closing does, in steps: nothing moves meanwhile."""
+    """A walk in steps meets every waiting task while they are cancelled, as closing does."""
     queue = heap(calendar_class(), latest_due_first)
     records = [record_class(str(number), due=number) for number in range(1000)]
     queue.push_records(records[:], (0, TaskClass.OTHER))

@@ -1,4 +1,4 @@
-"""Runs: tasks that became ready together, in one piece, whose records are freed as they start."""
+"""Runs: tasks that became ready together, and whose records are freed as they start."""
 
 from array import array
 
@@ -20,7 +20,7 @@ def test_a_million_ready_positions_are_one_run(calendar_class):
 
 
 def test_a_started_record_is_freed_by_its_run(record_class, calendar_class):
-    """A run does not keep what it has given away."""
+    """A run keeps no reference to a record that has started."""
     run = RecordRun(calendar_class())
     record = record_class()
     run.push(record)

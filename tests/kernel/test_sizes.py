@@ -1,18 +1,18 @@
-"""The counts at which the kernel goes another way, in the body that is in use."""
+"""The thresholds of the kernel, in the body that is in use."""
 
 from ratelimited_executor._kernel import sizes
 from ratelimited_executor._kernel.due_order import DueOrder
 
 
 def test_an_open_bucket_is_cut_only_when_it_is_too_long_for_a_list():
-    """Up to so many positions one list is kept in order; one more, and there is work to do before the next reading."""
+    """Up to OPEN_COUNT_MAX positions stay one sorted list; one more needs preparation before the next reading."""
     count = sizes.OPEN_COUNT_MAX
     assert DueOrder([5.5] * count, 5.0, 6.0).prepare()
     assert not DueOrder([5.5] * (count + 1), 5.0, 6.0).prepare()
 
 
 def test_as_many_are_taken_at_a_stretch_as_it_says():
-    """Without a limit, a reading takes RUN_COUNT."""
+    """Without a limit, a reading takes at most RUN_COUNT positions."""
     order = DueOrder([5.5] * (sizes.RUN_COUNT + 1), 5.0, 6.0)
     while not order.prepare():
         pass
@@ -25,5 +25,5 @@ def test_as_many_are_taken_at_a_stretch_as_it_says():
 
 
 def test_few_become_many_in_one_order():
-    """What is kept as a list is shorter than what is taken at a stretch, and that than what is put in order ahead."""
+    """The thresholds rise from a sorted list, to a run, to a bucket that is ordered ahead of its time."""
     assert sizes.SPARE_COUNT < sizes.OPEN_COUNT_MAX < sizes.SLOT_COUNT < sizes.RUN_COUNT < sizes.LARGE_COUNT

@@ -4,7 +4,7 @@ from ratelimited_executor._kernel.states import FINAL_STATES, TRANSITIONS, TaskS
 
 
 def test_every_state_has_its_transitions_and_final_ones_have_none():
-    """Five final states; all of them can be reached."""
+    """All five final states can be reached, and have no transitions."""
     assert set(TaskState) == set(TRANSITIONS)
     assert 5 == len(FINAL_STATES)
     assert all(not TRANSITIONS[state] for state in FINAL_STATES)

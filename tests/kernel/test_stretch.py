@@ -1,4 +1,4 @@
-"""Stretches: tasks that start one after the other are counted when somebody looks, all of them, and each once."""
+"""Stretches: tasks that start in succession are counted on demand, all of them and each once."""
 
 import math
 
@@ -14,7 +14,7 @@ from ..core.world import CoreRecord, World
 
 
 def begin(count: int, *, rate=math.inf, limit: int = 10**6, now: float = 1.0):
-    """Make a queue with a batch that is due, and take a stretch of it."""
+    """Make a queue with a due batch, and take a stretch of it."""
     world = World(CoreRecord, rate=rate, pacing=Pacing.ON_TIME)
     source = BatchSource(count, first=0.5, rank=PLAIN_RANK, name="b", owner=None)
     world.queue.add_batch(source, joined=True)
@@ -23,7 +23,7 @@ def begin(count: int, *, rate=math.inf, limit: int = 10**6, now: float = 1.0):
 
 
 def look(world: World, limit: int):
-    """Take what starts now."""
+    """Take the tasks that start now."""
     if world.now >= world.queue.end:
         world.queue.enter(world.now, world.now + 36000.0)
     while not world.queue.pull(world.now):
@@ -32,7 +32,7 @@ def look(world: World, limit: int):
 
 
 def test_counts_are_brought_up_to_date_as_far_as_it_has_come():
-    """Until then they are behind; a second look counts nothing twice."""
+    """Settling counts the starts so far; settling again counts nothing twice."""
     queue, source, stretch = begin(10)
     assert source is stretch.source
     positions = stretch.positions()
@@ -48,7 +48,7 @@ def test_counts_are_brought_up_to_date_as_far_as_it_has_come():
 
 
 def test_positions_that_were_skipped_are_not_counted_as_started():
-    """Their tasks had gone before, and were counted then."""
+    """Skipped positions are not counted as started: their tasks were counted when they left."""
     queue, source, stretch = begin(5)
     source.start(2)  # as an order of one's own does
     queue.on_time.opened_count -= 1
@@ -63,7 +63,7 @@ def test_positions_that_were_skipped_are_not_counted_as_started():
 
 
 def test_what_was_let_go_of_is_taken_by_the_next():
-    """After a change of the settings in the middle nothing of the rest has started, and nothing is lost."""
+    """A detached stretch starts none of the rest, and the next stretch takes all of it."""
     queue, source, stretch = begin(6)
     positions = stretch.positions()
     next(positions), next(positions)
@@ -76,13 +76,13 @@ def test_what_was_let_go_of_is_taken_by_the_next():
 
 
 def test_a_stretch_is_no_longer_than_its_bound_and_than_it_may():
-    """The event loop has its turn in between, and what limits starts is kept."""
+    """A stretch is bounded by STRETCH_COUNT_MAX, so that the event loop gets its turn, and by the limit."""
     assert STRETCH_COUNT_MAX == len([*begin(STRETCH_COUNT_MAX + 1)[2].positions()])
     assert 3 == len([*begin(10, limit=3)[2].positions()])
 
 
 def test_starts_are_paid_for_when_they_are_counted():
-    """One permit each, of those that may be taken at once."""
+    """Settling takes one permit for each start, out of those usable at once."""
     queue, _, stretch = begin(100, rate=200)  # four of the permits of the slack, and the newest
     paid = len([*stretch.positions()])
     assert 1 < paid < 10
@@ -95,7 +95,7 @@ def test_starts_are_paid_for_when_they_are_counted():
 
 
 def test_records_that_have_gone_are_passed_over():
-    """What was cancelled meanwhile does not start; what has expired ends as that, and the next one starts."""
+    """Cancelled records are skipped, expired ones end as expired, and the next one starts."""
     gone = []
     world = World(CoreRecord, pacing=Pacing.ON_TIME)
     world.queue.on_gone = lambda source, item, state: gone.append((source, item, state))

@@ -1,4 +1,4 @@
-"""The three spellings of an instant, and their rounding."""
+"""The three representations of an instant, and their rounding."""
 
 import math
 
@@ -15,7 +15,7 @@ WIDTHS = st.sampled_from([10_000_000, 100_000_000, NS, 7 * NS // 3, 3600 * NS])
 @given(MONOTONIC, WALLS, WIDTHS, st.integers(-10 * NS, 10**17))
 @settings(max_examples=300, deadline=None)
 def test_loop_time_of_a_nanosecond_is_the_first_that_reaches_it(monotonic, wall, width, offset):
-    """A timer set for an instant finds it reached, and none is set earlier."""
+    """A timer set for an instant finds it reached, and no loop time before that does."""
     timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=width)
     instant = timeline.offset_ns + math.floor(monotonic * NS) + offset
     loop_time = timeline.to_loop(instant)
@@ -35,7 +35,7 @@ def test_every_instant_lies_in_the_interval_of_its_number(monotonic, wall, width
 
 
 def test_timeline_starts_at_epoch_time():
-    """Loop time at the start is the wall time at the start."""
+    """Loop time at the start converts to the wall time at the start."""
     timeline = Timeline(monotonic=100.0, wall=1_000_000.25, interval_ns=NS)
     assert 1_000_000.25 == timeline.to_epoch(100.0)
     assert 1_000_000_250_000_000 == timeline.to_ns(100.0)
@@ -43,7 +43,7 @@ def test_timeline_starts_at_epoch_time():
 
 
 def test_another_width_is_on_the_same_timeline():
-    """Only the numbers change with the width."""
+    """Another interval width changes only the numbers."""
     timeline = Timeline(monotonic=3.0, wall=100.0, interval_ns=NS)
     halves = timeline.with_interval(NS // 2)
     assert timeline.to_ns(7.25) == halves.to_ns(7.25)

@@ -1,7 +1,7 @@
 """Every accepted task is waiting, running or in one final state, at every instant, whatever happens.
 
-A state machine uses every face at random on a virtual loop; after each step what waits and what runs is counted by
-walking the structures, no task has started early, and the law of ``Paced`` holds for all starts so far.
+A state machine uses every face at random on a virtual loop. After each step the waiting and running tasks are counted
+by walking the structures, no task has started early, and the law of ``Paced`` holds for all starts so far.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ EXPIRES = st.sampled_from([None, None, 0.0, 0.3, 1.0, 2.5, 60.0])
 
 
 class OwnError(BaseException):
-    """What no library expects."""
+    """An error that no library expects."""
 
 
 def bad_order(task):
-    """Order by keys of several types, and raise at times."""
+    """Return keys of several types, and raise at times."""
     if task.arrival % 5 == 0:
         raise ValueError(task)
     return str(task.due) if task.arrival % 3 else task.due
@@ -77,7 +77,7 @@ class Accounting(RuleBasedStateMachine):
         interval=st.sampled_from([0.1, 1.0, 1.0, 7.0]),
     )
     def start(self, rate, pacing, concurrency, interval):
-        """Make the executor."""
+        """Create the executor."""
 
         def make():
             self.manager = ExecutorManager(interval=interval)
@@ -108,7 +108,7 @@ class Accounting(RuleBasedStateMachine):
         return self.loop.run_until_complete(main())
 
     def change_rate(self, change):
-        """Change what starts, and note when; no rate is infinite for no time at all."""
+        """Change the rate, and record when; an infinite rate lasts no time at all."""
 
         def noted():
             change()
@@ -118,7 +118,7 @@ class Accounting(RuleBasedStateMachine):
         self.run(asyncio.sleep(1e-6))
 
     def call(self, kind, due, length=0.7):
-        """Make a callable that notes its start."""
+        """Make a callable that records its start."""
 
         def function(*_):
             now = self.loop.time()
@@ -166,7 +166,7 @@ class Accounting(RuleBasedStateMachine):
 
     @rule(delay=st.one_of(TIMES, st.just(-1.0)), kind=KINDS, count=st.integers(1, 5))
     def call_later(self, delay, kind, count):
-        """Use asyncio's face."""
+        """Use the asyncio face."""
         due = self.loop.time() + delay
         self.calls += self.do(lambda: [self.executor.call_later(delay, self.call(kind, due)) for _ in range(count)])
 
@@ -263,7 +263,7 @@ class Accounting(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 1000), what=st.sampled_from(["handles", "calls", "batches", "repeating", "waiters"]))
     def cancel(self, at, what):
-        """Cancel something, whatever has become of it."""
+        """Cancel a handle, in any state."""
         things = getattr(self, what)
         if things:
             self.do(things[at % len(things)].cancel)
@@ -326,7 +326,7 @@ class Accounting(RuleBasedStateMachine):
 
     @invariant()
     def closes(self):
-        """Nothing is lost, doubled or early, and the rate holds."""
+        """No task is lost, doubled or early, and the rate holds."""
         if self.executor is None:
             return
         engine, counts = self.executor._engine, self.executor.statistics()
@@ -343,7 +343,7 @@ class Accounting(RuleBasedStateMachine):
         assert report.ok, str(report)
 
     def teardown(self):
-        """Leave: everything ends in a final state."""
+        """Leave the executor: every task reaches a final state."""
         try:
             if self.executor is not None:
 
@@ -386,7 +386,7 @@ def test_accounting_closes_after_every_step():
 )
 @settings(max_examples=150, deadline=None)
 def test_overdue_tasks_start_in_the_order_of_a_sorted_list(tasks, rate):
-    """With everything overdue and the rate finite, starts follow priority, class, due time and arrival."""
+    """Overdue tasks at a finite rate start by priority, class, due time and arrival."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -430,7 +430,7 @@ def test_overdue_tasks_start_in_the_order_of_a_sorted_list(tasks, rate):
 
 @pytest.mark.slow
 def test_hundreds_of_thousands_of_tasks_over_a_hundred_executors_are_all_accounted_for():
-    """Started, cancelled, expired and failing at random: the counts of 100 executors close exactly."""
+    """The counts of 100 executors close exactly while tasks start, fail, expire and are cancelled at random."""
     executor_count, task_count = 100, 2000
     generator = random.Random(20)
     tally = {"started": 0, "failed": 0}
@@ -496,7 +496,7 @@ def test_hundreds_of_thousands_of_tasks_over_a_hundred_executors_are_all_account
 
 
 class Owner:
-    """Notes what it is told."""
+    """Records the outcomes that it receives."""
 
     def __init__(self, log: list) -> None:
         self.log = log
@@ -509,7 +509,7 @@ class Owner:
 
 
 class Reports:
-    """Stands for the event loop: what its exception handler gets."""
+    """Stands in for the event loop: records the contexts that its exception handler receives."""
 
     def __init__(self) -> None:
         self.contexts: list[dict] = []
@@ -525,12 +525,12 @@ def accounts_of(*, accepted: int = 0) -> Accounts:
 
 
 def ends_of(accounts: Accounts) -> dict:
-    """Return the states that tasks have ended in."""
+    """Return the count of each final state that is not 0."""
     return {state: accounts.count(state) for state in accounts.counts if accounts.count(state)}
 
 
 def test_each_end_is_counted_once_and_told_to_whom_it_concerns():
-    """In the order: the count, the limits of its key, the owner, and whoever waits for the end or for room."""
+    """An end is counted once; then key limits, owner, and waiters for the end or for room are notified."""
     accounts, log = accounts_of(accepted=4), []
     owner = Owner(log)
     accounts.tell_keys(lambda of, state: log.append(("key", of is owner, state, accounts.waiting_count())))
@@ -553,7 +553,7 @@ def test_each_end_is_counted_once_and_told_to_whom_it_concerns():
 
 
 def test_what_is_tried_again_has_not_ended():
-    """It is asked with the error and the variables of the call; a cancellation is no failure, and is not tried again."""
+    """A retried task has not ended: the retry gets its error and context; a cancellation is never retried."""
     accounts, log, asked = accounts_of(accepted=2), [], []
     owner, error, origin = Owner(log), ValueError("x"), object()
     accounts.try_again = lambda *of: asked.append(of) or True
@@ -569,7 +569,7 @@ def test_what_is_tried_again_has_not_ended():
     ("error", "is_raised"), [(KeyboardInterrupt(), True), (SystemExit(3), True), (OwnError(), False)], ids=repr
 )
 def test_what_ends_the_program_is_counted_and_goes_on_its_way(error, is_raised):
-    """The owner learns of it like of any failure; nothing else leaves the accounts."""
+    """An exit is counted as a failure and re-raised; other errors do not leave the accounts."""
     accounts, log = accounts_of(accepted=1), []
     if is_raised:
         with pytest.raises(type(error)) as caught:
@@ -581,7 +581,7 @@ def test_what_ends_the_program_is_counted_and_goes_on_its_way(error, is_raised):
 
 
 def test_failures_of_calls_that_nobody_can_ask_are_reported():
-    """With the executor's name; results and cancellations are nobody's business."""
+    """Failures of calls without a handle are reported with the executor's name; other outcomes are not."""
     accounts = accounts_of(accepted=3)
     error = ValueError("x")
     accounts.done(accounts.calls, 5)
@@ -593,7 +593,7 @@ def test_failures_of_calls_that_nobody_can_ask_are_reported():
 
 @pytest.mark.parametrize("count", [1, 300], ids=["one", "a stretch"])
 def test_the_report_of_a_call_that_failed_names_it(count):
-    """As asyncio's does: the callback in the message, and a handle that knows its arguments; a coroutine by its name."""
+    """A report names the callback and its arguments, as asyncio's does; of a coroutine, its name."""
     contexts = []
 
     def fail(number):
@@ -630,7 +630,7 @@ def test_the_report_of_a_call_that_failed_names_it(count):
 
 
 def test_counts_that_are_behind_are_settled_before_they_are_told():
-    """What runs, holds a permit or is inside of a call waits no longer, and has not ended."""
+    """Counts are settled before they are read; running tasks, held permits and the current call do not wait."""
     accounts = accounts_of(accepted=9)
 
     def settle() -> None:

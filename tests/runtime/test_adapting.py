@@ -1,4 +1,4 @@
-"""What the other side says of its load: to be left alone for a time, and how fast it can be asked."""
+"""Feedback of the remote service: penalties, and the rate that it accepts."""
 
 import asyncio
 import itertools
@@ -31,7 +31,7 @@ from ..helpers import Flaky, now, seen
 
 
 async def test_penalty_holds_all_starts_for_its_time(virtual_clock):
-    """What runs goes on; a shorter one does not shorten it; ``penalty_max`` bounds it."""
+    """A penalty holds all starts; running tasks continue, a shorter one changes nothing, ``penalty_max`` bounds it."""
     async with RateLimitedExecutor("x", rate=100, penalty_max=60) as executor:
         running = executor.submit(asyncio.sleep, 1)
         await asyncio.sleep(0.5)
@@ -52,7 +52,7 @@ async def test_penalty_holds_all_starts_for_its_time(virtual_clock):
 
 @pytest.mark.parametrize("policy", [Paced(), Window(), Burst(5)], ids=repr)
 async def test_nothing_is_saved_up_while_it_is_left_alone(virtual_clock, policy):
-    """Afterwards the law holds as ever."""
+    """A penalty saves up no permits: the law holds afterwards."""
     starts = []
     async with RateLimitedExecutor("x", rate=5, policy=policy, drain_timeout=0) as executor:
         executor.schedule_many(lambda _: starts.append(now()), range(100))
@@ -68,7 +68,7 @@ async def test_nothing_is_saved_up_while_it_is_left_alone(virtual_clock, policy)
 
 
 async def test_unlimited_executor_can_be_left_alone(virtual_clock):
-    """And is without a limit again afterwards."""
+    """A penalty also holds an unlimited executor, which is unlimited again afterwards."""
     async with RateLimitedExecutor("x") as executor:
         executor.penalize(5)
         handles = [executor.submit(now) for _ in range(2000)]
@@ -82,7 +82,7 @@ async def test_unlimited_executor_can_be_left_alone(virtual_clock):
 
 
 class Server:
-    """Serves so many requests in any second, and refuses the others."""
+    """Serves a number of requests in any second, and refuses the others."""
 
     def __init__(self, capacity) -> None:
         self.capacity = capacity
@@ -90,7 +90,7 @@ class Server:
         self.refused = 0
 
     def ask(self, *_) -> None:
-        """Be served, or be told to come again."""
+        """Be served, or be asked to retry."""
         self.served = [time for time in self.served if time > now() - 1]
         if len(self.served) >= self.capacity:
             self.refused += 1
@@ -100,7 +100,7 @@ class Server:
 
 @pytest.mark.parametrize("policy", [Paced(), Burst(1)], ids=repr)
 async def test_rate_finds_what_a_server_can_take(virtual_clock, policy):
-    """It rises while all goes well, falls when it is too much, and stays within its bounds."""
+    """The rate rises while all succeed, falls on overload, and stays within its bounds."""
     server = Server(20)
     rates = []
     async with RateLimitedExecutor(
@@ -125,7 +125,7 @@ async def test_rate_finds_what_a_server_can_take(virtual_clock, policy):
 
 
 async def test_rate_that_is_not_used_does_not_rise(virtual_clock):
-    """Nobody knows whether more would be taken."""
+    """A rate that is not used does not rise: nobody knows whether the service would accept more."""
     async with RateLimitedExecutor("x", rate=10, adaptive=Adaptive(floor=1, ceiling=50, increase=1)) as executor:
         for _ in range(100):
             executor.submit(int)
@@ -136,7 +136,7 @@ async def test_rate_that_is_not_used_does_not_rise(virtual_clock):
 @pytest.mark.parametrize("policy", [Paced(), Window(), Burst(6)], ids=repr)
 @pytest.mark.parametrize("peers", [1, 2, 3])
 async def test_rate_that_is_divided_rises_by_the_use_of_the_part(virtual_clock, policy, peers):
-    """A process compares what it has used with its own part of the rate, since it does not know of the others."""
+    """A process compares its use with its own part of the rate, since it does not know the others."""
     rules = Adaptive(floor=6, ceiling=90, increase=6)
     async with ExecutorManager(peers=StaticPeers(peers, 0)) as manager:
         busy = manager.executor("busy", rate=30, policy=policy, adaptive=rules, drain_timeout=0)
@@ -172,7 +172,7 @@ class Parts:
             await manager.aclose()
 
     def load(self, executor, work=None):
-        """Give one of them endless work."""
+        """Give one executor endless work."""
 
         def start(_):
             self.starts.append(now())
@@ -183,13 +183,13 @@ class Parts:
 
     @property
     def rate(self):
-        """The rate of the group: the mean of theirs, as each has its part."""
+        """The rate of the group: the mean of the executors' rates."""
         return sum(float(executor.rate) for executor in self.executors) / len(self.executors)
 
 
 @pytest.mark.parametrize("count", [2, 4, 10])
 async def test_rate_of_all_parts_falls_and_rises_as_one(virtual_clock, count):
-    """By ``increase`` a period, and not more; all back at the ceiling, they keep it in every second."""
+    """The group's rate rises by at most ``increase`` a period, and is used in full at the ceiling."""
     async with Parts(count, 100, Adaptive(floor=20, ceiling=100, increase=10)) as parts:
         for executor in parts.executors:
             parts.load(executor)
@@ -211,7 +211,7 @@ async def test_rate_of_all_parts_falls_and_rises_as_one(virtual_clock, count):
 
 @pytest.mark.parametrize("count", [2, 4, 10])
 async def test_part_of_one_falls_and_recovers_beside_the_others(virtual_clock, count):
-    """A process alone with its overload, or its penalty, or its work, moves its own part."""
+    """Overload, penalty and work of one process move only its own part of the rate."""
     async with Parts(count, 100, Adaptive(floor=20, ceiling=200, increase=10)) as parts:
         busy, *others = parts.executors
         parts.load(busy)
@@ -234,7 +234,7 @@ async def test_part_of_one_falls_and_recovers_beside_the_others(virtual_clock, c
 
 @pytest.mark.parametrize("count", [2, 4, 10])
 async def test_parts_that_are_little_used_do_not_rise(virtual_clock, count):
-    """A part of two permits a second is not used by a start every 1.2 s."""
+    """A start every 1.2 s does not use a part of two permits a second, so the part does not rise."""
     async with Parts(count, 2 * count, Adaptive(floor=1, ceiling=200, increase=1)) as parts:
         for _ in range(50):
             await asyncio.sleep(1.2)
@@ -245,7 +245,7 @@ async def test_parts_that_are_little_used_do_not_rise(virtual_clock, count):
 
 @pytest.mark.parametrize("count", [2, 4, 10])
 async def test_parts_find_what_a_server_can_take(virtual_clock, count):
-    """Each by what it sees itself."""
+    """Each process finds the server's capacity by its own observations."""
     server = Server(60)
     async with Parts(count, 20, Adaptive(floor=10, ceiling=200, increase=2)) as parts:
         for executor in parts.executors:
@@ -262,7 +262,7 @@ async def test_parts_find_what_a_server_can_take(virtual_clock, count):
 
 
 async def test_one_overload_counts_once(virtual_clock):
-    """Those that were refused together halve the rate, and do not ruin it; a penalty counts, too."""
+    """Requests refused together halve the rate once; a penalty counts as an overload, too."""
     async with RateLimitedExecutor(
         "x", rate=64, adaptive=Adaptive(floor=1, ceiling=100, decrease=0.5, period=2), retry=Retry(2, base=50, cap=50)
     ) as executor:
@@ -282,7 +282,7 @@ async def test_one_overload_counts_once(virtual_clock):
 
 
 async def test_rate_of_a_window_adapts(virtual_clock, handler, account):
-    """By whole permits, and the machine goes on."""
+    """The rate of a window adapts by whole permits."""
     reports = handler()
     async with RateLimitedExecutor(
         "x", rate="10/2s", policy=Window(), adaptive=Adaptive(floor=1, ceiling=20), drain_timeout=0
@@ -295,7 +295,7 @@ async def test_rate_of_a_window_adapts(virtual_clock, handler, account):
 
 
 async def test_rate_adapts_where_nothing_is_tried_again(virtual_clock):
-    """A task that asks to be tried later means overload, whatever becomes of it."""
+    """A task that raises ``RetryLater`` means overload, even if it is not retried."""
     async with RateLimitedExecutor(
         "x", rate=64, adaptive=Adaptive(floor=1, ceiling=100), retry=None, drain_timeout=0
     ) as executor:
@@ -332,26 +332,26 @@ async def test_rate_adapts_where_nothing_is_tried_again(virtual_clock):
     ],
 )
 def test_header_is_read(value, expected):
-    """Seconds or a date, from the present on; None if it says nothing of use."""
+    """A header in seconds or as a date is read as seconds from now; None if it is not usable."""
     assert expected == parse_retry_after(value, now=1445412400)
 
 
 @given(st.text(max_size=60) | st.text("0123456789:GMT,- SunMonOctJan+", max_size=40))
 def test_no_header_raises(value):
-    """Whatever a server sends."""
+    """No header raises, whatever the server sends."""
     found = parse_retry_after(value, now=1e9)
     assert found is None or found >= 0
 
 
 @given(st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1)))  # noqa: DTZ001  # its zone is put in below
 def test_date_of_a_header_is_the_time_until_then(when):
-    """To the second."""
+    """A date in a header becomes the time until then, to the second."""
     when = when.replace(tzinfo=UTC, microsecond=0)
     assert max(0.0, when.timestamp() - 1e9) == parse_retry_after(format_datetime(when, usegmt=True), now=1e9)
 
 
 def test_seconds_of_a_header_can_be_waited_for():
-    """What it returns is what RetryLater takes."""
+    """The seconds that are read are accepted by ``RetryLater``."""
     found = parse_retry_after("9" * 400)
     assert found is None or RetryLater(found)
 
@@ -361,7 +361,7 @@ def test_seconds_of_a_header_can_be_waited_for():
 
 @pytest.fixture
 def passing_time(virtual_clock, monkeypatch):
-    """Let time pass with every look at the clock, as it does outside of tests."""
+    """Let time pass at every reading of the clock, as outside tests."""
     read = VirtualClock.monotonic
 
     def look(clock):
@@ -372,7 +372,7 @@ def passing_time(virtual_clock, monkeypatch):
 
 
 async def test_step_of_the_rate_is_no_later_than_the_decision_that_takes_it(passing_time, handler):
-    """What is decided afterwards by the same time finds the rate in force."""
+    """A decision at a given time finds every rate step of that time in force."""
     reports, rates = handler(), set()
     async with RateLimitedExecutor(
         "x", rate=200, adaptive=Adaptive(floor=50, ceiling=2000, increase=70, decrease=0.8), drain_timeout=0
@@ -389,7 +389,7 @@ async def test_step_of_the_rate_is_no_later_than_the_decision_that_takes_it(pass
 
 @pytest.mark.parametrize("order", ["key function", "by", "weights"])
 async def test_order_may_change_the_rate_in_the_middle_of_a_decision(virtual_clock, handler, order):
-    """Whatever it takes: the change counts from the time at which it is decided."""
+    """A rate set by the order function counts from the time of the running decision."""
     reports, rates = handler(), itertools.cycle([50, 1000, 77])
 
     def change(_):

@@ -1,4 +1,4 @@
-"""Everything at once: random executors, random steps, and the account closes at each of them."""
+"""Everything at once: random executors and random steps, and the accounting closes after each step."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ SEEDS = 150
 
 
 def check(executor):
-    """Walk what waits: every task is somewhere, once."""
+    """Walk the waiting tasks: each is in exactly one place."""
     counts = executor.statistics()
     engine = executor._engine
     assert counts.waiting == sum(1 for _ in engine.queue.walk()) == engine.queue.live_count()
@@ -47,7 +47,7 @@ def check(executor):
 
 
 async def nap(seconds):
-    """Run for a while, and then perhaps fail, or ask to be tried again."""
+    """Run for a while, then perhaps fail, or ask for a retry."""
     await asyncio.sleep(seconds)
     if seconds > 0.5:
         raise RetryLater(0.1)
@@ -56,7 +56,7 @@ async def nap(seconds):
 
 
 def call(number):
-    """Fail, or ask to be tried again, now and then."""
+    """Fail or ask for a retry now and then."""
     if number > 0.55:
         raise RetryLater
     if number > 0.5:
@@ -64,7 +64,7 @@ def call(number):
 
 
 def options_of(chosen):
-    """Draw what an executor is made with."""
+    """Draw the options of an executor."""
     options = {
         "rate": chosen.choice(RATES),
         "policy": chosen.choice([Paced(), Window(), Burst(5)]),
@@ -84,7 +84,7 @@ def options_of(chosen):
 
 
 def terms_of(chosen, *, has_tokens):
-    """Draw what a task is given."""
+    """Draw the options of a task."""
     terms = {}
     if chosen.random() < 0.7:
         terms["key"] = chosen.choice("abcd")
@@ -102,7 +102,7 @@ def terms_of(chosen, *, has_tokens):
 
 
 def schedule(executor, chosen, handles, terms):
-    """Schedule something, one way or another."""
+    """Schedule tasks in one of many ways."""
     wall = executor._parts.runner.clock.wall()
     which = chosen.randrange(6)
     if which == 0:
@@ -121,7 +121,7 @@ def schedule(executor, chosen, handles, terms):
 
 
 async def change(executor, chosen, handles):
-    """Change, look at or disturb something."""
+    """Change, read or disturb something."""
     loop = asyncio.get_running_loop()
     which = chosen.randrange(13)
     some = chosen.choice(handles) if handles else None
@@ -184,6 +184,6 @@ async def play(seed):
 
 @pytest.mark.parametrize("part", range(5))
 def test_account_closes_whatever_is_combined(part):
-    """Nothing is lost, nothing counted twice, and every executor comes to its end."""
+    """No task is lost or counted twice, and every executor ends."""
     for seed in range(part * SEEDS // 5, (part + 1) * SEEDS // 5):
         run_virtual(play(seed), limit=100_000)

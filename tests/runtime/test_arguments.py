@@ -1,4 +1,4 @@
-"""Every numeric, textual and callable argument of every method, with every bad value: refused by name, with the remedy."""
+"""Every numeric, text and callable argument of every method, with every bad value: refused by name, with the remedy."""
 
 import asyncio
 import concurrent.futures
@@ -67,7 +67,7 @@ async def work():
 
 
 def fails_later(executor, **options):
-    """Make sure that what only an await would check is checked by the call, too."""
+    """Have a check that needs an await made by the call, too."""
     return asyncio.ensure_future(executor.acquire(**options))
 
 
@@ -236,7 +236,7 @@ CALLABLES = {
 
 
 def unchanged(executor, call) -> tuple[object, object]:
-    """Make a call that fails; return what it changed: statistics before and after, settings with them."""
+    """Make a call that fails; return statistics and settings before and after it."""
 
     def look():
         return (
@@ -261,7 +261,7 @@ def unchanged(executor, call) -> tuple[object, object]:
 
 @pytest.mark.parametrize("what", MATRIX)
 async def test_bad_value_is_refused_by_name_and_changes_nothing(virtual_clock, what):
-    """TypeError for a wrong kind, ValueError for a wrong value; the message names the parameter; nothing is changed."""
+    """A wrong type is a TypeError, a wrong value a ValueError that names the parameter; nothing changes."""
     call, name, values = MATRIX[what]
     async with RateLimitedExecutor("x", rate=10, drain_timeout=0) as executor:
         executor.schedule(int, delay=5)
@@ -279,7 +279,7 @@ async def test_bad_value_is_refused_by_name_and_changes_nothing(virtual_clock, w
 
 @pytest.mark.parametrize("what", AWAITED)
 async def test_bad_value_of_an_async_method_is_refused_by_name_and_changes_nothing(virtual_clock, what):
-    """The same for what is awaited."""
+    """Async methods refuse bad values in the same way."""
     call, name, values = AWAITED[what]
     async with RateLimitedExecutor("x", rate=10, drain_timeout=0) as executor:
         executor.schedule(int, delay=5)
@@ -294,7 +294,7 @@ async def test_bad_value_of_an_async_method_is_refused_by_name_and_changes_nothi
 
 @pytest.mark.parametrize("what", CALLABLES)
 async def test_what_cannot_be_called_is_refused_and_changes_nothing(virtual_clock, what):
-    """No callable: a TypeError that names the parameter, also for None, text and instances."""
+    """None, text and other objects that cannot be called are a TypeError that names the parameter."""
     async with RateLimitedExecutor("x", rate=10, drain_timeout=0) as executor:
         for value in (None, 5, "int", [], object(), NotImplemented):
 
@@ -308,7 +308,7 @@ async def test_what_cannot_be_called_is_refused_and_changes_nothing(virtual_cloc
 
 @pytest.mark.parametrize("what", CALLABLES)
 async def test_coroutine_object_is_refused_without_a_second_complaint(virtual_clock, what):
-    """A coroutine in place of a function: a TypeError with the remedy, and no warning that it was never awaited."""
+    """A coroutine object is a TypeError with the remedy, without a warning that it was never awaited."""
     async with RateLimitedExecutor("x", rate=10, drain_timeout=0) as executor:
         before = executor.statistics()
         with warnings.catch_warnings():
@@ -321,7 +321,7 @@ async def test_coroutine_object_is_refused_without_a_second_complaint(virtual_cl
 
 @pytest.mark.parametrize("what", ["invoke_all", "invoke_any"])
 async def test_coroutine_objects_among_calls_are_refused_without_a_second_complaint(virtual_clock, what):
-    """Nothing of such a list is started."""
+    """A list of calls with coroutine objects in it is refused, and none of its calls starts."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -343,7 +343,7 @@ async def test_coroutine_objects_among_calls_are_refused_without_a_second_compla
     ],
 )
 async def test_unknown_keyword_is_refused_with_the_remedy(virtual_clock, method, options, words):
-    """Keyword arguments are ours: those of the function go into a partial."""
+    """Unknown keyword arguments are refused: those of the function belong in a partial."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         with pytest.raises(TypeError) as info:
             getattr(executor, method)(int, **options)
@@ -352,7 +352,7 @@ async def test_unknown_keyword_is_refused_with_the_remedy(virtual_clock, method,
 
 
 async def test_bad_options_from_another_thread_are_in_the_future(virtual_clock):
-    """What ``schedule`` would raise, the future of ``schedule_threadsafe`` raises."""
+    """The future of ``schedule_threadsafe`` raises the error that ``schedule`` would raise."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         for options, error, words in (
             ({"delay": -1}, ValueError, "delay"),
@@ -383,7 +383,7 @@ CONSTRUCTOR = {
 
 @pytest.mark.parametrize("name", CONSTRUCTOR)
 async def test_bad_argument_of_the_constructor_is_refused_by_name(virtual_clock, name):
-    """Nothing is made, and a manager that was to own it knows nothing of it."""
+    """A bad argument creates no executor, and the manager does not register one."""
     async with ExecutorManager() as manager:
         for value in CONSTRUCTOR[name]:
             options = {"name": "x", "manager": manager} | {name: value}
@@ -395,21 +395,21 @@ async def test_bad_argument_of_the_constructor_is_refused_by_name(virtual_clock,
 
 @pytest.mark.parametrize("value", [*NO_SPANS, 0, 0.009, 3600.1, 1e300, None])
 def test_bad_interval_of_a_manager_is_refused_by_name(value):
-    """From 0.01 to 3600 seconds, and no other kind."""
+    """An interval is a number from 0.01 to 3600 seconds."""
     with pytest.raises((TypeError, ValueError), match="interval"):
         ExecutorManager(interval=value)
 
 
 @pytest.mark.parametrize("peers", [2, "x", object(), (2, 0)])
 def test_bad_peers_of_a_manager_are_refused_by_name(peers):
-    """What has no count and rank is refused when it is given, not when the first executor starts."""
+    """Peers without count and rank are refused at once, not when the first executor starts."""
     with pytest.raises(TypeError, match="peers"):
         ExecutorManager(peers=peers)
 
 
 @pytest.mark.parametrize("clock", [2, "x", object(), math])
 def test_bad_clock_of_a_manager_is_refused_by_name(clock):
-    """What cannot be read is refused when it is given."""
+    """A clock that cannot be read is refused at once."""
     with pytest.raises(TypeError, match="clock"):
         ExecutorManager(clock=clock)
 
@@ -422,14 +422,14 @@ def test_bad_clock_of_a_manager_is_refused_by_name(clock):
     ],
 )  # fmt: skip
 def test_bad_part_of_a_rate_is_refused_by_name(permits, per, name):
-    """Permits may be 0 or infinite, seconds may not."""
+    """The permits of a rate may be 0 or infinite, its seconds may not."""
     with pytest.raises((TypeError, ValueError), match=name):
         Rate(permits, per=per)
 
 
 @pytest.mark.parametrize("slack", NO_SPANS)
 def test_bad_slack_is_refused_by_name(slack):
-    """A policy is checked when it is made."""
+    """A policy checks its slack when it is created."""
     with pytest.raises((TypeError, ValueError), match="slack"):
         Paced(slack=slack)
 
@@ -456,7 +456,7 @@ for safe in ("schedule_threadsafe", "call_soon_threadsafe", "futures face"):
 
 @pytest.mark.parametrize("what", FROM_THE_LOOP_ONLY)
 async def test_call_from_another_thread_is_refused_and_changes_nothing(virtual_clock, what):
-    """Also settings and ``shutdown``, which would wake a loop that does not know of it."""
+    """Calls from another thread are refused, also settings and ``shutdown``, which would wake the loop."""
     async with RateLimitedExecutor("x", rate=10, drain_timeout=0) as executor:
         errors = []
 
@@ -480,7 +480,7 @@ async def test_call_from_another_thread_is_refused_and_changes_nothing(virtual_c
 
 
 async def test_statistics_may_be_read_from_another_thread(virtual_clock):
-    """A thread that reports figures needs no detour."""
+    """Another thread may read the statistics directly."""
     async with RateLimitedExecutor("x", rate=10, drain_timeout=0) as executor:
         executor.schedule(int, delay=5)
         counts = await asyncio.to_thread(executor.statistics)
@@ -490,7 +490,7 @@ async def test_statistics_may_be_read_from_another_thread(virtual_clock):
 
 
 def test_settings_may_be_made_before_the_start():
-    """Outside of any loop, and they hold when it starts."""
+    """Settings made before the start, outside any loop, hold after it."""
     executor = RateLimitedExecutor("x")
     executor.rate, executor.max_concurrency = "5/s", 3
     executor.pause()
@@ -510,7 +510,7 @@ def test_settings_may_be_made_before_the_start():
     ids=str,
 )
 async def test_common_mistakes_name_their_remedy(virtual_clock, options, error, words):
-    """A class for an object, a rate of what has no fixed length."""
+    """Common mistakes, such as a class in place of an object, are refused with the remedy."""
     with pytest.raises(error, match=words):
         RateLimitedExecutor("x", **options)
 
@@ -611,7 +611,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("call", "error", "words"), CALLS)
 async def test_refused_call_names_the_parameter_and_changes_nothing(virtual_clock, account, call, error, words):
-    """The error names what is wrong; counts, settings and timers are as before, and the executor works."""
+    """A refused call changes no counts, settings or timers, and the executor still works."""
     async with RateLimitedExecutor("x", rate=10) as executor:
         waiting = executor.schedule(int, delay=5)
         before = executor.statistics()
@@ -653,13 +653,13 @@ async def test_refused_call_names_the_parameter_and_changes_nothing(virtual_cloc
     ],
 )
 def test_constructors_refuse_bad_arguments_by_name(make, error, words):
-    """What an executor or manager cannot be made with is refused when it is made."""
+    """Constructors refuse bad arguments by name."""
     with pytest.raises(error, match=words):
         make()
 
 
 async def test_second_use_of_a_name_is_refused(virtual_clock):
-    """Executors of a manager have names of their own; a closed one's may be used again."""
+    """Names of a manager's executors are unique; the name of a closed one may be used again."""
     async with ExecutorManager() as manager:
         first = manager.executor("mail")
         with pytest.raises(ValueError, match="name 'mail' is in use"):
@@ -673,7 +673,7 @@ async def test_second_use_of_a_name_is_refused(virtual_clock):
 
 @pytest.mark.parametrize("delay", [5e9, 1e12, 1e15, 1e18, 1e300, 1.7e308])
 async def test_huge_times_are_taken_and_never_come(virtual_clock, account, delay):
-    """A finite time beyond all clocks waits, and disturbs nothing."""
+    """A finite time beyond all clocks is accepted, waits, and disturbs nothing."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         executor.call_later(delay, int)
         executor.call_at(delay, int)
@@ -694,7 +694,7 @@ async def test_huge_times_are_taken_and_never_come(virtual_clock, account, delay
 
 
 async def test_use_before_the_start_is_refused(virtual_clock):
-    """Before ``async with`` every call says so."""
+    """Every call before ``async with`` is refused with this reason."""
     executor = RateLimitedExecutor("x")
     for call in (
         lambda: executor.submit(int),
@@ -718,7 +718,7 @@ async def test_use_before_the_start_is_refused(virtual_clock):
 
 
 async def test_use_after_the_end_is_refused(virtual_clock):
-    """After closing has begun nothing more is accepted, on any face, and nothing changes."""
+    """Once closing has begun, every face refuses new tasks, and nothing changes."""
     executor = RateLimitedExecutor("x")
     async with executor:
         await executor.submit(int)
@@ -741,7 +741,7 @@ async def test_use_after_the_end_is_refused(virtual_clock):
 
 @pytest.mark.parametrize("kind", [RateLimitedExecutor, ExecutorManager])
 async def test_restart_is_refused_with_a_clear_error(virtual_clock, kind):
-    """Neither an open nor a closed one starts again."""
+    """Neither an open nor a closed executor can be started again."""
     thing = kind("x") if kind is RateLimitedExecutor else kind()
     async with thing:
         with pytest.raises(ExecutorStoppedError, match="create a new one"):
@@ -754,7 +754,7 @@ async def test_restart_is_refused_with_a_clear_error(virtual_clock, kind):
 
 
 async def test_use_from_another_thread_is_refused(virtual_clock):
-    """From another thread a call raises, and names the ways in that are safe."""
+    """A call from another thread raises, and names the thread-safe methods."""
     async with RateLimitedExecutor("x") as executor:
         errors = []
 
@@ -773,7 +773,7 @@ async def test_use_from_another_thread_is_refused(virtual_clock):
 
 
 async def test_use_from_another_loop_is_refused(virtual_clock):
-    """An executor belongs to the loop that it was started on."""
+    """An executor belongs to the loop on which it was started."""
     async with RateLimitedExecutor("x") as executor:
         result = []
 
@@ -793,7 +793,7 @@ async def test_use_from_another_loop_is_refused(virtual_clock):
 
 @pytest.mark.parametrize("face", ["submit", "call_later", "execute", "many", "map", "permit", "call_soon", "fixed"])
 async def test_full_executor_refuses_and_changes_nothing(virtual_clock, account, face):
-    """With ``max_pending`` waiting, a call raises with the numbers, and accepts nothing."""
+    """With ``max_pending`` tasks waiting, a call raises with the numbers, and accepts nothing."""
     async with RateLimitedExecutor("x", max_pending=3, rate=1) as executor:
         kept = [executor.schedule(int, delay=5) for _ in range(2)]
         with pytest.raises(BacklogFullError, match=r"refused 2 task\(s\): 2 are already waiting and max_pending is 3"):
@@ -823,7 +823,7 @@ async def test_full_executor_refuses_and_changes_nothing(virtual_clock, account,
 
 
 async def test_aware_datetime_and_timedelta_are_taken(virtual_clock):
-    """Times may be given as what the standard library has for them."""
+    """Times may be aware datetimes and timedeltas."""
     async with RateLimitedExecutor("x") as executor:
         at = datetime.fromtimestamp(virtual_clock.wall() + 0.25, UTC)
         first = executor.schedule(int, at=at)
@@ -835,7 +835,7 @@ async def test_aware_datetime_and_timedelta_are_taken(virtual_clock):
 
 @pytest.mark.parametrize("rate", ["1,000/s", "10,000 per day UTC", ["1,000/s", "5/min"]])
 def test_comma_inside_a_number_is_refused(rate):
-    """It parts rates, so that a thousand would be a rate of one and another of nothing."""
+    """A comma in a number is refused: commas separate rates, so "1,000" would be two."""
     with pytest.raises(ValueError, match=r"rate must not have a comma inside a number, write 1_000/s"):
         RateLimitedExecutor("x", rate=rate)
     with pytest.raises(ValueError, match=r"resources\['tokens'\] must not have a comma"):
@@ -844,13 +844,13 @@ def test_comma_inside_a_number_is_refused(rate):
 
 @pytest.mark.parametrize("rate", [(10, 60), [5, 0.5]])
 def test_two_numbers_are_no_rate_over_a_time(rate):
-    """Both would be a second; what is meant is said in the error."""
+    """Two numbers without a time are refused; the error says how to write a rate."""
     with pytest.raises(ValueError, match=r"'10/min' or Rate\(10, per=60\)"):
         RateLimitedExecutor("x", rate=rate)
 
 
 async def test_flags_are_true_or_false():
-    """A text is not a yes, and seconds are not a flag; the executor stays as it was."""
+    """A flag must be a bool: text and numbers are refused, and the executor stays as it was."""
     with pytest.raises(TypeError, match="early must be True or False, got 'no'"):
         RateLimitedExecutor("x", early="no")
     async with RateLimitedExecutor("x") as executor:

@@ -121,7 +121,7 @@ MADE = {
 
 @pytest.mark.parametrize("what", MADE)
 def test_bad_value_makes_nothing(what):
-    """TypeError for a wrong kind, ValueError for a wrong value; the message names the parameter."""
+    """A wrong type is a TypeError, a wrong value a ValueError that names the parameter."""
     make, name, values = MADE[what]
     for value in values:
         refuses(lambda value=value: make(value), name)
@@ -131,7 +131,7 @@ def test_bad_value_makes_nothing(what):
     "make", [lambda: Paced(slack=timedelta(seconds=1)), lambda: Window(margin=timedelta(seconds=1))]
 )
 async def test_policy_with_a_timedelta_works_or_is_refused(virtual_clock, make):
-    """Seconds are a number; what is accepted must also run."""
+    """A policy refuses a timedelta, or also runs with it."""
     try:
         policy = make()
     except TypeError as error:
@@ -161,7 +161,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 async def test_executor_with_a_bad_setting_is_not_made(virtual_clock, name):
-    """The message names the parameter, and the name of the executor is free again."""
+    """A bad setting is refused by name, and the name of the executor is free again."""
     values, others = SETTINGS[name]
     async with ExecutorManager() as manager:
         for value in values:
@@ -184,12 +184,12 @@ async def test_executor_with_a_bad_setting_is_not_made(virtual_clock, name):
     ],
 )
 async def test_settings_that_do_not_fit_each_other_are_refused(virtual_clock, options, said):
-    """What to write in place of it is in the message."""
+    """Settings that contradict each other are refused with the remedy."""
     refuses(lambda: RateLimitedExecutor("x", **options), said)
 
 
 async def test_rate_that_cannot_be_shared_is_refused(virtual_clock):
-    """A permit for each peer at least."""
+    """A rate of less than a permit for each peer is refused."""
     async with ExecutorManager(peers=StaticPeers(3, 0)) as manager:
         refuses(lambda: manager.executor("x", rate="2/s", policy=Window()), "rate")
         refuses(lambda: manager.executor("x", rate=5, policy=Burst(2)), "policy")
@@ -246,7 +246,7 @@ CHANGED = {
 
 
 def look(executor) -> tuple[object, ...]:
-    """Return all of an executor that a refused call might change."""
+    """Return all state of an executor that a refused call might change."""
     return (
         executor.statistics(),
         executor.rate,
@@ -266,7 +266,7 @@ def look(executor) -> tuple[object, ...]:
 @pytest.mark.parametrize("limited", [False, True], ids=["free", "with limits"])
 @pytest.mark.parametrize("what", CHANGED)
 async def test_bad_value_is_refused_by_name_and_changes_nothing(virtual_clock, what, limited):
-    """Also of an executor that has a limit of everything."""
+    """A bad value is refused by name and changes nothing, also with every kind of limit."""
     call, name, values = CHANGED[what]
     options = {"max_pending": 9, "key_rate": 5, "key_concurrency": 5} if limited else {}
     async with RateLimitedExecutor(
@@ -285,7 +285,7 @@ async def test_bad_value_is_refused_by_name_and_changes_nothing(virtual_clock, w
     [value for value in (True, 1.0, Decimal(1))],
 )
 async def test_permit_refuses_a_cost_that_is_no_integer(virtual_clock, value):
-    """As ``submit`` does, though it equals one."""
+    """A permit refuses a cost that is not an integer, as ``submit`` does, even if it equals one."""
     async with RateLimitedExecutor("x") as executor:
         refuses(lambda: executor.permit(cost=value), "cost")
         with pytest.raises(TypeError, match="cost"):
@@ -293,14 +293,14 @@ async def test_permit_refuses_a_cost_that_is_no_integer(virtual_clock, value):
 
 
 async def test_permit_of_a_limited_key_refuses_what_cannot_be_one(virtual_clock):
-    """By name, also where keys have a limit of what may wait."""
+    """A permit refuses a bad key by name, also where the backlog of each key is limited."""
     async with RateLimitedExecutor("x", key_max_pending=2) as executor:
         refuses(lambda: executor.permit(key=[]), "key must be hashable")
 
 
 @pytest.mark.parametrize("way", ["acquire", "schedule_wait", "threadsafe"])
 async def test_bad_value_of_what_is_awaited_is_refused(virtual_clock, way):
-    """By its name, and nothing waits for it."""
+    """Awaited methods refuse a bad value by name, and nothing waits for it."""
     async with RateLimitedExecutor("x", max_pending=5, when_full=WhenFull.WAIT) as executor:
         for options, name in (({"key": []}, "key"), ({"cost": 0}, "cost"), ({"cost": {"a": 1}}, "cost")):
             with pytest.raises((TypeError, ValueError), match=name):
@@ -315,7 +315,7 @@ async def test_bad_value_of_what_is_awaited_is_refused(virtual_clock, way):
 
 
 async def test_item_of_a_lazy_batch_with_a_bad_key_or_cost_fails_the_batch(virtual_clock):
-    """What was drawn before runs."""
+    """A bad key or cost fails a lazy batch; items drawn before it run."""
     for options, name in (
         ({"key": lambda item: [] if item == 2 else item}, "key"),
         ({"cost": lambda item: 0 if item == 2 else 1}, "cost"),
@@ -335,7 +335,7 @@ async def test_item_of_a_lazy_batch_with_a_bad_key_or_cost_fails_the_batch(virtu
 )
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_bad_settlement_changes_nothing(virtual_clock, actual, name, when):
-    """Not even what of it was right."""
+    """A settlement with a bad part changes nothing, not even the good parts."""
     async with RateLimitedExecutor("x", rate=10, policy=Window(), resources={"tokens": "50/s"}) as executor:
         if when == "before":
             executor.pause()
@@ -349,7 +349,7 @@ async def test_bad_settlement_changes_nothing(virtual_clock, actual, name, when)
 
 @pytest.mark.parametrize("limit", ["key_rate", "key_concurrency"])
 async def test_function_of_a_key_that_raises_or_is_wrong_is_told(virtual_clock, caplog, limit):
-    """To the caller or by a warning: a key must not get stuck for it."""
+    """A key function that raises is reported to the caller or by a warning, and its key is not stuck."""
     values = {"raises": ZeroDivisionError, "text": "x", "negative": -1, "number": 1}
 
     def of(key):
@@ -373,7 +373,7 @@ async def test_function_of_a_key_that_raises_or_is_wrong_is_told(virtual_clock, 
 
 @pytest.mark.parametrize("value", ["x", -1, 1.5, NAN])
 async def test_places_of_a_key_that_are_no_number_limit_nothing(virtual_clock, caplog, value):
-    """If they are none only when the task starts: as a rate that is none, with a warning; nothing of it stops the executor."""
+    """A ``key_concurrency`` that becomes invalid before the start limits nothing, and is warned about."""
     values = [1]
     async with RateLimitedExecutor("x", key_concurrency=lambda key: values[0], drain_timeout=0) as executor:
         handles = [executor.submit(lambda: 1, key="a") for _ in range(3)]
@@ -388,7 +388,7 @@ async def test_places_of_a_key_that_are_no_number_limit_nothing(virtual_clock, c
 
 @pytest.mark.parametrize("make", [lambda: Rate(5), lambda: Quota(5, per="day"), lambda: Fair(), lambda: Retry()])
 def test_values_have_a_representation(make):
-    """None of them is an object at some address."""
+    """The representation of values is not the default one with an address."""
     assert " at 0x" not in repr(make())
 
 
@@ -396,7 +396,7 @@ def test_values_have_a_representation(make):
 
 
 def test_zone_is_the_older_name_of_tz():
-    """As an argument, and to read it."""
+    """``zone`` still works as the older name of ``tz``, as an argument and as an attribute."""
     quota = Quota(5, per="day", tz="Europe/London")
     assert quota == Quota(5, per="day", zone="Europe/London") == Quota(5, per="day", tz=ZoneInfo("Europe/London"))
     assert quota.tz is quota.zone

@@ -1,4 +1,4 @@
-"""What becomes of work beyond ``max_pending`` and ``key_max_pending``: refused, or dropped, and never lost."""
+"""Work beyond ``max_pending`` and ``key_max_pending`` is refused or dropped, and never lost."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ OTHERS = [WhenFull.RAISE, WhenFull.WAIT]
 
 @pytest.mark.parametrize("when_full", OTHERS)
 async def test_call_beyond_the_limit_is_refused_and_changes_nothing(virtual_clock, account, when_full):
-    """Every way in that cannot wait raises, with what there was in its words."""
+    """Every method that cannot wait raises an error with the numbers, and changes nothing."""
     async with RateLimitedExecutor("x", rate=0, max_pending=3, when_full=when_full, drain_timeout=0) as executor:
         executor.schedule_many(int, range(2))
         handle = executor.submit(int)
@@ -66,7 +66,7 @@ async def test_call_beyond_the_limit_is_refused_and_changes_nothing(virtual_cloc
 
 
 async def test_key_beyond_its_limit_is_refused_alone(virtual_clock, account):
-    """Others have room; so has the key once one of its tasks has started."""
+    """A key beyond its limit is refused until one of its tasks starts; others have room."""
     async with RateLimitedExecutor("x", rate=1, key_max_pending=2, drain_timeout=0) as executor:
         executor.submit(int)
         for _ in range(2):
@@ -88,14 +88,14 @@ async def test_key_beyond_its_limit_is_refused_alone(virtual_clock, account):
 
 
 async def test_items_of_one_key_count_together_whatever_they_cost(virtual_clock):
-    """Ten items of a key that may have five are refused."""
+    """Items of one key count together: ten are refused where five may wait."""
     async with RateLimitedExecutor("x", rate=1, key_max_pending=5, drain_timeout=0) as executor:
         with pytest.raises(BacklogFullError):
             executor.schedule_many(int, range(10), key=lambda item: "a", cost=lambda item: 1 + item % 2)
 
 
 async def test_lazy_batch_keeps_to_the_limit_of_its_key(virtual_clock):
-    """Items are drawn as their key has room."""
+    """A lazy batch draws items as its key has room."""
     async with RateLimitedExecutor("x", rate=1, key_max_pending=5, drain_timeout=0) as executor:
         executor.schedule_many(int, iter(range(100)), key="a")
         await asyncio.sleep(0.5)
@@ -103,7 +103,7 @@ async def test_lazy_batch_keeps_to_the_limit_of_its_key(virtual_clock):
 
 
 async def test_tasks_due_by_the_wall_clock_count_for_their_key(virtual_clock):
-    """However far ahead they are due."""
+    """Tasks due by the wall clock count for their key, however far ahead."""
     async with RateLimitedExecutor("x", key_max_pending=3, drain_timeout=0) as executor:
         for _ in range(3):
             executor.schedule(int, at=virtual_clock.wall() + 100, key="a")
@@ -113,7 +113,7 @@ async def test_tasks_due_by_the_wall_clock_count_for_their_key(virtual_clock):
 
 @pytest.mark.parametrize("when_full", WhenFull)
 async def test_lazy_batch_draws_as_there_is_room(virtual_clock, account, when_full):
-    """It is neither refused nor dropped, and loses nothing."""
+    """A lazy batch waits for room: no item is refused, dropped or lost."""
     done = []
     async with RateLimitedExecutor("x", rate=20, max_pending=4, when_full=when_full) as executor:
         batch = executor.schedule_many(done.append, iter(range(50)))
@@ -127,14 +127,14 @@ async def test_lazy_batch_draws_as_there_is_room(virtual_clock, account, when_fu
 
 @pytest.mark.parametrize("when_full", WhenFull)
 async def test_map_goes_as_fast_as_there_is_room(virtual_clock, when_full):
-    """A full backlog is no error for it, but a pace."""
+    """A full backlog slows ``map`` down instead of failing it."""
     async with RateLimitedExecutor("x", rate=10, max_pending=3, when_full=when_full) as executor:
         assert list(range(30)) == [item async for item in executor.map(lambda item: item, range(30))]
         assert 2.5 < now() < 3.5
 
 
 async def test_map_beside_those_who_wait_for_room(virtual_clock):
-    """Both get their turns."""
+    """``map`` and other waiters for room both get their turns."""
     async with RateLimitedExecutor("x", rate=10, max_pending=2, when_full=WhenFull.WAIT, drain_timeout=0) as executor:
 
         async def other():
@@ -151,7 +151,7 @@ async def test_map_beside_those_who_wait_for_room(virtual_clock):
 
 @pytest.mark.parametrize("when_full", DROPPING)
 async def test_what_is_dropped_says_so(virtual_clock, account, when_full):
-    """By its state, its error, its waiters and the statistics; what is kept starts."""
+    """A dropped task is reported by state, error, waiters and statistics; the tasks that stay start."""
     async with RateLimitedExecutor("x", rate=0, max_pending=3, when_full=when_full) as executor:
         handles = [executor.submit(int, name=f"task {number}", priority=number) for number in range(3)]
         called = []
@@ -179,7 +179,7 @@ async def test_what_is_dropped_says_so(virtual_clock, account, when_full):
 
 
 async def test_least_important_is_dropped_and_of_several_the_last_due(virtual_clock, account):
-    """The new one, if it is that; ties go to those that are due first."""
+    """The least important task is dropped, possibly the new one; among equals, the one due last."""
     async with RateLimitedExecutor(
         "x", rate=0, max_pending=3, when_full=WhenFull.DROP_LOWEST, drain_timeout=0
     ) as executor:
@@ -201,7 +201,7 @@ async def test_least_important_is_dropped_and_of_several_the_last_due(virtual_cl
 
 
 async def test_oldest_is_dropped_first(virtual_clock, account):
-    """Whoever has been due for longest, whatever its importance."""
+    """The task that has been due longest is dropped, whatever its importance."""
     async with RateLimitedExecutor(
         "x", rate=0, max_pending=2, when_full=WhenFull.DROP_OLDEST, drain_timeout=0
     ) as executor:
@@ -220,7 +220,7 @@ async def test_oldest_is_dropped_first(virtual_clock, account):
 
 @pytest.mark.parametrize("when_full", DROPPING)
 async def test_key_that_is_full_drops_its_own(virtual_clock, account, when_full):
-    """Never those of another key."""
+    """A full key drops only its own tasks."""
     async with RateLimitedExecutor("x", rate=0, key_max_pending=2, when_full=when_full, drain_timeout=0) as executor:
         other = [executor.submit(int, key="b", priority=-9) for _ in range(2)]
         free = executor.submit(int, priority=-9)
@@ -238,7 +238,7 @@ async def test_key_that_is_full_drops_its_own(virtual_clock, account, when_full)
 
 @pytest.mark.parametrize("when_full", DROPPING)
 async def test_tasks_due_by_the_wall_clock_are_dropped_like_others(virtual_clock, when_full):
-    """However far ahead they are due: memory is bounded."""
+    """Tasks due by the wall clock are dropped like others, so memory is bounded."""
     async with RateLimitedExecutor("x", max_pending=5, when_full=when_full, drain_timeout=0) as executor:
         for number in range(50):
             executor.schedule(int, at=virtual_clock.wall() + 100 + number).add_done_callback(seen)
@@ -247,7 +247,7 @@ async def test_tasks_due_by_the_wall_clock_are_dropped_like_others(virtual_clock
 
 @pytest.mark.parametrize("when_full", DROPPING)
 async def test_batch_keeps_to_the_limit_of_its_key(virtual_clock, when_full):
-    """It is refused if it alone is more than its key may have."""
+    """A batch larger than the limit of its key is refused."""
     async with RateLimitedExecutor("x", rate=0, key_max_pending=5, when_full=when_full, drain_timeout=0) as executor:
         with pytest.raises(BacklogFullError):
             executor.schedule_many(int, range(10), key="a")
@@ -256,7 +256,7 @@ async def test_batch_keeps_to_the_limit_of_its_key(virtual_clock, when_full):
 @pytest.mark.parametrize("when_full", DROPPING)
 @pytest.mark.parametrize("way", ["batch", "execute", "call_later", "permit", "invoke_all", "threadsafe", "wait"])
 async def test_every_way_in_drops_for_room(virtual_clock, account, when_full, way):
-    """What cannot be dropped itself takes the places of tasks that can."""
+    """Every method drops tasks for room, also for tasks that cannot be dropped themselves."""
     async with RateLimitedExecutor("x", rate=0, max_pending=4, when_full=when_full, drain_timeout=0) as executor:
         handles = [executor.submit(int) for _ in range(4)]
         for handle in handles:
@@ -302,7 +302,7 @@ async def test_every_way_in_drops_for_room(virtual_clock, account, when_full, wa
 
 @pytest.mark.parametrize("when_full", DROPPING)
 async def test_more_than_there_is_to_drop_is_refused_and_drops_nothing(virtual_clock, account, when_full):
-    """A batch larger than the limit, or calls that cannot be dropped in all places."""
+    """A call is refused and drops nothing if dropping every task that may be dropped would not make room."""
     async with RateLimitedExecutor("x", rate=0, max_pending=4, when_full=when_full, drain_timeout=0) as executor:
         executor.submit(int)
         with pytest.raises(BacklogFullError):
@@ -321,7 +321,7 @@ async def test_more_than_there_is_to_drop_is_refused_and_drops_nothing(virtual_c
 
 @pytest.mark.parametrize("way", ["execute", "call_soon", "batch"])
 async def test_call_without_a_handle_drops_nothing_more_important(virtual_clock, way):
-    """It is of priority 0: it is what is given up, or refused."""
+    """A call without a handle has priority 0: it is dropped or refused before more important tasks."""
     async with RateLimitedExecutor(
         "x", rate=0, max_pending=2, when_full=WhenFull.DROP_LOWEST, drain_timeout=0
     ) as executor:
@@ -338,7 +338,7 @@ async def test_call_without_a_handle_drops_nothing_more_important(virtual_clock,
 
 
 async def test_waiter_for_a_permit_that_is_dropped_is_told(virtual_clock, account):
-    """Entering raises what the task has failed with; a limited function raises it, too."""
+    """A dropped waiter for a permit raises the task's error, as does a limited function."""
     async with RateLimitedExecutor(
         "x", rate=0, max_pending=1, when_full=WhenFull.DROP_LOWEST, drain_timeout=0
     ) as executor:
@@ -358,7 +358,7 @@ async def test_waiter_for_a_permit_that_is_dropped_is_told(virtual_clock, accoun
 
 @pytest.mark.parametrize("when_full", DROPPING)
 async def test_accounting_closes_and_memory_is_bounded_whatever_is_dropped(virtual_clock, account, when_full):
-    """Random work of every kind: what waits is never more than may, and the index holds no more than that."""
+    """Under random work of every kind the backlog stays within its limit, and so does the index."""
     rng = random.Random(3)
     async with RateLimitedExecutor(
         "x", rate=200, max_pending=50, key_max_pending=20, when_full=when_full, drain_timeout=0, order=Fair()
@@ -389,7 +389,7 @@ async def test_accounting_closes_and_memory_is_bounded_whatever_is_dropped(virtu
 
 @pytest.mark.parametrize("when_full", DROPPING)
 async def test_task_that_is_tried_again_may_be_dropped(virtual_clock, account, when_full):
-    """It waits like others, and is in the index again."""
+    """A retried task waits and can be dropped like any other."""
 
     def fail():
         raise RetryLater(after=10)
@@ -412,7 +412,7 @@ async def test_task_that_is_tried_again_may_be_dropped(virtual_clock, account, w
 
 
 class Bounds:
-    """A backlog, the tasks that wait in it, and what was dropped."""
+    """A backlog, its waiting tasks, and the tasks that were dropped."""
 
     def __init__(self, when_full=WhenFull.RAISE, **bounds) -> None:
         self.world = World(CoreRecord, rate=0)
@@ -443,19 +443,19 @@ class Bounds:
 
     @property
     def names(self) -> str:
-        """The tasks that wait."""
+        """The waiting tasks."""
         return "".join(sorted(repr(record) for _, record in self.world.queue.walk()))
 
 
 def test_without_bounds_everything_may_wait():
-    """And nobody counts."""
+    """Without limits every task may wait, and nothing is counted."""
     backlog = Bounds().backlog
     backlog.admit(10**12, "key", 0)
     assert (False, False, None) == (backlog.is_bounded, backlog.is_dropping, backlog.room)
 
 
 def test_what_does_not_fit_is_refused_as_a_whole():
-    """Several tasks at once, of which some would fit, too; the error says what waits, what was asked for, and the bound."""
+    """Several tasks at once are refused together, even if some would fit; the error has the numbers."""
     bounds = Bounds(max_pending=3)
     bounds.add("a")
     bounds.backlog.admit(2, None, 0)
@@ -466,7 +466,7 @@ def test_what_does_not_fit_is_refused_as_a_whole():
 
 
 def test_a_key_that_is_full_is_refused_and_no_other():
-    """Batches of the key count with their items, and tasks without a key count for none."""
+    """Only a full key is refused: a batch counts with its items, a task without a key counts for none."""
     bounds = Bounds(pending=2)
     bounds.add("a", key="k")
     batch = BatchSource(1, rank=PLAIN_RANK, name="b", owner=None, key="k")
@@ -482,7 +482,7 @@ def test_a_key_that_is_full_is_refused_and_no_other():
 
 @pytest.mark.parametrize(("when_full", "left"), [(WhenFull.DROP_LOWEST, "bcd"), (WhenFull.DROP_OLDEST, "bcd")])
 def test_room_is_made_by_dropping_what_is_worth_least(when_full, left):
-    """One for one, with the bound as the reason."""
+    """Each new task drops the least important one, with the limit as the reason."""
     bounds = Bounds(when_full, max_pending=3)
     for name, priority in (("a", 0), ("b", 5), ("c", 1)):
         bounds.add(name, priority=priority)
@@ -493,7 +493,7 @@ def test_room_is_made_by_dropping_what_is_worth_least(when_full, left):
 
 
 def test_nothing_is_dropped_for_what_is_less_important():
-    """Nor for several of which only some would fit: either all of them find room, or nothing happens."""
+    """Nothing is dropped for less important tasks, nor for several of which only some would fit."""
     bounds = Bounds(WhenFull.DROP_LOWEST, max_pending=2)
     bounds.add("a", priority=5)
     bounds.add("b", priority=0)
@@ -504,7 +504,7 @@ def test_nothing_is_dropped_for_what_is_less_important():
 
 
 def test_a_key_makes_room_for_itself_and_that_counts_for_all():
-    """Where both bounds are reached, one task of the key goes, and no other besides."""
+    """Where both limits are reached, dropping one task of the key makes room for both."""
     bounds = Bounds(WhenFull.DROP_OLDEST, max_pending=3, pending=2)
     for name, key in (("a", "other"), ("b", "k"), ("c", "k")):
         bounds.add(name, key=key)
@@ -514,7 +514,7 @@ def test_a_key_makes_room_for_itself_and_that_counts_for_all():
 
 
 def test_what_has_come_in_by_another_way_is_dropped_down_to_the_bound():
-    """As after a retry, which is not refused."""
+    """Tasks that are not refused, such as retries, are dropped down to the limit afterwards."""
     bounds = Bounds(WhenFull.DROP_OLDEST, max_pending=2)
     bounds.add("a")
     bounds.add("b")
@@ -528,7 +528,7 @@ def test_what_has_come_in_by_another_way_is_dropped_down_to_the_bound():
 
 
 async def test_who_need_not_wait_for_room_is_called_at_once():
-    """Where a full backlog refuses, the call itself does."""
+    """Where a full backlog refuses, a call does not wait for room, and raises."""
     bounds = Bounds(max_pending=1)
     await bounds.backlog.in_turn(None, lambda: bounds.add("a"))
     with pytest.raises(BacklogFullError):

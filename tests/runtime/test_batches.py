@@ -1,4 +1,4 @@
-"""Batches: every item once, and items from iterators drawn no further ahead than promised, under every limit, to every end."""
+"""Batches run every item once, and iterators are drawn no further ahead than promised, under every limit and ending."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..helpers import now
 
 
 class Source:
-    """An iterator, async or not, that knows how many items were drawn, and when it was closed."""
+    """An iterator, async or not, that records the items drawn and when it was closed."""
 
     def __init__(self, count, *, is_async: bool, every: float = 0.0, fail_at: int | None = None) -> None:
         self.count = count
@@ -55,7 +55,7 @@ both = pytest.mark.parametrize("is_async", [False, True])
 
 @both
 async def test_items_are_drawn_at_most_a_thousand_ahead(virtual_clock, account, is_async):
-    """However long the source; what was drawn counts as accepted."""
+    """At most a thousand items are drawn ahead of their start; drawn items count as accepted."""
     source = Source(None, is_async=is_async)
     async with RateLimitedExecutor("x", rate=100, drain_timeout=0) as executor:
         batch = executor.schedule_many(int, source.items())
@@ -74,7 +74,7 @@ async def test_items_are_drawn_at_most_a_thousand_ahead(virtual_clock, account, 
 @both
 @pytest.mark.parametrize("limit", [1, 7, 100])
 async def test_feed_waits_for_room_in_place_of_raising(virtual_clock, account, is_async, limit):
-    """``max_pending`` slows an iterator down; all of its items run, at the rate."""
+    """``max_pending`` slows an iterator down instead of failing it; all items run, at the rate."""
     source = Source(60, is_async=is_async)
     starts = []
     async with RateLimitedExecutor("x", rate=20, max_pending=limit) as executor:
@@ -89,7 +89,7 @@ async def test_feed_waits_for_room_in_place_of_raising(virtual_clock, account, i
 
 @both
 async def test_feed_leaves_room_for_nobody_else_and_goes_on_when_there_is(virtual_clock, is_async):
-    """Others fill the queue; the feed goes on as it empties."""
+    """A feed continues as the full queue of other tasks empties."""
     source = Source(10, is_async=is_async)
     async with RateLimitedExecutor("x", max_pending=5) as executor:
         handles = [executor.schedule(int, delay=20) for _ in range(5)]
@@ -103,7 +103,7 @@ async def test_feed_leaves_room_for_nobody_else_and_goes_on_when_there_is(virtua
 
 @both
 async def test_items_over_a_time_are_drawn_as_they_come_due(virtual_clock, is_async):
-    """No more than an interval ahead, in order, each at its time."""
+    """Items spread over a time are drawn at most an interval ahead, and start in order, each at its time."""
     source = Source(100, is_async=is_async)
     log = []
     async with RateLimitedExecutor("x") as executor:
@@ -120,7 +120,7 @@ async def test_items_over_a_time_are_drawn_as_they_come_due(virtual_clock, is_as
 @both
 @pytest.mark.parametrize("times", [{"delay": 5}, {"at": 5}])
 async def test_items_of_one_due_time_wait_for_it(virtual_clock, is_async, times):
-    """Drawn before, started then."""
+    """Items with one due time are drawn before it and start at it."""
     starts = []
     async with RateLimitedExecutor("x") as executor:
         await asyncio.sleep(0.5)
@@ -134,7 +134,7 @@ async def test_items_of_one_due_time_wait_for_it(virtual_clock, is_async, times)
 
 @both
 async def test_count_that_is_too_small_fails_the_batch_after_what_was_promised(virtual_clock, account, is_async):
-    """What was drawn within the count runs; awaiting raises and says so."""
+    """With too small a count, the counted items run, and awaiting the batch raises."""
     async with RateLimitedExecutor("x") as executor:
         batch = executor.schedule_many(int, Source(5, is_async=is_async).items(), over=2, count=3)
         with pytest.raises(ValueError, match="count is 3"):
@@ -145,7 +145,7 @@ async def test_count_that_is_too_small_fails_the_batch_after_what_was_promised(v
 
 @both
 async def test_source_that_ends_before_its_count_ends_the_batch(virtual_clock, is_async):
-    """The count says how they are spread, not how many there must be."""
+    """A source may end before its count, which only says how items are spread."""
     async with RateLimitedExecutor("x") as executor:
         assert 3 == (await executor.schedule_many(int, Source(3, is_async=is_async).items(), over=10, count=10)).done
 
@@ -153,7 +153,7 @@ async def test_source_that_ends_before_its_count_ends_the_batch(virtual_clock, i
 @both
 @pytest.mark.parametrize("fail_at", [0, 3])
 async def test_failing_source_fails_the_batch_when_all_drawn_have_ended(virtual_clock, handler, is_async, fail_at):
-    """Its error is raised by awaiting and by iterating, and goes nowhere else."""
+    """The error of a source is raised by awaiting and by iterating, after all drawn items ended."""
     reports = handler()
     async with RateLimitedExecutor("x", rate=1) as executor:
         batch = executor.schedule_many(int, Source(9, is_async=is_async, fail_at=fail_at).items(), results=True)
@@ -172,7 +172,7 @@ async def test_failing_source_fails_the_batch_when_all_drawn_have_ended(virtual_
 
 @both
 async def test_cancelled_batch_draws_no_more_and_closes_its_source(virtual_clock, account, is_async):
-    """What waits is cancelled, what runs goes on, the generator's ``finally`` has run."""
+    """A cancelled batch cancels waiting items, lets running ones continue, and closes its source."""
     source = Source(None, is_async=is_async, every=0.01)
     async with RateLimitedExecutor("x", rate=5) as executor:
         batch = executor.schedule_many(lambda _: asyncio.sleep(3), source.items())
@@ -192,7 +192,7 @@ async def test_cancelled_batch_draws_no_more_and_closes_its_source(virtual_clock
 
 @both
 async def test_batch_cancelled_before_its_first_item_is_done(virtual_clock, is_async):
-    """In the same turn of the loop: nothing was drawn, and whoever awaits it is not kept."""
+    """A batch cancelled before its first item is done at once, and releases its awaiters."""
     source = Source(None, is_async=is_async)
     async with RateLimitedExecutor("x") as executor:
         batch = executor.schedule_many(int, source.items())
@@ -203,7 +203,7 @@ async def test_batch_cancelled_before_its_first_item_is_done(virtual_clock, is_a
 
 @both
 async def test_failing_items_are_counted_and_the_first_is_reported(virtual_clock, handler, is_async):
-    """One report for the whole batch, whatever the number of failures."""
+    """Failing items are counted, and one report is made for the whole batch."""
     reports = handler()
 
     def work(number):
@@ -220,7 +220,7 @@ async def test_failing_items_are_counted_and_the_first_is_reported(virtual_clock
 
 @both
 async def test_outcomes_come_while_the_source_is_still_open(virtual_clock, is_async):
-    """``async for`` gives each as it ends; leaving the loop early leaves the batch alone."""
+    """``async for`` yields outcomes as items end; leaving it early does not affect the batch."""
     source = Source(6, is_async=is_async, every=1)
     async with RateLimitedExecutor("x", rate=1) as executor:
         batch = executor.schedule_many(lambda n: n * n, source.items(), results=True)
@@ -237,7 +237,7 @@ async def test_outcomes_come_while_the_source_is_still_open(virtual_clock, is_as
 
 @both
 async def test_items_that_expire_are_counted_and_make_room(virtual_clock, account, is_async):
-    """A feed under a rate that is too low ends, with most of it expired."""
+    """Expired items are counted and make room, so a feed under too low a rate ends."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         batch = executor.schedule_many(int, Source(1500, is_async=is_async).items(), expires=3)
         summary = await batch
@@ -248,7 +248,7 @@ async def test_items_that_expire_are_counted_and_make_room(virtual_clock, accoun
 
 @both
 async def test_paused_executor_stops_a_feed_within_its_bound(virtual_clock, is_async):
-    """Nothing starts, so that no more than the bound is drawn; it goes on afterwards."""
+    """A paused executor stops a feed within its limit, and the feed continues afterwards."""
     source = Source(3000, is_async=is_async)
     async with RateLimitedExecutor("x") as executor:
         executor.pause()
@@ -261,7 +261,7 @@ async def test_paused_executor_stops_a_feed_within_its_bound(virtual_clock, is_a
 
 @both
 async def test_two_feeds_share_the_permits(virtual_clock, audit, is_async):
-    """Both come to their end, and together they keep the law."""
+    """Two feeds both end, and together they keep the law."""
     log = []
     async with ExecutorManager() as manager:
         executor = manager.executor("x", rate=10, max_pending=4)
@@ -322,7 +322,7 @@ ITEMS = [f"item {number}" for number in range(50)]
 async def test_every_item_of_a_list_runs_once_in_due_order(
     virtual_clock: object, times: dict[str, object], begin: float
 ) -> None:
-    """Those due in the running interval, and those due in later ones."""
+    """Items due in the running interval and in later ones run once each, in due order."""
     calls: list[str] = []
     await asyncio.sleep(begin)
 
@@ -347,7 +347,7 @@ async def test_results_belong_to_their_items(virtual_clock: object) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_every_item_of_an_iterator_runs_once(virtual_clock: object, *, is_async: bool) -> None:
-    """Evenly over a time, drawn as they are needed."""
+    """Items of an iterator are drawn as needed, and each runs once, evenly over a time."""
     calls: list[str] = []
 
     async def items() -> AsyncIterator[str]:
@@ -361,7 +361,7 @@ async def test_every_item_of_an_iterator_runs_once(virtual_clock: object, *, is_
 
 
 async def test_awaiters_of_a_batch_go_on_in_the_order_in_which_they_came(virtual_clock):
-    """As those of a future do; there are enough of them that no order by chance is this one."""
+    """Awaiters of a batch continue in order of arrival, like those of a future."""
     order = []
     async with RateLimitedExecutor("x") as executor:
         batch = executor.schedule_many(len, ["a", "b"], delay=1)
@@ -375,7 +375,7 @@ async def test_awaiters_of_a_batch_go_on_in_the_order_in_which_they_came(virtual
 
 
 async def test_a_list_that_was_made_shorter_fails_the_tasks_that_lost_their_items(virtual_clock: object) -> None:
-    """What is not to be done is told of the tasks it concerns, also where they start one by one; nothing waits for ever."""
+    """Tasks whose items were deleted from the list fail, also those that start one by one; nothing hangs."""
     policy = Paced(strictness=Strictness.NOMINAL)
     async with RateLimitedExecutor("x", rate="10/s", policy=policy) as executor:
         items, started = [1, 2, 3, 4, 5], []

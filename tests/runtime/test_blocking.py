@@ -1,4 +1,4 @@
-"""Permits and slots for threads: the same law and order as on the loop, and nothing is lost whatever ends a wait."""
+"""Permits and slots for threads: the law and order of the loop, and nothing is lost however a wait ends."""
 
 import asyncio
 import gc
@@ -79,7 +79,7 @@ def test_waiting_threads_start_under_the_law(manager, threads):
 
 
 def test_no_more_threads_hold_slots_than_may(manager, threads):
-    """Of thirty-two threads that come again and again three hold at a time, and no slot is lost."""
+    """Of thirty-two threads that come repeatedly, three hold a slot at a time, and no slot is lost."""
     gpu, lock = manager.slots("gpu", limit=3), threading.Lock()
     held, most, fences = 0, 0, []
 
@@ -102,7 +102,7 @@ def test_no_more_threads_hold_slots_than_may(manager, threads):
 
 
 def test_larger_priority_goes_first(manager, threads):
-    """Threads wait in the order of tasks, for permits and for slots."""
+    """Threads wait for permits and slots in the order of tasks."""
     gpu, limiter = manager.slots("gpu", limit=0), manager.limiter("api", rate=0)
     slots, permits, futures = [], [], []
     for number, priority in enumerate([0, 2, 1, 2]):
@@ -120,7 +120,7 @@ def test_larger_priority_goes_first(manager, threads):
 
 
 def test_holder_is_named_by_its_thread(manager):
-    """A slot has a pool and a fence; its holder is called as the thread is, or as it says."""
+    """A slot has a pool, a fence and a holder: the name of its thread, or the one given."""
     gpu = manager.slots("gpu", limit=2)
     with gpu.hold() as slot, gpu.hold(name="mine") as second:
         names = [holder.name for holder in gpu.statistics().holders]
@@ -131,7 +131,7 @@ def test_holder_is_named_by_its_thread(manager):
 
 
 def test_body_takes_a_place_until_it_is_left(manager):
-    """A permit that is held is a running task; one that is acquired is used up, and nothing is held."""
+    """A held permit is a running task until its body ends; an acquired permit is only used up."""
     limiter = manager.limiter("api", max_concurrency=1)
     with limiter.permit():
         assert 1 == limiter.statistics().running
@@ -149,7 +149,7 @@ def test_body_takes_a_place_until_it_is_left(manager):
 
 
 def test_cost_is_settled_in_the_body_and_afterwards(manager):
-    """What was reserved too much is free at once."""
+    """Settling a cost frees the excess at once, in the body and afterwards."""
     limiter = manager.limiter("model", policy=Window(), resources={"tokens": "1000/min"})
 
     def left():
@@ -168,7 +168,7 @@ def test_cost_is_settled_in_the_body_and_afterwards(manager):
 
 
 def test_penalty_holds_everybody(manager):
-    """Nothing starts until it is over."""
+    """During a penalty no thread gets a permit."""
     limiter = manager.limiter("api")
     limiter.penalize("10 s")
 
@@ -178,7 +178,7 @@ def test_penalty_holds_everybody(manager):
 
 
 def test_held_permit_may_be_left_by_another_thread(manager, threads):
-    """Who enters need not be who leaves."""
+    """Another thread may leave a permit than the one that entered it."""
     limiter = manager.limiter("api", max_concurrency=1)
     permit = limiter.permit()
     threads.submit(permit.__enter__).result()
@@ -190,7 +190,7 @@ def test_held_permit_may_be_left_by_another_thread(manager, threads):
 
 
 def test_slots_of_several_pools_are_held_at_once(manager, threads):
-    """Nobody holds one while it waits for the other, and both are given back."""
+    """Slots of several pools are taken and given back together: no thread holds one while waiting for another."""
     gpu, disk = manager.slots("gpu", limit=1), manager.slots("disk", limit=1)
     log = []
     wait([threads.submit(use, lambda p=p: p[0].hold(also=p[1:]), log) for p in [(gpu, disk), (disk, gpu)] * 8])
@@ -208,7 +208,7 @@ def test_slots_of_several_pools_are_held_at_once(manager, threads):
 
 @pytest.mark.parametrize("on_lost", [*OnLost, "call"])
 def test_holder_that_has_lost_its_slot_is_told(manager, on_lost):
-    """A thread cannot be cancelled: it sees ``is_lost``, and its ``with`` raises unless it has said that it goes on."""
+    """A thread that lost its slot sees ``is_lost``, and its ``with`` raises unless it chose to continue."""
     gpu, lost = manager.slots("gpu", limit=1), []
     hold = gpu.hold(on_lost=lost.append if on_lost == "call" else on_lost)
 
@@ -233,7 +233,7 @@ def test_holder_that_has_lost_its_slot_is_told(manager, on_lost):
 
 
 def test_who_expires_has_taken_nothing(manager):
-    """After a wait in vain there is neither a slot nor a permit less."""
+    """A wait that expires takes neither a slot nor a permit."""
     gpu, limiter = manager.slots("gpu", limit=1), manager.limiter("api", max_concurrency=1)
     with gpu.hold(), limiter.permit():
         for wait_in_vain in (gpu.hold(expires=0.01, name="vain"), limiter.permit(expires=0.01, name="vain")):
@@ -244,15 +244,15 @@ def test_who_expires_has_taken_nothing(manager):
 
 
 class Interrupted(BaseException):
-    """What the handler of a signal raises; KeyboardInterrupt would end the tests."""
+    """Raised by the signal handler; KeyboardInterrupt would end the tests."""
 
 
 class Limited(Exception):
-    """The same of a task queue whose time limit is an ordinary exception."""
+    """The same for a task queue whose time limit is an ordinary exception."""
 
 
 def lines_that_can_be_undone():
-    """Return what can be interrupted: the lines of an entry until it returns, and of a leaving from its ``try`` on."""
+    """Return the lines that may be interrupted: of an entry until it returns, and of an exit from its ``try`` on."""
     lines = set()
     for function in (
         loop_thread.Crossing.enter,
@@ -270,7 +270,7 @@ def lines_that_can_be_undone():
 @pytest.mark.parametrize("kind", [Interrupted, Limited])
 @pytest.mark.parametrize("face", ["permit", "slot"])
 def test_interrupt_at_any_line_loses_nothing(manager, face, kind):
-    """Wherever the handler of a signal raises, what was entered is left, once; what was not does not come later."""
+    """An interrupt at any line neither keeps an entered hold nor lets a failed entry come later."""
     limiter, gpu = manager.limiter("api", max_concurrency=1), manager.slots("gpu", limit=1)
     make = limiter.permit if face == "permit" else gpu.hold
     places, reached = lines_that_can_be_undone(), itertools.count()
@@ -310,7 +310,7 @@ def test_interrupt_at_any_line_loses_nothing(manager, face, kind):
 
 
 def test_hold_that_is_dropped_is_given_back(manager):
-    """What nobody can leave any more is left, as after an interrupt between an entry and its block."""
+    """A hold that nobody can leave is given back, as after an interrupt between an entry and its block."""
     gpu, limiter = manager.slots("gpu", limit=1), manager.limiter("api", max_concurrency=1)
     for _ in range(3):
         gpu.hold(expires=5).__enter__()
@@ -321,7 +321,7 @@ def test_hold_that_is_dropped_is_given_back(manager):
 
 
 def test_storm_of_interrupts_leaves_nothing_behind():
-    """A signal's handler raises wherever it strikes, a thousand times; two other threads go on all the while."""
+    """A thousand interrupts at any point leave nothing held, while two other threads continue."""
     program = """
         import random, signal, sys, threading, time
         from ratelimited_executor.blocking import BlockingManager
@@ -370,7 +370,7 @@ def test_storm_of_interrupts_leaves_nothing_behind():
 
 
 def test_interrupted_wait_ends_at_once_and_takes_nothing():
-    """Ctrl-C, while a permit and a slot are waited for, goes on as it does everywhere."""
+    """Ctrl-C ends a wait for a permit and a slot at once, and nothing is taken."""
     program = """
         import os, signal, threading, time
         from ratelimited_executor.blocking import BlockingManager
@@ -400,7 +400,7 @@ def test_interrupted_wait_ends_at_once_and_takes_nothing():
 
 
 def test_cancelled_waiter_is_told_so(manager, threads):
-    """Whoever cancels a waiter on the loop ends its wait, as that of a future."""
+    """A waiter cancelled on the loop ends its wait as cancelled, like that of a future."""
     limiter = manager.limiter("api", rate=0)
     future = threads.submit(use, limiter.permit, [])
     until(lambda: limiter.statistics().waiting)
@@ -417,7 +417,7 @@ def test_cancelled_waiter_is_told_so(manager, threads):
 
 
 def test_closing_refuses_who_waits_and_lets_holders_go_on(threads):
-    """Threads that wait get the error within no time; leaving what is held afterwards does nothing."""
+    """Closing fails waiting threads at once; leaving a held permit or slot afterwards does nothing."""
     manager = BlockingManager()
     gpu, limiter, full = (
         manager.slots("gpu", limit=1),
@@ -453,7 +453,7 @@ def test_closing_refuses_who_waits_and_lets_holders_go_on(threads):
 
 
 def test_closing_meets_threads_that_come_and_go(threads):
-    """Whoever comes while it closes is served or refused; nobody is left waiting."""
+    """Threads that arrive during closing are served or refused, and none is left waiting."""
     for _ in range(10):
         manager = BlockingManager()
         gpu, limiter = manager.slots("gpu", limit=2), manager.limiter("api", rate="1000/s")
@@ -474,7 +474,7 @@ def test_closing_meets_threads_that_come_and_go(threads):
 
 
 def test_never_used_has_no_thread():
-    """It is made and closed without one, and a second closing does nothing."""
+    """An unused manager starts no thread, and closing it twice does nothing."""
     manager = BlockingManager(interval=0.5)
     limiter, gpu = manager.limiter("api", rate=5), manager.slots("gpu", limit=1)
     gpu.limit, limiter.rate = 2, 6
@@ -489,7 +489,7 @@ def test_never_used_has_no_thread():
 
 
 def test_dropped_without_closing_warns_and_ends():
-    """As with an executor that nobody has closed."""
+    """A manager dropped without closing warns and ends, like an executor."""
     limiter = BlockingManager().limiter("api")
     limiter.acquire()
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "ratelimited_executor"]
@@ -503,7 +503,7 @@ def test_dropped_without_closing_warns_and_ends():
 
 
 def test_failed_start_is_an_error_of_each_use():
-    """What the start raises reaches whoever has needed it."""
+    """A failed start is raised by each use."""
 
     class Clock:
         def monotonic(self):
@@ -520,7 +520,7 @@ def test_failed_start_is_an_error_of_each_use():
 
 
 def test_exit_in_a_function_of_ours_is_raised_where_it_was_asked_for(manager):
-    """It ends the thread that asks, as in any call, and not the loop of all."""
+    """An exit ends the thread that asked, and not the loop of all."""
     limiter = manager.limiter("api", key_rate=lambda key: sys.exit(key))
     with pytest.raises(SystemExit, match="leave"):
         limiter.acquire(key="leave")
@@ -529,7 +529,7 @@ def test_exit_in_a_function_of_ours_is_raised_where_it_was_asked_for(manager):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is how it dies
 def test_loop_that_has_died_leaves_nobody_waiting(threads):
-    """Who waits and who comes gets an error, and closing ends."""
+    """If the loop dies, waiting and new callers get an error, and closing ends."""
     manager = BlockingManager()
     limiter = manager.limiter("api", rate=0)
     future = threads.submit(use, limiter.permit, [])
@@ -547,7 +547,7 @@ def test_loop_that_has_died_leaves_nobody_waiting(threads):
 
 
 async def test_thread_of_an_event_loop_is_refused(manager):
-    """Waiting there would stop the loop; a worker thread of it may wait."""
+    """Waiting in the thread of an event loop is refused; in one of its worker threads it works."""
     limiter, gpu = manager.limiter, manager.slots
     with pytest.raises(RuntimeError, match=r"would block the event loop of this thread.*asyncio.to_thread"):
         limiter("api")
@@ -562,7 +562,7 @@ async def test_thread_of_an_event_loop_is_refused(manager):
 
 
 async def test_held_slot_may_be_left_on_an_event_loop(manager):
-    """Leaving does not wait there."""
+    """A held slot may be left in the thread of an event loop: leaving does not wait there."""
     gpu = await asyncio.to_thread(manager.slots, "gpu", limit=1)
     hold = await asyncio.to_thread(gpu.hold)
     await asyncio.to_thread(hold.__enter__)
@@ -571,7 +571,7 @@ async def test_held_slot_may_be_left_on_an_event_loop(manager):
 
 
 def test_own_thread_cannot_close_it(manager):
-    """It would wait for itself."""
+    """The manager's own thread cannot close it: it would wait for itself."""
     limiter = manager.limiter("api")
     with pytest.raises(RuntimeError, match="cannot be closed on its own thread"):
         limiter._thread.call(manager.close)
@@ -579,7 +579,7 @@ def test_own_thread_cannot_close_it(manager):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_fork_may_come_before_the_first_use_and_not_after():
-    """A manager that has not started works in each fork; one that has says what to do, and its parent's goes on."""
+    """A manager works in a fork made before its start; after it, the fork gets an error, the parent continues."""
     program = """
         import os, warnings
         from ratelimited_executor.blocking import BlockingManager
@@ -636,7 +636,7 @@ def test_fork_of_a_holder_leaves_nothing():
 
 
 def test_program_that_never_closes_ends_in_silence():
-    """It is closed at the interpreter's exit, whoever holds and waits."""
+    """The interpreter's exit closes the manager, with holders and waiters, and without output."""
     program = """
         import threading, time
         from ratelimited_executor import ExecutorStoppedError
@@ -665,7 +665,7 @@ def test_program_that_never_closes_ends_in_silence():
 
 
 def test_bad_input_is_refused_at_the_call_and_changes_nothing(manager):
-    """As on the loop, before the start and after it."""
+    """Bad arguments are refused at the call, as on the loop, before and after the start."""
     for one in (BlockingManager(), manager):
         limiter, gpu = one.limiter("api", rate=5), one.slots("gpu", limit=1)
         with pytest.raises(TypeError, match="unknown"):
@@ -699,7 +699,7 @@ def test_bad_input_is_refused_at_the_call_and_changes_nothing(manager):
 
 
 def test_rate_is_shared_as_that_of_executors(threads):
-    """Peers are those of any manager: of two processes each has its half."""
+    """Peers share the rate as those of any manager: each of two processes has half."""
     with BlockingManager(peers=StaticPeers(2, 0)) as manager:
         limiter = manager.limiter("api", rate="40/s")
         began = time.monotonic()
@@ -710,7 +710,7 @@ def test_rate_is_shared_as_that_of_executors(threads):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no Redis for Windows")
 def test_slots_of_a_group_are_held_by_threads_of_all_its_processes(redis_server, threads):
-    """By two managers with peers one slot is held by one thread at a time, and closing gives back nothing that is held."""
+    """Threads of two managers with peers hold one slot in turn, and closing gives back no slot held by others."""
     held, most, lock = 0, 0, threading.Lock()
     with (
         BlockingManager(peers=RedisPeers(redis_server.url, "group", lease=1)) as first,
@@ -736,7 +736,7 @@ def test_slots_of_a_group_are_held_by_threads_of_all_its_processes(redis_server,
 
 
 def test_arguments_are_those_of_the_loop():
-    """Each method takes what its model takes, with the same defaults."""
+    """Each method takes the arguments and defaults of its counterpart on the loop."""
     for name in ("permit", "acquire", "acquire_nowait", "penalize"):
         ours, model = getattr(BlockingLimiter, name), getattr(RateLimitedExecutor, name)
         assert inspect.signature(ours).parameters == inspect.signature(model).parameters, name
@@ -748,7 +748,7 @@ def test_arguments_are_those_of_the_loop():
 
 
 def run_program(text: str) -> tuple[str, str]:
-    """Run a program in an interpreter of its own, and return what it has printed."""
+    """Run a program in an interpreter of its own, and return its output."""
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""``call_threadsafe``: every method of the executor from other threads, with a future of what it comes to."""
+"""``call_threadsafe``: every method of the executor from other threads, with a future of its outcome."""
 
 import asyncio
 import concurrent.futures
@@ -24,12 +24,12 @@ var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="nobody
 
 
 async def from_thread(call, *args):
-    """Make a call in a thread of its own, and return what that returns."""
+    """Make a call in a new thread, and return its result."""
     return await asyncio.get_running_loop().run_in_executor(None, call, *args)
 
 
 async def test_bulk_from_a_thread_gives_its_summary(virtual_loop, account):
-    """The tasks run on the loop, at their times, and the thread waits for the last of them."""
+    """Tasks of a batch run on the loop at their times, and the thread gets the summary."""
     starts, threads = [], set()
 
     def work(number):
@@ -50,7 +50,7 @@ async def test_bulk_from_a_thread_gives_its_summary(virtual_loop, account):
 
 
 async def test_items_of_an_iterator_are_drawn_on_the_loop(virtual_clock):
-    """A generator that is not thread-safe needs no lock."""
+    """Items are drawn on the loop: a generator that is not thread-safe needs no lock."""
     drawn = set()
 
     def items():
@@ -65,7 +65,7 @@ async def test_items_of_an_iterator_are_drawn_on_the_loop(virtual_clock):
 
 
 async def test_cancelling_the_future_cancels_what_waits_of_a_batch(virtual_clock, account):
-    """The batch is not left behind, and is accounted for."""
+    """Cancelling the future cancels the waiting tasks of its batch, and the accounting closes."""
     done = []
     async with RateLimitedExecutor("x") as executor:
         future = await from_thread(
@@ -108,7 +108,7 @@ async def test_repeating_task_from_a_thread(virtual_clock, kind):
 
 
 async def test_failure_of_a_run_is_that_of_the_future(virtual_clock):
-    """With ``OnError.STOP`` the repetition ends with its exception."""
+    """With ``OnError.STOP`` the future ends with the exception of the run."""
     async with RateLimitedExecutor("x") as executor:
         future = await from_thread(
             lambda: executor.call_threadsafe(
@@ -120,7 +120,7 @@ async def test_failure_of_a_run_is_that_of_the_future(virtual_clock):
 
 
 async def test_closing_cancels_what_a_thread_waits_for(virtual_clock):
-    """A thread does not wait for ever: a batch has a summary, the others end as cancelled."""
+    """Closing ends every future: a batch with its summary, the others as cancelled."""
     async with RateLimitedExecutor("x", drain_timeout=1) as executor:
         futures = [
             executor.call_threadsafe(executor.schedule_many, int, range(3), delay=100),
@@ -135,7 +135,7 @@ async def test_closing_cancels_what_a_thread_waits_for(virtual_clock):
 
 
 async def test_every_other_method(virtual_clock):
-    """A setting, a look, a coroutine, a task: what the method gives, awaited where that can be."""
+    """Every other method returns its result through the future, awaited if it is awaitable."""
     async with RateLimitedExecutor("x", rate=5) as executor:
         future = await from_thread(executor.call_threadsafe, executor.statistics)
         assert isinstance(await asyncio.wrap_future(future), Statistics)
@@ -153,7 +153,7 @@ async def test_every_other_method(virtual_clock):
 
 
 async def test_context_is_that_of_the_thread(virtual_clock):
-    """As with ``call_soon_threadsafe``: tasks see the variables of who has scheduled them."""
+    """Tasks see the context variables of the calling thread, as with ``call_soon_threadsafe``."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
 
@@ -166,7 +166,7 @@ async def test_context_is_that_of_the_thread(virtual_clock):
 
 
 async def test_mistakes_are_in_the_future(virtual_clock):
-    """What the method raises on the loop, the future raises; nothing is scheduled."""
+    """An error raised by the method on the loop is raised by the future; nothing is scheduled."""
     async with RateLimitedExecutor("x", drain_timeout=0, max_pending=3) as executor:
         for error, words, call in (
             (ValueError, "delay", lambda: executor.call_threadsafe(executor.schedule_many, int, [1], delay=-1)),
@@ -180,7 +180,7 @@ async def test_mistakes_are_in_the_future(virtual_clock):
 
 
 async def test_future_cancelled_before_the_loop_has_seen_it_calls_nothing(virtual_clock):
-    """Waiters learn of its cancellation, too."""
+    """A future cancelled before the loop handles it calls nothing, and its waiters are notified."""
     async with RateLimitedExecutor("x") as executor:
         future = executor.call_threadsafe(executor.schedule_many, int, range(5))
         assert future.cancel()
@@ -190,7 +190,7 @@ async def test_future_cancelled_before_the_loop_has_seen_it_calls_nothing(virtua
 
 
 async def test_refused_before_the_start_and_after_the_end(virtual_clock):
-    """Before the start in the call, after the end in the future."""
+    """Before the start the call raises, after the end the future does."""
     executor = RateLimitedExecutor("x")
     with pytest.raises(ExecutorNotStartedError):
         executor.call_threadsafe(executor.schedule_many, int, [1])

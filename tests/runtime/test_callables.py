@@ -1,4 +1,4 @@
-"""What can be called, in which context, and what becomes of what it raises."""
+"""What can be called, in which context, and what happens to exceptions."""
 
 import asyncio
 import contextvars
@@ -15,7 +15,7 @@ var = contextvars.ContextVar("var", default="unset")
 
 
 class OwnExit(BaseException):
-    """What no library expects."""
+    """An error that no library expects."""
 
 
 async def double(number):
@@ -35,13 +35,13 @@ class Caller:
     "fn", [double, functools.partial(double), lambda number: double(number), Caller(), Caller().method, lambda n: 2 * n]
 )
 async def test_a_callable_is_async_if_calling_it_returns_a_coroutine(virtual_clock, fn):
-    """Functions, partials, lambdas, objects and methods, async or not: the result is that of the call."""
+    """Functions, partials, lambdas, objects and methods give the result of the call, async or not."""
     async with RateLimitedExecutor("x") as executor:
         assert 42 == await executor.submit(fn, 21)
 
 
 async def test_an_awaitable_that_is_no_coroutine_is_awaited(virtual_clock):
-    """A callable may return a future."""
+    """A callable may return a future, which is awaited."""
     async with RateLimitedExecutor("x") as executor:
         future = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(2, future.set_result, "set")
@@ -49,7 +49,7 @@ async def test_an_awaitable_that_is_no_coroutine_is_awaited(virtual_clock):
 
 
 async def test_nothing_is_called_or_inspected_when_scheduling(virtual_clock):
-    """Scheduling looks at nothing but whether it can be called."""
+    """Scheduling only checks that the object can be called."""
 
     class Hermit:
         def __call__(self):
@@ -63,7 +63,7 @@ async def test_nothing_is_called_or_inspected_when_scheduling(virtual_clock):
 
 
 async def test_plain_function_runs_inline_on_the_loop(virtual_clock):
-    """As with ``call_later``: in the loop's thread, with the loop running."""
+    """A plain function runs in the loop's thread with the loop running, as with ``call_later``."""
     async with RateLimitedExecutor("x") as executor:
         assert (threading.get_ident(), asyncio.get_running_loop()) == await executor.submit(
             lambda: (threading.get_ident(), asyncio.get_running_loop())
@@ -71,7 +71,7 @@ async def test_plain_function_runs_inline_on_the_loop(virtual_clock):
 
 
 async def test_thread_runs_beside_the_loop_and_is_bounded(virtual_clock):
-    """``in_thread=True`` uses worker threads, ``max_threads`` at a time."""
+    """``in_thread=True`` uses worker threads, at most ``max_threads`` at a time."""
     running, peak, lock = 0, 0, threading.Lock()
 
     def work():
@@ -91,14 +91,14 @@ async def test_thread_runs_beside_the_loop_and_is_bounded(virtual_clock):
 
 
 async def test_thread_raises_into_its_handle(virtual_clock):
-    """What a worker thread raises is the task's exception."""
+    """An exception in a worker thread is the task's exception."""
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(ZeroDivisionError):
             await executor.submit(lambda: 1 / 0, in_thread=True)
 
 
 async def test_run_timeout_cancels_a_coroutine(virtual_clock):
-    """A coroutine that runs too long is cancelled, and fails with an error that says so."""
+    """A coroutine beyond its run timeout is cancelled, and fails with an error that says so."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(asyncio.sleep, 10, run_timeout=3, name="slow")
         with pytest.raises(RunTimeoutError, match="slow ran longer than its run_timeout of 3 s|sleep ran longer"):
@@ -108,14 +108,14 @@ async def test_run_timeout_cancels_a_coroutine(virtual_clock):
 
 
 async def test_run_timeout_counts_from_the_start(virtual_clock):
-    """Waiting for the due time and for a permit does not count."""
+    """The run timeout does not include waiting for the due time and for a permit."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         handles = [executor.schedule(asyncio.sleep, 1, "in time", delay=5, run_timeout=1.5) for _ in range(5)]
         assert ["in time"] * 5 == await asyncio.gather(*handles)
 
 
 async def test_own_timeout_of_a_call_is_its_own(virtual_clock):
-    """A TimeoutError that the call raises is no run timeout."""
+    """A TimeoutError raised by the call is not taken for a run timeout."""
 
     async def own():
         raise TimeoutError("own")
@@ -127,7 +127,7 @@ async def test_own_timeout_of_a_call_is_its_own(virtual_clock):
 
 
 async def test_run_timeout_on_an_inline_function_fails_clearly(virtual_clock):
-    """A plain function on the loop cannot be stopped: the error says what to do."""
+    """A run timeout of a plain function fails with the remedy: the function cannot be stopped."""
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(TypeError, match="in_thread=True, or an async function"):
             await executor.submit(lambda: 5, run_timeout=5)
@@ -140,7 +140,7 @@ async def test_run_timeout_on_an_inline_function_fails_clearly(virtual_clock):
     "face", ["schedule", "call_later", "call_at", "call_soon", "execute", "many", "fixed", "thread", "lazy"]
 )
 async def test_context_is_captured_when_scheduling(virtual_clock, face):
-    """A call sees the variables of the moment it was scheduled, each call its own, whatever is set later."""
+    """A call sees the context variables of the moment of scheduling, whatever is set later."""
     seen = []
 
     def look(*_):
@@ -173,7 +173,7 @@ async def test_context_is_captured_when_scheduling(virtual_clock, face):
 
 
 async def test_equal_values_of_two_callers_are_kept_apart(virtual_clock):
-    """A context is shared only if every value is the same object: equal values of two requests are not one."""
+    """Calls share a context only if all values are identical: equal values of two requests stay apart."""
 
     class Request:
         def __eq__(self, other):
@@ -191,7 +191,7 @@ async def test_equal_values_of_two_callers_are_kept_apart(virtual_clock):
 
 
 async def test_given_context_is_used_itself(virtual_clock):
-    """As asyncio does: what the call sets is there afterwards; an empty one too."""
+    """A given context is used itself, also an empty one: variables set by the call are visible in it."""
     async with RateLimitedExecutor("x") as executor:
         for schedule in (
             lambda c: executor.schedule(var.set, "set", context=c),
@@ -209,7 +209,7 @@ async def test_given_context_is_used_itself(virtual_clock):
 
 
 async def test_tasks_without_variables_do_not_see_each_other(virtual_clock):
-    """Where nobody has set a variable, a task that sets one sets it for itself only, even if it fails."""
+    """A task that sets a variable sets it only for itself, even if it fails."""
     seen = []
 
     def work(fails):
@@ -239,7 +239,7 @@ async def test_tasks_without_variables_do_not_see_each_other(virtual_clock):
 
 
 async def test_callbacks_of_the_executor_run_in_nobodys_context(virtual_clock):
-    """A variable of the first caller is not seen by later tasks of others."""
+    """Later tasks do not see a context variable of the first caller."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
         var.set("first")
@@ -255,7 +255,7 @@ async def test_callbacks_of_the_executor_run_in_nobodys_context(virtual_clock):
 @pytest.mark.parametrize("error", [ValueError("x"), OwnExit("x"), asyncio.TimeoutError("x"), StopAsyncIteration("x")])
 @pytest.mark.parametrize("kind", ["inline", "coroutine", "later", "thread"])
 async def test_exception_goes_to_its_handle_and_stops_nothing(virtual_clock, account, error, kind):
-    """Whatever a task raises is its handle's, and other tasks go on."""
+    """Any exception goes to the handle of its task, and other tasks continue."""
 
     def inline():
         raise error
@@ -280,7 +280,7 @@ async def test_exception_goes_to_its_handle_and_stops_nothing(virtual_clock, acc
 @pytest.mark.parametrize("kind", ["inline", "coroutine", "later"])
 @pytest.mark.parametrize("face", ["submit", "call_later", "many"])
 async def test_cancelled_error_nobody_asked_for_is_a_cancellation(virtual_clock, account, kind, face):
-    """A task that raises ``CancelledError`` ends cancelled."""
+    """A task that raises ``CancelledError`` ends as cancelled."""
 
     def inline(*_):
         raise asyncio.CancelledError
@@ -311,7 +311,7 @@ async def test_cancelled_error_nobody_asked_for_is_a_cancellation(virtual_clock,
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 @pytest.mark.parametrize("kind", ["inline", "coroutine", "later", "plain run"])
 def test_exit_is_recorded_and_leaves_the_loop(virtual_loop, account, error, kind):
-    """SystemExit and KeyboardInterrupt are recorded as failed, leave the loop, and leave the interval whole."""
+    """SystemExit and KeyboardInterrupt count as failed and leave the loop, and the interval stays intact."""
     log = []
 
     def inline():
@@ -356,7 +356,7 @@ def test_exit_is_recorded_and_leaves_the_loop(virtual_loop, account, error, kind
 
 
 async def test_observers_of_the_handler_cannot_stop_the_runner(virtual_clock):
-    """A handler that raises itself stops no task."""
+    """An exception handler that raises stops no task."""
 
     def handler(loop, context):
         raise ValueError("handler")
@@ -374,7 +374,7 @@ async def test_observers_of_the_handler_cannot_stop_the_runner(virtual_clock):
 
 
 async def test_task_that_holds_the_loop_is_named_in_a_warning(virtual_clock, caplog):
-    """More than 100 ms at a stretch is worth a warning with the task's name, one in ten seconds."""
+    """A task that holds the loop for over 100 ms is named in a warning, once in ten seconds."""
 
     def hog():
         asyncio.get_running_loop().block_for(0.25)
@@ -388,7 +388,7 @@ async def test_task_that_holds_the_loop_is_named_in_a_warning(virtual_clock, cap
 
 
 async def test_task_factory_of_the_loop_is_used(virtual_clock):
-    """Where the loop has a task factory, coroutines run in its tasks."""
+    """Coroutines run in tasks of the loop's task factory, if it has one."""
     made = []
 
     def factory(loop, coroutine, **options):
@@ -402,7 +402,7 @@ async def test_task_factory_of_the_loop_is_used(virtual_clock):
 
 
 async def test_many_running_coroutines_are_referenced(virtual_clock):
-    """The collector takes no task that runs, whether its handle is kept or not."""
+    """The garbage collector takes no running task, with or without its handle."""
     done = []
 
     async def work(number):
@@ -418,7 +418,7 @@ async def test_many_running_coroutines_are_referenced(virtual_clock):
 
 
 async def test_an_async_function_in_a_thread_is_refused_and_not_counted_as_done(virtual_clock):
-    """In a worker thread nobody would run the coroutine, so the task fails and says what to do."""
+    """An async function in a worker thread fails with the remedy: nobody would run the coroutine."""
 
     async def work():
         raise AssertionError("it must not run")
@@ -431,7 +431,7 @@ async def test_an_async_function_in_a_thread_is_refused_and_not_counted_as_done(
 
 
 async def test_a_setting_that_is_none_is_an_error(virtual_clock):
-    """What cannot be set, or is misspelt, is not silently taken."""
+    """Setting an unknown or read-only attribute is an error."""
     async with RateLimitedExecutor("x") as executor:
         for name in ("max_pending", "drain_timeout", "max_pendin"):
             with pytest.raises(AttributeError, match=name):

@@ -1,4 +1,4 @@
-"""Done callbacks: all of a turn by one ``call_soon``, in order, each as if the event loop had called it itself."""
+"""Done callbacks of one loop iteration use one ``call_soon``, in order, each as if the loop had called it itself."""
 
 import asyncio
 import contextvars
@@ -25,7 +25,7 @@ def fail(error: BaseException) -> None:
 
 
 async def test_callbacks_come_in_the_order_of_the_ends(virtual_clock):
-    """Of one executor: first all of the task that has ended first, in the order in which they were added."""
+    """Callbacks run in the order of the ends, those of one task in the order in which they were added."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(len, "", delay=3 - number) for number in range(3)]
@@ -43,7 +43,7 @@ async def test_callbacks_come_in_the_order_of_the_ends(virtual_clock):
 
 
 async def test_callbacks_of_a_turn_take_the_place_of_the_first(virtual_clock):
-    """Both come before what was asked of the loop between two ends, and after what was asked before the first."""
+    """All callbacks of a turn run at the place of the first among the callbacks of the loop."""
     log, loop = [], asyncio.get_running_loop()
     async with RateLimitedExecutor("x") as executor:
         one, other = (executor.schedule(len, "", delay=60) for _ in range(2))
@@ -59,7 +59,7 @@ async def test_callbacks_of_a_turn_take_the_place_of_the_first(virtual_clock):
 
 
 async def test_callback_that_is_added_meanwhile_comes_in_the_next_turn(virtual_clock):
-    """What ends, or is added to what has ended, while callbacks are called waits for a turn, as in asyncio."""
+    """A callback added while callbacks are called runs in the next turn, as in asyncio."""
     log, loop = [], asyncio.get_running_loop()
     async with RateLimitedExecutor("x") as executor:
         one, other = (executor.schedule(len, "", delay=60) for _ in range(2))
@@ -82,7 +82,7 @@ async def test_callback_that_is_added_meanwhile_comes_in_the_next_turn(virtual_c
 
 @pytest.mark.parametrize("is_debug", [False, True])
 async def test_each_callback_has_its_own_context(virtual_clock, is_debug):
-    """That of the caller, copied when it was added; or the one that was given, itself; none sees what another has set."""
+    """A callback runs in a copy of its caller's context, or in the given context itself."""
     asyncio.get_running_loop().set_debug(is_debug)
     log, given, empty = [], contextvars.copy_context(), contextvars.Context()
 
@@ -115,7 +115,7 @@ async def test_each_callback_has_its_own_context(virtual_clock, is_debug):
 @pytest.mark.parametrize("new_loop", LOOPS)
 @pytest.mark.real_time("nothing waits: the order within two turns of each kind of loop is looked at")
 def test_failure_is_reported_as_the_loop_reports_those_of_its_own(new_loop):
-    """The same message, the exception, and a handle that names the callback; other callbacks and tasks go on."""
+    """A failing callback is reported like one of the loop, and other callbacks and tasks continue."""
     loop, reports, log = new_loop(), [], []
     loop.set_exception_handler(lambda loop, report: reports.append(report))
     own, ours = ValueError("of the loop"), ValueError("of an executor")
@@ -149,13 +149,13 @@ def test_failure_is_reported_as_the_loop_reports_those_of_its_own(new_loop):
 
 
 def without_argument(text: str) -> str:
-    """Return a description of a callback without that of its argument, which is cut at some length."""
+    """Return a description of a callback without that of its argument, which is truncated."""
     return re.sub(r"<(Future|TaskHandle) .*>\)", "it)", text)
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError("c"), GeneratorExit("g"), BaseException("b")])
 async def test_only_exits_leave_the_loop(handler, error):
-    """All other exceptions are reported, as asyncio does with each ``BaseException`` but the two exits."""
+    """Only the two exits leave the loop: any other exception is reported, as in asyncio."""
     reports, log = handler(), []
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(len, "")
@@ -168,7 +168,7 @@ async def test_only_exits_leave_the_loop(handler, error):
 
 
 async def test_debug_mode_tells_where_a_task_ended(handler):
-    """In debug mode a report has the stack of what ended the task, as that of ``call_soon`` has who called it."""
+    """In debug mode a report has the stack of the code that ended the task."""
     reports = handler()
     asyncio.get_running_loop().set_debug(True)
     async with RateLimitedExecutor("x") as executor:
@@ -186,7 +186,7 @@ async def test_debug_mode_tells_where_a_task_ended(handler):
 @pytest.mark.parametrize("new_loop", [VirtualEventLoop, SimulationLoop])
 @pytest.mark.parametrize("exit_type", [SystemExit, KeyboardInterrupt])
 def test_exit_leaves_the_loop_and_loses_no_callback(new_loop, exit_type):
-    """It leaves ``run_until_complete``; run again, the loop calls the rest first, then what has come since."""
+    """An exit leaves ``run_until_complete``; the loop calls the other callbacks when it is run again."""
     loop, log = new_loop(), []
 
     async def main():
@@ -213,7 +213,7 @@ def test_exit_leaves_the_loop_and_loses_no_callback(new_loop, exit_type):
 
 
 async def test_loop_has_its_turn_between_very_many_callbacks(virtual_clock):
-    """Thousands of cancellations in one call do not hold the loop for as many callbacks; the order stays, and none is lost."""
+    """Thousands of callbacks are called over several turns, in order, and none is lost."""
     log, turn_ends = [], []
     count = 2 * CALL_COUNT_MAX + 10
     async with RateLimitedExecutor("x") as executor:
@@ -231,7 +231,7 @@ async def test_loop_has_its_turn_between_very_many_callbacks(virtual_clock):
 
 @pytest.mark.parametrize("count", [3, CALL_COUNT_MAX - 1, CALL_COUNT_MAX, CALL_COUNT_MAX + 1, 3 * CALL_COUNT_MAX])
 async def test_awaiter_goes_on_after_the_callbacks_that_were_added_before(virtual_clock, count):
-    """However many there are: who awaits the last of many handles finds that all callbacks have been called."""
+    """An awaiter of the last of many handles continues after all their callbacks."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(len, "", delay=60) for _ in range(count)]
@@ -251,7 +251,7 @@ async def test_awaiter_goes_on_after_the_callbacks_that_were_added_before(virtua
 
 
 async def test_awaiter_that_is_cancelled_behind_many_callbacks_ends_once(virtual_clock):
-    """Its own cancellation comes before the end of the handle has got through to it."""
+    """An awaiter cancelled while many callbacks are pending ends once, by its own cancellation."""
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(len, "", delay=60) for _ in range(2 * CALL_COUNT_MAX)]
         for handle in handles:
@@ -271,7 +271,7 @@ async def test_awaiter_that_is_cancelled_behind_many_callbacks_ends_once(virtual
 
 
 def test_closed_loop_refuses_a_callback():
-    """As ``call_soon`` does, each time; and what waited when the loop was closed is not called."""
+    """A closed loop refuses a callback each time, as ``call_soon`` does, and calls none."""
     loop, log = VirtualEventLoop(), []
     callbacks = DoneCallbacks(loop)
     loop.close()
@@ -283,7 +283,7 @@ def test_closed_loop_refuses_a_callback():
 
 
 def test_callbacks_outlive_a_loop_that_stops():
-    """A loop that is stopped by a callback calls the rest of the turn, as it does with its own; closed, it forgets the others."""
+    """A loop stopped by a callback still calls the others of that turn; once closed it calls none."""
     loop, log = VirtualEventLoop(), []
     callbacks = DoneCallbacks(loop)
 
@@ -305,7 +305,7 @@ def test_callbacks_outlive_a_loop_that_stops():
 
 @pytest.mark.parametrize("callback", [id, operator.itemgetter(0)])
 async def test_called_handles_are_freed(handler, callback):
-    """Nothing keeps a handle once its callback was called; not even the traceback of what that has raised."""
+    """Nothing keeps a handle once its callback was called, not even the traceback of an error."""
     reports = handler()
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(len, "")

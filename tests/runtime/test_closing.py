@@ -1,4 +1,4 @@
-"""Closing: drained at due times or cut short, in bounded time, with everything accounted for and everybody told."""
+"""Closing: drained at due times or cut short, in bounded time, with every task accounted for."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ def stamp(log: list) -> None:
 
 
 async def test_leaving_runs_everything_at_its_due_time(virtual_clock, caplog, account):
-    """What was accepted runs when it would have run, and the block ends with the last of it."""
+    """Leaving runs every accepted task at its due time, and the block ends with the last one."""
     calls, tasks, items = [], [], []
     async with RateLimitedExecutor("x") as executor:
         for seconds in (2, 7.5, 30):
@@ -57,7 +57,7 @@ async def test_leaving_runs_everything_at_its_due_time(virtual_clock, caplog, ac
 
 
 async def test_leaving_keeps_the_rate(virtual_clock, audit):
-    """A drain is no reason to start faster."""
+    """A drain keeps the rate."""
     log = []
     async with RateLimitedExecutor("x", rate=10) as executor:
         for _ in range(95):
@@ -68,7 +68,7 @@ async def test_leaving_keeps_the_rate(virtual_clock, audit):
 
 
 async def test_leaving_waits_for_what_runs(virtual_clock):
-    """A coroutine that runs is drained like one that waits."""
+    """A running coroutine is drained like a waiting one."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(sleep_for, 40)
         await asyncio.sleep(1)
@@ -76,7 +76,7 @@ async def test_leaving_waits_for_what_runs(virtual_clock):
 
 
 async def test_leaving_waits_for_a_held_permit(virtual_clock):
-    """The body of a permit is a running task."""
+    """A drain waits for the body of a permit, which counts as a running task."""
     log = []
 
     async def body(executor):
@@ -92,7 +92,7 @@ async def test_leaving_waits_for_a_held_permit(virtual_clock):
 
 
 async def test_leaving_an_idle_executor_takes_no_time(virtual_clock, caplog):
-    """With nothing to drain there is nothing to wait for, and nothing to say."""
+    """Leaving an idle executor takes no time, and logs nothing."""
     async with RateLimitedExecutor("x", rate=0):
         pass
     assert 0 == virtual_clock.monotonic()
@@ -100,7 +100,7 @@ async def test_leaving_an_idle_executor_takes_no_time(virtual_clock, caplog):
 
 
 async def test_leaving_stops_repeating_tasks(virtual_clock, caplog):
-    """A repeating task does not hold the shutdown: it is cancelled, and its run in progress finishes."""
+    """A repeating task does not delay leaving: it is cancelled, and its run in progress finishes."""
     log = []
 
     async def run():
@@ -120,7 +120,7 @@ async def test_leaving_stops_repeating_tasks(virtual_clock, caplog):
 
 @pytest.mark.parametrize("kind", ["fixed rate", "fixed delay", "cron"])
 async def test_leaving_does_not_wait_for_a_repetition(virtual_clock, kind):
-    """Every kind of repetition ends when closing begins, with no task left."""
+    """Every kind of repetition ends when closing begins, and leaves no task."""
     async with RateLimitedExecutor("x") as executor:
         if kind == "fixed rate":
             every = executor.schedule_at_fixed_rate(int, period=60, initial_delay=60)
@@ -135,7 +135,7 @@ async def test_leaving_does_not_wait_for_a_repetition(virtual_clock, kind):
 
 
 async def test_aclose_equals_leaving_normally(virtual_clock):
-    """By hand it is the same."""
+    """``aclose`` does the same as leaving normally."""
     log = []
     executor = RateLimitedExecutor("x")
     await executor.start()
@@ -145,7 +145,7 @@ async def test_aclose_equals_leaving_normally(virtual_clock):
 
 
 async def test_long_drain_is_announced(virtual_clock, caplog):
-    """A drain that will take long says so at once, with the remedy."""
+    """A drain that will take long is logged at once, with the remedy."""
     async with RateLimitedExecutor("mail") as executor:
         executor.call_later(3600, int)
         asyncio.get_running_loop().call_later(1, lambda: seen.extend(warned(caplog)))
@@ -158,7 +158,7 @@ async def test_long_drain_is_announced(virtual_clock, caplog):
 
 
 async def test_leaving_runs_what_was_accepted_at_its_due_times(virtual_clock, caplog):
-    """Normal leaving waits for the due times and for running coroutines, without a warning."""
+    """Leaving waits for due times and running coroutines, without a warning."""
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(now, delay=3.25), executor.schedule(asyncio.sleep, 2, "slept", delay=7)]
         executor.call_later(1, int)
@@ -169,7 +169,7 @@ async def test_leaving_runs_what_was_accepted_at_its_due_times(virtual_clock, ca
 
 
 async def test_leaving_lets_the_run_of_a_repeating_task_end(virtual_clock):
-    """A repeating task does not hold the leaving; its run in progress ends."""
+    """Leaving waits for the run in progress of a repeating task, not for the next one."""
     runs = []
 
     async def run():
@@ -188,7 +188,7 @@ async def test_leaving_lets_the_run_of_a_repeating_task_end(virtual_clock):
 
 
 async def test_drain_timeout_cancels_the_rest_with_one_warning_that_counts_it(virtual_clock, caplog, account):
-    """What is due within the limit runs, the rest is cancelled; one warning says how many."""
+    """Tasks due within the timeout run, the rest is cancelled and counted in one warning."""
     log = []
     async with RateLimitedExecutor("mail", drain_timeout=5) as executor:
         executor.call_later(4, stamp, log)
@@ -207,7 +207,7 @@ async def test_drain_timeout_cancels_the_rest_with_one_warning_that_counts_it(vi
 
 
 async def test_drain_timeout_that_is_not_needed_is_not_waited_for(virtual_clock, caplog):
-    """A drain ends with its last task."""
+    """A drain ends with its last task, not with its timeout."""
     async with RateLimitedExecutor("x", drain_timeout=100) as executor:
         executor.call_later(4, int)
     assert 4 == virtual_clock.monotonic()
@@ -215,7 +215,7 @@ async def test_drain_timeout_that_is_not_needed_is_not_waited_for(virtual_clock,
 
 
 async def test_drain_timeout_of_zero_cancels_at_once(virtual_clock, caplog):
-    """No time means no time, also for what is due now."""
+    """A timeout of zero cancels at once, also tasks that are due now."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handles = [executor.submit(sleep_for, 9), executor.schedule(int, delay=9)]
         await asyncio.sleep(1)
@@ -239,7 +239,7 @@ def _no_place(executor):
 @pytest.mark.parametrize("halt", [_rate_0, _paused, _no_place])
 @pytest.mark.parametrize("when", ["before leaving", "while draining"])
 async def test_drain_that_cannot_progress_cancels_with_one_warning(virtual_clock, caplog, account, halt, when):
-    """Nothing can start any more, so that waiting is in vain, however long the limit."""
+    """A drain in which nothing can start any more cancels at once, whatever its timeout."""
     async with RateLimitedExecutor("mail", drain_timeout=1000) as executor:
         handle = executor.schedule(int, delay=2)
         call = executor.call_later(30, int)
@@ -260,7 +260,7 @@ async def test_drain_that_cannot_progress_cancels_with_one_warning(virtual_clock
 
 
 async def test_halted_drain_waits_for_what_runs(virtual_clock):
-    """Who runs may still finish; who waits is cancelled then."""
+    """A halted drain waits for running tasks, and then cancels the waiting ones."""
     async with RateLimitedExecutor("x") as executor:
         running, waiting = executor.submit(sleep_for, 10), executor.schedule(int, delay=2)
         await asyncio.sleep(1)
@@ -269,7 +269,7 @@ async def test_halted_drain_waits_for_what_runs(virtual_clock):
 
 
 async def test_running_task_may_resume_a_halted_drain(virtual_clock):
-    """While somebody runs, the halt may be lifted."""
+    """A running task may resume a halted drain."""
     async with RateLimitedExecutor("x") as executor:
 
         async def resume():
@@ -284,7 +284,7 @@ async def test_running_task_may_resume_a_halted_drain(virtual_clock):
 
 
 async def test_task_that_waits_for_a_place_is_drained(virtual_clock):
-    """A full ``max_concurrency`` is no halt."""
+    """A full ``max_concurrency`` does not halt a drain."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         handles = [executor.submit(sleep_for, 3) for _ in range(4)]
     assert [DONE] * 4 == [handle.state for handle in handles]
@@ -292,7 +292,7 @@ async def test_task_that_waits_for_a_place_is_drained(virtual_clock):
 
 
 async def test_expiry_goes_on_while_draining(virtual_clock):
-    """A deadline that passes in a drain ends its task as expired."""
+    """A task whose deadline passes during a drain ends as expired."""
     async with RateLimitedExecutor("x", rate=1, max_concurrency=1) as executor:
         executor.submit(sleep_for, 20)
         handle = executor.submit(int, expires=5)
@@ -302,7 +302,7 @@ async def test_expiry_goes_on_while_draining(virtual_clock):
 
 
 async def test_drain_timeout_cancels_the_rest_with_one_warning(virtual_clock, caplog):
-    """A task due in an hour does not hold the leaving longer than ``drain_timeout``, and is counted in one warning."""
+    """A task due in an hour delays leaving by ``drain_timeout`` at most, and is counted in one warning."""
     async with RateLimitedExecutor("x", drain_timeout=5) as executor:
         waiting = [executor.schedule(int, delay=3600) for _ in range(3)]
         running = executor.submit(asyncio.sleep, 100)
@@ -315,7 +315,7 @@ async def test_drain_timeout_cancels_the_rest_with_one_warning(virtual_clock, ca
 
 @pytest.mark.parametrize("how", ["rate 0", "paused", "no place"])
 async def test_leaving_does_not_wait_for_what_cannot_progress(virtual_clock, caplog, how):
-    """At rate 0, paused or without places, the rest is cancelled at once, with one warning that counts it."""
+    """At rate 0, paused or without places, the rest is cancelled at once, with one warning."""
     async with RateLimitedExecutor("x") as executor:
         if how == "rate 0":
             executor.rate = 0
@@ -336,7 +336,7 @@ async def test_leaving_does_not_wait_for_what_cannot_progress(virtual_clock, cap
 
 
 async def test_leaving_paused_lets_the_running_finish(virtual_clock):
-    """Something that runs may resume the executor: the drain waits for it."""
+    """A drain waits for running tasks of a paused executor, since they may resume it."""
     async with RateLimitedExecutor("x") as executor:
 
         async def resume():
@@ -354,7 +354,7 @@ async def test_leaving_paused_lets_the_running_finish(virtual_clock):
 
 
 async def test_left_by_an_exception_everything_is_cancelled(virtual_clock, caplog, account):
-    """Waiting tasks are cancelled, running coroutines cancelled and awaited; the exception goes on."""
+    """Leaving by an exception cancels waiting and running tasks, and the exception propagates."""
     log = []
 
     async def work():
@@ -380,7 +380,7 @@ async def test_left_by_an_exception_everything_is_cancelled(virtual_clock, caplo
 
 
 async def test_cancelled_while_draining_everything_is_cancelled_and_awaited(virtual_clock, account):
-    """Whoever drains may be cancelled: the drain is cut short, and the cancellation goes on."""
+    """Cancelling a drain cuts it short, and the cancellation propagates."""
     log, made = [], []
 
     async def work():
@@ -406,7 +406,7 @@ async def test_cancelled_while_draining_everything_is_cancelled_and_awaited(virt
 
 
 async def test_cancelled_twice_while_draining_everything_is_still_awaited(virtual_clock):
-    """Impatience leaves nothing behind."""
+    """Cancelling a drain twice still awaits every task."""
 
     async def work():
         try:
@@ -430,7 +430,7 @@ async def test_cancelled_twice_while_draining_everything_is_still_awaited(virtua
 
 
 async def test_timeout_around_the_block_bounds_the_drain(virtual_clock):
-    """``asyncio.timeout`` around the block is its time limit."""
+    """``asyncio.timeout`` around the block limits the drain."""
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(7), RateLimitedExecutor("x") as executor:
             handle = executor.schedule(int, delay=3600)
@@ -438,7 +438,7 @@ async def test_timeout_around_the_block_bounds_the_drain(virtual_clock):
 
 
 async def test_coroutine_that_swallows_its_cancellation_is_waited_for_in_bounds(virtual_clock, caplog):
-    """Five seconds, one warning that names it; it goes on by itself, and is accounted for at its end."""
+    """A coroutine that ignores cancellation is named after five seconds, and counted when it ends."""
     async with RateLimitedExecutor("mail", drain_timeout=2) as executor:
         handle = executor.submit(swallow, 60, name="stubborn")
         await asyncio.sleep(1)
@@ -453,7 +453,7 @@ async def test_coroutine_that_swallows_its_cancellation_is_waited_for_in_bounds(
 
 
 async def test_thread_does_not_hold_the_shutdown(virtual_clock):
-    """A thread cannot be stopped: its task is cancelled, and the thread left alone."""
+    """A thread does not delay closing: its task is cancelled, and the thread is left alone."""
     import threading
 
     release = threading.Event()
@@ -470,7 +470,7 @@ async def test_thread_does_not_hold_the_shutdown(virtual_clock):
 
 
 async def test_leaving_by_an_exception_cancels_what_waits_and_runs(virtual_clock):
-    """Running coroutines are cancelled and awaited; the exception goes on."""
+    """Running coroutines are cancelled and awaited, and the exception propagates."""
     log = []
 
     async def run():
@@ -491,7 +491,7 @@ async def test_leaving_by_an_exception_cancels_what_waits_and_runs(virtual_clock
 
 
 async def test_cancelled_while_draining_cuts_the_drain(virtual_clock):
-    """A cancelled scope around ``async with`` ends at once, with everything cancelled and awaited."""
+    """Cancelling a scope around ``async with`` ends the drain at once, with all tasks cancelled and awaited."""
     log = []
 
     async def run():
@@ -534,7 +534,7 @@ async def test_cancelled_inside_cuts_too(virtual_clock):
 
 
 async def test_a_coroutine_that_swallows_its_cancellation_holds_nobody(virtual_clock, caplog):
-    """Closing gives up on it after a while, and names it."""
+    """Closing gives up on a coroutine that ignores cancellation after a while, and names it."""
     stop = asyncio.Event()
 
     async def stubborn():
@@ -560,7 +560,7 @@ async def test_a_coroutine_that_swallows_its_cancellation_holds_nobody(virtual_c
 
 
 async def test_shutdown_refuses_at_once_and_drains(virtual_clock):
-    """It begins without being awaited; awaiting its answer waits for the end."""
+    """``shutdown`` begins without an await; awaiting its result waits for the end."""
     log = []
     executor = RateLimitedExecutor("x")
     await executor.start()
@@ -574,7 +574,7 @@ async def test_shutdown_refuses_at_once_and_drains(virtual_clock):
 
 
 async def test_shutdown_goes_on_unawaited(virtual_clock):
-    """Nobody need await it, and nothing complains if nobody does."""
+    """An unawaited ``shutdown`` continues, without a warning."""
     log = []
     executor = RateLimitedExecutor("x")
     await executor.start()
@@ -585,7 +585,7 @@ async def test_shutdown_goes_on_unawaited(virtual_clock):
 
 
 async def test_shutdown_without_wait_is_awaited_at_once(virtual_clock):
-    """``wait=False`` gives something that does not wait."""
+    """The result of ``shutdown(wait=False)`` can be awaited without waiting."""
     executor = RateLimitedExecutor("x")
     await executor.start()
     handle = executor.schedule(int, delay=3)
@@ -596,7 +596,7 @@ async def test_shutdown_without_wait_is_awaited_at_once(virtual_clock):
 
 
 async def test_shutdown_with_cancel_pending_cancels_what_waits_and_runs(virtual_clock, caplog):
-    """It is told once, as an information: it was asked for."""
+    """``cancel_pending`` cancels waiting and running tasks, and is logged once, as information."""
     executor = RateLimitedExecutor("mail")
     await executor.start()
     handles = [executor.submit(sleep_for, 9), executor.schedule(int, delay=9)]
@@ -610,7 +610,7 @@ async def test_shutdown_with_cancel_pending_cancels_what_waits_and_runs(virtual_
 
 @pytest.mark.parametrize("own", [None, 1, 100])
 async def test_shutdown_timeout_stands_in_place_of_the_drain_timeout(virtual_clock, own):
-    """Whichever is longer, that of the call counts."""
+    """The timeout of ``shutdown`` replaces ``drain_timeout``, longer or shorter."""
     executor = RateLimitedExecutor("x", drain_timeout=own)
     await executor.start()
     handle = executor.schedule(int, delay=3600)
@@ -634,7 +634,7 @@ async def test_second_shutdown_may_only_shorten_the_first(virtual_clock):
 
 
 async def test_later_limit_of_a_second_shutdown_does_not_lengthen_the_first(virtual_clock):
-    """A longer limit is no longer of interest."""
+    """A longer second limit does not extend the drain."""
     executor = RateLimitedExecutor("x")
     await executor.start()
     executor.schedule(int, delay=3600)
@@ -644,7 +644,7 @@ async def test_later_limit_of_a_second_shutdown_does_not_lengthen_the_first(virt
 
 
 async def test_second_shutdown_may_cancel_what_the_first_drains(virtual_clock):
-    """``cancel_pending`` cuts a drain short."""
+    """A second ``shutdown`` with ``cancel_pending`` cuts a drain short."""
     executor = RateLimitedExecutor("x")
     await executor.start()
     executor.schedule(int, delay=3600)
@@ -656,7 +656,7 @@ async def test_second_shutdown_may_cancel_what_the_first_drains(virtual_clock):
 
 
 async def test_closing_from_many_tasks_at_once_ends_all_at_the_same_time(virtual_clock):
-    """Everybody who waits is released by the one end."""
+    """All tasks that close the executor continue at the same time."""
     ends = []
     executor = RateLimitedExecutor("x")
     await executor.start()
@@ -673,7 +673,7 @@ async def test_closing_from_many_tasks_at_once_ends_all_at_the_same_time(virtual
 
 
 async def test_cancelling_one_of_two_closers_cuts_short_for_both(virtual_clock):
-    """To be cancelled while draining cuts the drain; the other sees its end, not the cancellation."""
+    """Cancelling one of two closers cuts the drain; the other one sees its end, not the cancellation."""
     executor = RateLimitedExecutor("x")
     await executor.start()
     handle = executor.schedule(int, delay=3600)
@@ -687,7 +687,7 @@ async def test_cancelling_one_of_two_closers_cuts_short_for_both(virtual_clock):
 
 
 async def test_await_termination_tells_whether_it_has_come(virtual_clock):
-    """False when the time is over first, and it does not begin to close."""
+    """``await_termination`` returns False at its timeout, and does not begin to close."""
     executor = RateLimitedExecutor("x")
     await executor.start()
     executor.call_later(10, int)
@@ -702,7 +702,7 @@ async def test_await_termination_tells_whether_it_has_come(virtual_clock):
 
 
 async def test_cancelled_await_termination_cuts_nothing_short(virtual_clock):
-    """It only looks on."""
+    """Cancelling ``await_termination`` does not cut the drain short."""
     executor = RateLimitedExecutor("x")
     await executor.start()
     handle = executor.schedule(int, delay=10)
@@ -715,7 +715,7 @@ async def test_cancelled_await_termination_cuts_nothing_short(virtual_clock):
 
 
 async def test_shutdown_twice_and_from_two_tasks_is_one_shutdown(virtual_clock, caplog):
-    """Whoever waits sees the same end; nothing is cancelled twice."""
+    """Two shutdowns have one end, and no task is cancelled twice."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.schedule(int, delay=3)
         first = executor.shutdown()
@@ -734,7 +734,7 @@ async def test_shutdown_twice_and_from_two_tasks_is_one_shutdown(virtual_clock, 
 
 
 async def test_one_of_two_waiters_may_be_cancelled_and_cuts(virtual_clock):
-    """To be cancelled while closing cuts the drain, and the other waiter sees its end."""
+    """Cancelling one of two waiters cuts the drain, and the other one sees its end."""
     async with RateLimitedExecutor("x") as executor:
         executor.schedule(int, delay=3600)
         one, other = (asyncio.ensure_future(executor.aclose()) for _ in range(2))
@@ -747,7 +747,7 @@ async def test_one_of_two_waiters_may_be_cancelled_and_cuts(virtual_clock):
 
 
 async def test_second_shutdown_may_shorten_the_first(virtual_clock):
-    """A timeout given later counts from then."""
+    """The timeout of a later shutdown counts from that call."""
     async with RateLimitedExecutor("x") as executor:
         executor.schedule(int, delay=3600)
         executor.shutdown()
@@ -767,7 +767,7 @@ async def test_shutdown_can_cancel_what_is_pending(virtual_clock):
 
 
 async def test_shutdown_need_not_be_awaited(virtual_clock):
-    """Called alone, it begins to close, without warnings about what was not awaited."""
+    """An unawaited ``shutdown`` begins to close, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         async with RateLimitedExecutor("x") as executor:
@@ -781,7 +781,7 @@ async def test_shutdown_need_not_be_awaited(virtual_clock):
 
 
 async def test_await_termination_tells_whether_it_came(virtual_clock):
-    """It waits for somebody else's closing, for so long at most."""
+    """``await_termination`` waits for another caller's closing, at most for its timeout."""
     async with RateLimitedExecutor("x") as executor:
         executor.schedule(int, delay=5)
         assert not await executor.await_termination(timeout=2)
@@ -795,7 +795,7 @@ async def test_await_termination_tells_whether_it_came(virtual_clock):
 
 
 async def test_start_is_refused_a_second_time(virtual_clock):
-    """Open or closed, an executor starts once."""
+    """An executor starts once, and refuses a second start, open or closed."""
     executor = RateLimitedExecutor("x")
     async with executor:
         with pytest.raises(ExecutorStoppedError):
@@ -808,7 +808,7 @@ async def test_start_is_refused_a_second_time(virtual_clock):
 
 
 async def test_executor_closed_before_its_start_stays_closed(virtual_clock):
-    """Closing what was never open is done at once, and final."""
+    """Closing an executor before its start is done at once, and final."""
     executor = RateLimitedExecutor("x")
     await executor.aclose()
     assert (True, True) == (executor.is_shutdown, executor.is_terminated)
@@ -819,7 +819,7 @@ async def test_executor_closed_before_its_start_stays_closed(virtual_clock):
 
 
 async def test_task_may_begin_the_shutdown_but_not_wait_for_it(virtual_clock):
-    """A task that waits for the executor's end would wait for its own."""
+    """A task may begin the shutdown; waiting for it is refused: it would wait for its own end."""
 
     async def close_and_wait(executor):
         await executor.aclose()
@@ -839,7 +839,7 @@ async def test_task_may_begin_the_shutdown_but_not_wait_for_it(virtual_clock):
 
 @pytest.mark.parametrize("way", ["shutdown", "manager", "async with permit"])
 async def test_waiting_for_ones_own_end_raises_in_other_ways_too(virtual_clock, way):
-    """Awaiting ``shutdown()`` or the manager's end in a task, and ``aclose()`` while a permit is held, never ended."""
+    """Awaiting ``shutdown()`` or the manager's end in a task raises, and so does ``aclose()`` in a permit's body."""
     async with ExecutorManager() as manager:
         executor = manager.executor("x")
         if way != "async with permit":
@@ -856,7 +856,7 @@ async def test_waiting_for_ones_own_end_raises_in_other_ways_too(virtual_clock, 
 
 
 async def test_settings_of_a_closed_executor_can_be_set(virtual_clock):
-    """Too late is no error, and wakes nothing."""
+    """Settings of a closed executor can be set without an error, and wake nothing."""
     async with RateLimitedExecutor("x") as executor:
         pass
     executor.rate = 5
@@ -869,7 +869,7 @@ async def test_settings_of_a_closed_executor_can_be_set(virtual_clock):
 
 
 async def test_a_task_may_shut_its_executor_down(virtual_clock):
-    """From inside, shutdown begins; waiting for one's own end is refused."""
+    """A task may begin the shutdown of its executor; awaiting its own end is refused."""
     async with RateLimitedExecutor("x") as executor:
 
         async def last():
@@ -888,7 +888,7 @@ async def test_a_task_may_shut_its_executor_down(virtual_clock):
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_drain_draws_the_items_of_a_lazy_batch_to_their_end(virtual_clock, is_async):
-    """Its items were promised with the call, so they are accepted although closing has begun."""
+    """A drain draws all items of a lazy batch, which were promised with the call."""
     log = []
 
     async def source():
@@ -904,7 +904,7 @@ async def test_drain_draws_the_items_of_a_lazy_batch_to_their_end(virtual_clock,
 
 
 async def test_cut_in_the_middle_of_a_lazy_batch_ends_batch_and_source(virtual_clock, account):
-    """No more items are drawn, those that wait are cancelled, the source is closed, and the batch is done."""
+    """A cut draws no more items, cancels waiting ones, closes the source and ends the batch."""
     log = []
 
     async def source():
@@ -928,7 +928,7 @@ async def test_cut_in_the_middle_of_a_lazy_batch_ends_batch_and_source(virtual_c
 
 
 async def test_endless_lazy_batch_ends_with_the_drain_timeout(virtual_clock, account):
-    """A source without end does not hold the shutdown."""
+    """An endless source ends with the drain timeout."""
     import itertools
 
     async with RateLimitedExecutor("x", rate=100, drain_timeout=3) as executor:
@@ -940,7 +940,7 @@ async def test_endless_lazy_batch_ends_with_the_drain_timeout(virtual_clock, acc
 
 
 async def test_halted_executor_ends_a_lazy_batch(virtual_clock):
-    """A source that is drawn while nothing can start is no progress."""
+    """A halted executor ends a lazy batch: drawing items while none can start is not progress."""
     async with RateLimitedExecutor("x", rate=0) as executor:
         batch = executor.schedule_many(int, iter(range(5000)))
         await asyncio.sleep(1)
@@ -950,7 +950,7 @@ async def test_halted_executor_ends_a_lazy_batch(virtual_clock):
 
 
 async def test_drain_lets_map_go_on_with_what_it_has_submitted_only(virtual_clock):
-    """``map`` submits as it goes, and what it would submit after the begin of the end is refused."""
+    """During a drain ``map`` completes submitted calls, and further ones are refused."""
     got = []
 
     async def iterate(executor):
@@ -967,7 +967,7 @@ async def test_drain_lets_map_go_on_with_what_it_has_submitted_only(virtual_cloc
 
 
 async def test_cut_ends_map_with_the_cancellation_of_its_call(virtual_clock):
-    """Whoever iterates learns of it."""
+    """A cut ends ``map`` with the cancellation of its call."""
 
     async def iterate(executor):
         async for _ in executor.map(sleep_for, [50] * 10, limit=2):
@@ -984,7 +984,7 @@ async def test_cut_ends_map_with_the_cancellation_of_its_call(virtual_clock):
 
 
 async def test_permit_waiters_are_drained(virtual_clock):
-    """Who waits for a permit when closing begins gets it in turn."""
+    """Waiters for a permit when closing begins get it in turn."""
     log = []
 
     async def wait(executor):
@@ -999,7 +999,7 @@ async def test_permit_waiters_are_drained(virtual_clock):
 
 
 async def test_cut_cancels_permit_waiters(virtual_clock):
-    """Who waits in vain is told by a cancellation."""
+    """A cut ends waiters for a permit with a cancellation."""
     executor = RateLimitedExecutor("x", rate=1)
     await executor.start()
     tasks = [asyncio.create_task(executor.acquire()) for _ in range(4)]
@@ -1011,7 +1011,7 @@ async def test_cut_cancels_permit_waiters(virtual_clock):
 
 
 async def test_cut_waits_for_the_holder_of_a_permit_in_bounds(virtual_clock):
-    """The body of a permit is not ours to cancel; whether it is awaited or not, closing ends and its exit is harmless."""
+    """Closing waits for a permit's holder in bounded time, does not cancel it, and its exit is harmless."""
     executor = RateLimitedExecutor("x")
     await executor.start()
 
@@ -1031,7 +1031,7 @@ async def test_cut_waits_for_the_holder_of_a_permit_in_bounds(virtual_clock):
 
 
 async def test_invoke_all_survives_a_cut(virtual_clock):
-    """Its handles are all done, as promised."""
+    """A cut leaves all handles of ``invoke_all`` done, as promised."""
     executor = RateLimitedExecutor("x", rate=1)
     await executor.start()
     task = asyncio.create_task(executor.invoke_all([int] * 5))
@@ -1041,7 +1041,7 @@ async def test_invoke_all_survives_a_cut(virtual_clock):
 
 
 async def test_task_that_ends_in_a_drain_cannot_schedule_another(virtual_clock):
-    """A chain of tasks ends with closing: the call is refused in the task, which sees it."""
+    """A task that schedules another during a drain gets the refusal."""
     async with RateLimitedExecutor("x") as executor:
 
         async def chain():
@@ -1052,7 +1052,7 @@ async def test_task_that_ends_in_a_drain_cannot_schedule_another(virtual_clock):
 
 
 async def test_call_soon_threadsafe_in_a_drain_is_reported(virtual_clock, handler):
-    """Too late from another thread is no silent loss."""
+    """A call from another thread that comes too late is reported."""
     reports = handler()
     executor = RateLimitedExecutor("x")
     await executor.start()
@@ -1063,7 +1063,7 @@ async def test_call_soon_threadsafe_in_a_drain_is_reported(virtual_clock, handle
 
 
 async def test_lazy_batch_is_drawn_to_its_end_when_left(virtual_clock):
-    """Items of an accepted batch are drawn and run while draining; with ``drain_timeout`` no longer than that."""
+    """A drain draws and runs the items of a lazy batch, within ``drain_timeout``."""
 
     async def draw():
         number = 0
@@ -1081,7 +1081,7 @@ async def test_lazy_batch_is_drawn_to_its_end_when_left(virtual_clock):
 
 
 async def test_closing_in_the_middle_of_everything_accounts_for_all(virtual_clock, account):
-    """With tasks of all kinds in all states, cutting short leaves none out."""
+    """A cut accounts for tasks of all kinds in all states."""
     async with RateLimitedExecutor("x", rate=50, max_concurrency=5) as executor:
         handles = [executor.schedule(asyncio.sleep, 1, delay=index / 10) for index in range(50)]
         executor.schedule_many(int, range(100), over=10)
@@ -1112,7 +1112,7 @@ async def test_closing_in_the_middle_of_everything_accounts_for_all(virtual_cloc
 
 
 def run_program(source: str) -> subprocess.CompletedProcess:
-    """Run a program in an interpreter of its own, with every warning shown but those of a slow machine."""
+    """Run a program in an interpreter of its own, showing every warning except those of a slow machine."""
     ended = subprocess.run(
         [sys.executable, "-W", "always", "-c", textwrap.dedent(source)],
         capture_output=True,
@@ -1144,7 +1144,7 @@ def run_program(source: str) -> subprocess.CompletedProcess:
     ],
 )
 def test_program_that_never_closes_ends_in_silence(use):
-    """``asyncio.run`` ends without ``aclose``: no hang, no exception, no warning at the interpreter's exit."""
+    """A program that never closes ends without a hang, an exception or a warning."""
     program = f"""
         import asyncio
         from ratelimited_executor import RateLimitedExecutor
@@ -1167,7 +1167,7 @@ def test_program_that_never_closes_ends_in_silence(use):
 
 @pytest.mark.real_time("an interpreter of its own ends")
 def test_program_that_ends_in_a_drain_says_what_is_lost():
-    """The drain is cut when ``asyncio.run`` cancels it, and its warning counts what that cost."""
+    """``asyncio.run`` cancels a drain at its end, and the warning counts the cancelled tasks."""
     program = """
         import asyncio
         from ratelimited_executor import RateLimitedExecutor
@@ -1189,7 +1189,7 @@ def test_program_that_ends_in_a_drain_says_what_is_lost():
 
 @pytest.mark.real_time("an interpreter of its own ends")
 def test_handles_outlive_their_loop():
-    """Looking at, cancelling and closing what a closed loop has left behind raises nothing."""
+    """Handles of a closed loop can be read, cancelled and closed without an error."""
     program = """
         import asyncio
         from ratelimited_executor import RateLimitedExecutor
@@ -1215,7 +1215,7 @@ def test_handles_outlive_their_loop():
 
 @pytest.mark.real_time("an interpreter of its own ends")
 def test_keyboard_interrupt_in_the_block_ends_the_program():
-    """``asyncio.run`` cancels the main task, which cuts the executor short."""
+    """Ctrl-C makes ``asyncio.run`` cancel the main task, which cuts the executor short."""
     program = """
         import asyncio, os, signal
         from ratelimited_executor import RateLimitedExecutor
@@ -1235,7 +1235,7 @@ def test_keyboard_interrupt_in_the_block_ends_the_program():
 
 
 def test_a_loop_closed_under_us_is_survived():
-    """A loop that ends without leaving the executor gives no error, and handles can still be looked at."""
+    """A loop closed before its executor causes no error, and handles can still be read."""
     loop = VirtualEventLoop()
     box = []
 
@@ -1261,7 +1261,7 @@ def test_a_loop_closed_under_us_is_survived():
 
 
 def test_asyncio_run_that_is_interrupted_ends(virtual_loop):
-    """What ``asyncio.run`` does at its end, cancelling every task, closes the executor too."""
+    """``asyncio.run`` cancels every task at its end, which closes the executor too."""
     seen = []
 
     async def main():
@@ -1304,7 +1304,7 @@ def _watched_batch(executor, count):
 
 @pytest.mark.parametrize("add", [_call_laters, _handles, _wall_handles, _watched_batch])
 async def test_the_loop_has_its_turns_while_many_are_cancelled(virtual_clock, account, add):
-    """However many wait; and what somebody cancels in between is counted once."""
+    """The loop gets its turns while many tasks are cancelled, and each task is counted once."""
     turns = []
     executor = RateLimitedExecutor("x", rate=1, drain_timeout=0)
     await executor.start()
@@ -1333,7 +1333,7 @@ async def test_the_loop_has_its_turns_while_many_are_cancelled(virtual_clock, ac
 
 
 async def test_to_be_cancelled_while_many_are_cancelled(virtual_clock, account):
-    """Whoever cancels the closing itself, as ``asyncio.run`` does, finds it finished at once."""
+    """Cancelling the closing itself, as ``asyncio.run`` does, finishes it at once."""
     executor = RateLimitedExecutor("x", drain_timeout=0)
     await executor.start()
     handles = _handles(executor, 20_000)
@@ -1352,7 +1352,7 @@ async def test_to_be_cancelled_while_many_are_cancelled(virtual_clock, account):
 @pytest.mark.parametrize("kind", ["cancel raises", "waits for itself"])
 @pytest.mark.parametrize("way", ["aclose", "abort"])
 async def test_task_that_cannot_be_cancelled_does_not_break_the_end(virtual_clock, handler, account, caplog, kind, way):
-    """An error of its ``cancel()`` is reported; all others are cancelled, and the executor ends in bounds."""
+    """An error in a task's ``cancel()`` is reported, the others are cancelled, and the executor ends in time."""
     reports = handler()
 
     class Uncancellable(asyncio.Future):

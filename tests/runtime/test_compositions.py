@@ -1,10 +1,10 @@
 """Every kind of handle inside every composition of asyncio and anyio, beside an ``asyncio.Task`` that does the same.
 
-A case is a kind of handle, what its call does, the composition that awaits it, and an event. One helper runs it twice in
-virtual time, over ours and over a reference made of asyncio's own parts, and the two must tell the same story: result or
-exception with its message, ``cancelling()`` of the awaiting task, what the call saw and when, the final states, what is
-left running, what the loop's exception handler was told. The reference runs on the same Python, so that the expectation
-is always that version's own.
+A case is a kind of handle, the work of its call, the composition that awaits it, and an event. One helper runs it twice
+in virtual time, over a handle and over a reference made of asyncio's own parts, and the two must tell the same story:
+result or exception with its message, ``cancelling()`` of the awaiting task, what the call saw and when, the final
+states, what is left running, and the reports to the loop's exception handler. The reference runs on the same Python, so
+the expectation is always that version's own.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ratelimited_executor import OnError, RateLimitedExecutor
 
 @dataclass
 class Case:
-    """One run of one case: what its parts share."""
+    """One run of one case: the state shared by its parts."""
 
     executor: Any
     loop: Any = field(default_factory=asyncio.get_running_loop)
@@ -41,22 +41,22 @@ class Case:
         self.gate = self.loop.create_future()
 
     def tell(self, *what: Any) -> None:
-        """Note what happens, and when."""
+        """Record an event and its time."""
         self.story.append((round(self.loop.time() - self.began, 6), *what))
 
     def later(self, seconds: float, call: Callable[..., Any], *args: Any) -> None:
-        """Call at a time of the case."""
+        """Call a function at a time of the case."""
         self.loop.call_at(self.began + seconds, call, *args)
 
     def after_turns(self, turns: int, call: Callable[[], Any]) -> None:
-        """Call after so many turns of the loop; 0 for now."""
+        """Call a function after a number of loop turns; 0 for now."""
         if turns:
             self.loop.call_soon(self.after_turns, turns - 1, call)
         else:
             call()
 
     async def awaken(self, subject: Any) -> Any:
-        """Await a subject in a task of its own."""
+        """Await a subject in a new task."""
         return await subject
 
 
@@ -79,7 +79,7 @@ async def lasts(case: Case) -> str:
 
 
 async def refuses(case: Case) -> str:
-    """Swallow a cancellation, and return in spite of it, unless there is another."""
+    """Ignore a cancellation and return, unless there is another."""
     try:
         await asyncio.sleep(30)
     except asyncio.CancelledError:
@@ -97,7 +97,7 @@ async def refuses_for_long(case: Case) -> str:
 
 
 async def rewords(case: Case) -> None:
-    """Raise a cancellation of one's own in place of the one that came."""
+    """Raise another cancellation in place of the one received."""
     try:
         await asyncio.sleep(30)
     except asyncio.CancelledError:
@@ -112,7 +112,7 @@ async def converts(case: Case) -> None:
 
 
 async def cancels_itself(case: Case) -> str:
-    """Ask for one's own cancellation, and return before it can arrive."""
+    """Request the task's own cancellation, and return before it can arrive."""
     await asyncio.sleep(2)
     assert asyncio.current_task().cancel("itself")
     return "never seen"
@@ -140,7 +140,7 @@ WORKS = (
 
 
 async def told(case: Case, work: Callable[[Case], Awaitable[Any]]) -> Any:
-    """Do a work, and note what it sees."""
+    """Do the work, and record what it sees."""
     case.tell("call starts")
     try:
         result = await work(case)
@@ -152,7 +152,7 @@ async def told(case: Case, work: Callable[[Case], Awaitable[Any]]) -> Any:
 
 
 def told_plainly(case: Case, work: Callable[[Case], Awaitable[Any]]) -> Any:
-    """Do a work in no time, in a plain function."""
+    """Do the work in no time, in a plain function."""
     case.tell("call runs")
     if work is raises:
         raise ValueError("no")
@@ -160,7 +160,7 @@ def told_plainly(case: Case, work: Callable[[Case], Awaitable[Any]]) -> Any:
 
 
 def told_in_thread(case: Case, work: Callable[[Case], Awaitable[Any]]) -> Any:
-    """Do a work in a worker thread."""
+    """Do the work in a worker thread."""
     future = asyncio.run_coroutine_threadsafe(work(case), case.loop)
     return case.loop.result_in_thread(future)
 
@@ -169,14 +169,14 @@ def told_in_thread(case: Case, work: Callable[[Case], Awaitable[Any]]) -> Any:
 
 
 def watched(coroutine: Any) -> asyncio.Task[Any]:
-    """Return a task whose exception is looked at, whether anybody awaits it or not."""
+    """Return a task whose exception is retrieved, even if nobody awaits it."""
     task = asyncio.ensure_future(coroutine)
     task.add_done_callback(lambda task: task.cancelled() or task.exception())
     return task
 
 
 class Lasting:
-    """An awaitable that is no future, and whose awaiters do not cancel it."""
+    """An awaitable that is not a future, and is not cancelled with its awaiters."""
 
     def __init__(self, call: Any, result: Callable[[asyncio.Task[Any]], Any]) -> None:
         self.task = watched(call)
@@ -217,7 +217,7 @@ async def in_body(case: Case, entering: Any, work: Any) -> Any:
 
 
 class Arriving:
-    """A context manager that is entered after so many seconds."""
+    """A context manager whose entry takes a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -304,10 +304,10 @@ class Kind:
     """A kind of handle.
 
     Attributes:
-        ours: makes what is awaited, of a case and a work.
+        ours: makes the awaited object of a case and a work.
         theirs: makes the same of asyncio's parts.
-        is_future: whether it exists before it is awaited, and may be cancelled by others.
-        works: what its call may do.
+        is_future: True if it exists before it is awaited, and others may cancel it.
+        works: the works that its call may do.
     """
 
     ours: Callable[[Case, Any], Any]
@@ -395,7 +395,7 @@ async def bare(case, subject):
 
 
 async def cancelled_inside(case, subject):
-    """The awaiting task has asked for its own cancellation before it awaits."""
+    """The awaiting task has requested its own cancellation before it awaits."""
     asyncio.current_task().cancel("inside")
     return await subject()
 
@@ -630,7 +630,7 @@ async def in_shielded_child_of_cancelled_group(case, subject):
 
 
 async def inside_move_on_after(case, subject, inner):
-    """A composition of asyncio in a scope of anyio."""
+    """A composition of asyncio within a scope of anyio."""
     result = None
     with anyio.move_on_after(4) as case.scope:
         result = await inner(case, subject)
@@ -638,7 +638,7 @@ async def inside_move_on_after(case, subject, inner):
 
 
 async def move_on_after_inside(case, subject, outer):
-    """A scope of anyio in a composition of asyncio."""
+    """A scope of anyio within a composition of asyncio."""
 
     async def scoped():
         return await in_move_on_after(case, subject)
@@ -765,7 +765,7 @@ _SCOPE = re.compile(r"scope [0-9a-f]+( by <[^;]*>)?")  # as anyio names a scope:
 
 
 def describe(error: BaseException | None) -> Any:
-    """Return what there is to compare of an exception."""
+    """Return the comparable parts of an exception."""
     if error is None:
         return None
     if isinstance(error, BaseExceptionGroup):
@@ -830,7 +830,7 @@ async def run(kind: Kind, work: Any, composition: Any, event: Any, *, is_ours: b
 
 
 def events_of(kind: Kind, composition: Any) -> list[Any]:
-    """Return what may happen while a kind is awaited so."""
+    """Return the events that may happen while a kind is awaited in a composition."""
     function = getattr(composition, "func", composition)
     has_scope = function in (in_scope, in_cancelled_anyio_group, inside_move_on_after)
     return EVENTS + EVENTS_OF_FUTURES * kind.is_future + EVENTS_OF_SCOPES * has_scope
@@ -839,7 +839,7 @@ def events_of(kind: Kind, composition: Any) -> list[Any]:
 @pytest.mark.parametrize("composition", COMPOSITIONS)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_composition_tells_the_story_of_an_asyncio_task(virtual_loop, kind, composition):
-    """Whatever the call does and whoever cancels whom."""
+    """Every composition tells the story of an ``asyncio.Task``, for any work and any cancellation."""
     one, how = KINDS[kind], COMPOSITIONS[composition]
     different = []
     for work, event in itertools.product(one.works, events_of(one, how)):
@@ -863,7 +863,7 @@ async def test_composition_tells_the_story_of_an_asyncio_task(virtual_loop, kind
     ],
 )
 async def test_cancellation_in_the_turns_around_the_end(virtual_loop, composition, target, turns):
-    """The call ends, its awaiter is woken, and somebody is cancelled: the same comes first as with an ``asyncio.Task``."""
+    """A cancellation in the turns around the end has the same winner as with an ``asyncio.Task``."""
 
     def end_and_cancel(case: Case) -> None:
         def begin() -> None:
@@ -885,7 +885,7 @@ async def in_scope_of_its_own(subject: Any, seconds: float) -> bool:
 
 @pytest.mark.parametrize("delay", [0, 60])
 async def test_each_awaiter_of_a_handle_is_cancelled_by_its_own_scope(virtual_clock, delay):
-    """Two tasks await one handle, each in a scope of its own: both scopes know their cancellation, where a Task has one error."""
+    """Of two tasks that await one handle in scopes of their own, each scope recognizes its cancellation."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.schedule(asyncio.sleep, 50, delay=delay)
         tasks = [asyncio.create_task(in_scope_of_its_own(handle, 5)) for _ in range(2)]
@@ -894,7 +894,7 @@ async def test_each_awaiter_of_a_handle_is_cancelled_by_its_own_scope(virtual_cl
 
 
 async def test_awaiter_that_is_not_cancelled_sees_the_end_of_the_call(virtual_clock):
-    """The scope of one awaiter ends the call for all; the others learn of it by its message."""
+    """If the scope of one awaiter cancels the call, the others get the cancellation with its message."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(asyncio.sleep, 50)
         other = asyncio.create_task(in_scope_of_its_own(handle, 100))
@@ -904,7 +904,7 @@ async def test_awaiter_that_is_not_cancelled_sees_the_end_of_the_call(virtual_cl
 
 
 async def test_awaiter_that_is_cancelled_with_the_call_gets_its_own_message(virtual_clock):
-    """Somebody cancels the call in the turn in which its awaiter's scope does: the scope knows its cancellation all the same."""
+    """A scope recognizes its cancellation even if the call is cancelled in the same turn."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(asyncio.sleep, 50)
         with anyio.CancelScope() as scope:
@@ -920,7 +920,7 @@ async def test_awaiter_that_is_cancelled_with_the_call_gets_its_own_message(virt
 
 
 async def test_error_of_a_cancelled_call_is_handed_over_once(virtual_clock):
-    """Whoever asks first has its traceback, as with a Task; whoever asks later has the message, which a Task forgets."""
+    """The first reader gets the error with its traceback, as with a Task; later ones get the message."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(asyncio.sleep, 50)
         await asyncio.sleep(1)

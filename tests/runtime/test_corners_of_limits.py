@@ -1,4 +1,4 @@
-"""What functions of the user, cancelling, settling and closing do to limits of keys, shares and rooms."""
+"""The effects of user functions, cancelling, settling and closing on limits of keys, shares and room."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ TEN_A_MINUTE = Rate(10, per=60)
 
 
 class FragileKey:
-    """A key of which hash and equality raise while ``what`` says so."""
+    """A key whose hash and equality raise while ``what`` says so."""
 
     what = ""
 
@@ -64,7 +64,7 @@ class FragileKey:
 @pytest.mark.parametrize("order", [*ORDERS, "fair by key"])
 @pytest.mark.parametrize("name", ["key_rate", "key_concurrency", "key_max_pending"])
 async def test_key_that_goes_bad_loses_no_task(virtual_clock, monkeypatch, account, what, order, name):
-    """It was asked when the task was accepted; after that its tasks start, end and are cancelled like others."""
+    """A key whose hash begins to raise loses no task: accepted tasks start, end and are cancelled as usual."""
     started, limit = Counter(), {"key_rate": 100, "key_concurrency": 2, "key_max_pending": 9}[name]
     order = ORDERS.get(order, Fair(lambda task: task.key))
     async with RateLimitedExecutor("x", rate=100, order=order, **{name: limit}) as executor:
@@ -91,7 +91,7 @@ async def test_key_that_goes_bad_loses_no_task(virtual_clock, monkeypatch, accou
 
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_equal_keys_of_a_class_are_one(virtual_clock, order):
-    """For limits, backlog and penalties, and for functions, which get a key of the user."""
+    """Equal keys of a class are one key for limits, backlog and penalties; functions get a key of the user."""
     seen = set()
 
     def limit_of(key):
@@ -121,7 +121,7 @@ async def test_equal_keys_of_a_class_are_one(virtual_clock, order):
 @pytest.mark.parametrize("weight", [0.5, 3, 20])
 @pytest.mark.parametrize("part", [0.5, 0.95, 1.1, 1.5, 3])
 async def test_key_gets_the_lesser_of_its_rate_and_its_share(virtual_clock, policy, weight, part):
-    """By its weight if its rate is above that, its rate if that is less; whatever the two paces have to do with each other."""
+    """A key gets the lesser of its rate and its weighted share, whatever the ratio of the two."""
     starts = Counter()
     share = 30 * weight / (weight + 2)
     key_rates = {"gold": Rate(round(part * share * 20), per=20)}
@@ -138,7 +138,7 @@ async def test_key_gets_the_lesser_of_its_rate_and_its_share(virtual_clock, poli
 
 
 async def test_key_that_was_held_back_saves_nothing_up(virtual_clock):
-    """After a long penalty it goes first for a few tasks, and then in turn."""
+    """After a long penalty a key goes first for a few tasks, and then in turn."""
     log = []
     async with RateLimitedExecutor("x", rate=100, order=Fair(), drain_timeout=0) as executor:
         for key in ("a", "b"):
@@ -152,7 +152,7 @@ async def test_key_that_was_held_back_saves_nothing_up(virtual_clock):
 
 @pytest.mark.parametrize(("reserved", "actual"), [(1, 5), (50, 5), (5, 5)])
 async def test_shares_go_by_what_was_settled(virtual_clock, reserved, actual):
-    """Neither a low estimate nor a high one pays."""
+    """Shares follow settled costs: neither a low nor a high estimate pays off."""
     used = Counter()
 
     async def call(handles, key, amount):
@@ -171,7 +171,7 @@ async def test_shares_go_by_what_was_settled(virtual_clock, reserved, actual):
 
 
 async def test_one_task_at_a_time_pays_for_what_it_has_used(virtual_clock):
-    """A key whose queue is empty between its tasks owes what it has settled."""
+    """A key that has one task at a time still owes the cost that it settled."""
     used = Counter()
 
     async def serial(executor, key, estimate):
@@ -192,7 +192,7 @@ async def test_one_task_at_a_time_pays_for_what_it_has_used(virtual_clock):
 @pytest.mark.parametrize("policy", [Window(), Burst(30)], ids=repr)
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_permits_that_come_all_at_once_go_to_what_is_first_of_all(virtual_clock, policy, order):
-    """However much falls due at one instant: what is more important may be the last that is looked at."""
+    """Permits that come up together go to the first tasks of all, even if these are examined last."""
     log = []
     async with RateLimitedExecutor("x", rate=30, policy=policy, order=ORDERS[order], drain_timeout=0) as executor:
         for priority, key in enumerate("abc"):
@@ -206,7 +206,7 @@ async def test_permits_that_come_all_at_once_go_to_what_is_first_of_all(virtual_
 
 @pytest.mark.parametrize("order", ORDERS)
 async def test_limits_go_by_the_key_and_not_by_the_share(virtual_clock, order):
-    """``by=`` of a fair order tells who shares; ``key=`` whose limits hold."""
+    """Limits follow ``key=``; ``by=`` of a fair order only defines shares."""
     starts, most, running = [], [0], [0]
 
     async def call():
@@ -226,7 +226,7 @@ async def test_limits_go_by_the_key_and_not_by_the_share(virtual_clock, order):
 @pytest.mark.parametrize("limit", ["key_rate", "key_concurrency"])
 @pytest.mark.parametrize("order", ORDERS)
 async def test_function_of_a_key_may_cancel_its_task(virtual_clock, account, order, limit):
-    """It is cancelled, once, and does not start."""
+    """A key function may cancel its task, which is cancelled once and does not start."""
     handles, is_armed = {}, []
 
     def limit_of(key):
@@ -249,7 +249,7 @@ async def test_function_of_a_key_may_cancel_its_task(virtual_clock, account, ord
 @pytest.mark.parametrize("what", ["schedule", "order"])
 @pytest.mark.parametrize("order", ORDERS)
 async def test_function_of_a_key_may_change_what_is_first(virtual_clock, account, handler, order, what, rate):
-    """Something more important starts first, another order holds at once, and nothing is lost."""
+    """A key function may schedule a more important task or set an order; both hold at once, nothing is lost."""
     done, reports = [], handler()
 
     def rate_of(key):
@@ -277,7 +277,7 @@ async def test_function_of_a_key_may_change_what_is_first(virtual_clock, account
 
 
 async def test_function_of_a_key_is_asked_when_the_key_is_seen_first(virtual_clock):
-    """And not again while it is in use: it may be slow."""
+    """A key function is called when its key is first seen, and not again while the key is in use."""
     asked = Counter()
 
     def rate_of(key):
@@ -295,7 +295,7 @@ async def test_function_of_a_key_is_asked_when_the_key_is_seen_first(virtual_clo
 
 @pytest.mark.parametrize(("options", "name"), [({"key_rate": lambda key: "foo"}, "key_rate"), ({"key_concurrency": lambda key: "2"}, "key_concurrency")])  # fmt: skip
 async def test_function_of_a_key_that_tells_no_limit_is_refused_by_name(virtual_clock, account, options, name):
-    """At the call that schedules, which changes nothing."""
+    """A key function that returns no limit fails the scheduling call, which changes nothing."""
     async with RateLimitedExecutor("x", **options) as executor:
         with pytest.raises((TypeError, ValueError), match=f"{name} of the key 'a'"):
             executor.submit(int, key="a")
@@ -309,7 +309,7 @@ async def test_function_of_a_key_that_tells_no_limit_is_refused_by_name(virtual_
 @pytest.mark.parametrize("how", ["cancel", "permit", "drop", "expire", "cancel of a batch"])
 @pytest.mark.parametrize("of", ["rate", "key", "key, fair"])
 async def test_what_waited_for_a_costly_task_that_has_gone_starts_at_once(virtual_clock, how, of):
-    """It fits, now that the other is not before it."""
+    """A task that waited behind a costly one starts at once when that is cancelled, if it fits."""
     options = {"rate": TEN_A_MINUTE} if of == "rate" else {"rate": 100, "key_rate": TEN_A_MINUTE}
     if of == "key, fair":
         options["order"] = Fair()
@@ -346,7 +346,7 @@ async def test_what_waited_for_a_costly_task_that_has_gone_starts_at_once(virtua
 
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_refund_lets_the_next_task_of_the_key_start(virtual_clock, order):
-    """At once, and not when the old cost would have been paid for."""
+    """A refund lets the next task of the key start at once."""
     async with RateLimitedExecutor(
         "x", rate=100, policy=Window(), key_rate=TEN_A_MINUTE, order=ORDERS[order]
     ) as executor:
@@ -359,7 +359,7 @@ async def test_refund_lets_the_next_task_of_the_key_start(virtual_clock, order):
 @pytest.mark.parametrize("order", ["default", "fair"])
 @pytest.mark.parametrize("options", [{"key_rate": lambda key: 0}, {"key_concurrency": 0}], ids=["rate", "concurrency"])
 async def test_halted_keys_are_forgotten_with_their_tasks(virtual_clock, order, options):
-    """Once nothing of them waits, they hold no memory."""
+    """Halted keys hold no memory once none of their tasks wait."""
 
     def handle_count():
         return sum(type(each).__name__ == "TaskHandle" for each in gc.get_objects())
@@ -380,7 +380,7 @@ async def test_halted_keys_are_forgotten_with_their_tasks(virtual_clock, order, 
 
 @pytest.mark.parametrize("by", ["rate", "penalty"])
 async def test_closing_does_not_wait_until_an_idle_key_is_forgotten(virtual_clock, by):
-    """Only a halted task is left, and nothing will ever start."""
+    """Closing does not wait for an idle key's state to lapse if only a halted task is left."""
     key_rates = {"halted": 0, "slow": Rate(1, per=86400)}
     async with RateLimitedExecutor("x", rate=100, key_rate=key_rates.get) as executor:
         if by == "rate":
@@ -394,7 +394,7 @@ async def test_closing_does_not_wait_until_an_idle_key_is_forgotten(virtual_cloc
 
 
 async def test_timers_of_a_key_do_not_pile_up(virtual_clock):
-    """Each time that its first task changes it is looked at, and waits again."""
+    """Timers of a key do not pile up when its first task changes again and again."""
     async with RateLimitedExecutor("x", rate=1000, policy=Window(), key_rate=Rate(1, per=86400), drain_timeout=0) as executor:  # fmt: skip
         await executor.submit(str, key="a")
         for number in range(1000):
@@ -419,7 +419,7 @@ async def test_timers_of_a_key_do_not_pile_up(virtual_clock):
 )
 @pytest.mark.parametrize("policy", [Paced(), Window()], ids=repr)
 async def test_limit_that_stays_counts_what_it_has_counted(virtual_clock, rates, between, policy):
-    """Whatever is added beside it for a while; and rate 0 is a pause."""
+    """A limit keeps its counts while others are added beside it for a while, or the rate is 0."""
     starts = []
     async with RateLimitedExecutor("x", rate=rates, policy=policy, drain_timeout=0) as executor:
         executor.schedule_many(lambda _: starts.append(now()), range(40))
@@ -433,7 +433,7 @@ async def test_limit_that_stays_counts_what_it_has_counted(virtual_clock, rates,
 
 @pytest.mark.parametrize(("is_up", "rate"), [(False, 2), (True, 10)])
 async def test_adaptive_keeps_its_bounds_in_whole_permits(virtual_clock, is_up, rate):
-    """Under ``Window`` from the next whole number above the floor to that below the ceiling."""
+    """Under ``Window`` the bounds are whole permits: the floor rounded up, the ceiling rounded down."""
     async with RateLimitedExecutor(
         "x", rate=5, policy=Window(), adaptive=Adaptive(floor=1.5, ceiling=10.5, increase=1), drain_timeout=0
     ) as executor:
@@ -447,7 +447,7 @@ async def test_adaptive_keeps_its_bounds_in_whole_permits(virtual_clock, is_up, 
 
 
 async def test_header_of_a_year_is_obeyed_for_as_long_as_a_penalty(virtual_clock):
-    """It is a mistake, wherever it goes."""
+    """A ``Retry-After`` of a year, surely a mistake, is limited by ``penalty_max``."""
     calls = []
 
     def call():
@@ -466,7 +466,7 @@ async def test_header_of_a_year_is_obeyed_for_as_long_as_a_penalty(virtual_clock
 @pytest.mark.parametrize("options", [{"rate": 50}, {"rate": 5000, "key_rate": 50}], ids=["rate", "key_rate"])
 @pytest.mark.parametrize("cost", [1, 2])
 async def test_window_counts_a_waiter_when_it_goes_on(virtual_clock, options, cost):
-    """Each takes two milliseconds of the loop: the last goes on long after its start was decided."""
+    """A window counts a waiter when it continues, which may be long after its start was decided."""
     starts = []
 
     async def wait(executor):
@@ -481,7 +481,7 @@ async def test_window_counts_a_waiter_when_it_goes_on(virtual_clock, options, co
 
 
 async def test_quota_counts_a_waiter_in_the_period_in_which_it_goes_on(virtual_clock):
-    """One that was held up over the mark leaves one place less after it."""
+    """A quota counts a waiter in the period in which it continues."""
     loop = asyncio.get_running_loop()
     starts = []
 
@@ -503,7 +503,7 @@ async def test_quota_counts_a_waiter_in_the_period_in_which_it_goes_on(virtual_c
 
 @pytest.mark.parametrize("is_closing", [False, True])
 async def test_permit_waits_for_room_no_longer_than_it_may(virtual_clock, is_closing):
-    """Neither beyond its deadline nor into the closing of its executor."""
+    """A permit waits for room neither beyond its deadline nor while its executor closes."""
     async with RateLimitedExecutor("x", rate=Rate(1, per=100), max_pending=1, when_full=WhenFull.WAIT) as executor:
         await executor.submit(str)
         executor.submit(str)
@@ -519,7 +519,7 @@ async def test_permit_waits_for_room_no_longer_than_it_may(virtual_clock, is_clo
 
 
 async def test_place_that_was_waited_for_counts_towards_the_deadline(virtual_clock):
-    """``expires=`` of a permit is from the moment at which it is asked for."""
+    """``expires=`` of a permit counts from the request, including the wait for room."""
     async with RateLimitedExecutor("x", rate=Rate(1, per=10), max_pending=1, when_full=WhenFull.WAIT) as executor:
         await executor.submit(str)
         executor.submit(str)  # starts at 10, and makes room
@@ -531,7 +531,7 @@ async def test_place_that_was_waited_for_counts_towards_the_deadline(virtual_clo
 
 
 async def test_lines_of_several_keys_are_served_in_order(virtual_clock):
-    """First come, first served, but for those whose key is full; cancelled waiters leave no trace."""
+    """Waiters for room are served in order of arrival, except for full keys; cancelled ones leave no trace."""
     log = []
 
     async def schedule(number, key):
@@ -557,39 +557,39 @@ async def test_lines_of_several_keys_are_served_in_order(virtual_clock):
 
 @pytest.mark.parametrize("order", [Fair, latest_due_first.__class__], ids=["Fair", "function"])
 def test_class_is_no_order(order):
-    """The parentheses were forgotten."""
+    """A class is refused as an order: its parentheses were forgotten."""
     with pytest.raises(TypeError, match="call it first"):
         RateLimitedExecutor("x", order=order)
 
 
 @pytest.mark.parametrize(("name", "value"), [("key_rate", {"a": "1/s"}), ("key_concurrency", {"a": 1})])
 def test_mapping_of_keys_is_refused_with_the_remedy(name, value):
-    """A function is asked for."""
+    """A mapping of keys is refused with the remedy: a function."""
     with pytest.raises(TypeError, match=f"{name} must be .* its method get"):
         RateLimitedExecutor("x", **{name: value})
 
 
 @pytest.mark.parametrize(("argument", "remedy"), [("delay", "schedule"), ("retries", "retry="), ("at", "schedule")])
 async def test_argument_of_another_method_is_refused_with_the_remedy(virtual_clock, argument, remedy):
-    """Which is not ``functools.partial``."""
+    """An argument of another method is refused with that method as the remedy, not ``functools.partial``."""
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(TypeError, match=f"{argument}=: use {remedy}"):
             executor.submit(int, **{argument: 3})
 
 
 def test_name_of_a_resource_is_told_with_a_bad_rate():
-    """Not "rate", which is another argument."""
+    """A bad rate of a resource is refused by the resource's name, not as "rate"."""
     with pytest.raises(ValueError, match="resources\\['tokens'\\]"):
         RateLimitedExecutor("x", resources={"tokens": "many"})
 
 
 def test_quotas_are_seen_in_the_representation():
-    """They are the rate, too."""
+    """The representation contains quotas, which are part of the rate."""
     assert "100 per minute" in repr(RateLimitedExecutor("x", rate="100 per minute UTC, 10/s"))
 
 
 async def test_backlog_goes_by_costs_resources_and_keys(virtual_clock):
-    """It is what an answer of 503 tells in ``Retry-After``."""
+    """``backlog_seconds``, as for ``Retry-After`` of a 503, includes costs, resources and keys."""
     cases = [
         ({"rate": "1/s"}, {"cost": 10}, 590),
         ({"rate": "60/min", "resources": {"tokens": "1000/min"}, "policy": Window()}, {"cost": {"tokens": 100}}, 300),
@@ -604,7 +604,7 @@ async def test_backlog_goes_by_costs_resources_and_keys(virtual_clock):
 
 
 async def test_backlog_beyond_the_calendar_is_infinite(virtual_clock):
-    """A quota of one a month does not end in this era."""
+    """A backlog beyond the calendar, as with a quota of one a month, is infinite."""
     async with RateLimitedExecutor("x", rate=Quota(1, per="month"), drain_timeout=0) as executor:
         executor.schedule_many(str, range(200_000))
         await asyncio.sleep(1)
@@ -612,7 +612,7 @@ async def test_backlog_beyond_the_calendar_is_infinite(virtual_clock):
 
 
 async def test_position_of_a_held_task_counts_those_that_pass_it(virtual_clock):
-    """Its key waits, and others go by."""
+    """The position of a task whose key waits includes the tasks that pass it."""
     log = []
     async with RateLimitedExecutor("x", rate=10, order=Fair(), key_rate={"slow": "1/s"}.get) as executor:
         handles = [executor.submit(log.append, "slow", key="slow") for _ in range(20)]

@@ -1,4 +1,4 @@
-"""How a coroutine starts and ends, whoever ends it and when: its task is the user's, what is noted of it is ours."""
+"""How a coroutine starts and ends, whoever ends it and when: its asyncio task is the user's, its record is ours."""
 
 import asyncio
 import contextvars
@@ -13,7 +13,7 @@ from ratelimited_executor import ExecutorStoppedError, RateLimitedExecutor, Task
 
 @pytest.fixture
 def complaints(recwarn):
-    """What Python says of coroutines that nobody awaited, at the end of a test."""
+    """Python's warnings of coroutines that were never awaited, at the end of a test."""
 
     def look():
         gc.collect()
@@ -24,7 +24,7 @@ def complaints(recwarn):
 
 @pytest.mark.parametrize("face", ["submit", "schedule_many", "execute"])
 async def test_task_that_is_cancelled_before_its_first_step(virtual_clock, account, complaints, face):
-    """By whoever finds it in ``asyncio.all_tasks``: asyncio then never enters the coroutine, nor what wraps it."""
+    """A task cancelled before its first step, found in ``asyncio.all_tasks``, never enters its coroutine."""
     ran = []
 
     async def work(*_):
@@ -54,7 +54,7 @@ async def test_task_that_is_cancelled_before_its_first_step(virtual_clock, accou
 
 
 async def test_task_is_named_by_its_coroutine(virtual_clock):
-    """In ``all_tasks``, in logs and in debuggers, it is the user's function that runs."""
+    """``all_tasks``, logs and debuggers show the user's function."""
 
     async def sweep():
         task = asyncio.current_task()
@@ -66,7 +66,7 @@ async def test_task_is_named_by_its_coroutine(virtual_clock):
 
 
 async def test_coroutine_that_two_calls_return(virtual_clock, account, handler):
-    """The second cannot run it any more, and says so."""
+    """If two calls return one coroutine, the second fails with an error that says so."""
     reports = handler()
 
     async def work():
@@ -86,7 +86,7 @@ async def test_coroutine_that_two_calls_return(virtual_clock, account, handler):
 @pytest.mark.parametrize("suspends", [False, True])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_exit_from_a_coroutine_leaves_the_loop(suspends, error):
-    """As from any task of asyncio; what is left can be closed."""
+    """An exit in a coroutine leaves the loop, as from any asyncio task, and the executor can be closed."""
     executors = []
 
     async def work():
@@ -109,7 +109,7 @@ def test_exit_from_a_coroutine_leaves_the_loop(suspends, error):
 
 
 async def test_error_that_nobody_looks_at_is_reported_when_its_handle_goes(virtual_clock, handler):
-    """No frame of ours keeps the handle alive by way of the traceback."""
+    """An error never retrieved is reported when its handle dies: no frame of ours keeps the handle alive."""
     reports = handler()
     gc.disable()  # reference counts alone must do
     try:
@@ -127,7 +127,7 @@ async def test_error_that_nobody_looks_at_is_reported_when_its_handle_goes(virtu
 
 
 async def test_ends_are_counted_in_the_turn_in_which_they_happen(virtual_clock):
-    """Without a turn of the loop for a callback: who awaits the same thing finds it counted."""
+    """An end is counted in the turn in which it happens: other waiters of the same event find it counted."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         gate = asyncio.get_running_loop().create_future()
         handle = executor.submit(_through, gate)
@@ -152,7 +152,7 @@ eager_only = pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio star
 
 @eager_only
 async def test_coroutine_that_does_not_suspend_ends_in_the_turn_of_its_start(virtual_clock):
-    """No task is left to be scheduled."""
+    """A coroutine that does not suspend ends in the turn of its start, and leaves no task to schedule."""
     log = []
 
     async def work():
@@ -169,7 +169,7 @@ async def test_coroutine_that_does_not_suspend_ends_in_the_turn_of_its_start(vir
 
 @pytest.mark.parametrize("suspends", [False, True])
 async def test_own_task_is_the_current_one(virtual_clock, suspends):
-    """``current_task``, ``timeout`` and cancelling oneself work from the first line on."""
+    """``current_task``, ``timeout`` and self-cancellation work from the first line on."""
 
     async def work():
         assert asyncio.current_task() is not outer
@@ -189,7 +189,7 @@ async def test_own_task_is_the_current_one(virtual_clock, suspends):
 
 @pytest.mark.parametrize("suspends", [False, True])
 async def test_what_a_task_sets_is_its_own(virtual_clock, suspends):
-    """Neither the caller nor the next task sees it, whether it suspends or not."""
+    """Neither the caller nor the next task sees a variable set by a task, whether it suspends or not."""
     seen = []
 
     async def work(value):
@@ -210,7 +210,7 @@ async def test_what_a_task_sets_is_its_own(virtual_clock, suspends):
 
 @pytest.mark.parametrize("suspends", [False, True])
 async def test_given_context_is_used_itself(virtual_clock, suspends):
-    """By a coroutine, too."""
+    """A coroutine uses a given context itself, too."""
     context = contextvars.Context()
 
     async def work():
@@ -224,7 +224,7 @@ async def test_given_context_is_used_itself(virtual_clock, suspends):
 
 
 async def test_first_step_may_use_the_executor(virtual_clock, account):
-    """Scheduling, cancelling oneself and others, settings and statistics, before the first await."""
+    """Before its first await a coroutine may schedule, cancel itself and others, and read and set settings."""
     log = []
 
     async def work(executor):
@@ -245,7 +245,7 @@ async def test_first_step_may_use_the_executor(virtual_clock, account):
 
 
 async def test_first_step_counts_as_running_and_takes_its_place(virtual_clock):
-    """``max_concurrency`` counts it: nobody starts beside it."""
+    """The first step counts for ``max_concurrency``: no other task starts beside it."""
     peak = running = 0
 
     async def work():
@@ -265,7 +265,7 @@ async def test_first_step_counts_as_running_and_takes_its_place(virtual_clock):
 @pytest.mark.parametrize("suspends", [False, True])
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
 async def test_failure_of_the_first_step_is_the_tasks(virtual_clock, account, suspends, error):
-    """Its state tells what happened, and nothing else is disturbed."""
+    """A failure in the first step is the task's failure, and disturbs nothing else."""
 
     async def work():
         if suspends:
@@ -283,7 +283,7 @@ async def test_failure_of_the_first_step_is_the_tasks(virtual_clock, account, su
 
 @pytest.mark.parametrize("suspends", [False, True])
 async def test_task_that_closes_its_executor_in_its_first_step_lives_to_its_end(virtual_clock, suspends):
-    """``shutdown()`` begins while it runs, and drains it."""
+    """A task that calls ``shutdown()`` in its first step is drained."""
 
     async def work(executor):
         if suspends:
@@ -302,7 +302,7 @@ async def test_task_that_closes_its_executor_in_its_first_step_lives_to_its_end(
 
 @pytest.mark.parametrize("suspends", [False, True])
 async def test_cut_in_the_first_step_cancels_the_task_itself(virtual_clock, account, suspends):
-    """``shutdown(cancel_pending=True)`` from within reaches it at its next await."""
+    """A task that cuts its executor in its first step is cancelled at its next await."""
 
     async def work(executor):
         if suspends:
@@ -321,7 +321,7 @@ async def test_cut_in_the_first_step_cancels_the_task_itself(virtual_clock, acco
 
 @pytest.mark.parametrize("kind", ["plain", "eager"])
 async def test_task_factory_of_the_user_makes_the_tasks(virtual_clock, account, kind):
-    """Whatever it makes, eager tasks included; the context is passed on."""
+    """The user's task factory creates the tasks, also eager ones, and gets the context."""
     made = []
     loop = asyncio.get_running_loop()
     if kind == "eager":
@@ -356,7 +356,7 @@ async def test_task_factory_of_the_user_makes_the_tasks(virtual_clock, account, 
 
 @pytest.mark.parametrize("face", ["schedule", "call_later", "schedule_many", "repeating", "in_thread"])
 async def test_coroutines_of_every_face_run_to_their_end(virtual_clock, account, face):
-    """And are counted, and drained."""
+    """Coroutines of every face run to their end, are counted and drained."""
     log = []
 
     async def work(*_):
@@ -383,7 +383,7 @@ async def test_coroutines_of_every_face_run_to_their_end(virtual_clock, account,
 
 @pytest.mark.parametrize("timeout", [0.5, 2])
 async def test_run_timeout_covers_the_first_step(virtual_clock, timeout):
-    """It counts from the start, and cancels at its end."""
+    """The run timeout counts from the start, includes the first step, and cancels at its end."""
 
     async def work():
         await asyncio.sleep(1)
@@ -400,7 +400,7 @@ async def test_run_timeout_covers_the_first_step(virtual_clock, timeout):
 
 
 async def test_a_coroutine_can_cancel_its_own_handle_before_its_first_await(virtual_clock):
-    """Whether it was started eagerly or not, it is cancelled at its first await."""
+    """A coroutine that cancels its own handle in the first step is cancelled at its first await."""
     box = []
 
     async def work():

@@ -1,4 +1,4 @@
-"""A population is worked through once in each cycle: on time, in bounded memory, whatever loaders, nodes and clocks do."""
+"""A cycle runs its population once: on time, in bounded memory, whatever loaders, nodes and clocks do."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ START = 1_704_067_200.0  # where virtual time begins: a multiple of eight hours 
 
 
 class Population:
-    """Keys, by slot, and when each was run."""
+    """Keys by slot, and the times of their runs."""
 
     def __init__(self, count=1000, cycle="8h", **options) -> None:
         self.slots = CycleSlots(cycle, **options)
@@ -67,7 +67,7 @@ def every(executor, population, **options):
 @pytest.mark.parametrize("rate", [float("inf"), 50])
 @pytest.mark.parametrize("phase", [Fraction(0), reciprocal(1, of=3)], ids=str)
 async def test_each_key_runs_once_in_each_cycle_in_its_place(virtual_clock, population, rate, phase):
-    """To less than a second, in every cycle; the queue holds the keys of two slots at most."""
+    """Each key runs at its place in every cycle, to less than a second; at most two slots' keys are queued."""
     most = 0
     async with RateLimitedExecutor("x", rate=rate) as executor:
         handle = every(executor, population, phase=phase)
@@ -91,7 +91,7 @@ async def test_each_key_runs_once_in_each_cycle_in_its_place(virtual_clock, popu
 
 
 async def test_kinds_in_reciprocal_phases_never_work_on_one_key_at_the_same_time(virtual_clock):
-    """Two kinds of jobs over the same keys, each of which takes as long as a slot."""
+    """Two kinds of jobs in opposite phases never run for one key at once, though each takes as long as a slot."""
     population, running, met = Population(200), set(), []
 
     async def work(key):
@@ -110,7 +110,7 @@ async def test_kinds_in_reciprocal_phases_never_work_on_one_key_at_the_same_time
 
 @pytest.mark.parametrize("seconds", [20, 100, 400])
 async def test_slow_loader_makes_late_and_loses_nothing(virtual_clock, population, seconds):
-    """One that takes longer than a slot lasts works beside the next ones, three at most."""
+    """A loader slower than a slot runs beside the next ones, at most three, and no key is lost."""
     active, most = 0, 0
 
     async def load(slot):
@@ -133,7 +133,7 @@ async def test_slow_loader_makes_late_and_loses_nothing(virtual_clock, populatio
 
 
 async def test_loader_that_cannot_keep_up_skips_turns_and_says_so(virtual_clock, population, caplog):
-    """It never works on two turns of one slot at a time, and never falls behind by more than a cycle."""
+    """A loader that cannot keep up skips turns: one turn of a slot at a time, at most a cycle behind."""
 
     async def load(slot):
         await asyncio.sleep(5 * SLOT)
@@ -152,7 +152,7 @@ async def test_loader_that_cannot_keep_up_skips_turns_and_says_so(virtual_clock,
 
 @pytest.mark.parametrize("how", ["raises", "raises half-way", "returns nothing", "returns a number"])
 async def test_loader_that_fails_is_asked_again(virtual_clock, population, caplog, how):
-    """After a pause; what was placed is not placed again."""
+    """A failed loader is called again after a pause; keys already scheduled are not scheduled again."""
     failures = Counter()
 
     async def half(slot):
@@ -183,7 +183,7 @@ async def test_loader_that_fails_is_asked_again(virtual_clock, population, caplo
 
 @pytest.mark.parametrize("name", ["look_ahead", "window"])  # the older name
 async def test_huge_slot_is_placed_as_there_is_room(virtual_clock, name):
-    """A million keys would be too many at once: they are drawn as the look-ahead allows, and the rest starts late."""
+    """A million keys in a slot are drawn as the look-ahead allows, and the rest starts late."""
     slots = CycleSlots(16, 256)
     mine = [key for key in range(200_000) if slots.slot_of(key) == 3]
     drawn = done = most = 0
@@ -217,7 +217,7 @@ def stores(request, tmp_path):
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["drained", "cut"])
 def test_restart_goes_on_where_the_last_process_was(stores, is_cut):
-    """In the middle of slots, again and again: no key is skipped, and none is run twice in a cycle."""
+    """Restarts in the middle of slots skip no key, and run none twice in a cycle."""
     population, clock_at = Population(2000, cycle=3600), START
     runs = defaultdict(list)
 
@@ -246,7 +246,7 @@ def test_restart_goes_on_where_the_last_process_was(stores, is_cut):
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["drained", "cut"])
 def test_restart_waits_for_no_claim_of_the_process_before(stores, is_cut):
-    """Which has given it up as it ended: the keys of the slot in which it ended are as punctual as the others."""
+    """A restart does not wait for claims of the previous process, which released them as it ended."""
     population = Population(2000, cycle=3600)
 
     async def one_life(seconds):
@@ -264,7 +264,7 @@ def test_restart_waits_for_no_claim_of_the_process_before(stores, is_cut):
 
 
 async def test_turn_is_kept_while_its_keys_still_run(virtual_clock, population):
-    """A process that is cut while a key ignores its cancellation keeps its claim: no other node starts the key meanwhile."""
+    """A process that is cut keeps its claim while a key ignores cancellation, so no other node starts that key."""
     store = MemoryProgress()
 
     async def stubborn(_):
@@ -283,7 +283,7 @@ async def test_turn_is_kept_while_its_keys_still_run(virtual_clock, population):
 
 
 def test_outage_is_caught_up_with_the_present_first(stores):
-    """What was missed in an outage is run soon after it, spread, while the present slots keep their time."""
+    """Turns missed in an outage run soon after it, spread, while the present slots keep their time."""
     population = Population(1280)
 
     async def one_life(seconds, **options):
@@ -334,7 +334,7 @@ async def test_first_start_has_missed_nothing(virtual_clock, population):
 
 @pytest.mark.parametrize("progress", [{}, {"progress": None}], ids=["default", "none"])
 def test_progress_is_kept_in_memory_unless_a_store_is_named(tmp_path, monkeypatch, progress):
-    """No file is written; after a restart the keys of the present slot run again, and those that were missed do not."""
+    """Without a store no file is written, and a restart runs only the present slot's keys again."""
     monkeypatch.chdir(tmp_path)
     population = Population(1280)
 
@@ -357,7 +357,7 @@ def test_progress_is_kept_in_memory_unless_a_store_is_named(tmp_path, monkeypatc
 
 
 def test_nodes_with_one_store_share_the_turns(stores):
-    """Each key runs once in a cycle, on one node; every node has its part of the turns."""
+    """Nodes with one store share the turns: each key runs once in a cycle, on one node."""
     population, shares = Population(1000), Counter()
 
     async def main():
@@ -382,7 +382,7 @@ def test_nodes_with_one_store_share_the_turns(stores):
 
 
 async def test_turn_of_a_node_that_has_died_is_taken_over(virtual_clock, population):
-    """Once its claim has run out; the keys that it has noted are not run again."""
+    """A dead node's turn is taken over when its claim lapses; keys recorded as done do not run again."""
     store, log = MemoryProgress(), []
     turn = population.slots.turn_at(START)
     assert START == population.slots.begin_of(turn)
@@ -400,7 +400,7 @@ async def test_turn_of_a_node_that_has_died_is_taken_over(virtual_clock, populat
 
 
 async def test_node_that_has_lost_its_claim_leaves_the_rest(virtual_clock, population, caplog):
-    """It was held up for longer than the lease, and another has taken over."""
+    """A node held up for longer than its lease leaves the rest to the node that took over."""
     store, log = MemoryProgress(), []
     async with RateLimitedExecutor("x") as executor:
         handle = every(executor, population, progress=store, name="sync", fn=log.append, lease=30)
@@ -417,7 +417,7 @@ async def test_node_that_has_lost_its_claim_leaves_the_rest(virtual_clock, popul
 
 
 async def test_wall_clock_that_steps_skips_and_repeats_nothing(virtual_clock):
-    """Back by an hour, and forth by two: what was through stays through, what was passed over is caught up with."""
+    """Clock steps of an hour back and two forward repeat no turn, and passed turns are caught up."""
     population, loop = Population(1000, cycle="2h"), asyncio.get_running_loop()
     async with RateLimitedExecutor("x") as executor:
         every(executor, population, cycle="2h")
@@ -432,7 +432,7 @@ async def test_wall_clock_that_steps_skips_and_repeats_nothing(virtual_clock):
 
 
 async def test_key_of_another_slot_is_refused(virtual_clock, population, caplog):
-    """A loader that returns everything would have every key run in each slot."""
+    """A key of another slot is refused: a loader that returns all keys would run each in every slot."""
     async with RateLimitedExecutor("x") as executor:
         handle = every(executor, population, keys=lambda slot: population.keys)
         await asyncio.sleep(1000)
@@ -443,7 +443,7 @@ async def test_key_of_another_slot_is_refused(virtual_clock, population, caplog)
 
 
 async def test_duplicates_run_once(virtual_clock, population):
-    """Whether they come together or far apart; they are counted."""
+    """Duplicate keys run once, whether they come together or far apart, and are counted."""
     async with RateLimitedExecutor("x") as executor:
         handle = every(executor, population, keys=lambda slot: population.by_slot[slot] * 300)
         await asyncio.sleep(EIGHT_HOURS + 1)
@@ -454,7 +454,7 @@ async def test_duplicates_run_once(virtual_clock, population):
 
 
 async def test_weighted_keys_lie_where_they_were_balanced(virtual_clock):
-    """``slot_of=`` tells; their instant within the slot is still that of their hash."""
+    """``slot_of=`` decides the slot of a key; its instant within the slot still follows its hash."""
     costs = {key: 30 if key % 50 == 0 else 1 for key in range(1000)}
     assignment = balance(costs, 128)
     by_slot, seen = defaultdict(list), {}
@@ -476,7 +476,7 @@ async def test_weighted_keys_lie_where_they_were_balanced(virtual_clock):
 
 
 async def test_failing_and_retried_keys(virtual_clock, population, caplog):
-    """A key that is tried again is through when it ends; one that fails is through until the next cycle, and counted."""
+    """A retried key is done when it ends; a failing key is done until the next cycle, and counted."""
     tries = Counter()
 
     def work(key):
@@ -498,7 +498,7 @@ async def test_failing_and_retried_keys(virtual_clock, population, caplog):
 
 
 async def test_full_backlog_delays(virtual_clock, population):
-    """What finds no room is placed by the next attempt."""
+    """A key that finds no room is scheduled by the next attempt."""
     async with RateLimitedExecutor("x", max_pending=5) as executor:
         handle = every(executor, population)
         await asyncio.sleep(2 * HOUR)
@@ -511,7 +511,7 @@ async def test_full_backlog_delays(virtual_clock, population):
 
 
 class Broken(MemoryProgress):
-    """A store that fails at one of its methods."""
+    """A store with one method that fails."""
 
     def __init__(self, method) -> None:
         super().__init__()
@@ -524,7 +524,7 @@ class Broken(MemoryProgress):
 
 @pytest.mark.parametrize("method", ["begin", "open_turns", "claim", "done_keys", "note", "complete"])
 async def test_store_that_fails_ends_the_cycle(virtual_clock, population, method):
-    """With its error, which who awaits the handle gets, and the loop's handler; the executor goes on."""
+    """A failing store ends the cycle with its error, for awaiters and the loop's handler; the executor continues."""
     reports = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
     async with RateLimitedExecutor("x") as executor:
@@ -543,7 +543,7 @@ async def test_store_that_fails_ends_the_cycle(virtual_clock, population, method
 
 
 async def test_cancel_ends_it(virtual_clock, population):
-    """Once; its keys that wait are cancelled."""
+    """Cancelling ends the cycle once, and cancels its waiting keys."""
     async with RateLimitedExecutor("x") as executor:
         handle = every(executor, population, name="sync")
         await asyncio.sleep(100)
@@ -562,7 +562,7 @@ async def test_cancel_ends_it(virtual_clock, population):
 
 
 async def test_same_name_with_another_cycle_is_refused(virtual_clock, population):
-    """What was kept for one cannot be read for another."""
+    """A stored name is refused for a cycle of other settings: the progress could not be read."""
     store = MemoryProgress()
     async with RateLimitedExecutor("x") as executor:
         every(executor, population, progress=store, name="sync").cancel()
@@ -596,7 +596,7 @@ async def test_same_name_with_another_cycle_is_refused(virtual_clock, population
     ],
 )
 async def test_bad_arguments_are_refused_by_name(virtual_clock, population, wrong, error, name):
-    """At the call, which changes nothing."""
+    """Bad arguments are refused by name at the call, which changes nothing."""
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(error, match=name):
             every(executor, population, **wrong)
@@ -604,7 +604,7 @@ async def test_bad_arguments_are_refused_by_name(virtual_clock, population, wron
 
 
 async def test_two_cycles_of_two_executors(virtual_clock, population):
-    """Each has its own, on one manager, under one policy that bursts."""
+    """Two executors of one manager each run a cycle of their own, under a policy that bursts."""
     async with ExecutorManager() as manager:
         executors = [manager.executor(str(number), policy=Burst(10), rate=100) for number in range(2)]
         handles = [every(executor, population) for executor in executors]
@@ -633,9 +633,9 @@ asyncio.run(main())
 
 @pytest.mark.slow
 def test_killed_process_neither_repeats_nor_skips(tmp_path):
-    """In real time, since a process is to be killed: four times within a cycle and a half of 16 s.
+    """In real time, a process killed four times within a cycle and a half of 16 s skips no key.
 
-    Keys that had run, and were not yet noted when the signal came, are run again: a few of the last milliseconds.
+    Keys that ran without being recorded before the signal run again: a few of the last milliseconds.
     """
     log = tmp_path / "log"
     program = [sys.executable, "-c", PROGRAM, str(tmp_path / "progress.sqlite3"), str(log)]

@@ -1,4 +1,4 @@
-"""``deadline=``: by then a task has ended, all attempts included."""
+"""``deadline=``: the time by which a task has ended, all attempts included."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ OFTEN = Retry(1000, base=1e-6, cap=1e-6, on=Exception)
 
 
 class Fails:
-    """A function that wants to be tried again after some seconds."""
+    """A function that asks for a retry after a number of seconds."""
 
     def __init__(self, after: float) -> None:
         self.after = after
@@ -34,7 +34,7 @@ class Fails:
 
 @pytest.mark.parametrize("how", ["schedule", "submit", "schedule_wait", "threadsafe", "delay", "at", "timedelta"])
 async def test_no_attempt_begins_after_the_deadline(virtual_clock, account, how):
-    """It counts from the first due time; what would be due later fails at once, with the last error."""
+    """A retry due after the deadline fails at once with the last error; it counts from the first due time."""
     call = Fails(3)
     async with RateLimitedExecutor("x", retry=OFTEN) as executor:
         begin = 0
@@ -62,7 +62,7 @@ async def test_no_attempt_begins_after_the_deadline(virtual_clock, account, how)
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
 @pytest.mark.parametrize("attempt", [1, 2])
 async def test_attempt_that_runs_is_stopped(virtual_clock, account, kind, attempt):
-    """The first, or a later one: as by ``run_timeout``, and it is not tried again."""
+    """A running attempt is stopped at the deadline like by ``run_timeout``, and is not retried."""
     count = 0
     release = threading.Event()
 
@@ -96,7 +96,7 @@ async def test_attempt_that_runs_is_stopped(virtual_clock, account, kind, attemp
 
 @pytest.mark.parametrize(("run_timeout", "ends", "deadline"), [(3, 3, None), (30, 10, 10)])
 async def test_shorter_of_two_limits_holds(virtual_clock, run_timeout, ends, deadline):
-    """The error says which of them it was."""
+    """The shorter of two limits holds, and the error names it."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(asyncio.sleep, 100, run_timeout=run_timeout, deadline=10)
         await asyncio.wait([handle])
@@ -104,7 +104,7 @@ async def test_shorter_of_two_limits_holds(virtual_clock, run_timeout, ends, dea
 
 
 async def test_run_timeout_of_each_attempt_and_deadline_of_all(virtual_clock):
-    """Attempts of three seconds each, as many as fit; the last is stopped at the deadline."""
+    """Attempts of three seconds each run until the deadline, which stops the last one."""
     starts = []
 
     def call():
@@ -121,7 +121,7 @@ async def test_run_timeout_of_each_attempt_and_deadline_of_all(virtual_clock):
 
 
 async def test_plain_function_runs_to_its_end(virtual_clock):
-    """It cannot be stopped, and to have a deadline is no error; nothing follows it."""
+    """A plain function may have a deadline: it runs to its end, and is not retried after it."""
     async with RateLimitedExecutor("x", retry=OFTEN) as executor:
         assert "done" == await executor.submit(lambda: "done", deadline=1)
         loop = asyncio.get_running_loop()
@@ -136,7 +136,7 @@ async def test_plain_function_runs_to_its_end(virtual_clock):
 
 
 async def test_first_attempt_that_never_starts_expires(virtual_clock, account):
-    """At the deadline, or by ``expires`` if that comes first."""
+    """A task that never starts expires at its deadline, or by ``expires`` if that comes first."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         executor.pause()
         handles = [executor.submit(int, deadline=5), executor.submit(int, deadline=5, expires=2)]
@@ -149,7 +149,7 @@ async def test_first_attempt_that_never_starts_expires(virtual_clock, account):
 
 
 async def test_attempt_that_waits_for_its_permit_expires_at_the_deadline(virtual_clock, account):
-    """And not so long after its own due time as ``expires`` would allow it."""
+    """A retry that waits for a permit expires at the deadline, even if ``expires`` would allow more."""
     call = Fails(2)
     async with RateLimitedExecutor("x", rate=10) as executor:
         handle = executor.submit(call, deadline=10, expires=6, retry=OFTEN)
@@ -164,7 +164,7 @@ async def test_attempt_that_waits_for_its_permit_expires_at_the_deadline(virtual
 
 
 async def test_expires_of_the_executor_holds_for_each_attempt(virtual_clock):
-    """Each has so many seconds to start in, until the deadline."""
+    """Each attempt has the seconds of ``expires`` to start in, until the deadline."""
     call = Fails(2)
     async with RateLimitedExecutor("x", rate=10, expires=1) as executor:
         handle = executor.submit(call, deadline=60, retry=OFTEN)
@@ -177,7 +177,7 @@ async def test_expires_of_the_executor_holds_for_each_attempt(virtual_clock):
 
 
 async def test_task_that_is_not_tried_again_may_have_a_deadline(virtual_clock):
-    """Then it is one over waiting and running."""
+    """A deadline of a task without retries covers waiting and running."""
     async with RateLimitedExecutor("x", retry=None) as executor:
         handle = executor.submit(asyncio.sleep, 100, deadline=7)
         with pytest.raises(RunTimeoutError):
@@ -188,7 +188,7 @@ async def test_task_that_is_not_tried_again_may_have_a_deadline(virtual_clock):
 
 
 async def test_policies_of_tenacity_keep_it(virtual_clock):
-    """Whatever says when the next attempt is."""
+    """Policies of tenacity keep the deadline."""
     import tenacity
 
     call = Fails(0)
@@ -200,7 +200,7 @@ async def test_policies_of_tenacity_keep_it(virtual_clock):
 
 
 async def test_key_and_cost_go_with_it(virtual_clock):
-    """The other things that few tasks are given."""
+    """A deadline combines with key, cost, priority and name."""
     async with RateLimitedExecutor("x", rate=10) as executor:
         handle = executor.submit(int, deadline=5, key="a", cost=3, priority=2, name="all")
         assert ("a", 3, 2, "all") == (handle.key, handle.cost, handle.priority, handle.name)

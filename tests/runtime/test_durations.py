@@ -1,4 +1,4 @@
-"""Every public argument that is a span of time takes seconds, a timedelta or text, and refuses the rest by its name."""
+"""Every public argument that is a span of time takes seconds, a timedelta or text, and refuses others by name."""
 
 import asyncio
 from collections.abc import Callable
@@ -131,7 +131,7 @@ OF_A_VALUE: list[tuple[str, float, Callable[[Any], Any]]] = [
 
 
 def forms(seconds: float) -> list[Any]:
-    """One span in all that it can be written as."""
+    """Return one span in every form."""
     return [seconds, timedelta(seconds=seconds), f"{round(seconds * 1000)}ms", f" {seconds} S", f"{seconds}"]
 
 
@@ -159,7 +159,7 @@ async def _take(call: Callable[[Executor, Any], Any], value: Any) -> None:
 
 @pytest.mark.parametrize(("name", "seconds", "call"), OF_A_RUNNING_EXECUTOR)
 def test_span_of_a_call_takes_every_form(name: str, seconds: float, call: Callable[[Executor, Any], Any]) -> None:
-    """Seconds, a timedelta, and text with and without a unit."""
+    """A span of a call may be seconds, a timedelta, or text with or without a unit."""
     for value in forms(seconds):
         run_virtual(_take(call, value))
 
@@ -169,7 +169,7 @@ def test_span_of_a_call_takes_every_form(name: str, seconds: float, call: Callab
 def test_bad_span_of_a_call_is_refused_by_name(
     name: str, seconds: float, call: Callable[[Executor, Any], Any], value: Any, error: type[Exception], words: str
 ) -> None:
-    """At the call, with what a span looks like."""
+    """A bad span is refused at the call by name, with the valid forms."""
     with pytest.raises(error) as caught:
         run_virtual(_take(call, value))
     assert name in str(caught.value)
@@ -178,7 +178,7 @@ def test_bad_span_of_a_call_is_refused_by_name(
 
 @pytest.mark.parametrize(("name", "seconds", "make"), OF_A_VALUE)
 def test_span_of_a_value_takes_every_form(name: str, seconds: float, make: Callable[[Any], Any]) -> None:
-    """And means the same: where values can be compared, they are equal."""
+    """A value takes every form of a span, and the results are equal."""
     made = [make(value) for value in forms(seconds)]
     if isinstance(made[0], (Paced, Window, Rate, int, float, tuple)):
         assert all(each == made[0] for each in made)
@@ -192,7 +192,7 @@ def test_span_of_a_value_takes_every_form(name: str, seconds: float, make: Calla
 def test_bad_span_of_a_value_is_refused_by_name(
     name: str, seconds: float, make: Callable[[Any], Any], value: Any, error: type[Exception], words: str
 ) -> None:
-    """As at a call."""
+    """A value refuses a bad span by name, as a call does."""
     if name in MAY_BE_INFINITE and value == float("inf"):
         pytest.skip("stands for no limit")
     with pytest.raises(error) as caught:
@@ -202,14 +202,14 @@ def test_bad_span_of_a_value_is_refused_by_name(
 
 
 def test_zero_is_a_delay_as_text_too() -> None:
-    """Where a span may be 0 its text may be; where it may not, the error says so."""
+    """Where a span may be 0, so may its text; otherwise the error says so."""
     assert Paced(slack="0") == Paced(slack=0) == Paced(slack="0ms")
     with pytest.raises(ValueError, match="base must be > 0 seconds, got '0s'"):
         Retry(base="0s")
 
 
 def test_span_of_a_rate_stays_exact() -> None:
-    """A fraction is not read by way of a float; a float is what its writer meant."""
+    """A fraction stays exact, and a float means the decimal number that was written."""
     assert Fraction(1, 3) == Rate(1, per=Fraction(1, 3)).per
     assert Fraction(1, 10) == Rate(1, per="100ms").per == Rate(1, per=timedelta(milliseconds=100)).per
     assert Fraction(1, 10) == Rate(1, per=Decimal("0.1")).per

@@ -1,4 +1,4 @@
-"""``expires=`` of an executor: the default of every call that says nothing, and nothing for callbacks of the asyncio face."""
+"""``expires=`` of an executor: the default of calls without one, and not for callbacks of the asyncio face."""
 
 import asyncio
 from datetime import timedelta
@@ -46,7 +46,7 @@ WITHOUT_OPTIONS = {
 
 
 async def expired_by(executor, call, *, seconds: float) -> int:
-    """Make a call, and return how many tasks have expired after so many seconds."""
+    """Make a call, and return the number of tasks expired after a number of seconds."""
     outcome = call()
     if isinstance(outcome, asyncio.Future):
         outcome.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -56,7 +56,7 @@ async def expired_by(executor, call, *, seconds: float) -> int:
 
 @pytest.mark.parametrize("what", [*CALLS, *WITHOUT_OPTIONS])
 async def test_default_holds_where_a_call_says_nothing(virtual_clock, account, what):
-    """Every way in expires within an interval of the executor's ``expires``, and not before."""
+    """Tasks of every method expire within an interval after the executor's ``expires``, and not before."""
     call = CALLS.get(what) or WITHOUT_OPTIONS[what]
     async with paused() as executor:
         assert 0 == await expired_by(executor, lambda: call(executor), seconds=4.5)
@@ -67,7 +67,7 @@ async def test_default_holds_where_a_call_says_nothing(virtual_clock, account, w
 
 @pytest.mark.parametrize("what", CALLS)
 async def test_call_overrides_the_default(virtual_clock, what):
-    """A shorter time, a longer one, and None for never."""
+    """A call may set a shorter time, a longer one, or None for never."""
     async with paused() as executor:
         assert 0 < await expired_by(executor, lambda: CALLS[what](executor, expires=1), seconds=4)
     async with paused() as executor:
@@ -77,7 +77,7 @@ async def test_call_overrides_the_default(virtual_clock, what):
 
 
 async def test_callbacks_of_the_asyncio_face_never_expire(virtual_clock):
-    """They come late, as those of an event loop that was busy."""
+    """Callbacks of the asyncio face run late, like those of a busy event loop, and never expire."""
     log = []
     async with paused() as executor:
         executor.call_later(1, log.append, "later")
@@ -90,7 +90,7 @@ async def test_callbacks_of_the_asyncio_face_never_expire(virtual_clock):
 
 
 async def test_keys_of_a_cycle_never_expire(virtual_clock):
-    """Each is to run once in each cycle: what was paused is caught up with."""
+    """Keys of a cycle never expire: each runs once in each cycle, also after a pause."""
     from ratelimited_executor import MemoryProgress
 
     seen = []
@@ -112,7 +112,7 @@ async def test_keys_of_a_cycle_never_expire(virtual_clock):
 
 
 async def test_setting_counts_for_what_is_scheduled_from_then_on(virtual_clock):
-    """What waits keeps the deadline that it was given; a repeating task takes the new one with its next run."""
+    """A new setting applies to tasks scheduled after it; waiting ones keep their deadlines."""
     async with paused(expires=timedelta(seconds=2)) as executor:
         assert 2.0 == executor.expires
         before = executor.submit(int)
@@ -130,7 +130,7 @@ async def test_setting_counts_for_what_is_scheduled_from_then_on(virtual_clock):
 
 
 async def test_repeating_task_goes_on_after_a_run_that_expired(virtual_clock):
-    """A run that expires is none; the next one has the setting that is in force by then."""
+    """A repetition continues after an expired run, and the next run uses the setting then in force."""
     async with paused(expires=2) as executor:
         every = executor.schedule_at_fixed_rate(int, period=10)
         await asyncio.sleep(5)
@@ -142,7 +142,7 @@ async def test_repeating_task_goes_on_after_a_run_that_expired(virtual_clock):
 
 
 async def test_error_names_the_default(virtual_clock):
-    """The message and the attribute tell the seconds in force."""
+    """The message and the attribute of the error have the seconds in force."""
     async with RateLimitedExecutor("x", rate=1, expires=0.5) as executor:
         handles = [executor.submit(int) for _ in range(3)]
         await asyncio.wait(handles)
@@ -153,7 +153,7 @@ async def test_error_names_the_default(virtual_clock):
 
 
 async def test_execute_with_a_default_reports_failures_and_is_not_tried_again(virtual_clock, handler):
-    """A failure goes to the loop's handler, also of a call that would have been tried again with a handle."""
+    """``execute`` with a default reports a failure, and is not retried even if it would be with a handle."""
     from ratelimited_executor import RetryLater
 
     def fails():

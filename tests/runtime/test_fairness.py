@@ -1,4 +1,4 @@
-"""Shares by key: ``Fair`` on the whole executor, ``Ageing``, and what a change of the order does to a backlog."""
+"""Shares by key: ``Fair`` on the whole executor, ``Ageing``, and changes of the order during a backlog."""
 
 import asyncio
 import collections
@@ -28,7 +28,7 @@ from ..helpers import now
 
 
 def check_forgotten(executor) -> None:
-    """Assert that hardly anything is remembered of keys that have nothing to start."""
+    """Assert that almost nothing is kept of keys that have nothing to start."""
     levels = executor._engine.queue._fair_clock.levels
     assert len(levels) <= 1
     assert sum(len(level.flows) + len(level.ghosts) for level in levels.values()) <= 2
@@ -37,7 +37,7 @@ def check_forgotten(executor) -> None:
 def check_shares(log, weights, costs) -> None:
     """Assert that between any two starts the shares of two keys differ by one task's cost of each at most.
 
-    ``log`` holds keys in the order of their starts, all of which had tasks that waited all the time.
+    ``log`` holds keys in the order of their starts, all of which had waiting tasks all the time.
     """
     for first, second in itertools.combinations(weights, 2):
         bound = costs[first] / weights[first] + costs[second] / weights[second] + 1e-9
@@ -61,7 +61,7 @@ def check_shares(log, weights, costs) -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_shares_are_right_within_one_task_of_each(weights, costs, policy, pacing, way, seed):
-    """As long as two keys have tasks that wait, each gets its share by weight, however the tasks came."""
+    """While two keys have waiting tasks, each gets its share by weight, however the tasks came."""
     cost_of = dict(zip("abcdef", costs, strict=True))
     count = 120
     rng = random.Random(seed)
@@ -97,7 +97,7 @@ def test_shares_are_right_within_one_task_of_each(weights, costs, policy, pacing
 @pytest.mark.parametrize("delay", [None, 2.0])
 @pytest.mark.parametrize("pacing", Pacing)
 async def test_tenant_with_many_tasks_delays_anothers_first_by_one_permit(virtual_clock, delay, pacing):
-    """A hundred thousand tasks of one key stand before no other key."""
+    """A hundred thousand tasks of one key delay another key's first task by one permit."""
     async with RateLimitedExecutor("x", rate=10, pacing=pacing, order=Fair(), drain_timeout=0) as executor:
         executor.schedule_many(int, range(100_000), key="big", delay=delay)
         await asyncio.sleep(5.05)
@@ -110,7 +110,7 @@ async def test_tenant_with_many_tasks_delays_anothers_first_by_one_permit(virtua
 
 
 async def test_equal_keys_take_turns(virtual_clock):
-    """One of each, as long as each has one; what is left then goes at the full rate."""
+    """Equal keys take turns while each has tasks; the last one then uses the full rate."""
     log = []
     async with RateLimitedExecutor("x", rate=10, order=Fair()) as executor:
         for key, count in (("a", 5), ("b", 3), ("c", 1)):
@@ -121,7 +121,7 @@ async def test_equal_keys_take_turns(virtual_clock):
 
 
 async def test_priority_comes_before_fairness(virtual_clock):
-    """Shares are shares of one priority; the more important starts first, whoever it belongs to."""
+    """More important tasks start first; keys share within one priority."""
     log = []
     async with RateLimitedExecutor("x", rate=10, order=Fair()) as executor:
         executor.submit(int)
@@ -133,7 +133,7 @@ async def test_priority_comes_before_fairness(virtual_clock):
 
 
 async def test_key_that_was_away_has_saved_nothing(virtual_clock):
-    """Who comes late gets his share from now on, and not what he has left unused."""
+    """A key that comes late gets its share from then on, without its unused past share."""
     log = []
     async with RateLimitedExecutor("x", rate=10, order=Fair(), drain_timeout=0) as executor:
         executor.schedule_many(lambda _: log.append("a"), range(200), key="a")
@@ -161,7 +161,7 @@ async def test_tasks_without_a_key_share_one(virtual_clock):
 
 @pytest.mark.parametrize("kind", ["attribute", "raises", "unhashable", "weights raise", "bad weight"])
 async def test_key_of_ones_own_may_come_from_a_function(virtual_clock, kind, caplog):
-    """What it cannot tell has no key; nothing is lost, and a warning says why."""
+    """A task whose key function fails has no key: nothing is lost, and a warning says why."""
 
     def by(task):
         if kind == "raises" and task.name == "b":
@@ -187,7 +187,7 @@ async def test_key_of_ones_own_may_come_from_a_function(virtual_clock, kind, cap
 
 
 async def test_batch_with_a_key_for_each_item(virtual_clock):
-    """``key=`` may be a function of the item: each item counts for its own key."""
+    """With a function as ``key=``, each item of a batch counts for its own key."""
     log = []
     async with RateLimitedExecutor("x", rate=10, order=Fair(), drain_timeout=0) as executor:
         executor.schedule_many(log.append, ["a"] * 50 + ["b"] * 50 + ["c"] * 50, key=lambda item: item)
@@ -230,7 +230,7 @@ async def test_heavy_tasks_take_their_share_and_no_more(virtual_clock):
 
 @pytest.mark.parametrize("gated", [False, True])
 async def test_cancelling_under_fair_loses_and_doubles_nothing(virtual_clock, account, gated):
-    """Whatever is cancelled, and when: the rest starts, each once, in its shares."""
+    """After any cancellations the other tasks start once each, in their shares."""
     rng = random.Random(5)
     log = []
     options = {"key_concurrency": 5} if gated else {}
@@ -254,7 +254,7 @@ async def test_cancelling_under_fair_loses_and_doubles_nothing(virtual_clock, ac
 
 
 async def test_memory_of_cancelled_tasks_is_freed_under_fair(virtual_clock):
-    """A hundred thousand cancelled tasks leave no places behind, and no keys."""
+    """A hundred thousand cancelled tasks leave no places and no keys behind."""
     async with RateLimitedExecutor("x", rate=1, order=Fair(), drain_timeout=0) as executor:
         executor.submit(int)
         for key in range(100):
@@ -267,7 +267,7 @@ async def test_memory_of_cancelled_tasks_is_freed_under_fair(virtual_clock):
 
 
 async def test_keys_without_tasks_are_forgotten(virtual_clock):
-    """Thousands of keys and priorities that have had a task each leave nothing behind."""
+    """Thousands of keys and priorities that each had one task leave nothing behind."""
     async with RateLimitedExecutor("x", order=Fair()) as executor:
         for key in range(10_000):
             executor.submit(int, key=key)
@@ -284,7 +284,7 @@ async def test_keys_without_tasks_are_forgotten(virtual_clock):
 
 
 async def test_nobody_starves_under_ageing(virtual_clock):
-    """A task of low priority starts once it has waited long enough, however many more important ones come."""
+    """A task of low priority starts once it has waited long enough, whatever more important tasks come."""
     async with RateLimitedExecutor("x", rate=5, order=Ageing(2.0), drain_timeout=0) as executor:
         low = executor.submit(now, priority=0)
         low.cancel()
@@ -305,7 +305,7 @@ async def test_nobody_starves_under_ageing(virtual_clock):
 
 
 async def test_ageing_is_what_the_default_order_is_not(virtual_clock):
-    """The same flood keeps the task waiting for ever without it."""
+    """Without ageing, the same flood keeps the task waiting forever."""
     async with RateLimitedExecutor("x", rate=5, drain_timeout=0) as executor:
         executor.schedule_many(int, range(10_000), priority=5)
         low = executor.submit(int)
@@ -323,7 +323,7 @@ async def test_ageing_is_what_the_default_order_is_not(virtual_clock):
 )
 @settings(max_examples=50, deadline=None)
 def test_ageing_orders_by_the_due_time_less_its_seconds_for_each_step(tasks, seconds):
-    """Of what is due, what is due earliest after that starts first."""
+    """Ageing orders due tasks by due time minus its seconds for each step of priority."""
 
     async def main():
         log = []
@@ -348,7 +348,7 @@ ORDERS = [default_order, Fair(), Ageing(3), Fair(lambda task: task.name), latest
 @given(orders=st.lists(st.sampled_from(ORDERS), min_size=1, max_size=8), seed=st.integers(0, 100), gated=st.booleans())
 @settings(max_examples=50, deadline=None)
 def test_changing_the_order_while_a_backlog_waits_loses_nothing(orders, seed, gated):
-    """Any order after any other, with keys held back or not: each task starts once, and the law holds."""
+    """After any change of order, with keys held back or not, each task starts once, and the law holds."""
     rng = random.Random(seed)
 
     async def main():
@@ -380,7 +380,7 @@ def test_changing_the_order_while_a_backlog_waits_loses_nothing(orders, seed, ga
 
 @pytest.mark.parametrize("between", [Fair(), Ageing(1), latest_due_first], ids=["Fair", "Ageing", "latest due first"])
 async def test_default_order_is_the_default_again_afterwards(virtual_clock, between):
-    """Priority, and then the due time."""
+    """Back in the default order, priority decides first, and then the due time."""
     log = []
     async with RateLimitedExecutor("x", rate=10, pacing=Pacing.ON_TIME) as executor:
         executor.pause()
@@ -404,7 +404,7 @@ async def test_default_order_is_the_default_again_afterwards(virtual_clock, betw
     ids=["latest", "fair"],
 )
 async def test_default_order_is_the_default_again_for_keys_held_back(virtual_clock, between):
-    """Also if not one of the tasks might have started when the order was changed."""
+    """The default order also returns if no task could have started when it was set."""
     log = []
     async with RateLimitedExecutor("x", rate=10, pacing=Pacing.ON_TIME, key_concurrency=0, order=between) as executor:
         for delay in (0.1, 0.2, 0.3, 0.4, 0.5):
@@ -417,7 +417,7 @@ async def test_default_order_is_the_default_again_for_keys_held_back(virtual_clo
 
 
 def test_fair_and_ageing_say_what_they_are():
-    """Their representations name what they were made of."""
+    """The representations of ``Fair`` and ``Ageing`` contain their arguments."""
     assert "Fair()" == repr(Fair())
     assert "Fair(weights={'a': 2.0})" == repr(Fair(weights={"a": 2}))
     assert "Ageing(1.5)" == repr(Ageing(1.5))

@@ -1,4 +1,4 @@
-"""What dies with a task may run code: in the middle of starts, between one and the next."""
+"""Finalizers of a task's objects may run code in the middle of starts, between one and the next."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ ADDERS = {
 @pytest.mark.parametrize("kind", ADDERS)
 @pytest.mark.parametrize("dies", ["callable", "argument"])
 async def test_finalizer_that_cancels_the_next_call_is_obeyed(virtual_clock, account, rate, kind, dies):
-    """The callable, or an argument, of the first task dies before the second is taken."""
+    """The first task's callable or argument dies, and may cancel, before the second task is taken."""
     log, box, add = [], {}, ADDERS[kind]
     async with RateLimitedExecutor("x", rate=rate, pacing=Pacing.ON_TIME) as executor:
         dying = Dying(lambda: box["second"].cancel())
@@ -53,7 +53,7 @@ async def test_finalizer_that_cancels_the_next_call_is_obeyed(virtual_clock, acc
 
 @pytest.mark.parametrize("dies", ["callable", "argument"])
 async def test_finalizer_that_reschedules_the_next_call_moves_it(virtual_clock, account, dies):
-    """It runs once, at its new time."""
+    """A call that a finalizer reschedules runs once, at its new time."""
     log, box = [], {}
     async with RateLimitedExecutor("x") as executor:
         dying = Dying(lambda: box["second"].reschedule(0.5))
@@ -72,7 +72,7 @@ async def test_finalizer_that_reschedules_the_next_call_moves_it(virtual_clock, 
 @pytest.mark.parametrize("rate", [float("inf"), 1000])
 @pytest.mark.parametrize("options", [{}, {"priority": 1}, {"delay": 1.5}], ids=["plain", "priority", "delay"])
 async def test_failed_task_is_freed_without_the_collector(virtual_clock, rate, options):
-    """Its error keeps no frame that keeps its handle."""
+    """The error of a failed task keeps no frame that keeps its handle."""
 
     class Argument:
         pass
@@ -99,7 +99,7 @@ async def test_failed_task_is_freed_without_the_collector(virtual_clock, rate, o
 
 @pytest.mark.parametrize("look", ["acquire_nowait", "explain"])
 async def test_order_that_looks_for_itself_does_not_end_the_run(virtual_clock, look):
-    """A look makes ready what is due; the look that asked the order goes on from there."""
+    """An order function that makes tasks ready by reading the executor does not end the run."""
     reports, log, handles, asked = [], [], [], []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda loop, context: reports.append(context))
@@ -127,7 +127,7 @@ async def test_order_that_looks_for_itself_does_not_end_the_run(virtual_clock, l
 
 
 async def test_decision_keeps_its_time_over_a_look_of_the_order(virtual_clock):
-    """What the order sets after it has looked counts from the decision on, and not from later."""
+    """A decision keeps its time even if the order function reads the executor meanwhile."""
     handles, seen = [], []
 
     def order(task):
@@ -147,7 +147,7 @@ async def test_decision_keeps_its_time_over_a_look_of_the_order(virtual_clock):
 
 
 async def test_explaining_a_task_that_its_order_cancels(virtual_clock):
-    """The look asks the order, which ends the task."""
+    """A task that its order function cancels while it is being explained is explained as cancelled."""
     box = {}
 
     def order(task):
@@ -162,7 +162,7 @@ async def test_explaining_a_task_that_its_order_cancels(virtual_clock):
 
 @pytest.mark.parametrize("when_full", [WhenFull.WAIT, WhenFull.RAISE])
 async def test_permit_at_once_needs_room_like_any_other(virtual_clock, when_full):
-    """Where ``acquire`` would wait for room, or be refused, ``acquire_nowait`` does not get a permit."""
+    """``acquire_nowait`` fails where ``acquire`` would wait for room or be refused."""
     from ratelimited_executor import BacklogFullError
 
     refused = {WhenFull.WAIT: anyio.WouldBlock, WhenFull.RAISE: BacklogFullError}[when_full]
@@ -175,7 +175,7 @@ async def test_permit_at_once_needs_room_like_any_other(virtual_clock, when_full
 
 @pytest.mark.parametrize("delay", [0.3, 1000.0])
 def test_weak_reference_finds_nothing_to_cancel_in_an_executor_that_is_collected(delay):
-    """The collector takes an executor apart piece by piece; a task that waits there may be found meanwhile."""
+    """A waiting task reached by a weak reference while its executor is collected cancels nothing."""
     references, answers = [], []
 
     def cancel_all(_):
@@ -206,7 +206,7 @@ def test_weak_reference_finds_nothing_to_cancel_in_an_executor_that_is_collected
 
 @pytest.mark.parametrize("face", ["call_later", "call_soon", "execute", "schedule", "submit"])
 def test_clock_that_adds_a_task_in_the_middle_of_an_addition(face):
-    """The clock of an event loop may run code, that of a finalizer for one: here it begins another interval."""
+    """The clock may run code during an addition, such as a finalizer: here it begins another interval."""
     log, acts = [], []
 
     class Loop(asyncio.SelectorEventLoop):

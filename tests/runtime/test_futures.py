@@ -1,4 +1,4 @@
-"""The futures face where its promises are exact: permits, order, closing and threads on a virtual clock."""
+"""The exact promises of the futures face: permits, order, closing and threads on a virtual clock."""
 
 import asyncio
 import concurrent.futures
@@ -17,7 +17,7 @@ variable = contextvars.ContextVar("variable", default="nobody's")
 
 
 async def test_starts_of_the_face_are_on_the_permits_of_the_executor(virtual_loop, audit):
-    """Threads start at the rate, in the order of submission."""
+    """Calls of the face start at the rate, in the order of submission."""
     starts = []
     async with RateLimitedExecutor("x", rate=4) as executor:
         face = executor.as_futures_executor()
@@ -30,7 +30,7 @@ async def test_starts_of_the_face_are_on_the_permits_of_the_executor(virtual_loo
 
 @pytest.mark.parametrize("kwargs", [{}, {"priority": 1}, {"timeout": 3, "name": "a", "delay": -1, "fn": 5, "self": 6}])
 async def test_keyword_arguments_go_to_the_function(virtual_clock, kwargs):
-    """All of them: also those whose names are ours elsewhere."""
+    """All keyword arguments go to the function, also those that are options elsewhere."""
 
     def work(*args, **given):
         return args, given
@@ -41,7 +41,7 @@ async def test_keyword_arguments_go_to_the_function(virtual_clock, kwargs):
 
 
 async def test_run_in_executor_takes_the_face(virtual_clock):
-    """As the executor of a call, and with a partial."""
+    """``run_in_executor`` accepts the face, with a partial, too."""
     loop = asyncio.get_running_loop()
     async with RateLimitedExecutor("x", rate=1) as executor:
         face = executor.as_futures_executor()
@@ -52,7 +52,7 @@ async def test_run_in_executor_takes_the_face(virtual_clock):
 
 
 async def test_thread_submits_waits_and_maps(virtual_loop):
-    """A thread of one's own uses it as any executor of ``concurrent.futures``."""
+    """A thread can use the face like any executor of ``concurrent.futures``."""
     async with RateLimitedExecutor("x", rate=2) as executor:
         face = executor.as_futures_executor()
 
@@ -70,7 +70,7 @@ async def test_thread_submits_waits_and_maps(virtual_loop):
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, concurrent.futures.CancelledError])
 async def test_exception_of_the_call_is_that_of_the_future(virtual_clock, handler, error):
-    """The future has it, the loop's handler hears nothing, the task counts as failed."""
+    """The future gets the exception, the loop's handler does not, and the task counts as failed."""
     reports = handler()
 
     def work():
@@ -89,7 +89,7 @@ async def test_exception_of_the_call_is_that_of_the_future(virtual_clock, handle
 
 @pytest.mark.parametrize("method", ["result", "exception", "shutdown", "leave"])
 async def test_waiting_on_the_loops_thread_is_refused_with_the_remedy(virtual_clock, method):
-    """It would wait for itself; afterwards all goes on as if it had not been tried."""
+    """Waiting in the loop's thread is refused, and everything continues as before."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         face = executor.as_futures_executor()
         face.submit(int)
@@ -110,7 +110,7 @@ async def test_waiting_on_the_loops_thread_is_refused_with_the_remedy(virtual_cl
 
 
 async def test_shutdown_ends_the_face_and_not_the_executor(virtual_clock):
-    """What was submitted runs; what comes later is refused; other faces go on."""
+    """A face that was shut down runs submitted calls and refuses new ones; other faces continue."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         face, other = executor.as_futures_executor(), executor.as_futures_executor()
         futures = [face.submit(int) for _ in range(3)]
@@ -127,7 +127,7 @@ async def test_shutdown_ends_the_face_and_not_the_executor(virtual_clock):
 
 
 async def test_shutdown_may_cancel_what_waits(virtual_clock, account):
-    """The waiting are cancelled at once and use no permit; the running go on."""
+    """``shutdown`` may cancel waiting calls at once, without permits; running calls continue."""
     release = threading.Event()
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         face = executor.as_futures_executor()
@@ -145,7 +145,7 @@ async def test_shutdown_may_cancel_what_waits(virtual_clock, account):
 
 
 async def test_shutdown_in_a_thread_waits_for_all(virtual_loop):
-    """It returns when the last call has ended."""
+    """``shutdown`` in a thread returns when the last call has ended."""
     async with RateLimitedExecutor("x", rate=2) as executor:
         face = executor.as_futures_executor()
         futures = [face.submit(int) for _ in range(4)]
@@ -161,7 +161,7 @@ async def test_shutdown_in_a_thread_waits_for_all(virtual_loop):
 
 @pytest.mark.parametrize("how", ["drained", "cut", "left by an exception"])
 async def test_closing_the_executor_ends_every_future(virtual_clock, account, how):
-    """Drained they have results; cut they are cancelled; none is left pending."""
+    """A drain gives futures their results, a cut cancels them, and none stays pending."""
     futures = []
     try:
         async with RateLimitedExecutor("x", rate=1) as executor:
@@ -182,7 +182,7 @@ async def test_closing_the_executor_ends_every_future(virtual_clock, account, ho
 
 
 async def test_full_executor_fails_the_future(virtual_clock):
-    """Its owner may be in another thread, so that the error is in the future, not in the call."""
+    """A full executor fails the future, not the call: its owner may be in another thread."""
     async with RateLimitedExecutor("x", rate="1/min", max_pending=1, drain_timeout=0) as executor:
         face = executor.as_futures_executor()
         futures = [face.submit(int) for _ in range(4)]
@@ -191,7 +191,7 @@ async def test_full_executor_fails_the_future(virtual_clock):
 
 
 async def test_cancelled_await_of_a_wrapped_future_cancels_the_task(virtual_clock, account):
-    """As with any executor: a call that has not started is not started."""
+    """Cancelling the await of a wrapped future cancels a call that has not started."""
     async with RateLimitedExecutor("x", rate="1/min") as executor:
         face = executor.as_futures_executor()
         face.submit(int)
@@ -205,7 +205,7 @@ async def test_cancelled_await_of_a_wrapped_future_cancels_the_task(virtual_cloc
 
 
 async def test_call_of_the_face_sees_the_variables_of_its_submitter(virtual_clock):
-    """On the loop's thread they are captured; what a call sets stays in the call."""
+    """A call sees its submitter's context variables; variables that it sets stay in the call."""
     async with RateLimitedExecutor("x") as executor:
         face = executor.as_futures_executor()
         token = variable.set("mine")
@@ -216,7 +216,7 @@ async def test_call_of_the_face_sees_the_variables_of_its_submitter(virtual_cloc
 
 
 async def test_schedule_threadsafe_from_a_thread(virtual_loop):
-    """Results, delays, failures and coroutine functions; the calls run on the loop."""
+    """``schedule_threadsafe`` takes delays and coroutine functions, and returns results and failures."""
 
     async def work(value):
         await asyncio.sleep(2)
@@ -242,7 +242,7 @@ async def test_schedule_threadsafe_from_a_thread(virtual_loop):
 
 @pytest.mark.parametrize("state", ["waiting", "running", "ended"])
 async def test_cancelling_a_threadsafe_future_cancels_its_task(virtual_loop, account, state):
-    """From a thread, whatever it does at that time; an ended one cannot be cancelled."""
+    """A thread can cancel a task in any state, except one that has ended."""
     async with RateLimitedExecutor("x") as executor:
         future = executor.schedule_threadsafe(asyncio.sleep, 10, delay=5)
         await asyncio.sleep({"waiting": 1, "running": 8, "ended": 20}[state])
@@ -255,7 +255,7 @@ async def test_cancelling_a_threadsafe_future_cancels_its_task(virtual_loop, acc
 
 
 async def test_cancelling_at_once_places_no_task(virtual_clock):
-    """What is cancelled before the loop has taken it up was never accepted."""
+    """A future cancelled before the loop handles it never becomes a task."""
     async with RateLimitedExecutor("x") as executor:
         future = executor.schedule_threadsafe(int)
         assert future.cancel()
@@ -267,7 +267,7 @@ async def test_cancelling_at_once_places_no_task(virtual_clock):
 @pytest.mark.parametrize("retry", [None, Retry(attempts=3, on=(BaseException,))])
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 async def test_exit_of_a_call_stays_in_its_future(virtual_clock, handler, account, error, retry):
-    """As with any executor of the standard library: the loop goes on, and the call is not tried again."""
+    """An exit stays in the future: the loop continues, and the call is not retried."""
     reports = handler()
     count = []
 

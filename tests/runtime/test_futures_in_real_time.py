@@ -13,7 +13,7 @@ pytestmark = pytest.mark.real_time("worker threads wait for the loop, as users' 
 
 
 async def test_calls_run_in_threads_and_do_not_block_the_loop():
-    """``run_in_executor`` with the face works as with a thread pool; keyword arguments go to the function."""
+    """Calls of ``run_in_executor`` run in threads, and keyword arguments go to the function."""
     async with RateLimitedExecutor("x") as executor:
         face = executor.as_futures_executor()
         loop = asyncio.get_running_loop()
@@ -27,7 +27,7 @@ async def test_calls_run_in_threads_and_do_not_block_the_loop():
 
 
 async def test_each_start_takes_a_permit():
-    """The rate of the executor holds for the face."""
+    """The executor's rate holds for the face."""
     starts = []
     async with RateLimitedExecutor("x", rate=50) as executor:
         face = executor.as_futures_executor()
@@ -38,7 +38,7 @@ async def test_each_start_takes_a_permit():
 
 
 async def test_max_workers_bounds_the_threads():
-    """No more threads at a time than were asked for."""
+    """At most ``max_workers`` threads run at a time."""
     running, peak, lock = 0, 0, threading.Lock()
 
     def work():
@@ -57,7 +57,7 @@ async def test_max_workers_bounds_the_threads():
 
 
 async def test_other_threads_use_it_as_any_executor():
-    """``submit``, ``map``, ``result`` and ``with`` from a thread of one's own."""
+    """A thread can use ``submit``, ``map``, ``result`` and ``with``."""
     async with RateLimitedExecutor("x") as executor:
         face = executor.as_futures_executor()
 
@@ -76,7 +76,7 @@ async def test_other_threads_use_it_as_any_executor():
 
 
 async def test_blocking_the_loops_own_thread_is_refused():
-    """``result()`` and ``shutdown(wait=True)`` on the loop's thread raise where they would deadlock."""
+    """``result()`` and ``shutdown(wait=True)`` raise in the loop's thread, where they would deadlock."""
     async with RateLimitedExecutor("x") as executor:
         face = executor.as_futures_executor()
         future = face.submit(int)
@@ -89,7 +89,7 @@ async def test_blocking_the_loops_own_thread_is_refused():
 
 
 async def test_shutdown_ends_the_face_and_cancels_where_asked():
-    """Waiting calls are cancelled, whoever waits for them learns of it, the executor lives."""
+    """``shutdown`` cancels waiting calls if asked, their waiters are notified, and the executor lives."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         face = executor.as_futures_executor()
 
@@ -107,7 +107,7 @@ async def test_shutdown_ends_the_face_and_cancels_where_asked():
 
 
 async def test_cancelled_future_cancels_its_task():
-    """A future that waits can be cancelled, one that runs cannot."""
+    """A waiting future can be cancelled, a running one cannot."""
     release = threading.Event()
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         face = executor.as_futures_executor()
@@ -123,7 +123,7 @@ async def test_cancelled_future_cancels_its_task():
 
 
 async def test_closed_executor_ends_the_futures():
-    """Futures whose tasks are cut off are cancelled; submitting afterwards is refused."""
+    """A cut cancels the futures of its tasks, and later submissions are refused."""
     async with RateLimitedExecutor("x", rate=0, drain_timeout=0) as executor:
         face = executor.as_futures_executor()
         future = face.submit(int)

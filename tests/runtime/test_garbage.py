@@ -21,7 +21,7 @@ class Clock:
 
 
 def collect(collections: LongCollections, clock: Clock, begin: float, end: float) -> None:
-    """Let a collection take from one time to another."""
+    """Run a collection from one time to another."""
     clock.now = begin
     collections._note("start", {})
     clock.now = end
@@ -29,7 +29,7 @@ def collect(collections: LongCollections, clock: Clock, begin: float, end: float
 
 
 def test_only_long_collections_are_noted_and_only_late_ones_are_added_up():
-    """Those of 5 ms and more, by the time at which they end."""
+    """Collections of 5 ms and more count, by the time of their end."""
     clock = Clock()
     collections = LongCollections(clock)
     collect(collections, clock, 1.0, 1.25)
@@ -41,7 +41,7 @@ def test_only_long_collections_are_noted_and_only_late_ones_are_added_up():
 
 
 def test_they_are_watched_as_long_as_anybody_wants_to_know():
-    """One callback of the collector, however many watch."""
+    """One callback of the collector serves all watchers, as long as there are any."""
     collections = LongCollections()
     before = len(gc.callbacks)
     collections.watch()
@@ -54,7 +54,7 @@ def test_they_are_watched_as_long_as_anybody_wants_to_know():
 
 
 def test_virtual_time_is_not_watched():
-    """What a collection takes there takes no time."""
+    """Collections are not watched on a virtual clock, where they take no time."""
 
     async def main():
         before = LONG_COLLECTIONS._user_count  # of other tests, which leave an executor open on purpose
@@ -67,7 +67,7 @@ def test_virtual_time_is_not_watched():
 
 @pytest.mark.parametrize("seconds", [0.0, 0.3], ids=["only a collection", "and the task itself"])
 async def test_a_collection_in_a_task_is_named_as_such(caplog, seconds):
-    """Real time: the collection is made to take 0.2 s, and a busy machine can only make the holds longer."""
+    """A collection is named as the cause of a hold. Real time: it takes 0.2 s, and a busy machine only adds to it."""
 
     def slow(phase, _):
         if phase == "start":

@@ -1,4 +1,4 @@
-"""Handles: the read side of ``asyncio.Future``, waiting, cancelling, and what they keep alive."""
+"""Handles: the read side of ``asyncio.Future``, waiting, cancelling, and the objects that they keep alive."""
 
 import asyncio
 import gc
@@ -19,14 +19,14 @@ def fail(error: BaseException) -> None:
 
 
 async def test_gather_collects_results_in_order(virtual_clock):
-    """``asyncio.gather`` takes handles as it takes futures."""
+    """``asyncio.gather`` takes handles like futures."""
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(double, number, 3 - number) for number in range(3)]
         assert [0, 2, 4] == await asyncio.gather(*handles)
 
 
 async def test_gather_returns_exceptions_where_asked(virtual_clock):
-    """A failed handle is a failed future to ``gather``."""
+    """``gather`` treats a failed handle like a failed future."""
     error = ValueError("no")
     async with RateLimitedExecutor("x") as executor:
         good, bad = executor.submit(double, 1), executor.submit(fail, error)
@@ -34,7 +34,7 @@ async def test_gather_returns_exceptions_where_asked(virtual_clock):
 
 
 async def test_gather_sees_a_cancelled_call(virtual_clock):
-    """A call that is cancelled fails the gathering, or is in its list where exceptions are returned."""
+    """A cancelled call fails ``gather``, or is in its list where exceptions are returned."""
     async with RateLimitedExecutor("x") as executor:
         for kept in (True, False):
             handle = executor.schedule(double, 1, delay=60)
@@ -48,7 +48,7 @@ async def test_gather_sees_a_cancelled_call(virtual_clock):
 
 
 async def test_cancelled_gather_cancels_its_calls(virtual_clock):
-    """Who cancels the gathering cancels what was gathered, waiting or running."""
+    """Cancelling ``gather`` cancels its calls, waiting or running."""
     async with RateLimitedExecutor("x") as executor:
         running, waiting = executor.submit(double, 1, 50), executor.schedule(double, 1, delay=60)
         gathering = asyncio.gather(running, waiting)
@@ -71,7 +71,7 @@ async def test_wait_tells_the_done_from_the_pending(virtual_clock):
 
 @pytest.mark.parametrize("mode", [asyncio.FIRST_COMPLETED, asyncio.FIRST_EXCEPTION, asyncio.ALL_COMPLETED])
 async def test_wait_ends_as_asked(virtual_clock, mode):
-    """The three modes of ``asyncio.wait`` see completion, failure and the end of all."""
+    """All three modes of ``asyncio.wait`` work with handles."""
     async with RateLimitedExecutor("x") as executor:
         handles = [
             executor.schedule(double, 1, delay=1),
@@ -86,7 +86,7 @@ async def test_wait_ends_as_asked(virtual_clock, mode):
 
 @pytest.mark.parametrize("delay", [0, 60])
 async def test_wait_for_cancels_the_call_at_its_timeout(virtual_clock, delay):
-    """``asyncio.wait_for`` gives the result in time, and cancels the call otherwise."""
+    """``asyncio.wait_for`` returns the result in time, and cancels the call otherwise."""
     async with RateLimitedExecutor("x") as executor:
         assert 2 == await asyncio.wait_for(executor.submit(double, 1, 1), 5)
         slow = executor.schedule(double, 1, 50, delay=delay)
@@ -97,14 +97,14 @@ async def test_wait_for_cancels_the_call_at_its_timeout(virtual_clock, delay):
 
 
 async def test_as_completed_gives_results_as_they_come(virtual_clock):
-    """``asyncio.as_completed`` iterates by the end of the calls."""
+    """``asyncio.as_completed`` iterates in the order in which calls end."""
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(double, number, 10 - number) for number in (1, 2, 3)]
         assert [6, 4, 2] == [await one for one in asyncio.as_completed(handles)]
 
 
 async def test_shield_keeps_the_call_from_its_awaiter(virtual_clock):
-    """A shielded call goes on when its awaiter is cancelled."""
+    """A shielded call continues when its awaiter is cancelled."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(double, 4, 10)
         with pytest.raises(TimeoutError):
@@ -115,7 +115,7 @@ async def test_shield_keeps_the_call_from_its_awaiter(virtual_clock):
 
 @pytest.mark.parametrize("delay", [0, 60])
 async def test_cancelling_the_awaiter_cancels_the_call(virtual_clock, delay):
-    """As with a task: whether the call waits or runs, it is cancelled with who awaits it."""
+    """Cancelling the awaiter cancels the call, waiting or running, as with a task."""
     cancelled = []
 
     async def call():
@@ -146,7 +146,7 @@ async def test_cancelling_the_awaiter_cancels_the_call(virtual_clock, delay):
 
 
 async def test_cancel_is_like_that_of_a_task(virtual_clock):
-    """A waiting call is cancelled at once, a running one soon, an ended one not; the message arrives."""
+    """A waiting call is cancelled at once, a running one soon, an ended one not; the message is passed on."""
     async with RateLimitedExecutor("x") as executor:
         waiting = executor.schedule(double, 1, delay=9)
         assert waiting.cancel("why")
@@ -169,7 +169,7 @@ async def test_cancel_is_like_that_of_a_task(virtual_clock):
 
 
 async def test_a_call_that_refuses_its_cancellation_goes_on(virtual_clock):
-    """A coroutine that catches its cancellation ends as it ends."""
+    """A coroutine that catches its cancellation ends in its own way."""
 
     async def stubborn():
         try:
@@ -186,7 +186,7 @@ async def test_a_call_that_refuses_its_cancellation_goes_on(virtual_clock):
 
 
 async def test_callbacks_run_soon_after_the_end_in_their_context(virtual_clock):
-    """``add_done_callback`` is that of a future: later, in order, with the handle; also after the end."""
+    """Done callbacks run later, in order, with the handle, also if added after the end."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         handle = executor.schedule(double, 1, delay=1)
@@ -208,7 +208,7 @@ async def test_callbacks_run_soon_after_the_end_in_their_context(virtual_clock):
 
 
 async def test_callback_that_raises_reaches_the_handler_and_stops_nothing(handler):
-    """A callback's failure is its own: other callbacks and tasks go on."""
+    """A failing callback is reported, and other callbacks and tasks continue."""
     reports = handler()
     log = []
     async with RateLimitedExecutor("x") as executor:
@@ -222,7 +222,7 @@ async def test_callback_that_raises_reaches_the_handler_and_stops_nothing(handle
 
 
 async def test_unfinished_handle_has_no_result(virtual_clock):
-    """Asked too early, a handle raises as a future does."""
+    """An unfinished handle raises like an unfinished future."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.schedule(double, 1, delay=1)
         for method in (handle.result, handle.exception):
@@ -248,7 +248,7 @@ async def test_handle_tells_its_times(virtual_clock):
 
 
 async def test_failure_nobody_looks_at_reaches_the_handler_once(handler):
-    """An exception that was never retrieved goes to the loop's exception handler, once."""
+    """An exception never retrieved goes to the loop's exception handler, once."""
     reports = handler()
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(fail, ValueError("unseen"))
@@ -263,7 +263,7 @@ async def test_failure_nobody_looks_at_reaches_the_handler_once(handler):
 
 @pytest.mark.parametrize("look", ["await", "exception", "result", "callback"])
 async def test_failure_somebody_looks_at_reaches_no_handler(handler, look):
-    """Any look at the exception is enough."""
+    """An exception retrieved in any way is not reported."""
     reports = handler()
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(fail, ValueError("seen"))
@@ -284,7 +284,7 @@ async def test_failure_somebody_looks_at_reaches_no_handler(handler, look):
 
 
 async def test_execute_reports_its_failure_at_once(handler):
-    """A call without a handle has nobody to look: its failure goes to the handler."""
+    """The failure of a call without a handle is reported at once."""
     reports = handler()
     async with RateLimitedExecutor("x") as executor:
         executor.execute(fail, ValueError("no handle"))
@@ -293,11 +293,11 @@ async def test_execute_reports_its_failure_at_once(handler):
 
 
 class Big:
-    """Something to hold a weak reference to."""
+    """An object to hold a weak reference to."""
 
 
 async def test_one_kept_handle_keeps_no_other_result_in_memory(virtual_clock):
-    """A result dies with the last reference to its own handle, however many handles of its interval are kept."""
+    """A result dies with its own handle, however many other handles are kept."""
     async with RateLimitedExecutor("x", rate=1000) as executor:
         refs = []
 
@@ -318,7 +318,7 @@ async def test_one_kept_handle_keeps_no_other_result_in_memory(virtual_clock):
 
 
 async def test_ended_handle_keeps_neither_call_nor_arguments(virtual_clock):
-    """What the call held is freed at its end, though the handle lives."""
+    """The references of a call are freed at its end, even if the handle lives."""
     async with RateLimitedExecutor("x") as executor:
         argument = Big()
         ref = weakref.ref(argument)
@@ -335,7 +335,7 @@ async def test_ended_handle_keeps_neither_call_nor_arguments(virtual_clock):
 
 
 async def test_many_awaiters_get_the_same_result(virtual_clock):
-    """A handle can be awaited by many tasks, and again after its end."""
+    """Many tasks can await a handle, also after its end."""
 
     async def awaiter(handle):
         return await handle
@@ -347,7 +347,7 @@ async def test_many_awaiters_get_the_same_result(virtual_clock):
 
 
 async def test_a_call_may_cancel_itself(virtual_clock, account):
-    """A coroutine that cancels its own handle ends cancelled at its next suspension."""
+    """A coroutine that cancels its own handle ends as cancelled at its next suspension."""
     async with RateLimitedExecutor("x") as executor:
         box = []
 
@@ -365,7 +365,7 @@ async def test_a_call_may_cancel_itself(virtual_clock, account):
 
 @pytest.mark.parametrize("suspends", [False, True])
 async def test_a_task_cannot_await_itself(virtual_clock, account, suspends):
-    """It would never end, and cancelling it would go round in circles: refused, as asyncio does."""
+    """A task that awaits its own handle gets an error, as in asyncio: it would never end."""
     box = []
 
     async def work():
@@ -382,7 +382,7 @@ async def test_a_task_cannot_await_itself(virtual_clock, account, suspends):
 
 
 async def test_a_task_may_await_the_handle_that_runs_another(virtual_clock):
-    """Only its own is refused: not that of a task that it has started in its first step, nor of one that awaits it."""
+    """A task may await another's handle: one started in its first step, or one that awaits it."""
 
     async def outer():
         child = asyncio.create_task(awaiter(box[0]))
@@ -403,7 +403,7 @@ async def test_a_task_may_await_the_handle_that_runs_another(virtual_clock):
 
 
 async def test_the_holder_of_a_permit_cannot_await_its_handle(virtual_clock):
-    """It ends with the body that would wait for it; another task may wait, and be cancelled alone."""
+    """The holder of a permit cannot await its handle; another task can, and can be cancelled alone."""
 
     async def awaiter(handle):
         async with asyncio.timeout(3):
@@ -422,7 +422,7 @@ async def test_the_holder_of_a_permit_cannot_await_its_handle(virtual_clock):
 
 @pytest.mark.parametrize("face", ["submit", "schedule_many", "execute"])
 async def test_cancellation_in_the_last_step_counts(virtual_clock, account, face):
-    """``cancel()`` said True: a coroutine that then returns has been cancelled, as an asyncio task has."""
+    """A coroutine cancelled in its last step ends as cancelled, although it returns, as in asyncio."""
     answers = []
 
     async def work(*_):
@@ -445,7 +445,7 @@ async def test_cancellation_in_the_last_step_counts(virtual_clock, account, face
 
 
 async def test_call_that_cannot_be_cancelled_keeps_no_other_from_it(handler):
-    """An error of its ``cancel()`` is reported, and the others are cancelled."""
+    """An error in one ``cancel()`` is reported, and the others are cancelled."""
     reports = handler()
 
     async def good():

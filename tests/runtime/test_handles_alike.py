@@ -1,4 +1,4 @@
-"""Handles alike: the table of the reference says which members each has, and one name has one shape on all of them."""
+"""The reference's table of handles lists the members of each, and a name has one shape on all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HANDLES = [TaskHandle, BatchHandle, RepeatingHandle, CycleHandle, CallHandle, Pe
 
 
 def table() -> tuple[list[str], dict[str, list[str]]]:
-    """Return the classes at the head of the table, and its cells by member."""
+    """Return the classes in the head of the table, and its cells by member."""
     head, _, *rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     cells = {row[0].strip("`"): row[1:] for row in (split(line) for line in rows)}
     return re.findall(r"\[`(\w+)`\]", head), cells
@@ -30,7 +30,7 @@ def split(line: str) -> list[str]:
 
 
 def shape_of(owner: type, name: str) -> str:
-    """Return how a member is written: ``name`` for a property, ``name()`` for what is called."""
+    """Return the spelling of a member: ``name`` for a property, ``name()`` for a method."""
     member = inspect.getattr_static(owner, name)
     assert isinstance(member, property) or inspect.isroutine(member), f"{owner.__name__}.{name}"
     is_called = inspect.isroutine(member) or (owner, name) == (CycleHandle, "statistics")  # which works both ways
@@ -38,7 +38,7 @@ def shape_of(owner: type, name: str) -> str:
 
 
 def test_table_has_a_column_for_every_handle() -> None:
-    """In one order, and every row has a cell for each."""
+    """The table has a column for each handle, in order, and each row has a cell for each."""
     classes, cells = table()
     assert [handle.__name__ for handle in HANDLES] == classes
     assert {len(HANDLES)} == {len(row) for row in cells.values()}
@@ -46,7 +46,7 @@ def test_table_has_a_column_for_every_handle() -> None:
 
 @pytest.mark.parametrize("handle", HANDLES)
 def test_table_tells_the_members_of_a_handle(handle: type) -> None:
-    """All public ones and no others, each as a property or a method; so no name is one here and the other there."""
+    """The table lists exactly the public members of a handle, each as a property or a method."""
     _, cells = table()
     column = HANDLES.index(handle)
     told = {member for member, row in cells.items() if row[column]}
@@ -56,7 +56,7 @@ def test_table_tells_the_members_of_a_handle(handle: type) -> None:
 
 
 def test_no_member_has_two_shapes() -> None:
-    """A name stands in one row alone."""
+    """Each name has one row."""
     _, cells = table()
     names = [member.removesuffix("()") for member in cells]
     assert sorted(set(names)) == sorted(names)
@@ -64,7 +64,7 @@ def test_no_member_has_two_shapes() -> None:
 
 @pytest.mark.parametrize("names", [{"done", "cancelled", "result", "exception", "get_loop"}])
 def test_task_handle_has_the_shapes_of_a_future(names: set[str]) -> None:
-    """Methods where ``asyncio.Future`` has methods; and ``CallHandle`` as ``asyncio.TimerHandle``."""
+    """``TaskHandle`` has the methods of ``asyncio.Future``, and ``CallHandle`` those of ``TimerHandle``."""
     assert all(callable(getattr(asyncio.Future, name)) for name in names)
     assert {f"{name}()" for name in names} == {shape_of(TaskHandle, name) for name in names}
     assert {"cancel()", "cancelled()", "when()"} == {
@@ -73,7 +73,7 @@ def test_task_handle_has_the_shapes_of_a_future(names: set[str]) -> None:
 
 
 async def test_batch_tells_that_it_was_cancelled(virtual_clock: Any) -> None:
-    """As the other handles do: from the cancellation on, unless it had ended; also when its executor cuts it off."""
+    """A batch is ``cancelled()`` from its cancellation on, or when its executor is cut, unless it had ended."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         ended = executor.schedule_many(int, [1, 2])
         await ended
@@ -88,7 +88,7 @@ async def test_batch_tells_that_it_was_cancelled(virtual_clock: Any) -> None:
 
 
 async def test_names_of_handles_are_read_alike(virtual_clock: Any) -> None:
-    """The name given when it was scheduled, and it cannot be set."""
+    """``name`` is the name given when scheduling, and is read-only."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handles: list[Any] = [
             executor.schedule(int, delay=1, name="mine"),
@@ -103,7 +103,7 @@ async def test_names_of_handles_are_read_alike(virtual_clock: Any) -> None:
 
 
 async def test_statistics_of_a_cycle_are_read_as_those_of_an_executor(virtual_clock: Any) -> None:
-    """By a call; without one they are the same, as before."""
+    """``statistics()`` of a cycle is a method, and still works as a property."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         cycle = executor.every(cycle="1h", keys=lambda _: [], fn=int, progress=MemoryProgress())
         assert cycle.statistics() == cycle.statistics

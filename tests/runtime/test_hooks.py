@@ -1,4 +1,4 @@
-"""What loops offer to executors: read in one place, once, and declared."""
+"""The extensions that loops offer to executors: read in one place, once, and declared."""
 
 import ast
 import asyncio
@@ -34,7 +34,7 @@ def plain_loop():
 
 
 def test_a_plain_loop_offers_nothing(plain_loop):
-    """Real time, threads, buckets of a second, coroutines as tasks, timers that wake it."""
+    """A plain loop has the defaults: real time, threads, buckets of a second, asyncio tasks, timers."""
     hooks = hooks_of(plain_loop)
 
     assert Hooks() == hooks
@@ -45,7 +45,7 @@ def test_a_plain_loop_offers_nothing(plain_loop):
 
 
 def test_a_virtual_loop_offers_its_time_and_its_random_numbers():
-    """And nothing else."""
+    """A virtual loop offers its time and its random numbers, and nothing else."""
     loop = VirtualEventLoop()
     hooks = hooks_of(loop)
     loop.close()
@@ -55,7 +55,7 @@ def test_a_virtual_loop_offers_its_time_and_its_random_numbers():
 
 
 def test_the_loop_of_a_simulation_offers_all():
-    """It wakes executors and runs coroutines itself, without threads."""
+    """The loop of a simulation wakes executors and runs coroutines itself, without threads."""
     loop = SimulationLoop()
     hooks = hooks_of(loop)
 
@@ -67,7 +67,7 @@ def test_the_loop_of_a_simulation_offers_all():
 
 
 def test_a_loop_of_ones_own_may_offer_a_part():
-    """Each thing by itself: here the clock alone."""
+    """Any other loop may offer some of the extensions: here only the clock."""
 
     class Loop(asyncio.SelectorEventLoop):
         clock = VirtualClock()
@@ -80,7 +80,7 @@ def test_a_loop_of_ones_own_may_offer_a_part():
 
 
 def test_a_loop_is_asked_once_for_each_manager():
-    """However many executors, tasks and retries there are."""
+    """Each manager reads its loop once, however many executors, tasks and retries it has."""
     asked: list[str] = []
 
     class Loop(SimulationLoop):
@@ -103,7 +103,7 @@ def test_a_loop_is_asked_once_for_each_manager():
 
 
 async def test_jitter_is_drawn_from_the_loop(virtual_loop):
-    """So that a run with retries can be repeated; else from numbers that differ in each run."""
+    """Jitter uses the loop's random numbers, so that runs can be repeated, or else others in each run."""
     async with RateLimitedExecutor("x") as executor:
         assert executor._parts.retries._numbers is virtual_loop.random
     parts = dict.fromkeys(("engine", "moments", "overloaded", "on_key_end", "report"))
@@ -112,7 +112,7 @@ async def test_jitter_is_drawn_from_the_loop(virtual_loop):
 
 @pytest.mark.parametrize("path", ASKERS, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_nobody_else_asks_a_loop_for_what_asyncio_does_not_know(path):
-    """No ``getattr`` on an event loop by a name that is written out, and so checked by nobody."""
+    """No other module reads attributes of an event loop by ``getattr``, which no checker would verify."""
     found = [
         ast.unparse(node)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))

@@ -1,9 +1,9 @@
-"""What the paths that millions of tasks take may cost, counted and not timed.
+"""The cost of the paths that millions of tasks take, counted instead of timed.
 
-Function calls, of Python and of C, are what these paths consist of; they are the same on every machine and in every run.
-Bytes are what ``tracemalloc`` sees. A budget that is exceeded tells that a path has grown: take it back, or show by
-``python -m bench`` what it is worth and set the budget anew, a tenth above what is counted. Each look at the virtual clock
-counts as two calls of Python functions, where the system's is one of C.
+These paths consist of function calls, of Python and of C, whose numbers are the same on every machine and in every run.
+Bytes are measured by ``tracemalloc``. An exceeded budget means that a path has grown: undo the change, or show its
+worth by ``python -m bench`` and set a new budget, a tenth above the count. Each reading of the virtual clock counts as
+two Python calls, where the system's clock is one C call.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ COUNT = 4000
 
 
 class Calls:
-    """Counts function calls in this thread while it is entered, those that it makes itself left out."""
+    """Counts function calls in this thread while it is entered, without its own."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -37,7 +37,7 @@ class Calls:
             self.counts[event] += 1
 
     def per_task(self) -> tuple[float, float]:
-        """Python's and C's calls a task."""
+        """Python and C calls per task."""
         return self.counts["call"] / COUNT, self.counts["c_call"] / COUNT
 
 
@@ -58,7 +58,7 @@ async def executor(virtual_clock):
 
 
 async def test_call_later_calls_little(executor):
-    """Itself and the handle's constructor; clock, context, thread, bucket and its three columns."""
+    """``call_later`` calls the handle's constructor, clock, context, thread, and a bucket's three columns."""
     executor.call_later(10.5, task)
     with Calls() as calls:
         for _ in range(COUNT):
@@ -70,7 +70,7 @@ async def test_call_later_calls_little(executor):
     ("seconds", "python_max", "c_max"), [(0.0, 4.1, 5.1), (1.0, 12.9, 20.1)], ids=["in place", "moved"]
 )
 async def test_reschedule_calls_less_than_cancel_and_call_later(executor, seconds, python_max, c_max):
-    """Itself and the bucket, and the clock; where the bucket is another, what leaves one and enters the other."""
+    """``reschedule`` calls the bucket and the clock; to another bucket, also a removal and an addition."""
     handles = [executor.call_later(10.5, task) for _ in range(COUNT)]
     executor.call_later(10.5 + seconds, task)
     with Calls() as calls:
@@ -80,7 +80,7 @@ async def test_reschedule_calls_less_than_cancel_and_call_later(executor, second
 
 
 async def test_schedule_calls_little(executor):
-    """The handle's constructor, the clock, the calendar and the bucket."""
+    """``schedule`` calls the handle's constructor, the clock, the calendar and the bucket."""
     executor.schedule(task, delay=10.5)
     with Calls() as calls:
         for _ in range(COUNT):
@@ -92,7 +92,7 @@ async def test_schedule_calls_little(executor):
     "option", [{"over": 10.0}, {"delay": 10.0}, {"delays": [10.0] * COUNT}], ids=lambda o: next(iter(o))
 )
 async def test_bulk_calls_nothing_for_an_item(executor, option):
-    """Due times are computed, or sorted in one go."""
+    """``schedule_many`` makes no call for an item: due times are computed, or sorted at once."""
     with Calls() as calls:
         executor.schedule_many(task, range(COUNT), **option)
     check(calls, 0.05, 0.1)
@@ -118,7 +118,7 @@ def _add_handles(executor: RateLimitedExecutor) -> None:
     ids=["call_later", "schedule_many", "schedule"],
 )
 async def test_starting_calls_little(executor, add, python_max, c_max):
-    """The task itself, the context that it runs in, and the clock; what is due together is looked at together."""
+    """A start calls the task, its context and the clock; tasks due together share the other calls."""
     await asyncio.sleep(0.5)
     add(executor)
     asyncio.get_running_loop().call_at(asyncio.get_running_loop().time() + 0.9, lambda: None)
@@ -131,7 +131,7 @@ async def test_starting_calls_little(executor, add, python_max, c_max):
 
 
 async def test_a_wake_up_calls_a_bounded_number_of_functions(executor):
-    """One task a wake-up: the timer, the runner, the queue's questions."""
+    """A wake-up for one task calls a bounded number of functions: timer, runner and queue."""
     for number in range(COUNT):
         executor.call_later(5.5 + number / 1000, task)
     await asyncio.sleep(5.4)
@@ -158,7 +158,7 @@ def _bytes_of(add) -> float:
     ("what", "bytes_max"), [("call_later", 37), ("delays", 14), ("over", 1), ("delay", 1), ("schedule", 205)]
 )
 async def test_a_waiting_task_takes_few_bytes(executor, what, bytes_max):
-    """A due time and two places in columns; eight bytes more in bulk; nothing where due times are computed."""
+    """A waiting task takes a due time and two places; eight more bytes in bulk, none with computed due times."""
     count = 20_000
     items = range(count)
     delays = [10.0 + number / 50_000 for number in range(count)]
@@ -185,7 +185,7 @@ async def test_a_waiting_task_takes_few_bytes(executor, what, bytes_max):
 
 
 async def test_waiting_calls_are_nothing_to_the_garbage_collector(executor):
-    """No object that it tracks outlives the call that scheduled."""
+    """Scheduling leaves no object that the garbage collector tracks."""
     executor.call_later(10.5, task)
     gc.collect()
     before = len(gc.get_objects())

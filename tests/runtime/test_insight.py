@@ -1,4 +1,4 @@
-"""What ``explain``, ``backlog_seconds``, ``statistics`` and ``repr`` say is what then happens."""
+"""``explain``, ``backlog_seconds``, ``statistics`` and ``repr`` agree with what then happens."""
 
 import asyncio
 import math
@@ -37,7 +37,7 @@ async def keeps_its_word(executor, handle, *, hold: Hold, within: float = 1e-6) 
 
 
 async def test_task_whose_time_has_not_come_is_held_by_it(virtual_clock):
-    """And is expected at its due time, at which it starts on an idle executor."""
+    """A task that is not due is held by its due time, and expected then on an idle executor."""
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         handle = executor.schedule(int, delay=7.25)
         assert executor.explain(handle).position is None
@@ -45,7 +45,7 @@ async def test_task_whose_time_has_not_come_is_held_by_it(virtual_clock):
 
 
 async def test_first_in_order_is_held_by_the_permit(virtual_clock):
-    """And is expected when the next permit comes up."""
+    """The first task is held by the permit, and expected when the next one comes up."""
     async with RateLimitedExecutor("x", rate="1/4s") as executor:
         executor.submit(int)
         handle = executor.submit(int)
@@ -56,7 +56,7 @@ async def test_first_in_order_is_held_by_the_permit(virtual_clock):
 
 @pytest.mark.parametrize("rate", [3, "1/4s", 50, "7/3s"])
 async def test_task_behind_others_is_held_by_the_order(virtual_clock, rate):
-    """Its position counts those before it, and it is expected at the permit of that place."""
+    """A task behind others is held by the order, and expected at the permit of its position."""
     async with RateLimitedExecutor("x", rate=rate) as executor:
         handles = [executor.submit(int, priority=priority) for priority in (0, 5, 1, 5, 0, 1)]
         await asyncio.sleep(0.01)
@@ -70,7 +70,7 @@ async def test_task_behind_others_is_held_by_the_order(virtual_clock, rate):
 
 @pytest.mark.parametrize("order", [earliest_due_first, latest_due_first, lambda task: task.name])
 async def test_position_follows_an_order_of_ones_own(virtual_clock, order):
-    """The order in force decides who is ahead."""
+    """The position follows the order in force."""
     started = []
     async with RateLimitedExecutor("x", rate=5, order=order) as executor:
         handles = [executor.schedule(started.append, n, delay=n * 0.01, name="dacbfe"[n]) for n in range(6)]
@@ -83,7 +83,7 @@ async def test_position_follows_an_order_of_ones_own(virtual_clock, order):
 
 @pytest.mark.parametrize("count", [2, 5])
 async def test_spread_task_is_held_by_its_instant(virtual_clock, count):
-    """It is due, has a permit, and starts at a later instant of its interval."""
+    """A spread task is held by its planned instant: it is due, has a permit, and starts later."""
     async with RateLimitedExecutor("x", rate=100) as executor:
         handles = [executor.schedule(int, delay=1.0) for _ in range(count)]
         await asyncio.sleep(1.0001)
@@ -95,7 +95,7 @@ async def test_spread_task_is_held_by_its_instant(virtual_clock, count):
 
 
 async def test_planned_task_is_explained_by_its_due_time(virtual_clock):
-    """While all that is due fits, priority moves nobody, and the explanation says so."""
+    """While all due tasks fit, they are explained by due time: priority moves none."""
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(int, delay=2 + index / 100, priority=index) for index in range(5)]
         await asyncio.sleep(2.1)
@@ -107,7 +107,7 @@ async def test_planned_task_is_explained_by_its_due_time(virtual_clock):
 
 
 async def test_task_without_a_place_is_held_by_the_concurrency(virtual_clock):
-    """When a place is free nobody can tell."""
+    """A task without a free place is held by the concurrency, with no expected start."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         executor.submit(asyncio.sleep, 3)
         handle = executor.submit(int)
@@ -120,7 +120,7 @@ async def test_task_without_a_place_is_held_by_the_concurrency(virtual_clock):
 
 @pytest.mark.parametrize("how", ["pause", "rate 0", "no place"])
 async def test_halted_task_is_held_by_the_halt(virtual_clock, how):
-    """Nothing can be expected, also for a task whose time has not come."""
+    """A halted task has no expected start, even before its due time."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         if how == "pause":
             executor.pause()
@@ -136,7 +136,7 @@ async def test_halted_task_is_held_by_the_halt(virtual_clock, how):
 
 
 async def test_task_that_runs_or_has_ended_is_held_by_nothing(virtual_clock):
-    """What is expected of it is what has been."""
+    """A task that runs or has ended is held by nothing, and its expected start is the actual one."""
     async with RateLimitedExecutor("x") as executor:
         running, done = executor.schedule(asyncio.sleep, 9, delay=2), executor.submit(int)
         cancelled = executor.schedule(int, delay=50)
@@ -149,7 +149,7 @@ async def test_task_that_runs_or_has_ended_is_held_by_nothing(virtual_clock):
 
 
 async def test_task_about_to_start_is_held_by_nothing(virtual_clock):
-    """It starts in this turn."""
+    """A task that starts in this turn is held by nothing."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(int)
         explanation = executor.explain(handle)
@@ -159,7 +159,7 @@ async def test_task_about_to_start_is_held_by_nothing(virtual_clock):
 
 
 async def test_waiter_for_a_permit_is_explained_like_a_task(virtual_clock):
-    """By the handle of its permit."""
+    """A waiter for a permit is explained by the permit's handle."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         await executor.acquire()
         permit = executor.permit()
@@ -176,7 +176,7 @@ async def test_waiter_for_a_permit_is_explained_like_a_task(virtual_clock):
 
 
 async def test_explaining_is_no_start_and_changes_nothing(virtual_clock, account):
-    """It may be asked at any time, any number of times."""
+    """``explain`` may be called at any time and any number of times, and changes nothing."""
     starts = []
     for is_asked in (False, True):
         log = []
@@ -197,7 +197,7 @@ async def test_explaining_is_no_start_and_changes_nothing(virtual_clock, account
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_expectations_of_a_backlog_come_true(virtual_clock, seed):
-    """Whatever is due, in whatever order: if nothing more comes, each starts when it was said to."""
+    """If no task is added, each task of a backlog starts when expected, in any order."""
     rng = random.Random(seed)
     async with RateLimitedExecutor("x", rate=rng.choice([3, "1/3s", 10, 49])) as executor:
         handles = [
@@ -216,7 +216,7 @@ async def test_expectations_of_a_backlog_come_true(virtual_clock, seed):
 
 
 async def test_backlog_is_the_time_until_the_last_start(virtual_clock):
-    """0 while it fits, and while there is none; then as long as the permits take."""
+    """The backlog is 0 while it fits, and then the time that its permits take."""
     async with RateLimitedExecutor("x", rate=5) as executor:
         assert 0 == executor.backlog_seconds()
         handles = [executor.submit(int) for _ in range(11)]
@@ -228,7 +228,7 @@ async def test_backlog_is_the_time_until_the_last_start(virtual_clock):
 
 
 async def test_backlog_is_infinite_at_rate_zero_and_nothing_without_limit(virtual_clock):
-    """Paused, no time is long enough; unlimited, none is needed."""
+    """The backlog is infinite at rate zero, and 0 without a limit."""
     async with RateLimitedExecutor("x", drain_timeout=0, max_concurrency=1) as executor:
         executor.submit(asyncio.sleep, 5)
         executor.submit(int)
@@ -244,7 +244,7 @@ async def test_backlog_is_infinite_at_rate_zero_and_nothing_without_limit(virtua
 
 
 async def test_future_tasks_are_no_backlog(virtual_clock):
-    """What is not due does not wait for permits."""
+    """Tasks that are not due are not in the backlog."""
     async with RateLimitedExecutor("x", rate=1, drain_timeout=0) as executor:
         executor.schedule_many(int, range(1000), delay=500)
         assert (0, 0, 1000) == (
@@ -255,7 +255,7 @@ async def test_future_tasks_are_no_backlog(virtual_clock):
 
 
 async def test_statistics_are_those_of_the_instant(virtual_clock):
-    """Every field, in the middle of things; and the object is a value."""
+    """Every field of the statistics is exact at any moment, and the object does not change later."""
     async with RateLimitedExecutor("mail", rate=2, drain_timeout=0) as executor:
         executor.submit(asyncio.sleep, 100)
         executor.submit(int)
@@ -276,7 +276,7 @@ async def test_statistics_are_those_of_the_instant(virtual_clock):
 
 
 async def test_representation_has_the_rate_in_force(virtual_clock):
-    """What it was set to, or has adapted to, and not what it was made with."""
+    """The representation has the rate in force, set or adapted, not the initial one."""
     async with RateLimitedExecutor("x", rate=64, adaptive=Adaptive(floor=1, ceiling=100)) as executor:
         assert "<RateLimitedExecutor 'x' open rate=64/s waiting=0 running=0>" == repr(executor)
         executor.penalize(None)
@@ -286,7 +286,7 @@ async def test_representation_has_the_rate_in_force(virtual_clock):
 
 
 async def test_representations_say_what_it_is(virtual_clock):
-    """Good enough to assert on, in every state, and without an error in any."""
+    """Representations have the state, in every state and without an error."""
     manager = ExecutorManager(interval=0.5)
     executor = manager.executor("mail", rate="5/min")
     assert "<RateLimitedExecutor 'mail' new rate=5/60s>" == repr(executor)
@@ -321,7 +321,7 @@ async def test_representations_say_what_it_is(virtual_clock):
 
 @pytest.mark.parametrize("setting", ["rate", "max_concurrency", "pause", "pacing", "order"])
 async def test_setting_wakes_a_sleeping_executor_at_once(virtual_clock, setting):
-    """What a setting makes possible happens in the same turn, not at the next timer."""
+    """A setting takes effect in the same turn, not at the next timer."""
     log = []
     options = {
         "rate": {"rate": 0},
@@ -359,7 +359,7 @@ async def test_setting_wakes_a_sleeping_executor_at_once(virtual_clock, setting)
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_rate_changed_at_any_time_keeps_the_law(virtual_clock, audit, seed):
-    """The whole history, zero and infinity included, obeys the law."""
+    """The law holds over all changes of the rate, zero and infinity included."""
     rng = random.Random(seed)
     starts, history = [], [(0.0, Rate(10))]
     async with RateLimitedExecutor("x", rate=10) as executor:
@@ -376,7 +376,7 @@ async def test_rate_changed_at_any_time_keeps_the_law(virtual_clock, audit, seed
 
 
 async def test_lower_limit_of_places_lets_the_running_finish(virtual_clock):
-    """Nobody is stopped; nobody starts until there are few enough."""
+    """A lower limit stops no running task, and none starts until few enough run."""
     async with RateLimitedExecutor("x", max_concurrency=4) as executor:
         for _ in range(8):
             executor.submit(asyncio.sleep, 10)

@@ -1,4 +1,4 @@
-"""What ``explain`` says of a task that limits, keys, costs and penalties hold is what then happens."""
+"""``explain`` agrees with what then happens to tasks held by limits, keys, costs and penalties."""
 
 import asyncio
 import math
@@ -37,7 +37,7 @@ async def keeps_its_word(executor, handle, *, hold: Hold, detail: str | None = N
 
 
 async def all_keep_their_word(executor, handles) -> list[Explanation]:
-    """Explain every task that waits, wait for all of them, and compare."""
+    """Explain every waiting task, wait for all of them, and compare."""
     waiting = [handle for handle in handles if handle.state is TaskState.WAITING]
     words = [executor.explain(handle) for handle in waiting]
     await asyncio.gather(*handles)
@@ -58,7 +58,7 @@ async def all_keep_their_word(executor, handles) -> list[Explanation]:
 
 
 async def test_window_that_is_full_is_named(virtual_clock):
-    """With its text, and the instant at which there is room."""
+    """A full window is named by its text, with the instant at which it has room."""
     async with RateLimitedExecutor("x", rate="3/10s", policy=Window()) as executor:
         for _ in range(3):
             executor.submit(int)
@@ -69,7 +69,7 @@ async def test_window_that_is_full_is_named(virtual_clock):
 
 
 async def test_second_of_several_rates_is_named(virtual_clock):
-    """That which holds last, where the pace does not."""
+    """Of several rates, the one that holds longest is named."""
     async with RateLimitedExecutor("x", rate=("10/s", "5/20s")) as executor:
         handles = [executor.submit(int) for _ in range(6)]
         await asyncio.sleep(0.05)
@@ -79,7 +79,7 @@ async def test_second_of_several_rates_is_named(virtual_clock):
 
 
 async def test_quota_that_is_used_up_is_named(virtual_clock):
-    """And the mark at which the next period begins."""
+    """A used-up quota is named, and the start is expected when the next period begins."""
     async with RateLimitedExecutor("x", rate=("10/s", Quota(2, per="minute"))) as executor:
         handles = [executor.submit(int) for _ in range(3)]
         await asyncio.sleep(5)
@@ -89,7 +89,7 @@ async def test_quota_that_is_used_up_is_named(virtual_clock):
 
 
 async def test_bucket_that_is_empty_is_a_rate(virtual_clock):
-    """It is the rate that fills it."""
+    """An empty bucket is explained by the rate that fills it."""
     async with RateLimitedExecutor("x", rate="1/4s", policy=Burst(2)) as executor:
         handles = [executor.submit(int) for _ in range(3)]
         await asyncio.sleep(1)
@@ -98,7 +98,7 @@ async def test_bucket_that_is_empty_is_a_rate(virtual_clock):
 
 @pytest.mark.parametrize("policy", [Paced(), Window(), Burst(5)], ids=repr)
 async def test_resource_that_lacks_is_named(virtual_clock, policy):
-    """By its own name, before its rate."""
+    """A short resource is named, followed by its rate."""
     async with RateLimitedExecutor("x", rate=100, policy=policy, resources={"tokens": "50/10s"}) as executor:
         executor.submit(int, cost={"tokens": 50})
         handle = executor.submit(int, cost={"tokens": 20})
@@ -109,7 +109,7 @@ async def test_resource_that_lacks_is_named(virtual_clock, policy):
 @pytest.mark.parametrize("policy", [Paced(), Window(), Burst(2)], ids=repr)
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_rate_of_its_key_is_named(virtual_clock, policy, order):
-    """With the key; those of other keys are held by nothing."""
+    """The rate of a key is named with the key; tasks of other keys are not held."""
     options = {"order": Fair()} if order == "fair" else {}
     async with RateLimitedExecutor("x", key_rate="2/10s", policy=policy, **options) as executor:
         handles = [executor.submit(int, key="a") for _ in range(3)]
@@ -119,7 +119,7 @@ async def test_rate_of_its_key_is_named(virtual_clock, policy, order):
 
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_key_whose_places_are_taken_is_named(virtual_clock, order):
-    """When one will be free nobody can tell."""
+    """A key whose places are taken is named, with no expected start."""
     options = {"order": Fair()} if order == "fair" else {}
     async with RateLimitedExecutor("x", key_concurrency=1, **options) as executor:
         executor.submit(asyncio.sleep, 5, key="a")
@@ -134,7 +134,7 @@ async def test_key_whose_places_are_taken_is_named(virtual_clock, order):
 
 
 async def test_penalty_is_named(virtual_clock):
-    """Of the executor, and of a key."""
+    """A penalty is named, of the executor and of a key."""
     async with RateLimitedExecutor("x", rate=100) as executor:
         executor.penalize(3)
         handle = executor.submit(int)
@@ -147,7 +147,7 @@ async def test_penalty_is_named(virtual_clock):
 
 
 async def test_penalty_before_anything_else_is_the_next_permit(virtual_clock):
-    """What is held by both starts when both allow it."""
+    """A task held by a penalty and a permit starts when both allow it."""
     async with RateLimitedExecutor("x", rate="1/10s") as executor:
         executor.submit(int)
         handle = executor.submit(int)
@@ -160,7 +160,7 @@ async def test_penalty_before_anything_else_is_the_next_permit(virtual_clock):
 
 
 async def test_task_that_waits_to_be_tried_again_is_not_due(virtual_clock):
-    """And is expected when it will be."""
+    """A task that waits for a retry is explained as not due, and expected at the retry."""
 
     def fail():
         if handle.attempts < 2:
@@ -184,7 +184,7 @@ async def test_task_that_waits_to_be_tried_again_is_not_due(virtual_clock):
     ids=repr,
 )
 async def test_halt_is_a_halt_under_every_policy(virtual_clock, options):
-    """Nothing can be expected."""
+    """A halt is explained without an expected start under every policy."""
     is_paused = options.get("is_paused", False)
     options = {name: value for name, value in options.items() if name != "is_paused"}
     async with RateLimitedExecutor("x", drain_timeout=0, **options) as executor:
@@ -213,7 +213,7 @@ async def test_halt_is_a_halt_under_every_policy(virtual_clock, options):
     ids=repr,
 )
 async def test_backlog_starts_as_it_was_told(virtual_clock, options):
-    """Each at its position, at its time."""
+    """Each task of a backlog starts at its position and its expected time."""
     async with RateLimitedExecutor("x", **options) as executor:
         handles = [executor.submit(int, priority=number % 3, key="a") for number in range(14)]
         await asyncio.sleep(0.01)
@@ -223,7 +223,7 @@ async def test_backlog_starts_as_it_was_told(virtual_clock, options):
 
 @pytest.mark.parametrize("options", [{"rate": 10}, {"rate": "100/10s", "resources": {"tokens": 1000}}], ids=repr)
 async def test_backlog_with_costs_starts_as_it_was_told(virtual_clock, options):
-    """By a pace each start waits for what those before it have cost."""
+    """Under a pace, each start waits for the costs of those before it, as explained."""
     async with RateLimitedExecutor("x", **options) as executor:
         handles = [executor.submit(int, cost=1 + number % 4) for number in range(14)]
         await asyncio.sleep(0.01)
@@ -242,7 +242,7 @@ async def test_backlog_with_costs_starts_as_it_was_told(virtual_clock, options):
     ids=repr,
 )
 async def test_backlog_with_costs_starts_as_it_was_told_by_other_limits(virtual_clock, options):
-    """A start waits for its own cost, too."""
+    """Under other limits, a start also waits for its own cost, as explained."""
     async with RateLimitedExecutor("x", **options) as executor:
         resource = "tokens" if "resources" in options else "permits"
         handles = [executor.submit(int, cost={resource: 1 + 2 * (number % 4)}) for number in range(14)]
@@ -263,7 +263,7 @@ async def test_backlog_with_costs_starts_as_it_was_told_by_other_limits(virtual_
     ],
 )
 async def test_backlog_of_several_keys_starts_as_it_was_told(virtual_clock, weights):
-    """In turns, by weight."""
+    """Several keys start in turns, by weight, as explained."""
     async with RateLimitedExecutor("x", rate=5, order=Fair(weights=weights)) as executor:
         handles = [executor.submit(int, key="abc"[number % 3]) for number in range(15)]
         await asyncio.sleep(0.01)
@@ -273,7 +273,7 @@ async def test_backlog_of_several_keys_starts_as_it_was_told(virtual_clock, weig
 @pytest.mark.parametrize("how", ["key_rate", "penalty"])
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_tasks_of_a_key_that_waits_are_not_ahead(virtual_clock, how, order):
-    """Others start as if they were not there."""
+    """Tasks of a key that waits are not ahead: others start as if they did not exist."""
     options = {"order": Fair()} if order == "fair" else {}
     if how == "key_rate":
         options["key_rate"] = lambda key: "1/5s" if key == "a" else None
@@ -292,7 +292,7 @@ async def test_tasks_of_a_key_that_waits_are_not_ahead(virtual_clock, how, order
 
 @pytest.mark.parametrize("options", [{"key_rate": "1/3s"}, {"key_rate": "2/9s", "policy": Window()}], ids=repr)
 async def test_tasks_of_one_key_start_as_its_rate_has_it(virtual_clock, options):
-    """One after the other; each is held by its key."""
+    """Tasks of one key start one after the other, each held by its key."""
     async with RateLimitedExecutor("x", **options) as executor:
         handles = [executor.submit(int, key="a") for _ in range(8)]
         await asyncio.sleep(0.1)
@@ -302,7 +302,7 @@ async def test_tasks_of_one_key_start_as_its_rate_has_it(virtual_clock, options)
 
 @pytest.mark.parametrize("policy", [Paced(), Window(), Burst(4)], ids=repr)
 async def test_backlog_is_the_time_until_the_last_start(virtual_clock, policy):
-    """Under every policy, with a penalty, and for one key."""
+    """The backlog is the time until the last start, under every policy, with a penalty, and for one key."""
     async with RateLimitedExecutor("x", rate="4/2s", policy=policy) as executor:
         assert (0, 0) == (executor.backlog_seconds(), executor.backlog_seconds("a"))
         executor.penalize(3)
@@ -320,7 +320,7 @@ async def test_backlog_is_the_time_until_the_last_start(virtual_clock, policy):
 
 
 async def test_backlog_of_a_key_counts_its_batches(virtual_clock):
-    """Nine seconds of work are left of ten items."""
+    """The backlog of a key includes its batches: nine seconds for ten items."""
     async with RateLimitedExecutor("x", rate=1, drain_timeout=0) as executor:
         executor.schedule_many(int, range(10), key="a")
         await asyncio.sleep(0.1)
@@ -329,7 +329,7 @@ async def test_backlog_of_a_key_counts_its_batches(virtual_clock):
 
 @pytest.mark.parametrize("options", [{"key_rate": "1/2s"}, {"key_concurrency": 0}], ids=repr)
 async def test_backlog_of_a_key_goes_by_its_limits(virtual_clock, options):
-    """Infinite where nobody can tell."""
+    """The backlog of a key follows its limits, and is infinite where they give no time."""
     async with RateLimitedExecutor("x", drain_timeout=0, **options) as executor:
         handles = [executor.submit(int, key="a") for _ in range(5)]
         await asyncio.sleep(0.5)
@@ -343,7 +343,7 @@ async def test_backlog_of_a_key_goes_by_its_limits(virtual_clock, options):
 
 @pytest.mark.xfail(strict=True, reason="a look at a fair order changes which of equal keys is next")
 async def test_explaining_changes_nothing_that_starts(virtual_clock, account):
-    """It may be asked at any time, any number of times, of anything."""
+    """Explaining any task at any time, any number of times, changes no start."""
     logs = []
     for is_asked in (False, True):
         log, begin = [], now()
@@ -380,7 +380,7 @@ async def test_explaining_changes_nothing_that_starts(virtual_clock, account):
 
 
 async def test_statistics_tell_what_is_left_of_each_limit(virtual_clock):
-    """Resource, text, kind and number, of all but the rate that paces."""
+    """Statistics have the remaining amount of each limit except the pacing rate."""
     async with RateLimitedExecutor(
         "x", rate=("10/s", "50/min", Quota(100, per="day")), resources={"tokens": "500/s"}, drain_timeout=0
     ) as executor:

@@ -1,4 +1,4 @@
-"""Exits of the program that a signal handler raises between two lines of ours, in a loop that goes on afterwards."""
+"""Exits of the program raised by a signal handler between two lines of ours, in a loop that continues afterwards."""
 
 import asyncio
 import inspect
@@ -11,11 +11,11 @@ from ratelimited_executor.testing import VirtualEventLoop
 
 
 class Interrupted(KeyboardInterrupt):
-    """What the signal handler raises."""
+    """Raised by the signal handler."""
 
 
 def lines_of_wake_up() -> set[tuple[str, int]]:
-    """Return the lines at which an interrupt can be undone: those that nothing of the runner's comes after."""
+    """Return the lines at which an interrupt can be undone: all with lines of the runner after them."""
     source, first = inspect.getsourcelines(Runner._on_timer)
     begin = next(i for i, line in enumerate(source) if line.strip() == "try:")
     end = next(i for i, line in enumerate(source) if line.strip().startswith(("except", "finally")))
@@ -26,7 +26,7 @@ def lines_of_wake_up() -> set[tuple[str, int]]:
 
 
 def run_interrupted(number: int) -> tuple[list[tuple[str, int]], bool]:
-    """Run a program, interrupted at the line of this number that its runner reaches; return what ran, and whether it was."""
+    """Run a program, interrupted at a line of its runner; return the calls that ran, and True if it was reached."""
     loop = VirtualEventLoop()
     ran: list[tuple[str, int]] = []
     places = lines_of_wake_up()
@@ -67,7 +67,7 @@ def run_interrupted(number: int) -> tuple[list[tuple[str, int]], bool]:
 
 
 def test_interrupt_at_any_line_of_a_wake_up_stops_no_executor():
-    """Whatever line of the runner it hits: each executor is looked at again, and each task runs once."""
+    """After an interrupt at any line of the runner every executor continues, and each task runs once."""
     whole, _ = run_interrupted(-1)
     assert 11 == len(whole)
     for number in itertools.count():

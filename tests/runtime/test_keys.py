@@ -1,4 +1,4 @@
-"""Limits of keys: their rates and places, changed while tasks run, and what a limited key does to others: nothing."""
+"""Rates and places of keys, changed while tasks run; a limited key never affects others."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ ORDERS = {"default": default_order, "fair": Fair(), "latest": latest_due_first, 
 
 
 class Crowd:
-    """Coroutines that count how many of each key run, and note when they start."""
+    """Coroutines that count the running ones of each key, and record their starts."""
 
     def __init__(self, seconds=1.0) -> None:
         self.seconds = seconds
@@ -49,7 +49,7 @@ class Crowd:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("limit", [2, lambda key: {"a": 1, "b": 3}.get(key)], ids=["fixed", "function"])
 async def test_no_more_of_a_key_run_than_may(virtual_clock, account, order, limit):
-    """As many as were asked for, and not one less; tasks without a key are free."""
+    """Exactly the allowed number of a key's tasks run; tasks without a key are not limited."""
     crowd = Crowd()
     async with RateLimitedExecutor("x", key_concurrency=limit, order=ORDERS[order]) as executor:
         for _ in range(6):
@@ -67,7 +67,7 @@ async def test_no_more_of_a_key_run_than_may(virtual_clock, account, order, limi
 @pytest.mark.parametrize("policy", [Paced(), Window(), Burst(2)], ids=repr)
 @pytest.mark.parametrize("rate", ["2/s", lambda key: {"a": 2, "b": "10/2s"}.get(key)], ids=["fixed", "function"])
 async def test_each_key_keeps_its_rate(virtual_clock, order, policy, rate):
-    """By the policy of the executor; each for itself, as tasks and as batches; what has no rate is free."""
+    """Each key keeps its own rate by the executor's policy, for tasks and batches; others are not limited."""
     starts = {"a": [], "b": [], "c": [], None: []}
     async with RateLimitedExecutor("x", key_rate=rate, policy=policy, order=ORDERS[order], drain_timeout=0) as executor:
         for key, log in starts.items():
@@ -100,7 +100,7 @@ async def test_each_key_keeps_its_rate(virtual_clock, order, policy, rate):
 )
 @settings(max_examples=60, deadline=None)
 def test_limited_key_never_delays_another(order, policy, pacing, limits, seed):
-    """The tasks of others start at exactly the times at which they start if the limited key has no tasks."""
+    """Tasks of other keys start exactly as if the limited key had no tasks."""
 
     def play(is_present):
         rng = random.Random(seed)
@@ -158,7 +158,7 @@ def test_limited_key_never_delays_another(order, policy, pacing, limits, seed):
 @pytest.mark.parametrize("how", ["key_rate", "key_concurrency"])
 @pytest.mark.parametrize("order", ORDERS)
 async def test_zero_halts_a_key_until_it_is_changed(virtual_clock, how, order):
-    """Nothing of it starts; with another limit it goes on in the same turn."""
+    """A limit of zero halts a key; another limit lets it continue in the same turn."""
     async with RateLimitedExecutor(
         "x", order=ORDERS[order], **{how: lambda key: 0 if key == "a" else None}
     ) as executor:
@@ -173,7 +173,7 @@ async def test_zero_halts_a_key_until_it_is_changed(virtual_clock, how, order):
 
 @pytest.mark.parametrize("how", ["key_rate", "key_concurrency"])
 async def test_closing_does_not_wait_for_a_halted_key(virtual_clock, how):
-    """Nothing can progress, so the drain ends early, as at a rate of 0."""
+    """A drain ends early if only tasks of a halted key are left, as at a rate of 0."""
     async with RateLimitedExecutor("x", **{how: 0}) as executor:
         handle = executor.submit(now, key="a")
         await asyncio.sleep(1)
@@ -182,7 +182,7 @@ async def test_closing_does_not_wait_for_a_halted_key(virtual_clock, how):
 
 
 async def test_places_of_a_key_change_while_it_runs(virtual_clock):
-    """More at once, fewer as they end, none, and no limit."""
+    """The places of a key may be raised, lowered, set to none or lifted while its tasks run."""
     crowd = Crowd(1.0)
     async with RateLimitedExecutor("x", key_concurrency=2) as executor:
         handles = [executor.submit(crowd.work, "a", key="a") for _ in range(30)]
@@ -217,7 +217,7 @@ async def test_places_of_a_key_change_while_it_runs(virtual_clock):
     ],
 )
 async def test_limit_given_while_tasks_run_holds(virtual_clock, by):
-    """What started before there was a limit counts while it runs, and is gone when it has ended."""
+    """Tasks that run when a limit is set count for it until they end."""
     crowd = Crowd(2.0)
     async with RateLimitedExecutor("x") as executor:
         for _ in range(3):
@@ -234,7 +234,7 @@ async def test_limit_given_while_tasks_run_holds(virtual_clock, by):
 
 
 async def test_rate_of_a_key_changes_while_it_waits(virtual_clock):
-    """The next start comes as the new rate has it; what was started counts."""
+    """A key's changed rate decides its next start; earlier starts count."""
     starts = []
     async with RateLimitedExecutor("x", key_rate="1/10s", policy=Window(), drain_timeout=0) as executor:
         executor.schedule_many(lambda _: starts.append(now()), range(100), key="a")
@@ -251,7 +251,7 @@ async def test_rate_of_a_key_changes_while_it_waits(virtual_clock):
 
 
 async def test_penalty_of_a_key_holds_that_key_alone(virtual_clock):
-    """For as long as was said; a shorter one does not shorten it, a longer one does."""
+    """A penalty holds only its key; a longer one extends it, a shorter one does not shorten it."""
     async with RateLimitedExecutor("x", rate=100, penalty_max=60) as executor:
         executor.penalize(10, key="a")
         executor.penalize(5, key="a")
@@ -266,7 +266,7 @@ async def test_penalty_of_a_key_holds_that_key_alone(virtual_clock):
 
 
 async def test_penalty_of_a_key_that_is_full_is_kept(virtual_clock):
-    """A place that becomes free does not end a penalty, nor the other way round."""
+    """A free place does not end a penalty, nor does the end of a penalty free a place."""
     crowd = Crowd(4.0)
     async with RateLimitedExecutor("x", key_concurrency=1) as executor:
         for _ in range(3):
@@ -278,7 +278,7 @@ async def test_penalty_of_a_key_that_is_full_is_kept(virtual_clock):
 
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_held_permit_counts_as_running(virtual_clock, account, order):
-    """A permit takes a place of its key until it is left, whichever way."""
+    """A permit takes a place of its key until its body ends, in any way."""
     entered = []
     async with RateLimitedExecutor("x", key_concurrency=1, order=ORDERS[order]) as executor:
 
@@ -305,7 +305,7 @@ async def test_held_permit_counts_as_running(virtual_clock, account, order):
 
 
 async def test_every_end_of_a_task_frees_its_place(virtual_clock, handler, account):
-    """Returned, raised, cancelled, timed out, expired before the start, cancelled before it, tried again."""
+    """Every end of a task frees its place: returned, failed, cancelled, timed out, expired, retried."""
     handler()
     attempts = []
 
@@ -351,7 +351,7 @@ async def test_every_end_of_a_task_frees_its_place(virtual_clock, handler, accou
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("limit", ["key_rate", "key_concurrency"])
 async def test_idle_keys_cost_nothing(virtual_clock, order, limit):
-    """Of thousands of keys that came once, a handful is remembered once others have started."""
+    """Of thousands of keys used once, only a handful is kept once others have started."""
     async with RateLimitedExecutor("x", order=ORDERS[order], **{limit: 5}) as executor:
         for key in range(4000):
             executor.submit(int, key=key)
@@ -364,7 +364,7 @@ async def test_idle_keys_cost_nothing(virtual_clock, order, limit):
 
 
 async def test_idle_keys_are_forgotten_by_themselves(virtual_clock):
-    """Also if nothing else is ever started."""
+    """Idle keys are forgotten even if nothing else ever starts."""
     async with RateLimitedExecutor("x", key_rate=5) as executor:
         for key in range(2000):
             executor.submit(int, key=key)
@@ -373,7 +373,7 @@ async def test_idle_keys_are_forgotten_by_themselves(virtual_clock):
 
 
 async def test_busy_keys_cost_no_more_with_time(virtual_clock):
-    """What is noted of twenty keys does not grow with the number of their tasks."""
+    """The memory of twenty busy keys does not grow with the number of their tasks."""
     async with RateLimitedExecutor("x", key_rate="10/s", policy=Window()) as executor:
         for _ in range(200):
             for key in range(20):
@@ -387,7 +387,7 @@ async def test_busy_keys_cost_no_more_with_time(virtual_clock):
 
 @pytest.mark.parametrize("policy", [Window(), Burst(5)], ids=repr)
 async def test_cost_beyond_the_rate_of_its_key_does_not_halt_the_key(virtual_clock, policy):
-    """It is refused at the call, or dropped: what comes after it starts."""
+    """A task whose cost exceeds its key's rate is refused or dropped, and the next one starts."""
     async with RateLimitedExecutor("x", policy=policy, key_rate="5/s", drain_timeout=0) as executor:
         try:
             executor.submit(int, key="a", cost=8).add_done_callback(lambda handle: handle.exception())
@@ -400,7 +400,7 @@ async def test_cost_beyond_the_rate_of_its_key_does_not_halt_the_key(virtual_clo
 
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_costs_count_against_the_rate_of_the_key(virtual_clock, order):
-    """A task takes its cost of what its key may."""
+    """The cost of a task counts against its key's rate."""
     starts = []
     async with RateLimitedExecutor("x", policy=Window(margin=0), key_rate="6/10s", order=ORDERS[order]) as executor:
         for _ in range(4):
@@ -409,7 +409,7 @@ async def test_costs_count_against_the_rate_of_the_key(virtual_clock, order):
 
 
 async def test_more_important_task_of_a_key_that_waits_starts_when_it_may(virtual_clock):
-    """A heavy task waits for the window of its key; a more important one that fits does not."""
+    """A more important task that fits its key's window passes a heavy one that waits for it."""
     async with RateLimitedExecutor("x", policy=Window(), key_rate="10/100s", drain_timeout=0) as executor:
         executor.schedule_many(int, range(5), key="a")
         await asyncio.sleep(1)
@@ -427,7 +427,7 @@ _ARRIVAL = pytest.mark.xfail(
     "order", [pytest.param("default", marks=_ARRIVAL), pytest.param("latest", marks=_ARRIVAL), "ageing"]
 )
 async def test_order_holds_within_and_across_keys(virtual_clock, order):
-    """Limits of keys that nobody reaches change nothing: each task starts when it would without them."""
+    """Key limits that are never reached change no start."""
 
     def play(**options):
         async def main():
@@ -453,7 +453,7 @@ async def test_order_holds_within_and_across_keys(virtual_clock, order):
 
 
 async def test_arrival_is_counted_across_keys(virtual_clock):
-    """First come, first served, whoever it belongs to, is an order that limits of keys do not change."""
+    """First come, first served holds across keys with limits, too."""
     log = []
     async with RateLimitedExecutor("x", rate=10, key_concurrency=100, order=lambda task: task.arrival) as executor:
         for number in range(20):
@@ -466,7 +466,7 @@ async def test_arrival_is_counted_across_keys(virtual_clock):
 
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_cancelled_tasks_of_a_key_that_waits_are_gone(virtual_clock, account, order):
-    """They hold back nothing, and the key goes on with what is left."""
+    """Cancelled tasks of a waiting key hold nothing back, and the key continues with the others."""
     async with RateLimitedExecutor("x", key_rate="1/10s", policy=Window(), order=ORDERS[order]) as executor:
         handles = [executor.submit(now, key="a") for _ in range(5)]
         await asyncio.sleep(1)

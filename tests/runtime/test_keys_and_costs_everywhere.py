@@ -1,4 +1,4 @@
-"""``key=`` and ``cost=`` of ``map``, ``limited`` and repeating tasks mean what they mean for ``schedule``."""
+"""``key=`` and ``cost=`` of ``map``, ``limited`` and repeating tasks mean the same as for ``schedule``."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ async def drained(iterator) -> list:
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_map_has_the_limits_of_keys(virtual_clock, account, is_async):
-    """One key for all items, or a function of each: the rate of a key delays no other."""
+    """``map`` takes one key or a function of the item, and a key's rate delays no other key."""
     starts = []
 
     def work(item):
@@ -43,7 +43,7 @@ async def test_map_has_the_limits_of_keys(virtual_clock, account, is_async):
 
 
 async def test_map_costs_what_its_items_cost(virtual_clock):
-    """A function of the item, in permits and in resources."""
+    """``map`` takes a cost function of the item, in permits and resources."""
     starts = []
     async with RateLimitedExecutor("x", rate=1, resources={"tokens": Rate(10, per=10)}) as executor:
         await drained(executor.map(lambda item: starts.append(now_rounded()), [1, 4, 2, 1], cost=lambda item: item))
@@ -54,7 +54,7 @@ async def test_map_costs_what_its_items_cost(virtual_clock):
 
 
 async def test_map_shares_with_others_by_its_key(virtual_clock):
-    """Under ``Fair`` a map of many items leaves another key its half."""
+    """Under ``Fair``, a ``map`` of many items leaves another key its half."""
     log = []
     async with RateLimitedExecutor("x", rate=10, order=Fair()) as executor:
         many = asyncio.ensure_future(drained(executor.map(log.append, ["many"] * 100, key="many")))
@@ -68,7 +68,7 @@ async def test_map_shares_with_others_by_its_key(virtual_clock):
 
 
 async def test_map_waits_where_its_key_is_full(virtual_clock, account):
-    """With calls of its own under way, that is no error; and one if others have filled it up."""
+    """``map`` waits while its own calls fill its key, and fails if others have filled it."""
     async with RateLimitedExecutor("x", rate=10, key_max_pending=3) as executor:
         assert list(range(12)) == await drained(executor.map(int, range(12), key="a"))
         assert 12 == len(await drained(executor.map(int, range(12), key=lambda item: item % 2, ordered=False)))
@@ -82,7 +82,7 @@ async def test_map_waits_where_its_key_is_full(virtual_clock, account):
 
 
 async def test_error_of_a_key_function_ends_the_map(virtual_clock):
-    """And cancels the rest: it comes out of the iteration, as a mistake in a key does."""
+    """An error of a key function ends ``map``, is raised by its iteration, and cancels the rest."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         with pytest.raises(ZeroDivisionError):
             await drained(executor.map(int, [1, 2, 0], key=lambda item: 1 // item))
@@ -97,7 +97,7 @@ async def test_error_of_a_key_function_ends_the_map(virtual_clock):
 
 
 async def test_limited_has_key_and_cost(virtual_clock):
-    """Of the function, or told of the arguments of each call."""
+    """``limited`` takes key and cost of the function, or functions of each call's arguments."""
     starts = []
     executor = RateLimitedExecutor("x", rate=10, key_rate=lambda key: 1 if key == "slow" else None)
 
@@ -117,7 +117,7 @@ async def test_limited_has_key_and_cost(virtual_clock):
 
 
 async def test_limited_with_arguments_decorates_as_without(virtual_clock):
-    """Priority, expiry and name are those of each call's permit."""
+    """Priority, expiry and name of ``limited`` apply to each call's permit."""
     executor = RateLimitedExecutor("x", rate="1/10s", drain_timeout=0)
 
     @executor.limited(priority=5, expires=3, name="mine")
@@ -143,7 +143,7 @@ async def test_limited_with_arguments_decorates_as_without(virtual_clock):
 
 @pytest.mark.parametrize("kind", ["rate", "delay", "cron"])
 async def test_runs_have_key_and_cost(virtual_clock, account, kind):
-    """Each run takes what the task costs, anew, and counts for its key."""
+    """Each run of a repeating task uses its cost, and counts for its key."""
     async with RateLimitedExecutor("x", rate=Rate(10, per=10), policy=Window(), key_concurrency=1) as executor:
         terms = {"key": "a", "cost": 6, "max_runs": 3}
         if kind == "rate":
@@ -175,7 +175,7 @@ async def test_runs_share_the_concurrency_of_their_key(virtual_clock):
 
 
 async def test_first_run_needs_room_of_its_key(virtual_clock):
-    """As any task that is scheduled."""
+    """The first run needs room in its key's backlog, like any scheduled task."""
     async with RateLimitedExecutor("x", key_max_pending=1, drain_timeout=0) as executor:
         executor.schedule(int, delay=5, key="a")
         with pytest.raises(BacklogFullError, match="key 'a'"):

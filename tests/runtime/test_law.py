@@ -1,4 +1,4 @@
-"""Never more than the rate: the law of ``Paced`` over random histories, and the exact law in every window."""
+"""Starts never exceed the rate: the law of ``Paced`` over random histories, and the exact law in every window."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ RATES = st.one_of(
 )
 @settings(max_examples=200, deadline=None)
 def test_starts_keep_the_law_whatever_happens(rate, strictness, slack, pacing, interval, steps):
-    """In every window of ``per`` at most the permits of the rate; or those of the window, of ``slack`` before it, and one."""
+    """Any window of ``per`` holds at most the rate's permits; else those of the window and slack, and one."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ def test_starts_keep_the_law_whatever_happens(rate, strictness, slack, pacing, i
 @pytest.mark.real_time("the law must hold with a real clock, real timers and a loop that is really late")
 @pytest.mark.parametrize("rate", [200, 1000, Rate(100, per=0.3)])
 async def test_starts_keep_the_law_on_a_real_clock(rate):
-    """Exact on ``started_at``'s scale, whatever the machine does: no tolerance for speed is needed."""
+    """On a real clock starts keep the law exactly on the scale of ``started_at``, with no tolerance for speed."""
     starts = []
     changes = []
     loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ async def test_starts_keep_the_law_on_a_real_clock(rate):
 @given(st.integers(1, 400), st.integers(1, 3000))
 @settings(max_examples=40, deadline=None)
 def test_overload_reaches_the_rate(rate, count):
-    """With more tasks than permits and a free loop, the permits are used: all but half a percent, and one."""
+    """With more tasks than permits on a free loop, all but half a percent of the permits, and one, are used."""
 
     async def main():
         async with RateLimitedExecutor("x", rate=rate, drain_timeout=0) as executor:
@@ -150,7 +150,7 @@ SHORT = Rate(1, per=0.05)  # a window as long as the blocks, so that what begins
 
 
 def blocked(how: str, *, policy=None, rate=SHORT) -> list[float]:
-    """Return the first lines of 100 tasks on a loop that another callback holds in every turn."""
+    """Return the times of the first lines of 100 tasks on a loop that another callback holds in every turn."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -188,7 +188,7 @@ def blocked(how: str, *, policy=None, rate=SHORT) -> list[float]:
 @pytest.mark.parametrize("policy", [Paced(), Window()])
 @pytest.mark.parametrize("how", ["function", "coroutine", "waiter"])
 def test_first_lines_keep_the_window_on_a_blocked_loop(how, policy):
-    """What was decided before a block and begins after it counts from when it begins."""
+    """A start decided before a block and taking effect after it counts from when it takes effect."""
     starts = blocked(how, policy=policy)
     assert len(starts) == 100
     assert audit(starts, SHORT).ok
@@ -196,7 +196,7 @@ def test_first_lines_keep_the_window_on_a_blocked_loop(how, policy):
 
 @pytest.mark.parametrize("strictness", Strictness)
 def test_what_the_slack_forgives_is_paid_back_under_the_exact_law_alone(strictness):
-    """Two permits at once after a pause are one too many in that second, which the nominal law allows."""
+    """Two permits at once after a pause exceed the second's rate: the nominal law allows it, the exact one does not."""
 
     async def main():
         loop, starts = asyncio.get_running_loop(), []
@@ -212,7 +212,7 @@ def test_what_the_slack_forgives_is_paid_back_under_the_exact_law_alone(strictne
 
 @pytest.mark.parametrize("rate", [100, "5/min", Rate(2.5), Rate(1, per=0.01), "100/s, 120/2s"])
 def test_a_backlog_starts_at_the_whole_rate_and_never_above_it(rate):
-    """No permit is lost where nothing is late, and no window holds one too many."""
+    """A backlog uses every permit if nothing is late, and no window holds one too many."""
 
     async def main():
         loop, starts = asyncio.get_running_loop(), []
@@ -245,7 +245,7 @@ def test_after_a_pause_there_is_no_more_than_the_rate_in_any_second():
 
 
 def test_a_lowered_rate_counts_what_has_started():
-    """From 100 a second to 10: nothing starts until fewer than ten lie in the last second."""
+    """After a change from 100 to 10 a second nothing starts until the last second holds fewer than ten."""
 
     async def main():
         loop, starts = asyncio.get_running_loop(), []
@@ -292,7 +292,7 @@ def test_each_key_keeps_its_own_window(how):
 
 
 def test_static_peers_keep_the_window_together():
-    """Three peers that block at times of their own never start more than the rate together."""
+    """Three peers that block at different times never start more than the rate together."""
 
     async def main():
         loop, starts = asyncio.get_running_loop(), []
@@ -317,7 +317,7 @@ def test_static_peers_keep_the_window_together():
 
 @pytest.mark.real_time("a thread begins when the machine lets it; only that one never begins too early is asserted")
 async def test_calls_in_threads_count_from_when_a_thread_begins_with_them():
-    """With one thread for many calls, what waits for it keeps its place in the window."""
+    """A call in a thread counts when the thread begins with it, also if one thread serves many calls."""
     starts: list[float] = []
 
     def call(length: float) -> None:
@@ -333,7 +333,7 @@ async def test_calls_in_threads_count_from_when_a_thread_begins_with_them():
 
 @pytest.mark.real_time("threads take real time: 3.0 s, and 4.5 where calls count for as long as they last")
 async def test_calls_in_threads_do_not_count_for_as_long_as_they_last():
-    """Only their begin counts, else the rate would fall with the length of the calls."""
+    """Calls in threads count only by their beginning, or long calls would lower the rate."""
     async with RateLimitedExecutor("x", rate=Rate(5, per=0.5), pacing=Pacing.ON_TIME) as executor:
         for _ in range(31):
             executor.submit(time.sleep, 0.25, in_thread=True)
@@ -345,6 +345,6 @@ async def test_calls_in_threads_do_not_count_for_as_long_as_they_last():
 
 @pytest.mark.parametrize("value", ["exact", 1, None, True])
 def test_strictness_that_is_none_is_refused(value):
-    """The message names the argument and what it may be."""
+    """An invalid strictness is refused by name, with the valid values."""
     with pytest.raises(TypeError, match=r"strictness must be Strictness\.EXACT or Strictness\.NOMINAL, got"):
         Paced(strictness=value)

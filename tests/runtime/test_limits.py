@@ -1,4 +1,4 @@
-"""What a start costs: permits and resources, what is settled afterwards, and who waits for it."""
+"""The cost of a start: permits and resources, their settlement, and the tasks that wait for them."""
 
 import asyncio
 import functools
@@ -28,7 +28,7 @@ MS = 0.001
 
 
 def at(*times):
-    """Compare with times good to a millisecond."""
+    """Compare with times, to a millisecond."""
     return pytest.approx(list(times), abs=MS)
 
 
@@ -36,7 +36,7 @@ def at(*times):
 
 
 async def test_paced_start_is_followed_by_what_it_costs(virtual_clock):
-    """A task of cost c starts like any other, and the next comes when it is paid for."""
+    """A paced task of cost c starts like any other, and the next one when that is paid for."""
     starts = []
     async with RateLimitedExecutor("x", rate=10) as executor:
         for cost in (1, 5, 1, 3, 1):
@@ -45,7 +45,7 @@ async def test_paced_start_is_followed_by_what_it_costs(virtual_clock):
 
 
 async def test_windowed_start_waits_for_room_for_all_of_it(virtual_clock):
-    """It starts when the window has as much left as it costs, and all wait behind it."""
+    """A task starts when the window has room for its whole cost, and all others wait behind it."""
     starts = []
     async with RateLimitedExecutor("x", rate="10/10s", policy=Window(margin=0)) as executor:
         for cost in (6, 5, 4, 1, 10):
@@ -54,7 +54,7 @@ async def test_windowed_start_waits_for_room_for_all_of_it(virtual_clock):
 
 
 async def test_start_from_a_bucket_waits_for_what_it_costs(virtual_clock):
-    """It starts when so much has flowed in."""
+    """A task starts when its whole cost has flowed into the bucket."""
     starts = []
     async with RateLimitedExecutor("x", rate=2, policy=Burst(10)) as executor:
         for cost in (8, 6, 1, 10):
@@ -64,7 +64,7 @@ async def test_start_from_a_bucket_waits_for_what_it_costs(virtual_clock):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 async def test_starts_without_a_resource_do_not_wait_for_it(virtual_clock, policy):
-    """Only those take of it that name it; each waits in its order."""
+    """Only tasks that name a resource use it and wait for it, in their order."""
     free, bound = [], []
     async with RateLimitedExecutor("x", rate=100, policy=policy, resources={"tokens": "10/10s"}) as executor:
         for _ in range(3):
@@ -76,7 +76,7 @@ async def test_starts_without_a_resource_do_not_wait_for_it(virtual_clock, polic
 
 
 async def test_several_resources_hold_at_once(virtual_clock):
-    """A start waits for the last of them, and takes of all."""
+    """A start waits for the last of its resources, and uses all of them."""
     starts = []
     async with RateLimitedExecutor(
         "x", policy=Window(margin=0), rate=100, resources={"tokens": "100/60s", "calls": ("3/10s", "5/60s")}
@@ -96,7 +96,7 @@ async def test_several_resources_hold_at_once(virtual_clock):
     "way", ["submit", "schedule", "batch", "batch by item", "lazy", "permit", "acquire", "threadsafe"]
 )
 async def test_cost_may_be_given_wherever_work_is(virtual_clock, way):
-    """Each start of cost 5 at ten a second is half a second before the next."""
+    """Every method takes a cost: starts of cost 5 at ten a second are half a second apart."""
     starts = []
 
     def note(*_):
@@ -138,7 +138,7 @@ async def test_cost_may_be_given_wherever_work_is(virtual_clock, way):
 
 @pytest.mark.parametrize("policy", [Window(margin=0), Burst(10)], ids=repr)
 async def test_refund_lets_others_start_at_once(virtual_clock, policy):
-    """What was reserved too much is there for the next in the same turn."""
+    """A refund is available to the next task in the same turn."""
     async with RateLimitedExecutor("x", rate="10/100s", policy=policy) as executor:
         first, second = executor.submit(now, cost=10), executor.submit(now, cost=4)
         await asyncio.sleep(3)
@@ -148,7 +148,7 @@ async def test_refund_lets_others_start_at_once(virtual_clock, policy):
 
 
 async def test_refund_of_a_pace_gives_back_what_has_not_passed(virtual_clock):
-    """Ten seconds were taken ahead; after three, four are enough: the next starts at the fourth."""
+    """A pace refunds only the future: ten seconds settled to four after three allow the next at the fourth."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         first, second = executor.submit(now, cost=10), executor.submit(now)
         await asyncio.sleep(3.2)
@@ -162,7 +162,7 @@ async def test_refund_of_a_pace_gives_back_what_has_not_passed(virtual_clock):
 
 @pytest.mark.parametrize(("policy", "expected"), [(Paced(), 30), (Window(margin=0), 200), (Burst(10), 150)], ids=repr)
 async def test_what_was_too_little_is_paid_back_first(virtual_clock, policy, expected):
-    """Settled to more than there is, nothing starts before it is paid."""
+    """Settled to more than is left, nothing starts before it is paid."""
     rate = 1 if isinstance(policy, Paced) else "10/100s"
     async with RateLimitedExecutor("x", rate=rate, policy=policy) as executor:
         first = executor.submit(now, cost=5)
@@ -189,7 +189,7 @@ async def test_what_was_too_little_is_paid_back_first(virtual_clock, policy, exp
     ids=repr,
 )
 async def test_last_word_counts_however_often_it_is_settled(virtual_clock, policy, between):
-    """More, less, the same again: as if it had cost the last from the beginning."""
+    """After any number of settlements only the last one counts."""
     results = []
     for settled in [(7,), (2, 9, between, 7), (10, 7, 7)]:
         async with RateLimitedExecutor("x", rate="10/100s", policy=policy) as executor:
@@ -206,7 +206,7 @@ async def test_last_word_counts_however_often_it_is_settled(virtual_clock, polic
 
 
 async def test_settled_to_nothing_it_has_cost_nothing(virtual_clock):
-    """An answer from a cache has taken no permit of the other side."""
+    """A task settled to nothing, such as an answer from a cache, has used no permit."""
     starts = []
     async with RateLimitedExecutor("x", rate="3/100s", policy=Window(margin=0), drain_timeout=0) as executor:
 
@@ -224,7 +224,7 @@ async def test_settled_to_nothing_it_has_cost_nothing(virtual_clock):
 
 
 async def test_held_permit_is_settled_while_it_is_held(virtual_clock):
-    """By what ``async with`` gives."""
+    """The object given by ``async with`` settles a held permit."""
     async with RateLimitedExecutor(
         "x", rate="100/60s", policy=Window(margin=0), resources={"tokens": "50/60s"}
     ) as executor:
@@ -240,7 +240,7 @@ async def test_held_permit_is_settled_while_it_is_held(virtual_clock):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 async def test_task_that_is_settled_before_its_start_costs_that(virtual_clock, policy):
-    """As if it had been asked for so; at least a permit."""
+    """A task settled before its start costs that amount, and at least a permit."""
     async with RateLimitedExecutor("x", rate="10/10s", policy=policy) as executor:
         executor.pause()
         first, second, third = (executor.submit(now, cost=cost) for cost in (2, 9, 9))
@@ -257,7 +257,7 @@ async def test_task_that_is_settled_before_its_start_costs_that(virtual_clock, p
 
 @pytest.mark.parametrize("policy", [Window(margin=0), Burst(10)], ids=repr)
 async def test_task_that_is_settled_to_less_before_its_start_may_start_at_once(virtual_clock, policy):
-    """It waited for eight, and needs but two."""
+    """A task that waits for eight permits and is settled to two may start at once."""
     async with RateLimitedExecutor("x", rate="10/100s", policy=policy) as executor:
         executor.submit(int, cost=5)
         waiting = executor.submit(now, cost=8)
@@ -267,7 +267,7 @@ async def test_task_that_is_settled_to_less_before_its_start_may_start_at_once(v
 
 
 async def test_settling_after_the_window_has_passed_matters_no_more(virtual_clock):
-    """What has left the window is neither paid back nor given back."""
+    """Settling a cost that has left the window changes nothing."""
     async with RateLimitedExecutor("x", rate="5/10s", policy=Window(margin=0)) as executor:
         first = executor.submit(int, cost=5)
         await asyncio.sleep(11)
@@ -277,7 +277,7 @@ async def test_settling_after_the_window_has_passed_matters_no_more(virtual_cloc
 
 
 async def test_settling_is_refused_for_what_was_not_reserved(virtual_clock):
-    """A resource that the task did not name, or a task without a cost."""
+    """Settling is refused for a task without a cost, and for a resource that it did not name."""
     async with RateLimitedExecutor("x", rate=10, resources={"tokens": 10}) as executor:
         plain, keyed = executor.submit(int), executor.submit(int, key="a")
         some = executor.submit(int, cost={"tokens": 3})
@@ -301,7 +301,7 @@ async def test_settling_is_refused_for_what_was_not_reserved(virtual_clock):
 )
 @settings(max_examples=60, deadline=None)
 def test_law_holds_for_what_was_reserved_and_for_what_is_left_of_it(policy, tasks):
-    """Starts that are settled to less let no more start than the law allows for what they have cost in the end."""
+    """Starts settled to less stay within the law of their final costs."""
 
     async def main():
         starts = []
@@ -333,7 +333,7 @@ def test_law_holds_for_what_was_reserved_and_for_what_is_left_of_it(policy, task
 @given(tasks=st.lists(st.tuples(st.integers(1, 10), st.integers(0, 10), st.sampled_from([0.0, 0.3, 5.0])), max_size=20))
 @settings(max_examples=40, deadline=None)
 def test_window_holds_for_what_is_left_of_a_reservation(tasks):
-    """The exact window of what the starts have cost in the end."""
+    """Starts keep the exact window of their final costs."""
 
     async def main():
         starts = []
@@ -358,7 +358,7 @@ def test_window_holds_for_what_is_left_of_a_reservation(tasks):
 @pytest.mark.parametrize("policy", [Paced(), Window(margin=0), Burst(10)], ids=repr)
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_heavy_task_is_not_starved_by_light_ones(virtual_clock, policy, order):
-    """However many small ones come, it gets its turn, and they wait for it."""
+    """A heavy task gets its turn, and light ones wait for it, however many come."""
     options = {"order": Fair()} if order == "fair" else {}
     async with RateLimitedExecutor("x", rate=10, policy=policy, drain_timeout=0, **options) as executor:
 
@@ -382,7 +382,7 @@ async def test_heavy_task_is_not_starved_by_light_ones(virtual_clock, policy, or
 
 @pytest.mark.parametrize("policy", [Window(margin=0), Burst(10)], ids=repr)
 async def test_heavy_task_for_a_resource_is_not_starved(virtual_clock, policy):
-    """Light users of the same resource wait behind it."""
+    """Light users of a resource wait behind a heavy one."""
     async with RateLimitedExecutor(
         "x", policy=policy, rate=1000, resources={"tokens": "10/s"}, drain_timeout=0
     ) as executor:
@@ -418,7 +418,7 @@ async def test_heavy_task_for_a_resource_is_not_starved(virtual_clock, policy):
     ids=repr,
 )
 async def test_cost_beyond_any_limit_is_refused_at_the_call(virtual_clock, options, cost, most):
-    """It would never start; what is just admitted does."""
+    """A cost that no limit ever admits is refused at the call; the largest possible one is accepted."""
     async with RateLimitedExecutor("x", **options) as executor:
         for call in (
             lambda: executor.submit(int, cost=cost),
@@ -438,7 +438,7 @@ async def test_cost_beyond_any_limit_is_refused_at_the_call(virtual_clock, optio
 
 @pytest.mark.parametrize("cost", [1000, {"tokens": 100_000}])
 async def test_any_cost_is_admitted_by_a_pace(virtual_clock, cost):
-    """It takes the time that it takes."""
+    """A pace admits any cost, in the time that it takes."""
     async with RateLimitedExecutor("x", rate=10, resources={"tokens": 1000}) as executor:
         first, second = executor.submit(now, cost=cost), executor.submit(now, cost={"tokens": 1})
         assert at(0, 100) == [await first, await second]
@@ -446,7 +446,7 @@ async def test_any_cost_is_admitted_by_a_pace(virtual_clock, cost):
 
 @pytest.mark.parametrize("kind", ["task", "permit", "batch", "delayed"])
 async def test_rate_lowered_below_the_cost_of_a_waiting_task_drops_it(virtual_clock, account, handler, kind):
-    """It says why, and those behind it go on."""
+    """A rate lowered below a waiting task's cost drops it with a reason, and those behind continue."""
     handler()
     async with RateLimitedExecutor("x", rate="10/s", policy=Window()) as executor:
         await executor.submit(int, cost=8)
@@ -482,7 +482,7 @@ async def test_rate_lowered_below_the_cost_of_a_waiting_task_drops_it(virtual_cl
 
 
 async def test_resource_that_is_taken_away_is_not_waited_for(virtual_clock):
-    """Tasks that name a resource without limits start as if they did not."""
+    """Tasks that name a removed resource start as if they did not name it."""
     async with RateLimitedExecutor("x", rate=100, resources={"tokens": "1/100s"}) as executor:
         executor.submit(int, cost={"tokens": 1})
         waiting = executor.submit(now, cost={"tokens": 1})
@@ -493,7 +493,7 @@ async def test_resource_that_is_taken_away_is_not_waited_for(virtual_clock):
 
 
 async def test_resource_at_a_rate_of_0_is_paused(virtual_clock):
-    """What needs it waits, whatever it costs, and goes on when there is a rate again."""
+    """A resource at rate 0 holds its tasks, whatever their cost, until it has a rate again."""
     async with RateLimitedExecutor(
         "x", rate=100, policy=Window(), resources={"tokens": 10}, drain_timeout=0
     ) as executor:
@@ -510,7 +510,7 @@ async def test_resource_at_a_rate_of_0_is_paused(virtual_clock):
 
 
 async def test_cost_is_seen_by_the_order_and_told_by_the_handle(virtual_clock):
-    """An order may start the light ones first."""
+    """The order function and the handle see the cost, so light tasks may go first."""
     log = []
     async with RateLimitedExecutor("x", rate=1, order=lambda task: (task.cost, task.arrival)) as executor:
         executor.pause()
@@ -523,7 +523,7 @@ async def test_cost_is_seen_by_the_order_and_told_by_the_handle(virtual_clock):
 
 
 async def test_unlimited_executor_takes_costs(virtual_clock):
-    """Without a rate they cost nothing, and hold nothing up."""
+    """Without a rate, costs delay nothing."""
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.submit(now, cost=1_000_000) for _ in range(100)]
         assert [0.0] * 100 == await asyncio.gather(*handles)

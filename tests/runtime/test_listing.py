@@ -1,4 +1,4 @@
-"""The tasks that wait, with their callables and arguments: in a list, and as an order sees them."""
+"""The waiting tasks, with their callables and arguments: in a list, and as an order sees them."""
 
 import asyncio
 import functools
@@ -24,7 +24,7 @@ def paused(**options) -> RateLimitedExecutor:
 
 
 async def fill(executor) -> Counter:
-    """Let tasks of every kind wait; return what is to be listed: callable and arguments."""
+    """Let tasks of every kind wait; return the callables and arguments to be listed."""
     waiter = asyncio.ensure_future(executor.acquire(name="mine"))
     waiter.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     executor.schedule(work, 1)
@@ -52,7 +52,7 @@ async def fill(executor) -> Counter:
     ids=["plain", "on time", "order", "fair", "key rate", "rate"],
 )
 async def test_all_that_waits_is_listed_once(virtual_clock, account, options):
-    """Whatever kind of task, wherever it lies, under every order: as many as ``statistics()`` counts."""
+    """Every waiting task of any kind is listed once, under every order, as many as ``statistics()`` counts."""
     async with paused(**options) as executor:
         expected = await fill(executor)
         tasks = executor.waiting_tasks(None)
@@ -64,7 +64,7 @@ async def test_all_that_waits_is_listed_once(virtual_clock, account, options):
 
 
 async def test_view_tells_what_the_task_was_scheduled_with(virtual_clock):
-    """Name, priority, due time, kind, key and cost."""
+    """A view has name, priority, due time, kind, key and cost of its task."""
     async with paused() as executor:
         await fill(executor)
         views = {task.args: task for task in executor.waiting_tasks(None)}
@@ -77,7 +77,7 @@ async def test_view_tells_what_the_task_was_scheduled_with(virtual_clock):
 
 
 async def test_list_is_as_long_as_asked_for(virtual_clock):
-    """``limit`` bounds it, also of a batch of any length; what has started or was cancelled is not among them."""
+    """``limit`` bounds the list, also of a long batch; started and cancelled tasks are not in it."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         batch = executor.schedule_many(work, range(5_000_000), over=5_000)
         handles = [executor.schedule(work, delay=100) for _ in range(9)]
@@ -96,7 +96,7 @@ async def test_list_is_as_long_as_asked_for(virtual_clock):
 @pytest.mark.parametrize("options", [{}, {"order": earliest_due_first}], ids=["plain", "order"])
 @pytest.mark.parametrize("is_batch", [True, False], ids=["batch", "calls"])
 async def test_list_costs_as_much_as_it_is_long(virtual_clock, monkeypatch, is_batch, options):
-    """What is ready holds 50,000 tasks of a batch, or calls without handles, of which few are looked at."""
+    """A list of 100 examines only a few of 50,000 ready tasks."""
     walked = 0
 
     def counted(walk):
@@ -124,7 +124,7 @@ async def test_list_costs_as_much_as_it_is_long(virtual_clock, monkeypatch, is_b
 
 @pytest.mark.parametrize("options", [{}, {"order": earliest_due_first}], ids=["plain", "order"])
 async def test_task_behind_a_large_batch_is_listed(virtual_clock, options):
-    """Once, and first in the order that is none of the user's."""
+    """A task behind a large batch is listed once, and first in an order that is not the user's."""
     async with paused(**options) as executor:
         executor.schedule_many(work, range(5000))
         executor.submit(work, "code")
@@ -135,7 +135,7 @@ async def test_task_behind_a_large_batch_is_listed(virtual_clock, options):
 
 
 async def test_list_stays_as_it_was(virtual_clock):
-    """A view knows callable and arguments after its task has ended; it is a picture and no handle."""
+    """A view keeps callable and arguments after its task has ended: it is a snapshot, not a handle."""
     async with RateLimitedExecutor("x") as executor:
         executor.schedule(work, 1, delay=1)
         executor.call_later(1, work, 2)
@@ -148,7 +148,7 @@ async def test_list_stays_as_it_was(virtual_clock):
 
 
 async def test_task_that_waits_for_another_attempt_is_listed(virtual_clock):
-    """It waits like any other."""
+    """A task that waits for a retry is listed like any other."""
     from ratelimited_executor import RetryLater
 
     def fails(number):
@@ -162,7 +162,7 @@ async def test_task_that_waits_for_another_attempt_is_listed(virtual_clock):
 
 
 async def test_list_in_the_middle_of_a_burst_is_exact(virtual_clock):
-    """A task that asks is not among those that wait, and neither are those before it."""
+    """A task that lists the waiting ones sees neither itself nor those before it."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
 
@@ -175,7 +175,7 @@ async def test_list_in_the_middle_of_a_burst_is_exact(virtual_clock):
 
 
 async def test_list_is_refused_elsewhere(virtual_clock):
-    """From another thread a list would be torn."""
+    """Listing from another thread is refused: the list would be inconsistent."""
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(WrongLoopError):
             await asyncio.to_thread(executor.waiting_tasks)
@@ -185,7 +185,7 @@ async def test_list_is_refused_elsewhere(virtual_clock):
 
 
 async def test_order_sees_callable_and_arguments(virtual_clock):
-    """Of tasks with a handle and without, of a batch, of a repeating task and of the futures face; by name, in a partial."""
+    """The order sees callable and arguments of every kind of task, also keywords in a partial."""
     seen = []
     log = []
 
@@ -211,7 +211,7 @@ async def test_order_sees_callable_and_arguments(virtual_clock):
 
 
 async def test_fair_shares_by_an_argument(virtual_clock):
-    """``by`` may look at the arguments: tenants need not be named twice."""
+    """``by`` of a fair order may read the arguments, so tenants need not be named twice."""
     log = []
     async with RateLimitedExecutor("x", rate=10, order=Fair(by=lambda task: task.args[0])) as executor:
         executor.pause()
@@ -225,7 +225,7 @@ async def test_fair_shares_by_an_argument(virtual_clock):
 
 
 async def test_items_are_not_looked_up_for_an_order_that_does_not_ask(virtual_clock):
-    """Items may be code of the user: they are asked for in the call alone."""
+    """Items, which may be user code, are read only by the call unless the order reads them."""
 
     class Items(list):
         asked = 0
@@ -240,7 +240,7 @@ async def test_items_are_not_looked_up_for_an_order_that_does_not_ask(virtual_cl
 
 
 def test_view_is_made_and_shown_as_before():
-    """By position, with key and cost left out; without a task it has no callable."""
+    """A view can be created by position, without key and cost; without a task it has no callable."""
     view = TaskView("a", 1, 2.0, False, True, 3)
     assert (None, 1, None, ()) == (view.key, view.cost, view.fn, view.args)
     assert (

@@ -1,10 +1,10 @@
 """The kernel on event loops with real timers: asyncio's own, and uvloop.
 
-What may differ from loop to loop is asked here: timers and their rounding, callbacks and their order, tasks and their
-cancellation, other threads, and how a loop ends. All else is asked in virtual time, on every loop the same.
+Tested here is what may differ between loops: timers and their rounding, callbacks and their order, tasks and their
+cancellation, other threads, and the end of a loop. Everything else is tested in virtual time, the same on every loop.
 
-uvloop knows no virtual time, so these tests wait for the real one, a second altogether. They are exact in what started, in
-which order, and never early; only how late a machine may be that does other things as well is left wide (``LATE``).
+uvloop has no virtual time, so these tests use the real one, a second altogether. They are exact in which tasks start,
+in which order, and never early; only the lateness has a wide margin, for busy machines (``LATE``).
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
 
 @pytest.mark.parametrize("ahead", [15.0, -15.0, 1000.0, -1000.0])
 def test_loop_with_a_time_of_its_own_is_woken_by_its_own_timers(ahead):
-    """On time, and not all the time: no descriptor of the system knows its time, whichever way it is off."""
+    """A loop with its own time is woken on time and not all the time: no timer descriptor knows its time."""
 
     class ShiftedLoop(CountingLoop):
         def time(self) -> float:
@@ -74,7 +74,7 @@ def test_loop_with_a_time_of_its_own_is_woken_by_its_own_timers(ahead):
 
 @pytest.mark.parametrize("ahead", [1.0, -1.0, 1000.0, -1000.0])
 def test_clock_with_another_zero_than_the_loop_is_woken_by_the_loop(ahead):
-    """A clock that is handed in should be on the loop's scale; if it is not, its executors still start on time."""
+    """Executors start on time even if their clock has another zero than the loop."""
 
     class ShiftedClock:
         def monotonic(self) -> float:
@@ -87,7 +87,7 @@ def test_clock_with_another_zero_than_the_loop_is_woken_by_the_loop(ahead):
 
 
 def check_wake_ups(loop_factory, make_manager) -> None:
-    """Assert that what is due in tenths of a second starts then, and that the loop sleeps between."""
+    """Assert that tasks due in tenths of a second start then, and that the loop sleeps in between."""
 
     async def main() -> list[float]:
         begin = now()
@@ -106,7 +106,7 @@ def check_wake_ups(loop_factory, make_manager) -> None:
 
 @pytest.mark.parametrize("rate", [float("inf"), 100_000])
 def test_bulk_calls_run_once_each_in_order(run, rate):
-    """Of a batch, of many timers and of many calls for now, under each other's feet."""
+    """Calls of a batch, many timers and many immediate calls run once each in order, side by side."""
 
     async def main():
         items, timers, calls = [], [], []
@@ -127,10 +127,11 @@ def test_bulk_calls_run_once_each_in_order(run, rate):
 
 
 def test_nothing_is_early_and_due_times_are_the_order(run):
-    """By the clock of the loop, and by that of the executor, in whatever order the calls are made.
+    """No start is early by the clock of the loop or executor, and due times are the order.
 
-    A sum of floats may lie a last digit above the tick of uvloop that it means; asyncio allows a clock's resolution, too.
-    The order is that of the executor's clock: uvloop's stands still during a turn, and cannot tell times in one apart.
+    A sum of floats may exceed the intended tick of uvloop by a last digit; asyncio allows a clock's resolution, too.
+    The order is that of the executor's clock: uvloop's clock stands still during a turn, and cannot tell times within
+    it apart.
     """
 
     async def main():
@@ -152,9 +153,10 @@ def test_nothing_is_early_and_due_times_are_the_order(run):
 
 @pytest.mark.parametrize("rate", [50, 400])
 def test_the_rate_is_kept_and_used(run, rate):
-    """The law holds exactly, whatever the machine does; that nothing stands still is asked with a wide margin.
+    """The law holds exactly on any machine, and permits are used within a wide margin.
 
-    The margin is what ``LATE`` is for: under a full machine timers are late by many permits, which are lost by design.
+    The margin serves the same purpose as ``LATE``: on a busy machine timers are late by many permits, which are lost by
+    design.
     """
 
     async def main():
@@ -173,7 +175,7 @@ def test_the_rate_is_kept_and_used(run, rate):
 
 
 def test_tasks_of_coroutines_keep_context_and_order(run):
-    """Each runs in the context of its call, and one after the other begins."""
+    """Coroutines begin in order, each in the context of its call."""
 
     async def work(number):
         order.append(number)
@@ -201,7 +203,7 @@ def test_tasks_of_coroutines_keep_context_and_order(run):
 
 
 def test_handles_end_as_their_calls_do(run):
-    """Returned, raised, timed out: with the callbacks of each, once."""
+    """Handles end like their calls: returned, raised or timed out, with the callbacks of each called once."""
 
     async def fails():
         await asyncio.sleep(0)
@@ -231,7 +233,7 @@ def test_handles_end_as_their_calls_do(run):
 
 
 def test_a_failure_that_nobody_can_ask_for_reaches_the_loop(run):
-    """Once, and the next call runs."""
+    """The failure of a call without a handle reaches the loop once, and the next call runs."""
 
     async def main():
         ran = []
@@ -244,7 +246,7 @@ def test_a_failure_that_nobody_can_ask_for_reaches_the_loop(run):
 
 
 def test_what_is_cancelled_does_not_run(run):
-    """Waiting or running, by its handle, by a timeout around it, or with the batch it belongs to."""
+    """A task cancelled by its handle, a timeout or its batch does not run on, waiting or running."""
 
     async def main():
         ran = []
@@ -285,7 +287,7 @@ def test_what_is_cancelled_does_not_run(run):
 
 
 def test_other_threads_add_calls_and_calls_run_in_other_threads(run):
-    """The loop is woken for them, each runs once, and results come back."""
+    """Calls added by other threads wake the loop and run once; results of worker threads come back."""
 
     async def main():
         ran, threads = [], []
@@ -315,7 +317,7 @@ def test_other_threads_add_calls_and_calls_run_in_other_threads(run):
 
 
 def test_leaving_runs_what_was_accepted(run):
-    """At its due time, with running coroutines awaited; then everything is refused."""
+    """Leaving runs accepted tasks at their due times, awaits coroutines, and then refuses all calls."""
 
     async def main():
         ran = []
@@ -333,7 +335,7 @@ def test_leaving_runs_what_was_accepted(run):
 
 @pytest.mark.parametrize("how", ["timeout", "exception", "cancelled", "shutdown"])
 def test_what_is_cut_short_is_cancelled_and_accounted_for(run, how):
-    """Whichever way the executor is left before its time, in bounded time, and nobody waits for ever."""
+    """However the executor is cut short, every task is counted in bounded time, and no waiter hangs."""
 
     async def main():
         handles = []
@@ -374,7 +376,7 @@ def test_what_is_cut_short_is_cancelled_and_accounted_for(run, how):
 
 
 def test_a_loop_that_ends_first_leaves_no_task_behind(run):
-    """Whoever forgets to close loses what waits, and the loop ends all the same."""
+    """An unclosed executor loses its waiting tasks, and the loop still ends."""
     kept = []
 
     async def main():

@@ -1,4 +1,4 @@
-"""Managers: their executors are closed side by side, and each may be left alone."""
+"""Managers close their executors side by side, and each executor may be left alone."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ def quiet_log(caplog):
 
 
 async def test_leaving_a_manager_closes_all_side_by_side(virtual_clock):
-    """Each drains up to its own limit; the manager ends with the last."""
+    """Each executor drains up to its own limit, and the manager ends with the last one."""
     log = []
     async with ExecutorManager() as manager:
         for name, seconds in (("a", 2), ("b", None), ("c", 9)):
@@ -33,7 +33,7 @@ async def test_leaving_a_manager_closes_all_side_by_side(virtual_clock):
 
 
 async def test_leaving_a_manager_by_an_exception_cancels_in_all(virtual_clock):
-    """What one failure ends, it ends everywhere."""
+    """Leaving a manager by an exception cancels the tasks of all its executors."""
     with pytest.raises(KeyError):
         async with ExecutorManager() as manager:
             handles = [manager.executor(name).submit(sleep_for, 50) for name in "abc"]
@@ -44,7 +44,7 @@ async def test_leaving_a_manager_by_an_exception_cancels_in_all(virtual_clock):
 
 
 async def test_manager_cancelled_while_draining_cuts_all_short(virtual_clock):
-    """No executor is left to drain."""
+    """Cancelling a manager's drain cuts the drain of every executor short."""
     handles = []
 
     async def main():
@@ -60,7 +60,7 @@ async def test_manager_cancelled_while_draining_cuts_all_short(virtual_clock):
 
 
 async def test_manager_closes_within_one_grace_for_all_who_swallow(virtual_clock):
-    """Side by side means that stubborn tasks of many executors cost the time of one."""
+    """Tasks of many executors that ignore cancellation delay the manager by the grace time of one."""
     with pytest.raises(KeyError):
         async with ExecutorManager() as manager:
             for name in "abcd":
@@ -72,7 +72,7 @@ async def test_manager_closes_within_one_grace_for_all_who_swallow(virtual_clock
 
 
 async def test_closed_executor_frees_its_name_and_leaves_the_manager_open(virtual_clock):
-    """Its name may be used again."""
+    """The name of a closed executor may be used again, and its manager stays open."""
     async with ExecutorManager() as manager:
         async with manager.executor("a") as first:
             first.submit(int)
@@ -83,7 +83,7 @@ async def test_closed_executor_frees_its_name_and_leaves_the_manager_open(virtua
 
 
 async def test_manager_is_closed_for_good(virtual_clock):
-    """It neither starts again nor makes executors, and may be closed again."""
+    """A closed manager neither starts again nor creates executors, and may be closed again."""
     async with ExecutorManager() as manager:
         pass
     with pytest.raises(ExecutorStoppedError):
@@ -108,7 +108,7 @@ async def test_leaving_a_manager_leaves_its_executors(virtual_clock):
 
 
 async def test_executor_of_a_manager_may_be_left_alone(virtual_clock):
-    """Its end is not the manager's."""
+    """Leaving one executor does not end its manager."""
     async with ExecutorManager() as manager:
         async with manager.executor("one") as one:
             one.schedule(int, delay=1)
@@ -117,6 +117,6 @@ async def test_executor_of_a_manager_may_be_left_alone(virtual_clock):
 
 
 def test_error_about_arguments_speaks_of_the_class_that_users_know():
-    """And not of what it is made of."""
+    """Errors about arguments name the public class, not its internal bases."""
     with pytest.raises(TypeError, match=r"^ExecutorManager\.__init__\(\) got an unexpected"):
         ExecutorManager(intervall=1.0)

@@ -13,7 +13,7 @@ from ratelimited_executor import RateLimitedExecutor
 @pytest.mark.slow
 @pytest.mark.parametrize("face", ["call_later", "schedule"])
 async def test_of_many_tasks_the_cancelled_are_freed_within_an_interval(virtual_clock, face):
-    """Nine in ten of 100,000 tasks due in an hour are cancelled: at most a quarter of the bytes is left."""
+    """After nine in ten of 100,000 tasks are cancelled, at most a quarter of the bytes is left."""
     count = 100_000
     fired = set()
     gc.collect()
@@ -54,7 +54,7 @@ async def test_of_many_tasks_the_cancelled_are_freed_within_an_interval(virtual_
 
 @pytest.mark.parametrize("when", [0.2, 5.0])
 async def test_idle_executor_frees_the_places_of_what_has_run(virtual_clock, when):
-    """After fifty thousand tasks the columns do not stay."""
+    """An idle executor frees the columns of the fifty thousand tasks that have run."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         for _ in range(50_000):
             executor.call_later(when, int)
@@ -65,7 +65,7 @@ async def test_idle_executor_frees_the_places_of_what_has_run(virtual_clock, whe
 
 
 async def test_cancelled_batch_frees_its_items(virtual_clock):
-    """Items that wait for an hour go with their batch."""
+    """A cancelled batch frees its items, even if they were due in an hour."""
 
     class Item:
         pass
@@ -82,7 +82,7 @@ async def test_cancelled_batch_frees_its_items(virtual_clock):
 
 
 class _Service:
-    """What an executor calls, and what holds it."""
+    """An object that owns an executor, and whose method the executor calls."""
 
     def __init__(self, executor):
         self.executor = executor
@@ -93,7 +93,7 @@ class _Service:
 
 @pytest.mark.parametrize("face", ["call_later", "schedule", "submit", "execute", "schedule, half cancelled"])
 def test_executor_that_nobody_closes_is_collected_with_what_waits(face):
-    """Once its loop is closed nothing holds it, though its tasks refer to it, and it to them."""
+    """An unclosed executor and its waiting tasks are collected once the loop is closed, despite their cycle."""
 
     async def leave_it_open():
         executor = RateLimitedExecutor("x", rate=0)
@@ -117,7 +117,7 @@ def test_executor_that_nobody_closes_is_collected_with_what_waits(face):
 
 
 async def test_what_waits_is_whole_however_often_it_is_collected(virtual_clock):
-    """Handles that are kept, dropped, cancelled and awaited, with a collection after every few allocations."""
+    """Handles kept, dropped, cancelled or awaited stay intact with a collection every few allocations."""
     seen = []
     threshold = gc.get_threshold()
     gc.set_threshold(10, 2, 1)

@@ -1,4 +1,4 @@
-"""Observers of users are told of each task, once, as it happens; they harm nothing, and cost nothing once they are gone."""
+"""Observers are notified of each task once, as it happens; they harm none, and cost nothing once removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("virtual_clock")
 
 
 class Log:
-    """Writes down what it is told, and counts; checks that the counts of the executor close at each instant."""
+    """Records its notifications, and checks that the counts of the executor close at each of them."""
 
     def __init__(self, executor=None) -> None:
         self.executor = executor
@@ -58,7 +58,7 @@ class Log:
 
 
 def unhooked(executor) -> bool:
-    """Return True if nothing of an executor is told to anybody, and calls go their short way."""
+    """Return True if an executor notifies nobody, and calls take the fast path."""
     parts = executor._parts
     accounts, queue = parts.accounts, parts.queue
     return (
@@ -74,7 +74,7 @@ def unhooked(executor) -> bool:
 
 
 async def test_each_kind_of_task_is_told_of():
-    """A plain function, a coroutine, callbacks of both kinds, items of both kinds, a call in no hurry, a held permit."""
+    """Observers are notified of every kind of task: functions, coroutines, callbacks, items, permits."""
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         log = Log(executor)
         observe(executor, log)
@@ -114,7 +114,7 @@ async def test_each_kind_of_task_is_told_of():
 @pytest.mark.parametrize("rate", [20, float("inf")])
 @pytest.mark.parametrize("pacing", list(Pacing))
 async def test_what_is_told_adds_up_to_the_statistics(rate, pacing):
-    """Whatever kinds of tasks there are, however they end, and with keys that have limits."""
+    """Notifications add up to the statistics, for all tasks and endings, also with limits of keys."""
 
     async def fail() -> None:
         await asyncio.sleep(0.5)
@@ -153,7 +153,7 @@ async def test_what_is_told_adds_up_to_the_statistics(rate, pacing):
 
 
 async def test_what_is_cut_at_the_end_is_told_of():
-    """A batch, records, calls: cancelled together where nobody holds a handle."""
+    """Tasks cancelled together by a cut are notified, with or without a handle."""
     log = Log()
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         observe(executor, log)
@@ -170,7 +170,7 @@ async def test_what_is_cut_at_the_end_is_told_of():
 
 
 async def test_a_retried_task_is_told_of_at_each_attempt():
-    """Each attempt is a start; the last of them is followed by the end."""
+    """Each attempt is notified as a start, and the last one is followed by the end."""
 
     async def fail() -> None:
         await asyncio.sleep(0.25)
@@ -192,7 +192,7 @@ async def test_a_retried_task_is_told_of_at_each_attempt():
 
 
 async def test_several_observe_and_each_leaves_for_itself():
-    """With the last of them nothing is told to anybody, and calls go the short way again."""
+    """Observers leave independently; after the last one nobody is notified, and calls take the fast path."""
     first, second = Log(), Log()
     async with RateLimitedExecutor("x") as executor:
         assert unhooked(executor)
@@ -212,7 +212,7 @@ async def test_several_observe_and_each_leaves_for_itself():
 @pytest.mark.parametrize("kind", [LookupError, asyncio.CancelledError])
 @pytest.mark.parametrize("method", ["accepted", "started", "retried", "ended"])
 async def test_an_observer_that_raises_harms_no_task(method, kind):
-    """Its error goes to the loop's exception handler; the tasks and the other observer see nothing of it."""
+    """The error of an observer goes to the loop's handler; tasks and other observers are not affected."""
     told: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
     log = Log()
@@ -238,7 +238,7 @@ async def test_an_observer_that_raises_harms_no_task(method, kind):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_ends_the_program_leaves_the_loop_and_loses_no_task(error):
-    """It is raised in the next turn: the task that was about to start has started by then."""
+    """An exit in an observer is raised in the next turn, after the task has started."""
 
     class Ends(Log):
         def started(self, lateness: float) -> None:
@@ -259,7 +259,7 @@ def test_what_ends_the_program_leaves_the_loop_and_loses_no_task(error):
 
 
 async def test_an_observer_may_come_before_the_start_and_in_the_middle_of_tasks():
-    """From its start; or from a call that starts with others: those behind it are told of."""
+    """An observer added by a task is notified of those behind it; one added before the start, of all."""
     before, within = Log(), Log()
     manager = ExecutorManager()
     executor = manager.executor("x", pacing=Pacing.ON_TIME)
@@ -276,7 +276,7 @@ async def test_an_observer_may_come_before_the_start_and_in_the_middle_of_tasks(
 
 
 async def test_a_full_backlog_and_drops_are_told_of():
-    """What is refused is never told of; what is dropped ends so."""
+    """A refused task is never notified; a dropped one ends as dropped."""
     async with RateLimitedExecutor("x", max_pending=2, when_full=WhenFull.DROP_OLDEST) as executor:
         log = Log(executor)
         observe(executor, log)
@@ -296,7 +296,7 @@ async def test_a_full_backlog_and_drops_are_told_of():
 
 
 async def test_a_permit_that_is_refused_at_once_is_not_told_of():
-    """``acquire_nowait`` under a rate: once yes, once no."""
+    """``acquire_nowait`` is notified if it gets a permit, and not if it is refused."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         log = Log(executor)
         observe(executor, log)
@@ -318,13 +318,13 @@ async def test_a_permit_that_is_refused_at_once_is_not_told_of():
     ],
 )
 async def test_wrong_arguments_are_refused(executor, observer, message):
-    """By their names."""
+    """Wrong arguments are refused by name."""
     with pytest.raises(TypeError, match=message):
         observe(ExecutorManager().executor("x") if executor == "new" else executor, observer)
 
 
 async def test_observers_come_from_the_loop_of_the_executor():
-    """What they change is read while tasks start."""
+    """Observers may be added only on the executor's loop: the list is read while tasks start."""
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(WrongLoopError):
             await asyncio.to_thread(observe, executor, Log())

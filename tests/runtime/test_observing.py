@@ -1,4 +1,4 @@
-"""Who observes an executor is told of its tasks as it happens, and nobody pays for it who is not observed."""
+"""Listeners are notified of an executor's tasks as it happens, and cost nothing where there are none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def observe(executor: RateLimitedExecutor, log: "Log"):
 
 
 class Log:
-    """A listener that writes down what it is told, and when."""
+    """A listener that records its notifications and their times."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[object, ...]] = []
@@ -37,7 +37,7 @@ class Log:
 
 
 async def test_starts_and_ends_are_told_as_they_happen():
-    """A plain function, a coroutine, a callback and items of a batch start; coroutines alone take time, and end."""
+    """Functions, coroutines, callbacks and items are notified as they start, and coroutines as they end."""
     log = Log()
     async with RateLimitedExecutor("x", rate=1, pacing=Pacing.ON_TIME) as executor:
         observe(executor, log)
@@ -58,7 +58,7 @@ async def test_starts_and_ends_are_told_as_they_happen():
 
 @pytest.mark.parametrize("how", ["returns", "raises", "is cancelled"])
 async def test_a_coroutine_ends_in_whatever_way(how):
-    """Once, with its place free for the next, whose start comes after."""
+    """Any end of a coroutine is notified once, before the next start takes its place."""
 
     async def run() -> None:
         await asyncio.sleep(2)
@@ -78,7 +78,7 @@ async def test_a_coroutine_ends_in_whatever_way(how):
 
 
 async def test_who_never_starts_is_not_told_of():
-    """What is cancelled or expires before its start."""
+    """A task cancelled or expired before its start is not notified."""
     log = Log()
     async with RateLimitedExecutor("x") as executor:
         observe(executor, log)
@@ -91,7 +91,7 @@ async def test_who_never_starts_is_not_told_of():
 
 
 async def test_an_executor_may_be_observed_before_its_start():
-    """Who observes is told when it starts, and how it can be asked from then on."""
+    """A listener added before the start is notified of it, and gets the object to query."""
     log = Log()
     manager = ExecutorManager()
     executor = manager.executor("x")
@@ -105,7 +105,7 @@ async def test_an_executor_may_be_observed_before_its_start():
 
 
 async def test_several_may_listen_each_for_as_long_as_it_likes():
-    """Who has left is told no more, and the others as before; with the last of them the hooks go."""
+    """A listener that left is no longer notified, others are; the hooks go with the last one."""
     first, second = Log(), Log()
     async with RateLimitedExecutor("x") as executor:
         ignore = observe(executor, first)
@@ -125,7 +125,7 @@ async def test_several_may_listen_each_for_as_long_as_it_likes():
 
 @pytest.mark.parametrize("add", ["call_later", "schedule", "schedule_many"])
 async def test_samples_are_every_so_manieth_start(add):
-    """As many pass as the listener says; what lies between starts at a stretch, and nothing is lost."""
+    """Every n-th start is sampled, as the listener says; those between start in stretches, and none is lost."""
     seen: list[tuple[float, int]] = []
     ran: list[int] = []
 
@@ -150,7 +150,7 @@ async def test_samples_are_every_so_manieth_start(add):
 
 @pytest.mark.parametrize("rate", [50, 5000])
 async def test_samples_are_taken_under_a_rate_as_well(rate):
-    """Where starts take permits, one after the other or many at once."""
+    """Under a rate starts are sampled likewise, one at a time or many at once."""
     seen: list[int] = []
     ran: list[int] = []
 
@@ -168,7 +168,7 @@ async def test_samples_are_taken_under_a_rate_as_well(rate):
 
 
 async def test_a_mark_is_of_the_start_that_was_sampled_alone():
-    """A call without a handle that runs on tells when it has started; those that started with it tell nothing."""
+    """Of the running calls without a handle, only the sampled ones have a start time."""
     ended: list[object] = []
     async with RateLimitedExecutor("x") as executor:
         executor._listen(
@@ -183,7 +183,7 @@ async def test_a_mark_is_of_the_start_that_was_sampled_alone():
 
 
 async def test_how_it_stands_can_be_asked_at_any_time():
-    """What is due, held, drawn, and run; and whether anything will start."""
+    """Due, held, drawing and running tasks, and a halt, can be queried at any time."""
     log = Log()
     async with RateLimitedExecutor("x", rate=10, drain_timeout=0) as executor:
         observe(executor, log)
@@ -225,7 +225,7 @@ async def test_how_it_stands_can_be_asked_at_any_time():
 
 
 async def test_nobody_stands_in_the_way_of_a_task_that_is_not_observed():
-    """Neither at its start nor at its end."""
+    """Without listeners there are no hooks at the start or the end of a task."""
     async with RateLimitedExecutor("x") as executor:
         assert executor._engine.queue.on_start is None
         assert executor._parts.coroutines.on_free == executor._engine._freed

@@ -1,4 +1,4 @@
-"""The laws of ``Window``, ``Burst``, ``Paced``, quotas, resources and costs over random histories, by audit."""
+"""The laws of ``Window``, ``Burst``, ``Paced``, quotas, resources and costs, audited over random histories."""
 
 import asyncio
 import bisect
@@ -36,7 +36,7 @@ LATE_HEAVY_THEN_LIGHT = [("sleep", 1.0, 1), ("submit", 1, 4), ("submit", 5, 1), 
 
 
 def steps(*, rates, extra=()):
-    """Draw a history: what is scheduled, what is changed, and what happens to the loop."""
+    """Draw a history: the tasks scheduled, the settings changed, and the disturbances of the loop."""
     costs = st.integers(1, 8)
     return st.lists(
         st.one_of(
@@ -62,7 +62,7 @@ def steps(*, rates, extra=()):
 
 
 class History:
-    """Runs the steps on an executor, and notes each start in its task: at which time, and at what cost."""
+    """Runs the steps on an executor, and records time and cost of each start in its task."""
 
     def __init__(self, executor) -> None:
         self.executor = executor
@@ -76,16 +76,16 @@ class History:
         self.note_rate()
 
     def report(self, loop, context) -> None:
-        """Note what reaches the loop's handler."""
+        """Record what reaches the loop's handler."""
         self.errors.append(context)
 
     def note_rate(self) -> None:
-        """Note the rate that is in force from now on."""
+        """Record the rate that is in force from now on."""
         self.rates.append((now(), Rate(0) if self.executor.is_paused else self.executor.rate))
         self.rates_beyond_pauses.append((now(), self.executor.rate))
 
     def note(self, cost) -> None:
-        """Note a start."""
+        """Record a start."""
         self.starts.append((now(), cost))
         self.walls.append((asyncio.get_running_loop().clock.wall(), cost))
 
@@ -161,12 +161,12 @@ class History:
 
     @property
     def times(self) -> list[float]:
-        """When the starts were."""
+        """The times of the starts."""
         return [time for time, _ in self.starts]
 
     @property
     def costs(self) -> list[int]:
-        """What each of them has cost."""
+        """The costs of the starts."""
         return [cost for _, cost in self.starts]
 
 
@@ -201,7 +201,7 @@ WINDOW_RATES = st.sampled_from([Rate(permits, per=2) for permits in (8, 9, 20, 1
 )
 @settings(max_examples=100, deadline=None)
 def test_no_window_holds_more_than_its_permits(rate, margin, pacing, interval, history):
-    """Costs of the starts in any window sum to the permits at most: of the largest rate that was in force within it."""
+    """The costs of the starts in any window are within the permits of the largest rate in force in it."""
     played = play(history, rate=rate, policy=Window(margin=margin), pacing=pacing, interval=interval)
     changes = [time for time, _ in played.rates]
     for time, _ in played.starts:
@@ -215,9 +215,9 @@ def test_no_window_holds_more_than_its_permits(rate, margin, pacing, interval, h
 @given(history=steps(rates=st.just("10/2s")), margin=st.sampled_from([0.0, 0.005, 1.0]))
 @settings(max_examples=60, deadline=None)
 def test_window_of_one_rate_is_exact(history, margin):
-    """The same, by the worst window; a margin of 0 holds for plain functions, which start as they are decided.
+    """The worst window holds no more than its permits; a margin of 0 suffices for plain functions.
 
-    With that, times are good to the nanosecond that they are rounded to.
+    Plain functions start as they are decided. With a margin of 0 times are exact to the nanosecond of their rounding.
     """
     if margin == 0:
         history = [step for step in history if step[0] not in ("coroutine", "permit")]
@@ -227,7 +227,7 @@ def test_window_of_one_rate_is_exact(history, margin):
 
 
 def test_window_without_a_margin_holds_with_both_its_ends():
-    """Two starts that fill a window each are more than its length apart."""
+    """Two starts that each fill a window are more than its length apart."""
     played = play([("sleep", 1.0, 1), ("submit", 2, 6)], rate="10/2s", policy=Window(margin=0))
     assert (6, played.times[0]) == worst_window(played.times, 2, costs=played.costs)
 
@@ -247,7 +247,7 @@ def test_window_without_a_margin_holds_with_both_its_ends():
 )
 @settings(max_examples=100, deadline=None)
 def test_bursts_stay_within_the_depth_and_the_rate(depth, rate, interval, history):
-    """In any w seconds the costs sum to the depth and what the rate gives in them."""
+    """The costs in any w seconds are within the depth plus the permits of w seconds."""
     played = play(history, rate=rate, policy=Burst(depth), interval=interval)
     # The bucket goes on filling while nothing may start.
     report = audit(played.times, played.rates_beyond_pauses, slack=LATE, burst=depth, costs=played.costs)
@@ -264,7 +264,7 @@ def test_bursts_stay_within_the_depth_and_the_rate(depth, rate, interval, histor
 )
 @settings(max_examples=100, deadline=None)
 def test_paced_starts_keep_the_law_with_costs(rate, slack, pacing, interval, history):
-    """In every window the costs sum to the permits of the window, of the slack before it, and the last one's cost."""
+    """The costs in any window are within the permits of window and slack, plus the last one's cost."""
     played = play(history, rate=rate, policy=Paced(slack=slack), pacing=pacing, interval=interval)
     report = audit(played.times, played.rates, slack=slack, costs=played.costs)
     assert report.ok, str(report)
@@ -282,7 +282,7 @@ STEP_BACK = st.tuples(st.just("step"), st.sampled_from([-60, -30.0, 59.9]), st.j
 )
 @settings(max_examples=60, deadline=None)
 def test_quota_holds_from_mark_to_mark_of_the_wall_clock(policy, permits, history):
-    """Whichever way the clock steps, the costs of the starts in one minute of it sum to the quota at most."""
+    """The costs of the starts in a minute of the wall clock are within the quota, whatever its steps."""
     history = [(step[0], (10, Quota(permits, per="minute")), 1) if step[0] == "rate" else step for step in history]
     played = play(history, rate=(20, Quota(permits, per="minute")), policy=policy)
     by_minute: dict[int, int] = {}
@@ -296,7 +296,7 @@ def test_quota_holds_from_mark_to_mark_of_the_wall_clock(policy, permits, histor
 @given(policy=st.sampled_from([Paced(), Window(), Burst(20)]), history=steps(rates=st.just(20)))
 @settings(max_examples=60, deadline=None)
 def test_resources_keep_laws_of_their_own(policy, history):
-    """What starts take of a resource keeps its rate, by the same policy, while the permits keep theirs."""
+    """The use of a resource keeps its rate by the same policy, while the permits keep theirs."""
     history = [step for step in history if step[0] not in ("call", "rate")]
     played = play(
         history, rate=20, policy=policy, resources={"tokens": "80/2s"}, needs_of=lambda cost: {"tokens": 5 * cost}
@@ -320,7 +320,7 @@ def test_resources_keep_laws_of_their_own(policy, history):
 )
 @settings(max_examples=40, deadline=None)
 def test_two_peers_keep_the_law_together(policy, histories):
-    """Each takes its part of the rate, and what both start keeps the law of one."""
+    """Two peers each take their part of the rate, and together keep its law."""
     rate = Rate(40, per=2)
     histories = [[step for step in history if step[0] not in ("pause", "rate")] for history in histories]
     if isinstance(
@@ -354,7 +354,7 @@ def test_two_peers_keep_the_law_together(policy, histories):
 @pytest.mark.parametrize("peers", [2, 3, 7])
 @pytest.mark.parametrize("permits", [7, 20, 23])
 def test_parts_of_all_peers_add_up_to_the_rate(peers, permits):
-    """Not one permit of a window, a bucket or a quota is lost or doubled by rounding."""
+    """Rounding loses or doubles no permit of a window, a bucket or a quota among peers."""
 
     async def main():
         starts = 0
@@ -376,7 +376,7 @@ def test_parts_of_all_peers_add_up_to_the_rate(peers, permits):
 @pytest.mark.parametrize("rate", ["10/s", "100/10s", "7/3s", "1000/s", "5000/s"])
 @pytest.mark.parametrize("cost", [1, 3])
 def test_constant_load_uses_the_rate(policy, rate, cost):
-    """With always something to start, 99 % of the permits are used; of a window less its margin."""
+    """Under constant load 99 % of the permits are used; of a window, less its margin."""
     if isinstance(policy, Burst) and policy.permits < cost:
         return
     seconds = {"1000/s": 10, "5000/s": 5}.get(rate, 60)
@@ -400,7 +400,7 @@ def test_constant_load_uses_the_rate(policy, rate, cost):
 
 
 def starts_around(change, *, policy, rate, count=200, **options) -> list[float]:
-    """Start what may, make a change after a second, and return the starts of twelve seconds."""
+    """Start all that may, make a change after a second, and return the starts of twelve seconds."""
 
     async def main():
         starts = []
@@ -441,13 +441,13 @@ def longer(executor):
     ids=["pause", "penalty", "zero and back", "longer window"],
 )
 def test_window_remembers_what_was_started_before_a_change(change):
-    """Whatever is changed, no ten seconds see more than ten starts."""
+    """After any change, no ten seconds hold more than ten starts."""
     starts = starts_around(change, policy=Window(), rate="10/10s")
     assert (10, 0.0) == worst_window(starts, 10)
 
 
 def test_bucket_of_a_resource_is_not_filled_by_a_change():
-    """What was taken of a resource still counts under another rate of it."""
+    """The use of a resource still counts after a change of its rate."""
 
     def change(executor):
         executor.resources = {"tokens": "11/10s"}
@@ -457,7 +457,7 @@ def test_bucket_of_a_resource_is_not_filled_by_a_change():
 
 
 def test_bucket_is_not_filled_by_a_change():
-    """What was taken still counts under another rate."""
+    """Permits used still count after a change of the rate."""
 
     def change(executor):
         for rate in (5, 0, 3, 1):
@@ -471,7 +471,7 @@ def test_bucket_is_not_filled_by_a_change():
 
 
 async def test_quota_follows_a_clock_that_steps_forward(virtual_clock):
-    """A new period by the wall clock is taken up within an interval."""
+    """A new period of a stepped wall clock takes effect within an interval."""
     starts = []
     async with RateLimitedExecutor("x", rate=Quota(3, per="hour"), drain_timeout=0) as executor:
         executor.schedule_many(lambda _: starts.append(now()), range(6))
@@ -482,7 +482,7 @@ async def test_quota_follows_a_clock_that_steps_forward(virtual_clock):
 
 
 async def test_quota_starts_again_at_the_mark(virtual_clock):
-    """At midnight in London, and not a second before, nor 24 hours after the last one."""
+    """A daily quota renews at midnight in London: not a second before, nor 24 hours after the last one."""
     zone = ZoneInfo("Europe/London")
     virtual_clock.step_wall(datetime(2024, 3, 30, 23, 0, tzinfo=zone).timestamp() - virtual_clock.wall())
     starts = []
@@ -515,7 +515,7 @@ async def test_quota_starts_again_at_the_mark(virtual_clock):
 )
 @settings(max_examples=400, deadline=None)
 def test_periods_of_a_quota_divide_the_time(time, per, start, tz):
-    """Each time lies in one period; the next begins where it ends; no period is longer than it may be."""
+    """Each time lies in one period, the next one begins at its end, and none is too long."""
     quota = Quota(1, per=per, tz=tz, start="00:00" if per in ("minute", "hour") else start)
     begin, end = quota.period(time)
     longest = {"minute": 60, "hour": 3600, "day": 49 * 3600, "week": 8 * 86400, "month": 33 * 86400}[per]
@@ -537,7 +537,7 @@ def test_periods_of_a_quota_divide_the_time(time, per, start, tz):
     ],
 )
 def test_quota_is_read_and_written(text):
-    """What a quota writes of itself, it reads."""
+    """A quota reads the text that it writes."""
     quota = Quota.parse(text)
     assert quota == Quota.parse(str(quota))
     assert hash(quota) == hash(Quota.parse(str(quota)))
@@ -558,7 +558,7 @@ def test_quota_is_read_and_written(text):
     ],
 )
 def test_text_that_could_be_a_rate_or_a_quota_is_refused(text, remedies):
-    """A slash is a rate, and a day of the calendar a quota: the other spelling is refused with the one to write."""
+    """Text that mixes the forms of a rate and a quota is refused with the right form."""
     with pytest.raises(ValueError, match=r"^rate must ") as refusal:
         RateLimitedExecutor("x", rate=text)
     with pytest.raises(ValueError, match=r"^resources\['tokens'\]: "):
@@ -569,7 +569,7 @@ def test_text_that_could_be_a_rate_or_a_quota_is_refused(text, remedies):
 
 
 def test_several_rates_hold_together():
-    """The executor paces by the shortest, and keeps every other as a window."""
+    """The executor paces by the shortest of several rates, and keeps the others as windows."""
 
     async def main():
         starts = []
@@ -590,7 +590,7 @@ def test_several_rates_hold_together():
 
 
 class Pairs:
-    """Two starts at once, and no more before the rate allows two again: a policy that the library does not know."""
+    """A policy that the library does not know: two starts at once, and then as the rate allows."""
 
 
 class PairsRule(Rule):
@@ -608,7 +608,7 @@ class PairsRule(Rule):
 
 
 def test_policy_is_its_rule_and_a_registration(monkeypatch):
-    """It makes the limits of the rate, of resources, of keys, and of each peer; another rate beside it is a window."""
+    """A registered policy makes limits of rate, resources, keys and peers; another rate is a window."""
     monkeypatch.setitem(RULES, Pairs, PairsRule)
 
     async def main(**options):
@@ -642,7 +642,7 @@ def test_policy_is_its_rule_and_a_registration(monkeypatch):
 
 @pytest.mark.parametrize("policy", [Pairs(), Pairs, object(), "paced", None, Rule])
 def test_policy_that_nobody_knows_is_refused_at_the_call(policy):
-    """The error names those that there are, and nothing is treated as one of them."""
+    """An unknown policy is refused with the names of the known ones."""
     with pytest.raises(TypeError, match=r"^policy must be a Paced, Window or Burst, got ") as refusal:
         RateLimitedExecutor("x", policy=policy)
     assert repr(policy) in str(refusal.value)
@@ -652,7 +652,7 @@ def test_policy_that_nobody_knows_is_refused_at_the_call(policy):
 
 @pytest.mark.parametrize("policy", RULES)
 def test_policies_make_limits_of_the_kind_that_they_name(policy):
-    """What the rate holds as by itself; others hold as windows beside it."""
+    """The first rate has a limit of the policy's kind, and the others are windows beside it."""
     made = policy(5) if policy is Burst else policy()
     plan = PolicyPlan(made, [Rate(5), Rate(60, per=60)], {"tokens": [Rate(9)]})
     bounds = plan.permits(None, (), now_ns=0, time_ns=lambda: 0, wall_ns=lambda: 0)

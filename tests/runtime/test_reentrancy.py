@@ -1,7 +1,7 @@
-"""User code may call back into the executor from wherever the executor calls it.
+"""User code may call back into the executor from anywhere that the executor calls it.
 
-From a task, from the first step of a coroutine, from a sequence's ``__getitem__``, from an order and the comparison of its
-keys: the law holds, the accounting closes, nothing is lost, and no context leaks.
+It may do so from a task, the first step of a coroutine, a sequence's ``__getitem__``, an order and the comparison of
+its keys. The law holds, the accounting closes, nothing is lost, and no context leaks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ variable = contextvars.ContextVar("variable", default="nobody's")
 
 
 class Items(Sequence):
-    """The numbers below a count; reading one calls a function first."""
+    """The numbers below a count; reading one first calls a function."""
 
     def __init__(self, count, function):
         self._count = count
@@ -45,7 +45,7 @@ class Items(Sequence):
 
 
 async def test_call_that_blocks_over_the_end_of_its_interval_and_adds_another(virtual_clock, account):
-    """The bucket has been used up; the burst that runs is settled all the same."""
+    """A burst is settled even if its last call blocks beyond the interval and submits another."""
     log = []
     loop = asyncio.get_running_loop()
     async with RateLimitedExecutor("x", rate=1000) as executor:
@@ -77,7 +77,7 @@ def _statistics(executor, far):
 
 @pytest.mark.parametrize("look", [_explain, _set_rate, _statistics])
 async def test_looking_from_inside_of_a_burst_does_not_break_the_law(virtual_clock, look):
-    """Whoever asks the queue sees the starts of the burst, and the burst what the queue has decided since."""
+    """Reads and settings within a burst see its starts, and the law holds."""
     loop = asyncio.get_running_loop()
     starts = []
     async with RateLimitedExecutor("x", rate=1000) as executor:
@@ -99,7 +99,7 @@ async def test_looking_from_inside_of_a_burst_does_not_break_the_law(virtual_clo
 
 
 async def test_item_that_changes_the_rate_does_not_break_the_law(virtual_clock):
-    """An item is read after its permit has been spent, in the call that it is for."""
+    """An item that sets the rate when it is read, after its permit is spent, does not break the law."""
     loop = asyncio.get_running_loop()
     starts = []
     async with RateLimitedExecutor("x", rate=10) as executor:
@@ -114,7 +114,7 @@ async def test_item_that_changes_the_rate_does_not_break_the_law(virtual_clock):
 
 @pytest.mark.parametrize("results", [False, True])
 async def test_item_sees_itself_as_running(virtual_clock, results):
-    """Whoever counts while an item is read finds it neither waiting nor twice."""
+    """While an item is read, its task counts as running, and neither waits nor counts twice."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
 
@@ -127,7 +127,7 @@ async def test_item_sees_itself_as_running(virtual_clock, results):
 
 
 async def test_first_step_of_a_coroutine_is_counted_as_running(virtual_clock):
-    """Where coroutines start eagerly, their first step is inside of the burst that starts them."""
+    """An eager first step counts as running within the burst that starts it."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
 
@@ -145,7 +145,7 @@ async def test_first_step_of_a_coroutine_is_counted_as_running(virtual_clock):
 @pytest.mark.parametrize("does", ["cancels itself", "cancels another", "cancels the rest", "sets an order"])
 @pytest.mark.parametrize("pacing", list(Pacing))
 async def test_order_that_changes_what_it_sorts(virtual_clock, account, does, pacing):
-    """What was cancelled while it was sorted does not run; the rest does, once."""
+    """Of tasks cancelled while they are sorted none runs; each of the others runs once."""
     ran = []
     handles = {}
     asked = []
@@ -178,7 +178,7 @@ async def test_order_that_changes_what_it_sorts(virtual_clock, account, does, pa
 @pytest.mark.parametrize("limits", [{}, {"key_rate": Rate(1000)}], ids=["one queue", "a queue for each key"])
 @pytest.mark.parametrize("when", range(12))
 async def test_keys_whose_comparison_adds_and_cancels(virtual_clock, account, when, limits):
-    """The heap is being changed at that moment: the change waits until it is whole again."""
+    """Changes made while keys are compared wait until the heap is intact again."""
     ran = []
     compared = []
     handles = []
@@ -208,7 +208,7 @@ async def test_keys_whose_comparison_adds_and_cancels(virtual_clock, account, wh
 
 @pytest.mark.parametrize("how", ["submit", "schedule_many", "schedule"])
 async def test_more_important_task_that_is_added_inside_of_a_burst_is_next(virtual_clock, how):
-    """It does not wait for the end of the burst."""
+    """A more important task added within a burst starts next."""
     log = []
     add = {
         "submit": lambda: executor.submit(log.append, "important", priority=10),
@@ -229,7 +229,7 @@ async def test_more_important_task_that_is_added_inside_of_a_burst_is_next(virtu
 
 
 async def test_items_and_orders_see_no_context_of_others(virtual_clock):
-    """Reading the items of one request must not show its variables to the next."""
+    """Items and orders do not see context variables set by others."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
         await executor.schedule_many(abs, Items(1, lambda: variable.set("secret of request 1")))
@@ -251,7 +251,7 @@ async def test_items_and_orders_see_no_context_of_others(virtual_clock):
 
 
 async def test_result_whose_type_raises_when_looked_at(virtual_clock, account):
-    """Whether a result is to be awaited is asked of any object, and must not fail."""
+    """A result whose type raises for any attribute does not fail the check for awaitables."""
 
     class Meta(type):
         def __getattr__(cls, name):
@@ -268,7 +268,7 @@ async def test_result_whose_type_raises_when_looked_at(virtual_clock, account):
 
 @pytest.mark.parametrize("rate", ["10/s", "inf/s"])
 async def test_result_whose_type_answers_everything(virtual_clock, rate):
-    """What a metaclass says is not what ``await`` looks for, however the task is started."""
+    """A result whose metaclass has every attribute is not taken for an awaitable, on any path."""
 
     class Meta(type):
         def __getattr__(cls, name):
@@ -288,7 +288,7 @@ async def test_result_whose_type_answers_everything(virtual_clock, rate):
 
 @pytest.mark.parametrize("how", ["call_later", "schedule", "schedule_many"])
 def test_cancelling_after_the_loop_has_closed(how):
-    """As with asyncio's own handles, it does nothing more than that."""
+    """Cancelling a handle after its loop has closed raises nothing, as with asyncio's handles."""
 
     async def leave_waiting():
         executor = RateLimitedExecutor("x")
@@ -311,7 +311,7 @@ def test_cancelling_after_the_loop_has_closed(how):
 
 
 async def test_iteration_that_begins_inside_of_a_call_has_its_outcome(virtual_clock):
-    """The call that runs has not ended yet."""
+    """Iterating a batch from within a call includes the outcome of that call."""
     begun = []
 
     def work(item):
@@ -332,7 +332,7 @@ async def test_iteration_that_begins_inside_of_a_call_has_its_outcome(virtual_cl
 
 @pytest.mark.parametrize("reading", range(1, 24))
 async def test_a_clock_that_looks_at_the_executor_at_any_reading_changes_no_count(virtual_clock, reading):
-    """Not even between the last start of a stretch, of which some had been cancelled, and the end of it."""
+    """A clock that reads the executor changes no count, not even at the end of a stretch."""
 
     class Clock:
         left = -1

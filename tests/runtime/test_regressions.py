@@ -1,4 +1,4 @@
-"""What attacks on the executor have brought to light, one test each."""
+"""Defects found by attacks on the executor, one test each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ratelimited_executor import Rate, RateLimitedExecutor, TaskState, earliest_
 
 
 class _Holey(Sequence):
-    """Items of which one cannot be had."""
+    """Items of which one cannot be read."""
 
     def __len__(self) -> int:
         return 5
@@ -24,7 +24,7 @@ class _Holey(Sequence):
 
 
 async def test_an_item_that_cannot_be_had_fails_its_own_task_alone(virtual_clock, handler, account):
-    """The others run, the accounting closes, and leaving the executor does not wait for it."""
+    """An item that cannot be read fails only its own task: the others run, and leaving does not wait for it."""
     reports = handler()
     seen: list[int] = []
     async with RateLimitedExecutor("x") as executor:
@@ -38,7 +38,7 @@ async def test_an_item_that_cannot_be_had_fails_its_own_task_alone(virtual_clock
 
 
 async def test_the_permit_of_an_extremely_low_rate_is_beyond_all_times(virtual_clock, account):
-    """A permit in 1e300 seconds lets one task start, and no error."""
+    """A permit in 1e300 seconds lets one task start, and raises no error."""
     seen: list[int] = []
     async with RateLimitedExecutor("x", rate=Rate(1, per=1e300), drain_timeout=1) as executor:
         for number in range(3):
@@ -50,7 +50,7 @@ async def test_the_permit_of_an_extremely_low_rate_is_beyond_all_times(virtual_c
 
 @pytest.mark.real_time("worker threads are real")
 async def test_overlapping_runs_in_threads_are_placed_on_the_loop():
-    """The next occurrence is never placed by the worker thread of the one before."""
+    """The next occurrence is never scheduled by the worker thread of the previous one."""
     threads = set()
     async with RateLimitedExecutor("x") as executor:
         engine, add = executor._engine, executor._engine.add
@@ -70,7 +70,7 @@ async def test_overlapping_runs_in_threads_are_placed_on_the_loop():
 
 
 async def test_an_order_may_look_at_the_executor(virtual_clock, account):
-    """An order that asks for an explanation, which goes on with the re-keying, loses no task."""
+    """An order that asks for an explanation, which continues the re-keying, loses no task."""
     done: list[int] = []
     async with RateLimitedExecutor("x", rate=100) as executor:
         handles = [executor.schedule(done.append, number, delay=1.5) for number in range(800)]
@@ -88,7 +88,7 @@ async def test_an_order_may_look_at_the_executor(virtual_clock, account):
 
 
 async def test_an_order_that_sets_another_order_loses_no_task(virtual_clock, account):
-    """The task whose key was being evaluated goes to the order in force."""
+    """A task whose key is being evaluated while the order is changed moves to the order in force."""
     done: list[int] = []
     async with RateLimitedExecutor("x", rate=100) as executor:
         for number in range(200):
@@ -106,7 +106,7 @@ async def test_an_order_that_sets_another_order_loses_no_task(virtual_clock, acc
 
 
 async def test_a_batch_in_an_order_of_ones_own_becomes_ready_in_slices(virtual_clock):
-    """Not all of it in one step of the loop, as each key costs a call."""
+    """A batch in a custom order becomes ready in several loop iterations, since each key costs a call."""
     keys = worst = 0
 
     def order(task):
@@ -126,14 +126,14 @@ async def test_a_batch_in_an_order_of_ones_own_becomes_ready_in_slices(virtual_c
 
 
 async def test_a_lazy_batch_in_long_intervals_does_not_wait_for_room_for_long(virtual_clock):
-    """Room that its own tasks leave is taken at once, whatever the interval."""
+    """A lazy batch uses the room of its own ended tasks at once, whatever the interval."""
     async with RateLimitedExecutor("x", max_pending=10) as executor:
         await executor.schedule_many(int, iter(range(1000)))
         assert virtual_clock.monotonic() == 0
 
 
 async def test_the_iterator_of_a_lazy_batch_that_is_cancelled_is_no_end(virtual_clock):
-    """A cancellation that nobody asked for reaches whoever awaits the batch, in place of a short summary."""
+    """A cancellation in an iterator that nobody asked for reaches the awaiters, not a short summary."""
 
     async def items():
         yield 1
@@ -147,7 +147,7 @@ async def test_the_iterator_of_a_lazy_batch_that_is_cancelled_is_no_end(virtual_
 
 
 async def test_deadlines_keep_nothing_of_what_has_started(virtual_clock):
-    """The index of deadlines holds waiting tasks alone, however far ahead the deadlines of the others lie."""
+    """The index of deadlines holds only waiting tasks, however far ahead the others' deadlines are."""
     async with RateLimitedExecutor("x") as executor:
         for _ in range(1000):
             executor.submit(int, expires=3600)
@@ -160,7 +160,7 @@ async def test_deadlines_keep_nothing_of_what_has_started(virtual_clock):
 
 
 async def test_tasks_of_a_task_factory_run_while_they_take_their_first_step(virtual_clock, account):
-    """A factory may start them eagerly, and the accounting closes within that step."""
+    """The accounting closes within the eager first step of a task made by a factory."""
     factory = getattr(asyncio, "eager_task_factory", None)
     if factory is None:
         pytest.skip("eager tasks came with 3.12")
@@ -176,7 +176,7 @@ async def test_tasks_of_a_task_factory_run_while_they_take_their_first_step(virt
 
 
 async def test_a_lazy_batch_costs_the_same_per_item_however_many_wait(virtual_clock):
-    """What is drawn joins the running interval, and is read once, not once for each of the others."""
+    """An item joins the running interval and is read once, however many others wait."""
     from ratelimited_executor._kernel.batches import RisingOrder
 
     looks = 0
@@ -195,7 +195,7 @@ async def test_a_lazy_batch_costs_the_same_per_item_however_many_wait(virtual_cl
 
 
 async def test_tasks_that_join_a_full_instant_do_not_have_it_sorted_at_once(virtual_clock):
-    """They start in the order of their due times and arrival, though the sort of the others goes in steps."""
+    """Tasks that join a full instant start in due order and arrival while it is sorted in steps."""
     order: list[int] = []
     async with RateLimitedExecutor("x") as executor:
         loop = asyncio.get_running_loop()
@@ -210,7 +210,7 @@ async def test_tasks_that_join_a_full_instant_do_not_have_it_sorted_at_once(virt
 
 
 async def test_cancelling_a_ready_batch_is_no_walk_over_its_items(virtual_clock, account):
-    """The first that waits behind a cancelled million is found at once."""
+    """The first task behind a cancelled batch of 100,000 is found without a walk over its items."""
     looks = 0
     done: list[int] = []
     async with RateLimitedExecutor("x", rate=1) as executor:
@@ -236,7 +236,7 @@ async def test_cancelling_a_ready_batch_is_no_walk_over_its_items(virtual_clock,
 
 
 async def test_a_cancelled_batch_of_delays_keeps_nothing_until_its_intervals_come(virtual_clock):
-    """Its due times and positions are freed at once."""
+    """A cancelled batch with delays frees its due times and positions at once."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         calendar = executor._engine.queue.spread
         kept = executor.schedule_many(int, range(3), delays=[20.0, 30.0, 40.0])
@@ -247,7 +247,7 @@ async def test_a_cancelled_batch_of_delays_keeps_nothing_until_its_intervals_com
 
 
 async def test_what_was_cancelled_wakes_nobody(virtual_clock):
-    """An executor in which all was cancelled is run once more at most, and the next task is on time."""
+    """After all tasks are cancelled the executor runs once more at most, and the next task is on time."""
     run_count = 0
     async with RateLimitedExecutor("x") as executor:
         engine, run = executor._engine, executor._engine.run
@@ -271,7 +271,7 @@ async def test_what_was_cancelled_wakes_nobody(virtual_clock):
 
 
 async def test_a_burst_is_freed_although_a_task_is_due_far_ahead(virtual_clock):
-    """The columns of what has started do not stay until the next wake-up."""
+    """The columns of started tasks are freed before the next wake-up."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         executor.call_later(3600, int)
         for _ in range(5000):
@@ -281,7 +281,7 @@ async def test_a_burst_is_freed_although_a_task_is_due_far_ahead(virtual_clock):
 
 
 async def test_an_iterator_that_never_waits_lets_the_loop_go_on(virtual_clock):
-    """A bounded number of items is drawn between two turns, also before as many wait as may."""
+    """A bounded number of items is drawn between two turns of the loop, also while there is room."""
     drawn = worst = before = 0
 
     def items():

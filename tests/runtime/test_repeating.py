@@ -12,7 +12,7 @@ from ..helpers import now_rounded
 
 
 async def test_fixed_rate_keeps_its_phase(virtual_clock):
-    """Due times lie a period apart, counted from the first; starts may be spread within the interval only if slow."""
+    """Due times are periods after the first one; starts are spread within the interval only for long periods."""
     starts = []
     async with RateLimitedExecutor("x") as executor:
         await asyncio.sleep(0.3)
@@ -24,7 +24,7 @@ async def test_fixed_rate_keeps_its_phase(virtual_clock):
 
 
 async def test_fixed_delay_counts_from_the_end(virtual_clock):
-    """The next run is due a delay after the end of the one before."""
+    """The next run is due a delay after the end of the previous one."""
     starts = []
 
     async def work():
@@ -47,7 +47,7 @@ async def test_fixed_delay_counts_from_the_end(virtual_clock):
     ],
 )
 async def test_missed_ticks_follow_their_policy(virtual_clock, missed, expected):
-    """A run from 0 to 35 with a period of 10 misses three ticks."""
+    """A run from 0 to 35 with a period of 10 misses three ticks, which follow their policy."""
     starts = []
 
     async def work():
@@ -62,7 +62,7 @@ async def test_missed_ticks_follow_their_policy(virtual_clock, missed, expected)
 
 
 async def test_error_is_reported_and_the_repetition_goes_on(handler):
-    """``CONTINUE`` tells the loop's handler of each failure."""
+    """``CONTINUE`` reports each failure to the loop's handler, and the repetition continues."""
     reports = handler()
 
     def bad():
@@ -76,7 +76,7 @@ async def test_error_is_reported_and_the_repetition_goes_on(handler):
 
 
 async def test_error_may_stop_the_repetition(handler):
-    """``STOP`` ends it, and its handle raises what the run raised."""
+    """``STOP`` ends the repetition, and its handle raises the exception of the run."""
     reports = handler()
 
     def bad():
@@ -92,7 +92,7 @@ async def test_error_may_stop_the_repetition(handler):
 
 
 async def test_max_runs_end_the_repetition(virtual_clock):
-    """After so many runs the handle is done."""
+    """The handle is done after ``max_runs`` runs."""
     starts = []
     async with RateLimitedExecutor("x") as executor:
         handle = executor.schedule_at_fixed_rate(lambda: starts.append(now_rounded()), period=2, max_runs=3)
@@ -104,7 +104,7 @@ async def test_max_runs_end_the_repetition(virtual_clock):
 
 @pytest.mark.parametrize(("allow", "peak"), [(False, 1), (True, 4)])
 async def test_runs_overlap_only_where_allowed(virtual_clock, allow, peak):
-    """Otherwise the next is placed when the one before has ended."""
+    """Without ``allow_overlap`` the next run is scheduled when the previous one has ended."""
     running, most = 0, 0
 
     async def work():
@@ -121,7 +121,7 @@ async def test_runs_overlap_only_where_allowed(virtual_clock, allow, peak):
 
 
 async def test_cancel_ends_the_repetition(virtual_clock, account):
-    """No new run starts; the one in progress goes on, or is cancelled too if asked."""
+    """Cancelling starts no new run; the one in progress continues, or is cancelled too if asked."""
     ended = []
 
     async def work():
@@ -161,7 +161,7 @@ async def test_runs_do_not_pile_up_while_paused(virtual_clock):
 
 
 async def test_expired_occurrence_is_followed_by_the_next(virtual_clock):
-    """An occurrence that expires is one missed run, not the end."""
+    """An expired occurrence is one missed run, and does not end the repetition."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.schedule_at_fixed_rate(int, period=2, expires=0.5)
         await asyncio.sleep(1)
@@ -174,7 +174,7 @@ async def test_expired_occurrence_is_followed_by_the_next(virtual_clock):
 
 
 async def test_repeating_goes_before_others_of_its_priority(virtual_clock):
-    """Among equals, repeating tasks come first."""
+    """Repeating tasks start before others of equal priority."""
     log = []
     async with RateLimitedExecutor("x", rate=1) as executor:
         executor.pause()
@@ -188,7 +188,7 @@ async def test_repeating_goes_before_others_of_its_priority(virtual_clock):
 
 @pytest.mark.parametrize("tz", [ZoneInfo("Europe/Berlin"), "Europe/Berlin"])
 async def test_cron_follows_the_wall_clock(virtual_clock, tz):
-    """Runs at the times of its expression, each within an interval, in its time zone."""
+    """Runs come at the times of the expression, within an interval, in its time zone."""
     times = []
 
     def note():
@@ -203,7 +203,7 @@ async def test_cron_follows_the_wall_clock(virtual_clock, tz):
 
 @pytest.mark.parametrize("step", [-1800, 1800])
 async def test_cron_follows_a_step_of_the_wall_clock(virtual_clock, step):
-    """Every run is at a time of its expression by the wall clock as it is then; none is repeated after a step back."""
+    """After a step, runs follow the new wall clock, and a step back repeats none."""
     times = []
 
     def note():
@@ -220,7 +220,7 @@ async def test_cron_follows_a_step_of_the_wall_clock(virtual_clock, step):
 
 @pytest.mark.parametrize("missed", list(MissedTick))
 async def test_cron_times_missed_by_a_long_run_follow_the_policy(virtual_clock, missed):
-    """A run over three times of its expression."""
+    """Cron times missed during a long run follow the policy for missed ticks."""
     minutes = []
 
     async def work():
@@ -247,7 +247,7 @@ async def test_cron_times_missed_by_a_long_run_follow_the_policy(virtual_clock, 
     ],
 )
 async def test_a_run_held_back_by_a_pause_stands_for_what_the_policy_says(virtual_clock, missed, starts):
-    """A run that waited through a pause is the one that COALESCE makes of all that were due, and the first of BURST."""
+    """A run held back by a pause stands for all due ticks with COALESCE, and is the first of them with BURST."""
     seen = []
     async with RateLimitedExecutor("pause", pacing=Pacing.ON_TIME) as executor:
         begin = virtual_clock.monotonic()
@@ -266,7 +266,7 @@ async def test_a_run_held_back_by_a_pause_stands_for_what_the_policy_says(virtua
 
 @pytest.mark.parametrize("interval", [1.0, 0.6])
 async def test_spreading_costs_no_tick_of_a_period_near_the_interval(virtual_clock, interval):
-    """Ten tasks that repeat about once an interval, each run of which takes a while, run at every tick."""
+    """Ten tasks with a period near the interval and long runs miss no tick."""
     counts = [0] * 10
 
     async def run(index):
@@ -284,7 +284,7 @@ async def test_spreading_costs_no_tick_of_a_period_near_the_interval(virtual_clo
 
 
 async def test_spreading_costs_no_time_of_a_cron_expression(virtual_clock):
-    """With an interval of an hour, a task that is due every five minutes runs every five minutes."""
+    """With an interval of an hour, a cron task of every five minutes still runs every five minutes."""
     count = 0
 
     def run():

@@ -17,7 +17,7 @@ var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="nobody
 
 @pytest.mark.parametrize("delay", [0.25, 0.75, 5, 10.2, 10.75, 10.999, 11, 60, 5000, 0, -3])
 async def test_callback_comes_at_its_new_time_alone(virtual_clock, account, delay):
-    """Sooner or later, in the same second or another, now; with its arguments, and once."""
+    """A rescheduled callback runs once at its new time, sooner or later, with its arguments."""
     calls = []
     async with RateLimitedExecutor("x") as executor:
         handle = executor.call_later(10.5, lambda *args: calls.append((now(), args)), 1, 2)
@@ -32,7 +32,7 @@ async def test_callback_comes_at_its_new_time_alone(virtual_clock, account, dela
 
 
 async def test_timeout_that_starts_anew_with_each_sign_of_life(virtual_clock):
-    """It fires once, so long after the last of them."""
+    """A timeout rescheduled at each sign of life fires once, its delay after the last one."""
     fired = []
     async with RateLimitedExecutor("x") as executor:
         timeout = executor.call_later(30, lambda: fired.append(now()))
@@ -46,7 +46,7 @@ async def test_timeout_that_starts_anew_with_each_sign_of_life(virtual_clock):
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_any_history_of_timers_ends_at_their_last_times(virtual_clock, account, seed):
-    """Of many handles, cancelled and rescheduled in any order at any time, each comes once at its own time, or never."""
+    """After any rescheduling and cancelling each call runs once at its last time, or never."""
     rng = random.Random(seed)
     calls = {}
     async with RateLimitedExecutor("x") as executor:
@@ -82,7 +82,7 @@ async def test_any_history_of_timers_ends_at_their_last_times(virtual_clock, acc
 
 @pytest.mark.parametrize("when", ["cancelled", "has run", "runs", "closed", "cut"])
 async def test_what_does_not_wait_cannot_be_rescheduled(virtual_clock, account, when):
-    """The answer is False, and nothing is changed: neither its time, nor the counts."""
+    """Rescheduling a call that does not wait returns False, and changes neither its time nor the counts."""
     answers = []
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handle = executor.call_later(1, lambda: answers.append(handle.reschedule(5)) if when == "runs" else None)
@@ -105,7 +105,7 @@ async def test_what_does_not_wait_cannot_be_rescheduled(virtual_clock, account, 
 
 
 async def test_call_that_waits_for_a_permit_is_put_off(virtual_clock, account):
-    """It is due, and has not started: then it is due later, and another takes its permit."""
+    """A due call that waits for a permit can be put off, and another one takes its permit."""
     calls = []
     async with RateLimitedExecutor("x", rate=1) as executor:
         handles = [executor.call_soon(lambda number=number: calls.append((number, now()))) for number in range(3)]
@@ -117,7 +117,7 @@ async def test_call_that_waits_for_a_permit_is_put_off(virtual_clock, account):
 
 
 async def test_call_is_put_off_while_a_large_bucket_is_ordered(virtual_clock, account):
-    """Places that are being put in order, or moved together, stay what they are."""
+    """Rescheduling does not disturb places that are being put in order or compacted."""
     calls = []
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.call_later(5.5 + number / 1e6, calls.append, number) for number in range(30_000)]
@@ -137,7 +137,7 @@ async def test_call_is_put_off_while_a_large_bucket_is_ordered(virtual_clock, ac
 
 
 async def test_context_goes_with_the_call(virtual_clock):
-    """Its own, also one that was given: not that of who reschedules it."""
+    """A rescheduled call keeps its own context, not that of its rescheduler."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
         var.set("mine")
@@ -153,7 +153,7 @@ async def test_context_goes_with_the_call(virtual_clock):
 
 
 async def test_rescheduling_leaves_nothing_behind(virtual_clock):
-    """A timer that starts anew a million times in a row is one task, and its old places are freed."""
+    """A timer rescheduled a million times is one task, and its old places are freed."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handle = executor.call_later(30, int)
         for number in range(20_000):
@@ -166,7 +166,7 @@ async def test_rescheduling_leaves_nothing_behind(virtual_clock):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "soon", "-1s", None, [], 1j, object(), 10**400])
 async def test_bad_delay_is_refused_by_name_and_changes_nothing(virtual_clock, value):
-    """At the call; the call keeps its time."""
+    """A bad delay is refused by name at the call, and the call keeps its time."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handle = executor.call_later(5, int)
         with pytest.raises((TypeError, ValueError), match="delay"):
@@ -175,7 +175,7 @@ async def test_bad_delay_is_refused_by_name_and_changes_nothing(virtual_clock, v
 
 
 async def test_refused_from_another_thread(virtual_clock):
-    """It would tear the columns."""
+    """Another thread may not reschedule: it would corrupt the columns."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handle = executor.call_later(5, int)
         with pytest.raises(WrongLoopError):
@@ -184,7 +184,7 @@ async def test_refused_from_another_thread(virtual_clock):
 
 
 async def test_far_time_is_kept(virtual_clock):
-    """Further than any bucket can be numbered in floats."""
+    """A call can be rescheduled to a time beyond any bucket number in floats."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handle = executor.call_later(5, int)
         assert handle.reschedule(1e300)

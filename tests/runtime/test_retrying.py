@@ -1,4 +1,4 @@
-"""What fails and asks to be tried again: how often, when, and with what."""
+"""Retries: which failures are retried, how often, when, and with what."""
 
 import asyncio
 import contextvars
@@ -28,7 +28,7 @@ WAYS = ["sync", "async", "async later", "thread", "partial timeout"]
 
 
 def submit(executor, flaky, way, **options):
-    """Submit a flaky call as a function, a coroutine, or in a thread."""
+    """Submit a flaky call as a function, as a coroutine, or in a thread."""
     if way == "sync":
         return executor.submit(flaky, **options)
     if way == "async":
@@ -55,7 +55,7 @@ def submit(executor, flaky, way, **options):
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_task_that_asks_for_it_is_tried_again(virtual_clock, account, way):
-    """Its handle stays the same, waits again, and ends with what the last attempt returned."""
+    """A retried task keeps its handle, which waits again and ends with the last attempt's result."""
     flaky = Flaky(2)
     async with RateLimitedExecutor("x") as executor:
         handle = submit(executor, flaky, way)
@@ -74,7 +74,7 @@ async def test_task_that_asks_for_it_is_tried_again(virtual_clock, account, way)
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_attempts_are_bounded(virtual_clock, account, way):
-    """The last failure is what the task has failed with."""
+    """The task fails with the error of its last attempt."""
     flaky = Flaky(100, lambda: None)
     flaky.error = type("Mine", (RetryLater,), {})
     async with RateLimitedExecutor("x", retry=Retry(4, base=0.1, cap=0.2)) as executor:
@@ -88,7 +88,7 @@ async def test_attempts_are_bounded(virtual_clock, account, way):
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="coroutines start eagerly from Python 3.12 on")
 async def test_coroutine_that_fails_in_its_first_step_is_tried_again(virtual_clock, account):
-    """Also under a task factory that starts tasks eagerly."""
+    """A coroutine that fails in its first step is retried, also with an eager task factory."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     flaky = Flaky(2)
     async with RateLimitedExecutor("x") as executor:
@@ -99,7 +99,7 @@ async def test_coroutine_that_fails_in_its_first_step_is_tried_again(virtual_clo
 
 @pytest.mark.parametrize("policy", [Paced(), Window(), Burst(3)], ids=repr)
 async def test_each_attempt_takes_a_permit(virtual_clock, policy):
-    """Those that are tried again keep the law with the others, at their cost."""
+    """Each attempt takes permits at its cost, and all keep the law."""
     starts = []
 
     def fail():
@@ -119,7 +119,7 @@ async def test_each_attempt_takes_a_permit(virtual_clock, policy):
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("keyed", [True, False])
 async def test_items_of_a_batch_are_tried_again(virtual_clock, account, handler, results, kind, keyed):
-    """Each for itself, by its index; the last failure counts."""
+    """Items of a batch are retried individually, by index, and the last failure counts."""
     reports = handler()
     attempts: dict[int, int] = {}
 
@@ -150,7 +150,7 @@ async def test_items_of_a_batch_are_tried_again(virtual_clock, account, handler,
 
 
 async def test_attempts_of_items_that_have_ended_are_forgotten(virtual_clock):
-    """A batch without end must not remember each item that was tried twice."""
+    """An endless batch does not remember the attempts of ended items."""
     failed = set()
 
     def fail_once(item):
@@ -165,7 +165,7 @@ async def test_attempts_of_items_that_have_ended_are_forgotten(virtual_clock):
 
 
 async def test_pauses_are_drawn_up_to_a_power_of_two_and_the_cap():
-    """Full jitter, on top of what the other side has asked for; the same in each run with the same seed."""
+    """Pauses have full jitter, come after the requested time, and are the same for the same seed."""
 
     def run(seed, after):
         async def main():
@@ -195,7 +195,7 @@ async def test_pauses_are_drawn_up_to_a_power_of_two_and_the_cap():
     [(ValueError, 3), ((KeyError, ValueError), 3), (KeyError, 1), (lambda error: "yes" in str(error), 3), ((), 1)],
 )
 async def test_failures_that_are_named_are_tried_again(virtual_clock, on, attempts):
-    """By class, classes, or a function of the exception; others are not."""
+    """Failures are retried by class, classes or a function of the exception; others are not."""
     flaky = Flaky(100, ValueError("yes"))
     async with RateLimitedExecutor("x", retry=Retry(3, on=on)) as executor:
         handle = executor.submit(flaky)
@@ -205,7 +205,7 @@ async def test_failures_that_are_named_are_tried_again(virtual_clock, on, attemp
 
 
 async def test_policy_that_raises_ends_the_task(virtual_clock, caplog):
-    """With the failure of the task, and a warning about the policy."""
+    """A policy that raises ends the task with its own failure, and a warning."""
 
     def wants(error):
         raise KeyError(error)
@@ -219,7 +219,7 @@ async def test_policy_that_raises_ends_the_task(virtual_clock, caplog):
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
 async def test_what_is_no_failure_is_not_tried_again(virtual_clock, error):
-    """A task that was cancelled stays so, and what ends the program goes on its way."""
+    """A cancelled task is not retried, and an exit of the program propagates."""
     async with RateLimitedExecutor("x", retry=Retry(3, on=BaseException)) as executor:
         retries = executor._parts.retries
         assert retries._pause(retries.policy, 1, error(), None) is None
@@ -233,7 +233,7 @@ async def test_what_is_no_failure_is_not_tried_again(virtual_clock, error):
 
 @pytest.mark.parametrize("retry", [None, Retry(1)])
 async def test_policy_of_the_task_goes_before_that_of_the_executor(virtual_clock, retry):
-    """None for no other attempt, of tasks and of batches."""
+    """The policy of a task or batch overrides the executor's; None means no retry."""
     flaky, other = Flaky(9), Flaky(9)
     async with RateLimitedExecutor("x", retry=Retry(4)) as executor:
         handle = executor.submit(flaky, retry=retry)
@@ -246,7 +246,7 @@ async def test_policy_of_the_task_goes_before_that_of_the_executor(virtual_clock
 
 @pytest.mark.parametrize("way", ["task", "batch"])
 async def test_policy_of_the_task_holds_where_the_executor_has_none(virtual_clock, way):
-    """An executor that tries nothing again does so for those that ask for it."""
+    """A task's policy also holds in an executor without retries."""
     flaky = Flaky(2)
     async with RateLimitedExecutor("x", retry=None) as executor:
         if way == "task":
@@ -258,7 +258,7 @@ async def test_policy_of_the_task_holds_where_the_executor_has_none(virtual_cloc
 
 
 async def test_task_that_is_tried_again_keeps_what_it_was_given(virtual_clock):
-    """Key, priority, cost, name, thread, timeout and arguments."""
+    """A retried task keeps key, priority, cost, name, thread, timeout and arguments."""
     log = []
 
     def work(argument):
@@ -287,7 +287,7 @@ async def test_task_that_is_tried_again_keeps_what_it_was_given(virtual_clock):
     ],
 )
 async def test_each_attempt_sees_the_variables_of_the_caller(virtual_clock, way):
-    """And none that another attempt has set."""
+    """Each attempt sees the caller's context variables, and none set by another attempt."""
     variable = contextvars.ContextVar("variable", default="none")
     values = []
 
@@ -310,7 +310,7 @@ async def test_each_attempt_sees_the_variables_of_the_caller(virtual_clock, way)
 
 
 async def test_cancelled_while_it_waits_to_be_tried_again(virtual_clock, account):
-    """It ends at once, and no attempt follows."""
+    """A task cancelled while it waits for a retry ends at once, without another attempt."""
     flaky = Flaky(9, RetryLater(after=100))
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(flaky, key="a")
@@ -330,7 +330,7 @@ async def test_cancelled_while_it_waits_to_be_tried_again(virtual_clock, account
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
 async def test_closing_waits_for_those_to_be_tried_again(virtual_clock, account, timeout):
-    """As for others that were accepted; beyond the timeout they are cancelled."""
+    """A drain waits for retries, and cancels them at its timeout."""
     flaky = Flaky(1, RetryLater(after=50))
     async with RateLimitedExecutor("x", drain_timeout=timeout) as executor:
         handle = executor.submit(flaky)
@@ -346,7 +346,7 @@ async def test_closing_waits_for_those_to_be_tried_again(virtual_clock, account,
 
 
 async def test_failure_while_it_closes_by_force_is_a_failure(virtual_clock):
-    """Nothing is tried again once all is to be cancelled."""
+    """A task that fails while the executor is cut is not retried."""
 
     async def stubborn():
         try:
@@ -363,7 +363,7 @@ async def test_failure_while_it_closes_by_force_is_a_failure(virtual_clock):
 
 
 async def test_attempt_expires_counted_from_its_own_due_time(virtual_clock, account):
-    """While there is no permit for it; the error says so."""
+    """A retry that gets no permit expires counted from its own due time, and the error says so."""
     flaky = Flaky(9, RetryLater(after=10))
     async with RateLimitedExecutor("x", retry=Retry(9, base=1e-6)) as executor:
         handle = executor.submit(flaky, expires=2)
@@ -381,7 +381,7 @@ async def test_attempt_expires_counted_from_its_own_due_time(virtual_clock, acco
 
 
 async def test_object_of_tenacity_says_when_and_how_often(virtual_clock):
-    """Its stop, wait and retry decide; its own loop is not used."""
+    """Stop, wait and retry of a tenacity object decide; its own loop is not used."""
     flaky = Flaky(9, ValueError)
     policy = tenacity.AsyncRetrying(stop=tenacity.stop_after_attempt(4), wait=tenacity.wait_incrementing(1, 2))
     async with RateLimitedExecutor("x", retry=policy) as executor:
@@ -402,7 +402,7 @@ async def test_object_of_tenacity_says_when_and_how_often(virtual_clock):
 
 
 async def test_what_the_other_side_asks_for_goes_before_the_wait_of_tenacity(virtual_clock):
-    """Whichever is longer; and who asks for it is tried again, whatever the condition says."""
+    """``RetryLater`` is retried whatever tenacity's condition, after the longer of both waits."""
     flaky = Flaky(2, RetryLater(after=7))
     policy = tenacity.AsyncRetrying(
         wait=tenacity.wait_fixed(3),
@@ -416,7 +416,7 @@ async def test_what_the_other_side_asks_for_goes_before_the_wait_of_tenacity(vir
 
 @pytest.mark.parametrize("way", ["task", "batch"])
 async def test_tenacity_stops_after_a_time(virtual_clock, way):
-    """Counted from the first attempt."""
+    """Tenacity's stop after a time counts from the first attempt."""
     flaky = Flaky(50, ValueError)
     policy = tenacity.AsyncRetrying(stop=tenacity.stop_after_delay(10), wait=tenacity.wait_fixed(3))
     async with RateLimitedExecutor("x", retry=policy, drain_timeout=0) as executor:
@@ -429,7 +429,7 @@ async def test_tenacity_stops_after_a_time(virtual_clock, way):
 
 
 async def test_another_attempt_reserves_what_the_first_has_reserved(virtual_clock):
-    """A refused request has used nothing, which is settled; the next one may use as much as that could have."""
+    """After a refused attempt is settled to nothing, the next one reserves the full cost again."""
     async with RateLimitedExecutor("x", policy=Window(), resources={"tokens": Rate(100, per=60)}) as executor:
         left = []
 

@@ -1,4 +1,4 @@
-"""Who waits for room among the waiting tasks: in order, key by key, and never for nothing."""
+"""Waiters for room in the backlog are served in order, key by key, and never wait in vain."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from ..helpers import now, seen, turns
 
 
 async def test_waiters_get_the_room_in_the_order_in_which_they_came(virtual_clock, account):
-    """First come, first served; each as soon as a task has started."""
+    """Waiters get room in order of arrival, each as soon as a task has started."""
     order = []
     async with RateLimitedExecutor("x", rate=10, max_pending=2, when_full=WhenFull.WAIT) as executor:
 
@@ -41,7 +41,7 @@ async def test_waiters_get_the_room_in_the_order_in_which_they_came(virtual_cloc
 
 
 async def test_who_comes_later_does_not_pass_those_who_wait(virtual_clock):
-    """Not even a call that would find a place: it is refused, or goes to the end."""
+    """A later call does not pass the waiters, even if it finds room: it is refused, or waits at the end."""
     async with RateLimitedExecutor("x", rate=10, max_pending=1, when_full=WhenFull.WAIT) as executor:
         executor.submit(int)
         first = await executor.schedule_wait(int)
@@ -56,7 +56,7 @@ async def test_who_comes_later_does_not_pass_those_who_wait(virtual_clock):
 
 
 async def test_waiter_that_gives_up_takes_no_place(virtual_clock, account):
-    """Before it was promised one, and afterwards: the next one gets it."""
+    """A waiter that gives up, before or after its reservation, leaves the place to the next one."""
     async with RateLimitedExecutor("x", rate=1, max_pending=1, when_full=WhenFull.WAIT, drain_timeout=0) as executor:
         executor.submit(int)
         await asyncio.sleep(0.1)
@@ -82,7 +82,7 @@ async def test_waiter_that_gives_up_takes_no_place(virtual_clock, account):
 
 
 async def test_place_that_could_not_be_taken_goes_to_the_next(virtual_clock):
-    """A call that turns out wrong when there is room at last leaves the room to others."""
+    """A call that fails once it gets room leaves the room to the next waiter."""
     async with RateLimitedExecutor("x", rate=1, max_pending=1, when_full=WhenFull.WAIT, drain_timeout=0) as executor:
         executor.submit(int)
         await asyncio.sleep(0.1)
@@ -96,7 +96,7 @@ async def test_place_that_could_not_be_taken_goes_to_the_next(virtual_clock):
 
 
 async def test_waiter_of_a_full_key_holds_up_no_other_key(virtual_clock, account):
-    """It waits for its own key, and the others pass."""
+    """A waiter of a full key waits for its own key only, and others pass it."""
     async with RateLimitedExecutor(
         "x", rate=1, max_pending=50, key_max_pending=1, when_full=WhenFull.WAIT, drain_timeout=0
     ) as executor:
@@ -117,7 +117,7 @@ async def test_waiter_of_a_full_key_holds_up_no_other_key(virtual_clock, account
 
 
 async def test_waiter_of_a_full_key_holds_up_nobody_without_a_key(virtual_clock):
-    """Neither who waits, nor who does not."""
+    """A waiter of a full key delays no call without a key, waiting or not."""
     async with RateLimitedExecutor(
         "x", max_pending=50, key_max_pending=1, when_full=WhenFull.WAIT, drain_timeout=0
     ) as executor:
@@ -132,7 +132,7 @@ async def test_waiter_of_a_full_key_holds_up_nobody_without_a_key(virtual_clock)
 
 
 async def test_nothing_is_dropped_where_callers_wait(virtual_clock, account):
-    """A task that is tried again and a waiter that was promised its place in one turn: both are kept."""
+    """A retried task and a waiter with a reservation in one turn are both kept."""
     event = asyncio.Event()
 
     async def fail_once():
@@ -153,7 +153,7 @@ async def test_nothing_is_dropped_where_callers_wait(virtual_clock, account):
 
 @pytest.mark.parametrize("how", ["aclose", "cut", "error"])
 async def test_waiters_hear_that_the_executor_closes(virtual_clock, how):
-    """Each fails at once, in ``schedule_wait`` and in ``permit``; nothing is left behind."""
+    """Waiters fail at once when the executor closes, in ``schedule_wait`` and ``permit``."""
     waiting = []
 
     async def hold(executor):
@@ -227,7 +227,7 @@ async def test_waiting_for_room_is_scheduling_where_nobody_waits(virtual_clock, 
 
 
 async def test_nothing_is_lost_by_waiting(virtual_clock, account):
-    """A hundred producers, some of which give up at random: each task that was scheduled runs, once."""
+    """With a hundred producers, some giving up at random, each scheduled task runs once."""
     rng = random.Random(11)
     done, scheduled, given_up = [], [], []
     async with RateLimitedExecutor(

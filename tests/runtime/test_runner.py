@@ -13,7 +13,7 @@ from ratelimited_executor.testing import VirtualEventLoop
 
 @pytest.fixture(autouse=True)
 def warnings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever level a program that ran in this process before has set."""
+    """Warnings are logged, whatever level an earlier program in this process has set."""
     caplog.set_level(logging.WARNING, logger="ratelimited_executor")
 
 
@@ -24,7 +24,7 @@ def blocked(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_a_callback_that_blocks_the_loop_is_reported(
     virtual_loop: VirtualEventLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By how late the timer was."""
+    """A callback that blocks the loop is reported, with the lateness of the timer."""
     async with RateLimitedExecutor("work") as executor:
         executor.call_later(1, str)
         virtual_loop.call_later(0.5, virtual_loop.block_for, 3)
@@ -36,7 +36,7 @@ async def test_a_callback_that_blocks_the_loop_is_reported(
 async def test_a_call_due_in_the_past_is_no_blocked_loop(
     virtual_loop: VirtualEventLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither is a task that waited for the end of a pause."""
+    """Calls due in the past, and tasks held by a pause, are not taken for a blocked loop."""
     async with RateLimitedExecutor("work") as executor:
         await asyncio.sleep(10)
         executor.call_at(virtual_loop.time() - 5, str)
@@ -50,7 +50,7 @@ async def test_a_call_due_in_the_past_is_no_blocked_loop(
 
 
 async def test_waiting_long_beside_short_calls_takes_no_memory(virtual_loop: VirtualEventLoop) -> None:
-    """Each call runs the executor, which then asks again to be run when the long wait is over."""
+    """Short calls beside a long wait, which is requested again after each, take no memory."""
     async with ExecutorManager() as manager:
         executor = manager.executor("work")
         executor.schedule(str, delay=3600)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["REMEMBERED_US", "TaskTable", "vouched"]
 
 REMEMBERED_US: Final = 86_400 * 1_000_000
-"""How long the id of a task that has ended is remembered, by vouched time, if its user chose it."""
+"""Vouched time for which the id of an ended task is remembered, if the caller chose the id."""
 
 
 @dataclass(slots=True, eq=False)

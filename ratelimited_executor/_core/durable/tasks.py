@@ -29,35 +29,35 @@ __all__ = [
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
-"""Seconds from now, and from the epoch: 30,000 years. The sum of several still fits into the 64 bits of a store."""
+"""Maximum seconds from now or from the epoch: 30,000 years. A sum of several still fits into the 64 bits of a store."""
 
 
 class Durability(Enum):
     """The failures that a task survives once its put has returned."""
 
     FSYNC = "fsync"
-    """The loss of power: it was on the disk, as far as the disk tells the truth."""
+    """A power failure: the task is on the disk, unless the disk reports a write that it has not made."""
     LAG = "lag"
-    """The process; the last moments before the server's loss of power, or a failover, may be lost."""
+    """The end of the process. A power failure of the server, or a failover, may lose the last changes."""
     MEMORY = "memory"
-    """Nothing beyond the process."""
+    """None: the task is lost with the process."""
 
 
 class DurableState(IntEnum):
     """The state of a durable task. Stores keep these numbers."""
 
     SCHEDULED = 0
-    """It is not due yet."""
+    """The task is not due yet."""
     READY = 1
-    """It is due: any process may claim it."""
+    """The task is due: any process may claim it."""
     BEHIND = 2
-    """It waits in its lane for those before it."""
+    """The task waits behind other tasks of its lane."""
     CLAIMED = 3
-    """A process has it, and runs it or will soon."""
+    """A process has claimed the task, and runs it or will run it soon."""
     UNKNOWN = 4
-    """A process has claimed it that does not know its function, and put it aside."""
+    """The task was put aside by a process that does not know its function."""
     DEAD = 5
-    """It is a dead letter: it has failed for the last time."""
+    """The task is a dead letter: it failed for the last time."""
 
 
 class NewTask(NamedTuple):
@@ -189,19 +189,19 @@ class End(Enum):
     """How a claim ends."""
 
     DONE = "done"
-    """The task has run. It is deleted."""
+    """The task has run, and is deleted."""
     RETRY = "retry"
-    """It has failed, and is due again after a delay."""
+    """The task failed, and is due again after a delay."""
     DEAD = "dead"
-    """It has failed for the last time, and becomes a dead letter."""
+    """The task failed for the last time, and becomes a dead letter."""
     RELEASED = "released"
-    """It has not run, or not to its end: any process may claim it, and no attempt is counted."""
+    """The task did not run, or not to its end: any process may claim it, and no attempt is counted."""
     UNKNOWN = "unknown"
-    """Its function is not registered in this process: it is put aside."""
+    """The task is put aside, because its function is not registered in this process."""
     EXPIRED = "expired"
-    """It has not started in time. It is deleted."""
+    """The task did not start in time, and is deleted."""
     CANCELLED = "cancelled"
-    """Somebody has cancelled it. It is deleted."""
+    """The task was cancelled, and is deleted."""
 
 
 class Outcome(NamedTuple):

@@ -42,7 +42,7 @@ _NEWS_INTERVALS: Final = 4  # from a call that sets a rate until every calling p
 _FRESH_INTERVALS: Final = 2  # for which the rate in force is known: one call in each, plus the time of answers
 
 DemandUntil: TypeAlias = "Callable[[int, int, int, int], int]"
-"""Counts the tasks that are due by a time of ours, and could start from a second to a third; as far as a number."""
+"""Counts at most N tasks due by the first time that could start from the second to the third; N is the last argument."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,19 +38,19 @@ class PeerState(StrEnum):
     """The state of a peer."""
 
     SYNC = "sync"
-    """It has not been answered yet, or not since its clock broke."""
+    """The peer has had no answer yet, or none since its clock broke."""
 
     ACTIVE = "active"
-    """It calls once in a grant interval."""
+    """The peer calls once in each grant interval."""
 
     IDLE = "idle"
-    """It has nothing that could start, and makes no calls."""
+    """The peer has no task that could start, and makes no calls."""
 
     OUTAGE = "outage"
-    """It gets no answers, and goes by its outage policy."""
+    """The peer gets no answers, and follows its outage policy."""
 
     CLOSED = "closed"
-    """It has left."""
+    """The peer has left."""
 
 
 PEER_TRANSITIONS: Final[dict[PeerState, frozenset[PeerState]]] = {

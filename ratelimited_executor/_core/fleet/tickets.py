@@ -55,10 +55,10 @@ __all__ = [
 ]
 
 FAIR_HOLDER: Final = "peers"
-"""What holds a ticket back that is refused because others are to be served first."""
+"""Holder of a ticket that was refused because others must be served first."""
 
 CLOCK_HOLDER: Final = "clock"
-"""What holds a ticket back that is asked for at a time that nobody vouches for."""
+"""Holder of a ticket that was refused because its call did not vouch for the server's time."""
 
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _SERVED_UNIT: Final = 1000  # of a ticket at weight 1

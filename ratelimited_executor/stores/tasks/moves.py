@@ -31,7 +31,7 @@ Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"],
 __all__ = ["Moves", "Together", "beat", "cancel", "claim", "counts", "find", "finish", "join", "lanes", "leave", "put", "requeue", "revive", "rows"]  # fmt: skip
 
 _BATCH: Final = 1000
-"""How many tasks of one kind a claim makes ready, and deletes as expired, at most: it goes on with the next claim."""
+"""Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
 _NEVER: Final = -(2**62)  # before all times
 _DONE: Final = End.DONE  # members of an enum are slow to look up
 _SCHEDULED, _READY, _BEHIND = int(DurableState.SCHEDULED), int(DurableState.READY), int(DurableState.BEHIND)
