@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from abc import abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ T = TypeVar("T")
 __all__ = ["SQLiteFile", "driver", "is_mended"]
 
 _BUSY_MS: Final = 30_000  # the longest time for which another process may hold the file
+_RETRY_SECONDS: Final = 0.005
 _REMEDIES: Final = {
     "BusyError": f": another process has held the file for {_BUSY_MS // 1000} s, or a release of SQLite is in use that may not share it",
     "FullError": ": make room on the disk; what was put before is safe",
@@ -149,7 +151,7 @@ class SQLiteFile:
                 if not is_mended(apsw.sqlite_lib_version()):
                     connection.execute("pragma locking_mode = exclusive")
                 self._check(connection)
-                connection.execute("pragma journal_mode = wal")
+                _use_wal(connection)
                 self._prepare(connection)
             except BaseException:
                 connection.close()
@@ -189,6 +191,24 @@ def driver(user: str = "SQLite") -> Any:
             f"{user} needs the package apsw: pip install 'ratelimited-executor[sqlite]'", name=error.name
         ) from error
     return apsw
+
+
+def _use_wal(connection: Any) -> None:
+    """Set the WAL mode.
+
+    Of connections that set it on a new file at the same moment, SQLite refuses all but one without waiting for the busy
+    timeout: each holds a lock that the others wait for. A refused one has let go of its lock, and may try again.
+    """
+    until = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+        except driver().BusyError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
 
 
 def _file_of(path: str) -> tuple[str, int, int] | None:

@@ -4,9 +4,11 @@ import asyncio
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
 from ratelimited_executor import SQLiteProgress, StoreUnavailableError
+from ratelimited_executor.stores import sqlite_file
 
 
 @pytest.mark.parametrize(("path", "error"), [(5, TypeError), (None, TypeError), (b"x", TypeError), ("", ValueError)])
@@ -42,6 +44,33 @@ async def test_two_stores_of_one_file_know_the_same(tmp_path):
     assert {b"a"} == await stores[1].done_keys("sync", 3)
     for store in stores:
         await store.aclose()
+
+
+async def test_new_file_that_another_process_prepares_is_waited_for(tmp_path):
+    """SQLite itself refuses at once to change the mode of such a file, whatever the busy timeout."""
+    other = apsw.Connection(str(tmp_path / "progress.sqlite3"))
+    other.execute("begin immediate")
+    store = SQLiteProgress(tmp_path / "progress.sqlite3")
+    beginning = asyncio.ensure_future(store.begin("sync", "8 h", 5))
+    await asyncio.sleep(0.05)
+    assert not beginning.done()
+    other.execute("commit")
+    assert 5 == await beginning
+    other.close()
+    await store.aclose()
+
+
+async def test_new_file_that_another_process_does_not_let_go_of(tmp_path, monkeypatch):
+    """After a while it is said, and the store is usable once the file is free."""
+    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 50)
+    other = apsw.Connection(str(tmp_path / "progress.sqlite3"))
+    other.execute("begin immediate")
+    store = SQLiteProgress(tmp_path / "progress.sqlite3")
+    with pytest.raises(StoreUnavailableError, match="another process has held the file"):
+        await store.begin("sync", "8 h", 5)
+    other.close()
+    assert 5 == await store.begin("sync", "8 h", 5)
+    await store.aclose()
 
 
 async def test_closed_store_leaves_no_thread_and_may_be_used_again(tmp_path):
