@@ -41,7 +41,7 @@ class Course:
         self.passing = 0
 
     def start(self, count: int, *, running: float | None = 0.0, period: float = 1.0) -> None:
-        """Start one each period, on time; each ends after so many seconds, before the next; None if later."""
+        """Start ``count`` tasks, one a period and 0.25 s late, which run for ``running`` seconds, or on if None."""
         for _ in range(count):
             at = self.clock.time
             if self.passing:

@@ -1,4 +1,4 @@
-"""Pools of slots in one process: never more holders than the limit, in order, and nothing is ever lost."""
+"""Pools of slots in one process: never more holders than the limit, served in order, and no slot is lost."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ async def settle(turns=5):
 
 
 async def test_only_as_many_hold_as_may_in_the_order_in_which_they_came(virtual_clock):
-    """A slot that is given back goes to who has waited longest, at the same instant."""
+    """A slot that is given back goes to the longest waiter, at the same instant."""
     log = []
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=2)
@@ -40,7 +40,7 @@ async def test_only_as_many_hold_as_may_in_the_order_in_which_they_came(virtual_
 
 
 async def test_larger_priority_is_served_first(virtual_clock):
-    """Those who wait are ordered by priority before arrival."""
+    """Waiters are ordered by priority, then by arrival."""
     log = []
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
@@ -52,7 +52,7 @@ async def test_larger_priority_is_served_first(virtual_clock):
 
 
 async def test_fence_rises_with_each_hand_over(virtual_clock):
-    """Whoever is handed a slot has a larger number than all before."""
+    """Each slot that is handed over has a larger fence than all before it."""
     fences = []
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
@@ -70,7 +70,7 @@ async def test_fence_rises_with_each_hand_over(virtual_clock):
 
 
 async def test_tasks_of_several_executors_share_a_pool(virtual_clock):
-    """A pool counts whoever asks, in whatever executor."""
+    """Tasks of several executors of a manager share a pool and its limit."""
     running, most = 0, 0
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=3)
@@ -94,7 +94,7 @@ async def test_tasks_of_several_executors_share_a_pool(virtual_clock):
 
 
 async def test_limit_of_zero_halts_and_a_larger_one_wakes_at_once(virtual_clock):
-    """A limit that is set holds from then on, for those who wait already."""
+    """A new limit takes effect at once, also for those who wait already."""
     log = []
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=0)
@@ -108,7 +108,7 @@ async def test_limit_of_zero_halts_and_a_larger_one_wakes_at_once(virtual_clock)
 
 
 async def test_lower_limit_lets_holders_finish(virtual_clock):
-    """None is taken away, and none handed over until fewer are held."""
+    """Lowering the limit takes no slot away, and hands none over until fewer are held."""
     log = []
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=3)
@@ -118,11 +118,11 @@ async def test_lower_limit_lets_holders_finish(virtual_clock):
         assert (3, 1) == (gpu.statistics().held, gpu.statistics().limit)
         await waiters
 
-    assert ("d", 3) == log[-1]  # when the last of the others has finished, and not before
+    assert ("d", 3) == log[-1]  # once the last of the others has finished, and not before
 
 
 async def test_pool_of_a_name_is_one_and_its_limit_is_the_one_given_last():
-    """Who asks for a pool by name gets the one that is there."""
+    """A pool is requested by name: there is one of each name, and the limit given last applies."""
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=2)
 
@@ -132,11 +132,11 @@ async def test_pool_of_a_name_is_one_and_its_limit_is_the_one_given_last():
         assert manager.slots("cpu", limit=1) is not gpu
 
 
-# Who gives up.
+# Giving up.
 
 
 async def test_who_waits_too_long_gets_an_error_and_no_slot(virtual_clock):
-    """Expiry counts from the entry, and leaves nobody in the line."""
+    """``expires`` counts from the entry; a waiter that expires gets no slot and leaves the queue."""
     log = []
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
@@ -151,7 +151,7 @@ async def test_who_waits_too_long_gets_an_error_and_no_slot(virtual_clock):
 
 
 async def test_expiry_of_nothing_takes_a_slot_that_is_free_and_no_other(virtual_clock):
-    """With no time to wait it is now or never."""
+    """With ``expires=0`` a free slot is taken, and otherwise the entry expires at once."""
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
         async with gpu.hold(expires=0):
@@ -163,7 +163,7 @@ async def test_expiry_of_nothing_takes_a_slot_that_is_free_and_no_other(virtual_
 
 @pytest.mark.parametrize("turns", range(4))
 async def test_cancelled_waiter_loses_no_slot_whenever_that_is(virtual_clock, turns):
-    """Also between the hand-over and the moment at which it would have gone on."""
+    """A cancelled waiter loses no slot, even if it is cancelled between the hand-over and its resumption."""
     log = []
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
@@ -188,7 +188,7 @@ async def test_cancelled_waiter_loses_no_slot_whenever_that_is(virtual_clock, tu
 
 
 async def test_body_that_raises_gives_its_slot_back(virtual_clock):
-    """A slot is given back however its body ends."""
+    """A body that raises gives its slot back."""
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
         with pytest.raises(ZeroDivisionError):
@@ -198,7 +198,7 @@ async def test_body_that_raises_gives_its_slot_back(virtual_clock):
 
 
 async def test_random_holders_waiters_cancellations_and_limits(virtual_clock):
-    """Never more than the largest limit since the last hand-over; nobody left behind."""
+    """At most five slots are held under random limits, cancellations and expiries, and no waiter is left over."""
     random_numbers = random.Random(7)
     held = handed = 0
     async with ExecutorManager() as manager:
@@ -237,7 +237,7 @@ async def test_random_holders_waiters_cancellations_and_limits(virtual_clock):
 
 
 async def test_statistics_tell_who_holds_and_for_how_long(virtual_clock):
-    """Holders have names, fences and ages."""
+    """Statistics list the holders of a pool with names, fences and ages."""
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=2)
         log = []
@@ -254,11 +254,11 @@ async def test_statistics_tell_who_holds_and_for_how_long(virtual_clock):
             task.cancel()
 
 
-# Life.
+# Lifetime.
 
 
 async def test_pool_before_its_manager_starts_and_after_it_has_closed(virtual_clock):
-    """It hands over while its manager is open; who holds a slot at the end finishes."""
+    """A pool hands over only while its manager is open; a slot still held when it closes may be used to the end."""
     manager = ExecutorManager()
     gpu = manager.slots("gpu", limit=1)
     with pytest.raises(ExecutorNotStartedError, match="the manager of slots 'gpu' is not started: enter it"):
@@ -273,7 +273,7 @@ async def test_pool_before_its_manager_starts_and_after_it_has_closed(virtual_cl
 
     with pytest.raises(ExecutorStoppedError, match="gpu"):
         await waiter
-    await holder  # goes on with what it holds
+    await holder  # continues with the slot it holds
     assert ["holder"] == [name for name, _ in log]
     with pytest.raises(ExecutorStoppedError):
         async with gpu.hold():
@@ -283,7 +283,7 @@ async def test_pool_before_its_manager_starts_and_after_it_has_closed(virtual_cl
 
 
 async def test_other_thread_is_refused():
-    """A pool belongs to its loop, and a call from elsewhere changes nothing."""
+    """A pool belongs to its loop: calls from another thread are refused, and change nothing."""
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
 
@@ -303,7 +303,7 @@ async def test_other_thread_is_refused():
 
 
 async def test_hold_is_entered_once():
-    """A second entry is refused, and takes no slot."""
+    """A second entry of a hold is refused, and takes no slot."""
     async with ExecutorManager() as manager:
         held = manager.slots("gpu", limit=2).hold()
         async with held:
@@ -316,7 +316,7 @@ async def test_hold_is_entered_once():
 
 
 async def test_hold_whose_entry_has_failed_may_be_entered_again(virtual_clock):
-    """It has taken nothing."""
+    """A hold whose entry expired has taken no slot, and may be entered again."""
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=0)
         held = gpu.hold(expires=1)
@@ -333,7 +333,7 @@ async def test_hold_whose_entry_has_failed_may_be_entered_again(virtual_clock):
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "3", True, None])
 async def test_limit_that_is_no_count_is_refused_and_changes_nothing(limit):
-    """The error names the argument; the limit in force stays."""
+    """A bad limit is refused by name, and the limit in force stays."""
     async with ExecutorManager() as manager:
         with pytest.raises((TypeError, ValueError), match="limit"):
             manager.slots("new", limit=limit)
@@ -352,7 +352,7 @@ async def test_limit_that_is_no_count_is_refused_and_changes_nothing(limit):
     "options", [{"priority": "high"}, {"priority": float("nan")}, {"expires": -1}, {"expires": "soon"}, {"name": 5}]
 )
 async def test_bad_arguments_of_hold_are_refused_at_the_call(options):
-    """Before anything is awaited."""
+    """Bad arguments of ``hold()`` are refused at the call, before anything is awaited."""
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
         with pytest.raises((TypeError, ValueError), match=next(iter(options))):
@@ -360,7 +360,7 @@ async def test_bad_arguments_of_hold_are_refused_at_the_call(options):
 
 
 async def test_name_and_peers_are_checked():
-    """A pool that would count in each process by itself is not made where rates are shared."""
+    """A manager that shares rates with static peers refuses pools, which would count in each process separately."""
     manager = ExecutorManager()
     with pytest.raises(TypeError, match="name"):
         manager.slots(5, limit=1)

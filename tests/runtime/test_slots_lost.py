@@ -1,4 +1,4 @@
-"""What becomes of a body whose slot is lost: cancelled with an error of its own, left alone, or told to a function."""
+"""A body whose slot is lost is cancelled with its own error, left running, or reported to a function."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from ..helpers import now_rounded
 
 
 class Loser(LocalSlots):
-    """Keeps slots, and loses them when it is told to."""
+    """Local slots that are lost on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Loser(LocalSlots):
 
 @pytest.fixture
 async def keeper(virtual_clock: VirtualClock) -> Loser:
-    """One with a pool of two slots."""
+    """A keeper with one pool of two slots."""
     keeper = Loser()
     keeper.open(asyncio.get_running_loop(), virtual_clock)
     keeper.set_limit("gpu", 2)
@@ -38,7 +38,7 @@ async def keeper(virtual_clock: VirtualClock) -> Loser:
 
 
 async def test_body_is_cancelled_and_the_error_says_why(keeper):
-    """At once, and the slot is given back."""
+    """The body is cancelled when its slot is lost, the error says why, and the slot is given back."""
     gpu = Slots("gpu", keeper)
     keeper.lose_after(1)
     with pytest.raises(
@@ -51,11 +51,11 @@ async def test_body_is_cancelled_and_the_error_says_why(keeper):
     assert 1 == now_rounded()
     assert 0 == gpu.statistics().held
     assert 0 == asyncio.current_task().cancelling()
-    await asyncio.sleep(1)  # and nothing is left of the cancellation
+    await asyncio.sleep(1)  # no cancellation is left pending
 
 
 async def test_body_goes_on_where_it_may(keeper):
-    """It can see that it is alone no more."""
+    """With ``OnLost.FINISH`` the body continues, and can see that its slot is lost."""
     keeper.lose_after(1)
     async with Slots("gpu", keeper).hold(on_lost=OnLost.FINISH) as slot:
         await asyncio.sleep(5)
@@ -64,7 +64,7 @@ async def test_body_goes_on_where_it_may(keeper):
 
 
 async def test_function_is_called_with_the_slot(keeper):
-    """On the event loop, once."""
+    """A function given as ``on_lost`` is called once with the slot."""
     lost = []
     keeper.lose_after(1)
     async with Slots("gpu", keeper).hold(on_lost=lost.append) as slot:
@@ -73,7 +73,7 @@ async def test_function_is_called_with_the_slot(keeper):
 
 
 async def test_loss_after_the_end_is_none(keeper):
-    """The slot had been given back."""
+    """A loss after the slot was given back has no effect."""
     async with Slots("gpu", keeper).hold() as slot:
         await asyncio.sleep(1)
     keeper.told[0]()
@@ -82,7 +82,7 @@ async def test_loss_after_the_end_is_none(keeper):
 
 
 async def test_cancellation_from_outside_stays_one(keeper):
-    """Where both come, whoever cancelled from outside is not told of another error."""
+    """A body whose slot is lost and that is cancelled from outside raises ``CancelledError``, and no other error."""
     entered = asyncio.Event()
 
     async def work():
@@ -100,7 +100,7 @@ async def test_cancellation_from_outside_stays_one(keeper):
 
 
 async def test_timeout_around_it_and_within_keep_their_meaning(keeper):
-    """As of ``asyncio.timeout()``, whose cancellations look alike."""
+    """``asyncio.timeout()`` around or within a hold still works: its cancellation is told from that of a lost slot."""
     keeper.lose_after(1)
     with pytest.raises(SlotLostError):
         async with asyncio.timeout(3), Slots("gpu", keeper).hold():
@@ -113,7 +113,7 @@ async def test_timeout_around_it_and_within_keep_their_meaning(keeper):
 
 
 async def test_error_of_the_body_is_not_covered_up(keeper):
-    """A body that fails while it is cancelled says how it failed."""
+    """A body that fails while it is cancelled raises its own error."""
     keeper.lose_after(1)
     with pytest.raises(KeyError):
         async with Slots("gpu", keeper).hold():
@@ -125,7 +125,7 @@ async def test_error_of_the_body_is_not_covered_up(keeper):
 
 
 async def test_inner_hold_is_lost_and_the_outer_one_goes_on(keeper):
-    """Each has its own slot."""
+    """Losing the slot of an inner hold does not affect the outer one."""
     keeper.lose_after(1, number=1)
     async with Slots("gpu", keeper).hold() as outer:
         with pytest.raises(SlotLostError):
@@ -137,13 +137,13 @@ async def test_inner_hold_is_lost_and_the_outer_one_goes_on(keeper):
 
 @pytest.mark.parametrize("on_lost", ["cancel", None, True, 3])
 async def test_other_reaction_is_refused(keeper, on_lost):
-    """At the call."""
+    """An unknown ``on_lost`` is refused at the call."""
     with pytest.raises(TypeError, match=r"on_lost must be OnLost\.CANCEL"):
         Slots("gpu", keeper).hold(on_lost=on_lost)
 
 
 async def test_several_pools_are_held_in_one_step(keeper):
-    """Nobody holds one while waiting for another; bad lists are refused at the call."""
+    """Several pools are taken at once, with none held while waiting for another; bad lists are refused at the call."""
     keeper.set_limit("licence", 1)
     gpu, licence = Slots("gpu", keeper), Slots("licence", keeper)
     async with licence.hold():

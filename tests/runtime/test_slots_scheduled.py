@@ -1,4 +1,4 @@
-"""schedule(slots=): tasks that start when they get slots, and hold them until their run ends."""
+"""Tasks scheduled with ``slots=`` start when they get their slots, and hold them until their run ends."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ from ..helpers import now_rounded
 
 
 class Work:
-    """Logs starts, and how many run at once."""
+    """Logs starts, and counts how many run at once."""
 
     def __init__(self):
         self.log = []
@@ -40,7 +40,7 @@ class Work:
 
 
 async def test_as_many_run_as_there_are_slots_and_the_next_starts_when_one_ends(virtual_clock):
-    """A slot that a task gives back goes to the next one at the same instant."""
+    """A slot that a task gives back goes to the next task at the same instant."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, executor = manager.slots("gpu", limit=2), manager.executor("a")
@@ -53,7 +53,7 @@ async def test_as_many_run_as_there_are_slots_and_the_next_starts_when_one_ends(
 
 
 async def test_more_important_starts_first(virtual_clock):
-    """Priority orders the tasks of one pool, across executors and beside hold()."""
+    """Priority orders the tasks of one pool across executors."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, one, two = manager.slots("gpu", limit=1), manager.executor("a"), manager.executor("b")
@@ -67,7 +67,7 @@ async def test_more_important_starts_first(virtual_clock):
 
 
 async def test_task_that_waits_for_slots_holds_back_no_other(virtual_clock):
-    """Tasks without slots, and of other pools, pass it, whatever their priority."""
+    """A task that waits for slots does not hold back tasks of lower priority without slots, or of other pools."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, cpu, executor = manager.slots("gpu", limit=1), manager.slots("cpu", limit=1), manager.executor("a")
@@ -86,7 +86,7 @@ async def test_task_that_waits_for_slots_holds_back_no_other(virtual_clock):
 )
 @pytest.mark.parametrize("keys", [0, 2])
 async def test_any_order_keeps_the_slots(virtual_clock, order, keys):
-    """Under orders that share or count by themselves, too: as many run as there are slots, and all of them do."""
+    """Under any order as many tasks run as there are slots, and all tasks run."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, executor = manager.slots("gpu", limit=2), manager.executor("a", order=order)
@@ -102,7 +102,7 @@ async def test_any_order_keeps_the_slots(virtual_clock, order, keys):
 
 
 async def test_halted_pool_starts_nothing_until_its_limit_is_raised(virtual_clock):
-    """The limit may be set at any time; a lower one ends no run."""
+    """No task of a pool with limit 0 starts; the limit may be set at any time, and lowering it ends no run."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, executor = manager.slots("gpu", limit=0), manager.executor("a")
@@ -118,7 +118,7 @@ async def test_halted_pool_starts_nothing_until_its_limit_is_raised(virtual_cloc
 
 
 async def test_several_pools_are_taken_in_one_step(virtual_clock):
-    """A task that needs two pools keeps none of them idle."""
+    """The slots of several pools are taken in one step: a waiting task holds none of them."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, disk, executor = manager.slots("gpu", limit=1), manager.slots("disk", limit=1), manager.executor("a")
@@ -134,7 +134,7 @@ async def test_several_pools_are_taken_in_one_step(virtual_clock):
 
 @pytest.mark.parametrize("how", ["cancel", "expire"])
 async def test_task_that_leaves_while_it_waits_leaves_nothing_behind(virtual_clock, how):
-    """What was asked for it goes to the next."""
+    """A cancelled or expired task no longer waits for its slot, which goes to the next task."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, executor = manager.slots("gpu", limit=1), manager.executor("a")
@@ -165,7 +165,7 @@ def fail_at_once():
 
 
 async def test_slots_are_given_back_however_the_run_ends(virtual_clock):
-    """By an error, a time limit, a cancellation, or at once."""
+    """Slots are given back when a run returns, fails, times out or is cancelled."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, executor = manager.slots("gpu", limit=1), manager.executor("a")
@@ -185,7 +185,7 @@ async def test_slots_are_given_back_however_the_run_ends(virtual_clock):
 
 
 async def test_retry_waits_for_slots_anew(virtual_clock):
-    """Between two attempts another task has the slot."""
+    """A retry waits for slots again: between two attempts another task may have the slot."""
     work, attempts = Work(), []
 
     async def fails_once():
@@ -206,7 +206,7 @@ async def test_retry_waits_for_slots_anew(virtual_clock):
 
 @pytest.mark.parametrize("cancels", [False, True])
 async def test_closing_in_the_middle_gives_everything_back(virtual_clock, cancels):
-    """Draining runs what waits for slots; cutting leaves nothing behind."""
+    """A drain runs the tasks that wait for slots; a cut leaves no slot held and no task waiting."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
@@ -222,7 +222,7 @@ async def test_closing_in_the_middle_gives_everything_back(virtual_clock, cancel
 
 
 async def test_slot_does_not_idle_while_its_task_waits_for_a_rate(virtual_clock):
-    """Another executor has the slot until the permit comes up."""
+    """A task that waits for a permit holds no slot: another executor uses it meanwhile."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=1)
@@ -239,7 +239,7 @@ async def test_slot_does_not_idle_while_its_task_waits_for_a_rate(virtual_clock)
 
 
 async def test_no_slot_is_kept_for_a_task_that_has_no_place(virtual_clock):
-    """Else a task that holds the only place, and asks for a slot itself, would wait for ever."""
+    """A task without a place holds no slot: else it would deadlock with the task that has the place."""
     done = []
 
     async with ExecutorManager() as manager:
@@ -260,7 +260,7 @@ async def test_no_slot_is_kept_for_a_task_that_has_no_place(virtual_clock):
 
 
 async def test_keys_costs_and_rates_hold_as_well(virtual_clock):
-    """Each limit holds by itself, and nothing is stranded."""
+    """Limits of keys, costs, rates and slots hold together, and no task is left waiting."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu = manager.slots("gpu", limit=3)
@@ -276,7 +276,7 @@ async def test_keys_costs_and_rates_hold_as_well(virtual_clock):
 
 
 async def test_task_reads_its_slot(virtual_clock):
-    """Also a plain function, and what it calls; outside there is none."""
+    """``current_slot()`` returns the slot of the task, also in a plain function, and None outside of one."""
     async with ExecutorManager() as manager:
         gpu, executor = manager.slots("gpu", limit=1), manager.executor("a")
         slot = await executor.schedule(current_slot, slots=gpu)
@@ -286,7 +286,7 @@ async def test_task_reads_its_slot(virtual_clock):
 
 
 async def test_explain_names_the_pool_and_its_holders(virtual_clock):
-    """Who waits for a slot can see for whom."""
+    """``explain()`` names the pool that a task waits for, and its holders."""
     work = Work()
     async with ExecutorManager() as manager:
         gpu, executor = manager.slots("gpu", limit=1), manager.executor("a")
@@ -299,7 +299,7 @@ async def test_explain_names_the_pool_and_its_holders(virtual_clock):
 
 
 async def test_misuse_is_refused_at_the_call(virtual_clock):
-    """It names the argument, and changes nothing."""
+    """A bad ``slots=`` is refused by name at the call, and no task is accepted."""
     async with ExecutorManager() as other, ExecutorManager() as manager:
         gpu, executor = manager.slots("gpu", limit=1), manager.executor("a")
         for wrong in ("gpu", 3, object(), ["gpu"]):
@@ -317,7 +317,7 @@ async def test_misuse_is_refused_at_the_call(virtual_clock):
 
 
 async def test_executor_without_a_manager_of_its_own_refuses_the_slots_of_others(virtual_clock):
-    """They would be released by nobody when that manager closes."""
+    """A standalone executor refuses pools of a manager: nobody would release its tasks when that manager closes."""
     async with ExecutorManager() as manager, RateLimitedExecutor("alone") as executor:
         with pytest.raises(ValueError, match="own manager"):
             executor.schedule(len, "", slots=manager.slots("gpu", limit=1))

@@ -1,4 +1,4 @@
-"""Starts: in the short way and in a stretch the same happens, and each call is accounted for, whatever it does."""
+"""Starts on the fast path and in bursts: both do the same, and each call is counted, whatever it does."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 TIMES = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]), st.floats(0, 6))
 TASKS = st.tuples(
     st.sampled_from(["batch", "batch", "call", "handle", "submit"]),
-    st.lists(TIMES, min_size=1, max_size=6),  # delays
-    st.sampled_from(["return", "raise", "sleep", "set", "add", "cancel"]),  # what each does
-    TIMES,  # before the next
+    st.lists(TIMES, min_size=1, max_size=6),  # the delays of its tasks
+    st.sampled_from(["return", "raise", "sleep", "set", "add", "cancel"]),  # what each task does
+    TIMES,  # the pause before the next step
 )
 
 
 @dataclass
 class Program:
-    """What is scheduled, and what has happened."""
+    """A random program: what it schedules, and a log of what happens."""
 
     steps: list
     rate: float
@@ -39,7 +39,7 @@ class Program:
     handles: list = field(default_factory=list)
 
     async def run(self) -> list:
-        """Run it, and return what has happened when."""
+        """Run the program, and return what happened and when."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(
             lambda _, context: self.log.append((loop.time(), "handler", str(context["exception"])))
@@ -65,7 +65,7 @@ class Program:
         return [*self.log, *(repr(handle.summary) for handle in self.handles if hasattr(handle, "summary"))]
 
     def make(self, executor: RateLimitedExecutor, number: int, action: str):
-        """Return a function that notes its start, and does something."""
+        """Return a function that logs its start, and then does ``action``."""
 
         async def sleep(index: int) -> int:
             self.log.append((executor._engine.loop.time(), number, index, variable.get()))
@@ -97,7 +97,7 @@ class Program:
 )
 @settings(max_examples=150, deadline=None)
 def test_short_way_changes_nothing(steps, rate, pacing, max_concurrency):
-    """Starts, ends, outcomes, context variables, reports and counts are the same, to the last digit."""
+    """Starts, ends, outcomes, context variables, reports and counts are the same without the fast path."""
 
     def run() -> list:
         return run_virtual(Program(steps, rate, pacing, max_concurrency).run())
@@ -109,7 +109,7 @@ def test_short_way_changes_nothing(steps, rate, pacing, max_concurrency):
 
 
 async def test_tasks_of_a_batch_that_are_alone_take_the_short_way(monkeypatch, virtual_clock):
-    """Otherwise the test above would compare the long way with itself."""
+    """Lone tasks of a batch take the fast path: else the test above would compare the slow path with itself."""
     taken = []
     original = TaskQueue.take_lone
 
@@ -128,7 +128,7 @@ async def test_tasks_of_a_batch_that_are_alone_take_the_short_way(monkeypatch, v
 
 @pytest.mark.parametrize("is_short", [True, False])
 async def test_spread_tasks_find_their_place_after_one_that_took_the_last(monkeypatch, virtual_clock, is_short):
-    """The only place is taken by a lone task: the next ones are planned for when it is free."""
+    """While a lone task holds the only place, spread tasks are planned for when it is free again."""
     if not is_short:
         monkeypatch.setattr(TaskQueue, "take_lone", lambda self, now: None)
     loop, starts = asyncio.get_running_loop(), []
@@ -144,7 +144,7 @@ async def test_spread_tasks_find_their_place_after_one_that_took_the_last(monkey
     assert [0.54, 2.5, 2.75] == pytest.approx([start - begin for start in starts], abs=0.01)
 
 
-# Calls that start in one loop.
+# Calls that start in one burst.
 
 
 COUNT = 50
@@ -152,7 +152,7 @@ whose = contextvars.ContextVar("whose", default="nobody's")
 
 
 def add_by(kind, executor, call) -> None:
-    """Have ``call(number)`` run COUNT times at once, in a way that starts in bursts."""
+    """Have ``call(number)`` run ``COUNT`` times at one instant, in a way that starts in bursts."""
     if kind == "call_later":
         for number in range(COUNT):
             executor.call_later(1.0, call, number)
@@ -169,7 +169,7 @@ def add_by(kind, executor, call) -> None:
         executor.schedule_many(call, range(COUNT), delays=[1.0] * COUNT)
     else:
         handles = [executor.schedule(call, number, delay=1.0) for number in range(COUNT)]
-        executor.call_later(0, lambda: handles)  # somebody holds them
+        executor.call_later(0, lambda: handles)  # keeps a reference to them
 
 
 KINDS = (
@@ -189,7 +189,7 @@ async def executor(request, virtual_clock):
 
 
 async def test_counts_are_exact_inside_every_call(executor, kind, account):
-    """The call that runs is running, those before it are done, the others wait."""
+    """Within a call of a burst one task runs, those before it are done, and the others wait."""
     seen: list[int] = []
 
     def call(number: int) -> None:
@@ -211,7 +211,7 @@ async def test_counts_are_exact_inside_every_call(executor, kind, account):
 
 
 async def test_calls_that_raise_return_coroutines_or_set_variables_are_counted_once(executor, kind, account):
-    """Each ends in its own state, and none sees what another has set."""
+    """Calls of a burst that fail, return coroutines or set variables count once, and see no other's variables."""
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     ran: list[int] = []
 
@@ -241,7 +241,7 @@ async def test_calls_that_raise_return_coroutines_or_set_variables_are_counted_o
 
 
 async def test_what_a_call_cancels_does_not_run(executor, account):
-    """Whether it lies in the same bucket, the same batch, or has a handle of its own."""
+    """A task cancelled by a call of its burst does not run: of its bucket, of a batch, or with a handle."""
     ran: list[str] = []
     handles = []
 
@@ -262,7 +262,7 @@ async def test_what_a_call_cancels_does_not_run(executor, account):
 
 
 async def test_shutting_down_in_the_middle_loses_nothing(kind, virtual_clock, account):
-    """What has started has started, and the rest is cancelled: none of it runs."""
+    """A shutdown within a burst keeps what has started and cancels the rest, none of which runs."""
     executor = RateLimitedExecutor("one", pacing=Pacing.ON_TIME)
     await executor.start()
     ran: list[int] = []
@@ -283,7 +283,7 @@ async def test_shutting_down_in_the_middle_loses_nothing(kind, virtual_clock, ac
 
 @pytest.mark.parametrize("change", ["pause", "rate", "order", "max_concurrency", "pacing"])
 async def test_a_setting_changed_in_the_middle_holds_from_the_next_call_on(executor, kind, change, account):
-    """Nothing more starts on what was decided before, and nothing is lost or started twice."""
+    """A setting changed within a burst applies from the next call on, and no task is lost or starts twice."""
     loop = asyncio.get_running_loop()
     ran: list[tuple[float, int]] = []
 
@@ -316,7 +316,7 @@ async def test_a_setting_changed_in_the_middle_holds_from_the_next_call_on(execu
 
 
 async def test_a_more_important_task_goes_first_although_a_burst_runs(virtual_clock):
-    """At a finite rate each permit goes to the most important task at that instant."""
+    """A more important task added within a burst takes the next permit."""
     ran: list[int | str] = []
     async with RateLimitedExecutor("one", rate=1000, pacing=Pacing.ON_TIME) as executor:
 
@@ -333,7 +333,7 @@ async def test_a_more_important_task_goes_first_although_a_burst_runs(virtual_cl
 
 
 async def test_whoever_begins_to_watch_a_batch_in_the_middle_sees_the_rest(virtual_clock):
-    """Outcomes count from the moment on at which somebody asks for them."""
+    """An iteration of a batch that begins within a burst sees outcomes once each and in order, and the batch ends."""
     seen: list[int] = []
     async with RateLimitedExecutor("one", pacing=Pacing.ON_TIME) as executor:
 
@@ -354,7 +354,7 @@ async def test_whoever_begins_to_watch_a_batch_in_the_middle_sees_the_rest(virtu
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_random_calls_that_do_random_things_run_once_or_are_cancelled(virtual_clock, account, seed):
-    """Never early, in due order where nothing else was said, each once, with the accounts closed at every call."""
+    """Under random calls, cancellations and settings a task runs once or is cancelled, and never starts early."""
     chosen = random.Random(seed)
     loop = asyncio.get_running_loop()
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)

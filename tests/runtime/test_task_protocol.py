@@ -1,6 +1,6 @@
-"""The tasks that run coroutines keep the whole protocol of ``asyncio.Task``: CPython's own tests of tasks say so.
+"""Tasks that run coroutines keep the whole protocol of ``asyncio.Task``, as CPython's own tests check.
 
-They are taken from the library of the interpreter that runs: each task that they make is born as ours are, through
+The tests come from the library of the running interpreter: each task that they make is started as in an executor, by
 ``Coroutines.start``, with accounts that let everything through.
 """
 
@@ -27,16 +27,16 @@ except ImportError as error:
 
 
 class _Accounts:
-    """Accounts that note nothing: what a task returns or raises is its own."""
+    """Accounts that record nothing: a task returns and raises as its coroutine does."""
 
     def __init__(self):
         self.running = {}
 
     def done(self, owner, result):
-        """Let it return."""
+        """Let the result through."""
 
     def raised(self, owner, error, origin):
-        """Let it raise; a cancellation does so by itself."""
+        """Raise the error again; a cancellation needs no help."""
         if not isinstance(error, asyncio.CancelledError):
             raise error
 
@@ -44,7 +44,7 @@ class _Accounts:
 def start(loop, coroutine, name, context, *, is_late):
     """Start a coroutine as an executor does, and return its task.
 
-    Where its first step is late, the task is made by a factory; else it takes that now, in whatever task or none.
+    With ``is_late`` a task factory makes the task, whose first step comes later; else the first step is taken at once.
     """
     accounts, owner = _Accounts(), Record()
     coroutines = Coroutines(
@@ -76,7 +76,7 @@ def _plain_factory(loop, coroutine, **options):
 
 
 class _Born(cpython.BaseTaskTests, cpython.SetMethodsTest):
-    """CPython's tests, whose tasks are started as ours are."""
+    """CPython's tests of tasks, with tasks started as executors start them."""
 
     __test__ = False  # they are run below
     Task = asyncio.Task
@@ -89,16 +89,16 @@ class _Born(cpython.BaseTaskTests, cpython.SetMethodsTest):
 
 
 class _Eager(_Born, cpython.test_utils.TestCase):
-    """With the first step at once."""
+    """Tests in which the first step is taken at once."""
 
 
 class _Late(_Born, cpython.test_utils.TestCase):
-    """With the first step in the turn after."""
+    """Tests in which the first step is taken in the next turn."""
 
     is_late = True
 
 
-IS_EAGER = sys.version_info >= (3, 12)  # there a task takes its first step at once only on a loop that runs
+IS_EAGER = sys.version_info >= (3, 12)  # from 3.12 on a task takes its first step at once only on a running loop
 AT_ONCE = "the test looks at the task before its first step, or has no name for it by then"
 DIFFERENCES = {
     "executors hand over nothing but coroutines": {"test_create_task_with_noncoroutine"},
@@ -131,7 +131,7 @@ DIFFERENCES_IN_PYTHON = {
 
 
 def _case(kind, name):
-    """Return a test of CPython's as a parameter; one that must fail, with the reason."""
+    """Return a test of CPython's as a parameter, marked with the reason if it is expected to fail."""
     reasons = dict(DIFFERENCES)
     if kind is _Eager:
         reasons |= DIFFERENCES_AT_ONCE
@@ -146,12 +146,12 @@ def _case(kind, name):
     [_case(kind, name) for kind in (_Eager, _Late) for name in unittest.defaultTestLoader.getTestCaseNames(kind)],
 )
 def test_tests_of_cpython_pass(kind, name):
-    """Each of them, but for those above: with the first step at once, and a turn later."""
+    """Tests of CPython pass with the first step at once or in the next turn, except for the listed differences."""
     result = unittest.TestResult()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kind(name).run(result)
         if not result.wasSuccessful():
-            gc.collect()  # tasks that a failed test leaves behind complain here, and not while pytest looks for its source
+            gc.collect()  # tasks left behind by a failed test warn here, and not while pytest looks for its source
     assert [] == [text for _, text in result.errors + result.failures]
     assert 1 == result.testsRun

@@ -1,4 +1,4 @@
-"""Calls in threads: in a pool of the user's own, and begun once or never."""
+"""Calls in threads run in the user's own pool, and each begins once or never."""
 
 import asyncio
 import concurrent.futures
@@ -16,7 +16,7 @@ var: contextvars.ContextVar[str] = contextvars.ContextVar("var")
 
 @pytest.fixture
 def pool():
-    """One thread, with a name to know it by."""
+    """A pool of one thread with a name of its own."""
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="mine") as pool:
         yield pool
 
@@ -26,7 +26,7 @@ def thread_name(*_: object) -> str:
 
 
 async def test_calls_in_threads_run_in_the_pool(virtual_clock, pool, account):
-    """Tasks, runs of repeating tasks and the calls of the futures face; other calls do not."""
+    """Tasks, repetitions and the futures face run calls in threads in the pool; other calls stay on the loop."""
     names = []
     async with RateLimitedExecutor("x", thread_pool=pool) as executor:
         assert "mine_0" == await executor.submit(thread_name, in_thread=True)
@@ -35,17 +35,17 @@ async def test_calls_in_threads_run_in_the_pool(virtual_clock, pool, account):
         assert "mine" not in await executor.submit(thread_name)
         account(executor)
     assert ["mine_0", "mine_0"] == names
-    assert "mine_0" == pool.submit(thread_name).result()  # it is not shut down
+    assert "mine_0" == pool.submit(thread_name).result()  # the pool is not shut down
 
 
 async def test_workers_of_a_face_are_its_own(virtual_clock, pool):
-    """``max_workers`` asks for other threads."""
+    """A futures face with ``max_workers`` has threads of its own."""
     async with RateLimitedExecutor("x", thread_pool=pool) as executor:
         assert "mine" not in await asyncio.wrap_future(executor.as_futures_executor(2).submit(thread_name))
 
 
 async def test_context_is_that_of_the_task(virtual_clock, pool):
-    """A call in the pool sees the variables it was scheduled with, and a context given is used itself."""
+    """A call in the pool sees the context variables of its scheduling, or runs in the context given."""
     async with RateLimitedExecutor("x", thread_pool=pool) as executor:
         var.set("mine")
         handle = executor.schedule(var.get, delay=1, in_thread=True)
@@ -58,7 +58,7 @@ async def test_context_is_that_of_the_task(virtual_clock, pool):
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("one"), StopIteration(5)], ids=["error", "StopIteration"])
 async def test_failure_goes_to_the_handle(virtual_clock, pool, error):
-    """Also a ``StopIteration``, which no future can carry."""
+    """A failure in the pool goes to the handle, even ``StopIteration``, which no future can carry."""
 
     def fail():
         raise error
@@ -72,14 +72,14 @@ async def test_failure_goes_to_the_handle(virtual_clock, pool, error):
 
 
 async def test_async_function_is_refused_there_too(virtual_clock, pool):
-    """In a worker thread nobody would run the coroutine."""
+    """An async function with ``in_thread=`` is refused: in a worker thread nobody would run its coroutine."""
     async with RateLimitedExecutor("x", thread_pool=pool) as executor:
         with pytest.raises(TypeError, match="leave in_thread= out"):
             await executor.submit(asyncio.sleep, 1, in_thread=True)
 
 
 async def test_pool_that_was_shut_down_fails_the_task(virtual_clock, pool, account):
-    """The error of the pool is that of the task, and the executor goes on."""
+    """The error of a pool that was shut down fails the task, and the executor continues."""
     async with RateLimitedExecutor("x", thread_pool=pool) as executor:
         pool.shutdown()
         with pytest.raises(RuntimeError, match="after shutdown"):
@@ -91,7 +91,7 @@ async def test_pool_that_was_shut_down_fails_the_task(virtual_clock, pool, accou
 @pytest.mark.parametrize("own", [True, False], ids=["pool", "threads"])
 @pytest.mark.parametrize("how", ["cancel", "run_timeout"])
 async def test_call_that_waits_for_a_thread_never_begins_once_it_is_given_up(virtual_clock, pool, own, how):
-    """The task ends at once, one that runs goes on, and one that has not begun never does."""
+    """A task given up ends at once: its call in a thread finishes if it has begun, and else never begins."""
     release, begun, held, log = threading.Event(), threading.Event(), threading.Event(), []
 
     def hold():
@@ -118,12 +118,12 @@ async def test_call_that_waits_for_a_thread_never_begins_once_it_is_given_up(vir
         release.set()
         last = await executor.submit(thread_name, in_thread=True)
         assert ("mine" in last) == own
-    assert held.wait(30)  # the last may run in another thread, before this one has ended
+    assert held.wait(30)  # without a pool, the last call may run in another thread before this one has ended
     assert ["held"] == log
 
 
 async def test_each_call_takes_effect_once(virtual_clock, pool):
-    """In the thread that begins with it, or when it is certain that none will."""
+    """A call takes effect once: when a thread begins with it, or when it is certain that none will."""
     from ratelimited_executor._runtime.launch import ThreadCall, Threads
 
     where, release = [], threading.Event()
@@ -147,7 +147,7 @@ async def test_each_call_takes_effect_once(virtual_clock, pool):
 
 @pytest.mark.real_time("a thread begins when the machine lets it; only that one never begins too early is asserted")
 async def test_calls_count_from_when_a_thread_of_the_pool_begins_with_them(pool):
-    """With one thread for many calls, what waits for it keeps its place in the window."""
+    """A call that waits for a thread counts in the window from when the thread begins with it."""
     starts: list[float] = []
 
     def call(length: float) -> None:
@@ -162,13 +162,13 @@ async def test_calls_count_from_when_a_thread_of_the_pool_begins_with_them(pool)
 
 
 def test_pool_of_processes_is_refused():
-    """It could not run a call in its context; the pool is left as it was."""
+    """A pool of processes is refused: it could not run calls in their context."""
     with concurrent.futures.ProcessPoolExecutor(1) as processes:
         with pytest.raises(TypeError, match="thread_pool must run calls in threads"):
             RateLimitedExecutor("x", thread_pool=processes)
 
 
 def test_pool_and_number_of_threads_exclude_each_other(pool):
-    """Which of the two would hold is not left to guessing."""
+    """``max_threads`` and ``thread_pool`` together are refused."""
     with pytest.raises(TypeError, match="max_threads and thread_pool exclude each other"):
         RateLimitedExecutor("x", thread_pool=pool, max_threads=3)

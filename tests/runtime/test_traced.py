@@ -1,4 +1,4 @@
-"""In debug mode a callback knows where it was scheduled."""
+"""In debug mode an error of a callback is reported with the place where it was scheduled."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from ratelimited_executor.testing import run_virtual
 
 @pytest.mark.parametrize("face", ["call_later", "call_at", "call_soon", "call_soon_threadsafe", "execute"])
 def test_in_debug_mode_the_report_says_where_the_call_was_scheduled(face):
-    """As asyncio's does, by the key that its default handler prints."""
+    """In debug mode the report shows where the call was scheduled, under the key that asyncio's handler prints."""
     contexts = []
 
     def fail():
@@ -36,7 +36,7 @@ def test_in_debug_mode_the_report_says_where_the_call_was_scheduled(face):
 
 @pytest.mark.parametrize("is_debug", [False, True])
 def test_only_a_callback_in_debug_mode_is_traced(is_debug):
-    """And only once; what cannot be called is left to those who say so."""
+    """Callbacks are traced only in debug mode, and only once; what is not callable is left for its own check."""
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What a closed executor has not started: given to who asks for it when he closes, and kept for nobody else."""
+"""Unstarted tasks of a closed executor are returned by the closing call, and not kept otherwise."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ def numbers(tasks) -> list[int]:
 
 
 def fill(executor, seconds: float) -> None:
-    """Let one task of each kind wait, for so many seconds at least."""
+    """Let tasks of each kind wait for at least ``seconds``."""
     executor.schedule(work, 1, delay=seconds, priority=3, key="a", name="named", cost=2)
     executor.call_later(seconds, work, 2)
     executor.schedule(work, 3, at=EPOCH + seconds)
@@ -34,7 +34,7 @@ def fill(executor, seconds: float) -> None:
 
 @pytest.mark.parametrize("how", ["drain_timeout", "timeout", "cancel_pending", "aclose", "paused"])
 async def test_what_was_cut_is_returned(virtual_clock, account, how):
-    """However it is cut: every task that waited, once; what has run is not among them, nor what repeats."""
+    """However it is cut, closing returns every waiting task once, without those that have run and those that repeat."""
     async with RateLimitedExecutor("x", drain_timeout=5 if how in ("drain_timeout", "aclose") else None) as executor:
         fill(executor, 100)
         soon = executor.submit(int, 5)
@@ -55,7 +55,7 @@ async def test_what_was_cut_is_returned(virtual_clock, account, how):
 
 
 async def test_drain_that_runs_everything_returns_nothing(virtual_clock):
-    """An empty collection, which is false."""
+    """A drain that runs everything returns an empty collection, which is false."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.schedule(int, "7", delay=9)
         unstarted = await executor.shutdown()
@@ -63,7 +63,7 @@ async def test_drain_that_runs_everything_returns_nothing(virtual_clock):
 
 
 async def test_view_tells_what_is_needed_to_schedule_it_again(virtual_clock):
-    """Callable, arguments, due time, priority, key, cost and name."""
+    """Views of unstarted tasks have what scheduling them again needs: due time, name, priority, key, cost."""
     async with RateLimitedExecutor("x") as executor:
         fill(executor, 100)
         unstarted = await executor.shutdown(cancel_pending=True)
@@ -77,7 +77,7 @@ async def test_view_tells_what_is_needed_to_schedule_it_again(virtual_clock):
 
 
 async def test_waiters_and_attempts_are_among_them(virtual_clock):
-    """As many as the message counts: who waits for a permit has no callable, and one tried again waits like any other."""
+    """Unstarted tasks include waiters for permits, without a callable, and tasks that wait for a retry."""
 
     def fails(number):
         raise RetryLater(1000)
@@ -94,7 +94,7 @@ async def test_waiters_and_attempts_are_among_them(virtual_clock):
 
 
 async def test_without_waiting_it_is_complete_when_the_executor_is_closed(virtual_clock):
-    """``wait=False`` gives the collection at once."""
+    """With ``wait=False`` the collection is complete once the executor has terminated."""
     async with RateLimitedExecutor("x") as executor:
         fill(executor, 100)
         unstarted = await executor.shutdown(wait=False, cancel_pending=True)
@@ -104,7 +104,7 @@ async def test_without_waiting_it_is_complete_when_the_executor_is_closed(virtua
 
 
 async def test_all_who_ask_before_the_end_get_all(virtual_clock):
-    """Also who joins a drain that somebody else has begun, without asking."""
+    """Every call that closes returns all unstarted tasks, also one that joins a drain that has already begun."""
     async with RateLimitedExecutor("x", drain_timeout=5) as executor:
         fill(executor, 100)
         executor.shutdown()
@@ -114,17 +114,17 @@ async def test_all_who_ask_before_the_end_get_all(virtual_clock):
 
 
 async def test_executor_that_never_started_has_nothing(virtual_clock):
-    """Nothing was accepted."""
+    """Closing an executor that never started returns an empty collection."""
     executor = RateLimitedExecutor("x")
     assert 0 == len(await executor.shutdown())
     assert 0 == len(await executor.aclose())
 
 
 async def test_nothing_is_kept_for_nobody(virtual_clock):
-    """Arguments go with the cut, if nobody has asked, and with the answer, if somebody has."""
+    """Arguments are freed with the cut if nobody asked for them, and with the returned collection otherwise."""
 
     class Argument:
-        """Something that can be watched."""
+        """An object that can be weakly referenced."""
 
     argument = Argument()
     watch = weakref.ref(argument)
@@ -148,7 +148,7 @@ async def test_nothing_is_kept_for_nobody(virtual_clock):
 
 
 async def test_batch_is_kept_as_one_thing(virtual_clock):
-    """A million items, out of order or not, take next to no memory beside their own, and are listed by their items."""
+    """A cut batch of a million items is kept as one object, and lists its unstarted items."""
     async with RateLimitedExecutor("x") as executor:
         batch = executor.schedule_many(work, range(1_000_000), over=1000)
         await asyncio.sleep(10)
@@ -164,7 +164,7 @@ async def test_batch_is_kept_as_one_thing(virtual_clock):
 
 
 async def test_refused_shutdown_keeps_nothing(virtual_clock):
-    """From another thread it changes nothing."""
+    """A shutdown refused in another thread changes nothing, and collects nothing."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         handle = executor.schedule(work, delay=5)
         with pytest.raises(WrongLoopError):

@@ -1,4 +1,4 @@
-"""What wakes the event loop, and how often."""
+"""Wakers: what wakes the event loop, and how often."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ def descriptors() -> int:
 
 @pytest.fixture(params=["descriptor", "loop"])
 async def woken(request):
-    """A waker, and the times at which it called back."""
+    """A waker, and the times of its calls."""
     if request.param == "descriptor" and sys.platform != "linux":
         pytest.skip("timer descriptors exist only on Linux")
     times: list[float] = []
@@ -40,20 +40,20 @@ async def woken(request):
 
 @real_time
 async def test_it_calls_back_once_and_never_early(woken):
-    """A timer is reached, not anticipated."""
+    """A waker calls back once its time is reached, and not before."""
     waker, times = woken
     when = time.monotonic() + 0.05
     waker.set(when, time.monotonic())
     await asyncio.sleep(0.15)
     if isinstance(waker, TimerDescriptor):
-        waker.set(math.inf, time.monotonic())  # whoever is called back sets it anew: until then it stays readable
+        waker.set(math.inf, time.monotonic())  # each callback sets the timer anew: until then it stays readable
     assert times
     assert min(times) >= when
 
 
 @real_time
 async def test_what_was_set_last_holds(woken):
-    """Later, then earlier, then never."""
+    """The time that was set last applies: a later one, an earlier one, or never."""
     waker, times = woken
     begin = time.monotonic()
     waker.set(begin + 0.02, begin)
@@ -71,7 +71,7 @@ async def test_what_was_set_last_holds(woken):
 
 @real_time
 async def test_the_past_is_the_next_turn_of_the_loop(woken):
-    """Once, and not within the call that set it."""
+    """A time in the past calls back once, in the next turn of the loop, and not within ``set()``."""
     waker, times = woken
     waker.set(-math.inf, time.monotonic())
     assert [] == times
@@ -85,7 +85,7 @@ async def test_the_past_is_the_next_turn_of_the_loop(woken):
 
 @real_time
 async def test_callbacks_run_in_the_context_that_was_given():
-    """Nobody's context variables leak into the executor's own work."""
+    """Callbacks run in the waker's context, so that nobody's variables leak into the executor's own work."""
     import contextvars
 
     variable = contextvars.ContextVar("variable", default="nobody's")
@@ -102,7 +102,7 @@ async def test_callbacks_run_in_the_context_that_was_given():
 @linux
 @real_time
 async def test_executors_leave_no_descriptor_behind():
-    """Whether they are left normally or by an exception."""
+    """Executors close their descriptors, whether they are left normally or by an exception."""
     before = descriptors()
     for _ in range(100):
         async with RateLimitedExecutor("one", rate=1000) as executor:
@@ -118,7 +118,7 @@ async def test_executors_leave_no_descriptor_behind():
 @linux
 @real_time
 def test_a_loop_closed_before_its_executor_leaves_no_descriptor_behind():
-    """The descriptor goes with its waker."""
+    """An executor that is never closed frees its descriptor once its loop is closed."""
     import gc
 
     async def leave_open() -> None:
@@ -137,7 +137,7 @@ def test_a_loop_closed_before_its_executor_leaves_no_descriptor_behind():
 
 @linux
 async def test_without_descriptors_the_loop_s_own_timers_are_used(monkeypatch):
-    """Where the process may open no more, or the system has none."""
+    """The loop's own timers are used if no descriptor can be opened, or the system has none."""
 
     class Empty:
         def create(self) -> int:
@@ -151,7 +151,7 @@ async def test_without_descriptors_the_loop_s_own_timers_are_used(monkeypatch):
 
 @linux
 async def test_a_loop_that_watches_no_descriptors_is_woken_by_its_own_timers(monkeypatch):
-    """And the descriptor made in vain is closed."""
+    """The loop's own timers are used if it cannot watch a descriptor, and the unused descriptor is closed."""
 
     def refuse(*_: object) -> None:
         raise NotImplementedError
@@ -163,7 +163,7 @@ async def test_a_loop_that_watches_no_descriptors_is_woken_by_its_own_timers(mon
 
 
 async def test_a_virtual_loop_is_woken_by_its_own_timers(virtual_clock):
-    """No descriptor knows its time."""
+    """A virtual loop uses its own timers: no descriptor follows its time."""
     loop = asyncio.get_running_loop()
     assert not is_of_system(hooks_of(loop).clock)
     assert isinstance(waker_for(loop, int, Context(), is_foreign=True), LoopTimer)
@@ -172,7 +172,7 @@ async def test_a_virtual_loop_is_woken_by_its_own_timers(virtual_clock):
 @linux
 @pytest.mark.parametrize("kind", ["_SystemLibrary", "_StandardLibrary"])
 def test_both_ways_to_the_system_set_and_disarm(kind):
-    """Readable when its time has come, not readable once disarmed, an error for a descriptor that is closed."""
+    """A descriptor is readable at its time and not after it is disarmed, and raises once it is closed."""
     if kind == "_StandardLibrary" and sys.version_info < (3, 13):
         pytest.skip("the standard library has timer descriptors from 3.13 on")
     import select
@@ -193,21 +193,21 @@ def test_both_ways_to_the_system_set_and_disarm(kind):
 
 @pytest.mark.parametrize("precision", [-0.001, math.nan, math.inf, 1.5, "0.1x", "2s", None.__class__])
 def test_bad_precision_is_refused_by_name(precision):
-    """At the call."""
+    """A bad precision is refused by name at the call."""
     with pytest.raises((TypeError, ValueError), match="precision"):
         ExecutorManager(precision=precision)
 
 
 @pytest.mark.parametrize("precision", [0, 0.0005, 1])
 def test_precision_is_told(precision):
-    """As it was given; None if it was not."""
+    """A manager returns its precision as it was given, or None."""
     assert precision == ExecutorManager(precision=precision).precision
     assert ExecutorManager().precision is None
 
 
 @pytest.mark.parametrize(("precision", "starts_together"), [(None, 1), (0, 1), (0.01, 10)])
 async def test_what_falls_due_within_the_precision_starts_together(virtual_clock, precision, starts_together):
-    """1,000 a second: a permit each millisecond; a virtual loop paces exactly unless it is told not to."""
+    """With 1,000 permits a second and a precision of 10 ms, ten tasks start together; by default none do."""
     loop = asyncio.get_running_loop()
     times: list[float] = []
     async with ExecutorManager(precision=precision) as manager:
@@ -218,7 +218,7 @@ async def test_what_falls_due_within_the_precision_starts_together(virtual_clock
 
 
 async def test_unlimited_calls_due_within_the_precision_start_together(virtual_clock):
-    """No later than the precision, and none early."""
+    """Without a rate, calls start late by no more than the precision, and never early."""
     loop = asyncio.get_running_loop()
     late: list[float] = []
     async with ExecutorManager(precision=0.05) as manager:
@@ -233,14 +233,14 @@ async def test_unlimited_calls_due_within_the_precision_start_together(virtual_c
     assert max(late) <= 0.051
 
 
-# What was dropped.
+# Executors that are dropped.
 
 
 @linux
 @real_time
 @pytest.mark.parametrize("is_shared", [False, True], ids=["its own manager", "a shared manager"])
 async def test_executor_that_is_dropped_unclosed_is_closed_with_a_warning(is_shared):
-    """What it has accepted runs first, as if it was left; then the descriptor is closed."""
+    """An executor dropped unclosed warns, runs what it has accepted, and then closes its descriptor."""
     before, ran = descriptors(), []
 
     async def drop():
@@ -262,13 +262,13 @@ async def test_executor_that_is_dropped_unclosed_is_closed_with_a_warning(is_sha
         while before != descriptors():
             await asyncio.sleep(0.01)
     assert ["now", "later"] == ran
-    gc.collect()  # and no second warning
+    gc.collect()  # without a second warning
 
 
 @linux
 @real_time
 def test_a_time_that_another_thread_sets_meanwhile_is_not_taken():
-    """The C library is called without the interpreter's lock: what it reads belongs to one call."""
+    """A time set by another thread during a call of the C library, without the lock, does not replace its own."""
     library = wakers._SystemLibrary()
     mine, theirs = library.create(), library.create()
     set_time = library._set

@@ -1,4 +1,4 @@
-"""``at=`` follows the wall clock: under every step, before and within the interval, on every face that takes it."""
+"""``at=`` follows the wall clock across steps of every size, on every face that takes it."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
@@ -12,7 +12,7 @@ STEPS = [-3600, -61, -1.5, -0.3, 0.3, 1.5, 61, 3600]
 
 
 def stamp(log: list) -> None:
-    """Write down the time by both clocks."""
+    """Log the time by both clocks."""
     loop = asyncio.get_running_loop()
     log.append((loop.time(), loop.clock.wall()))
 
@@ -20,7 +20,7 @@ def stamp(log: list) -> None:
 @pytest.mark.parametrize("face", ["schedule", "datetime", "schedule_many", "schedule_threadsafe"])
 @pytest.mark.parametrize("offset", [0.2, 1.7, 100, 7200])
 async def test_task_starts_when_the_wall_clock_shows_its_time(virtual_clock, face, offset):
-    """Without a step that is after so many seconds, never earlier and at most an interval later."""
+    """Without a step a task starts at its time of day: never early, and less than an interval late."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         await asyncio.sleep(0.4)
@@ -44,7 +44,7 @@ async def test_task_starts_when_the_wall_clock_shows_its_time(virtual_clock, fac
 @pytest.mark.parametrize("rate", [float("inf"), 100])
 @pytest.mark.parametrize("interval", [0.5, 1, 2, 10, 60])
 async def test_wall_tasks_are_spread_as_others(virtual_clock, interval, rate):
-    """In intervals of any width the plan knows all that the wall clock makes due in it."""
+    """Tasks with ``at=`` are spread like those with a delay, in intervals of any width."""
     starts = {"at": [], "delay": []}
     async with ExecutorManager(interval=interval) as manager:
         for face, log in starts.items():
@@ -62,7 +62,7 @@ async def test_wall_tasks_are_spread_as_others(virtual_clock, interval, rate):
 
 @pytest.mark.parametrize("face", ["schedule", "schedule_many"])
 async def test_due_time_stands_when_the_loop_is_blocked(virtual_clock, face):
-    """Lateness and deadline count from it, and not from when the loop goes on."""
+    """On a blocked loop, lateness and deadline count from the due time, and not from when the loop continues."""
     loop = asyncio.get_running_loop()
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         at = virtual_clock.wall() + 2.1
@@ -81,7 +81,7 @@ async def test_due_time_stands_when_the_loop_is_blocked(virtual_clock, face):
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("ahead", [5, 10.5, 5000])
 async def test_task_of_a_later_interval_follows_a_step(virtual_clock, step, ahead):
-    """It starts when the stepped clock shows its time, or at once if that was stepped over; within an interval."""
+    """After a step a task starts when the clock shows its time, or at once if stepped over, within two intervals."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         at = virtual_clock.wall() + ahead
@@ -101,7 +101,7 @@ async def test_task_of_a_later_interval_follows_a_step(virtual_clock, step, ahea
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_step_within_the_interval_of_a_task_moves_it_no_more(virtual_clock, step):
-    """The clock is read once an interval: what this interval has taken up starts in it."""
+    """A step within the interval of a task does not move it: the clock is read once an interval."""
     log = []
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         executor.schedule(stamp, log, at=virtual_clock.wall() + 5.75)
@@ -112,14 +112,14 @@ async def test_step_within_the_interval_of_a_task_moves_it_no_more(virtual_clock
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_steps_there_and_back_lose_and_double_nothing(virtual_clock, account, step):
-    """Whatever the clock does in between, every task starts once, and not before its time was shown."""
+    """After steps back and forth every task starts once, and not before the clock has shown its time."""
     log = {}
     async with RateLimitedExecutor("x", drain_timeout=20_000) as executor:
         base = virtual_clock.wall()
         shown, early = [base], []
 
         def run(number, at):
-            if max(*shown, virtual_clock.wall()) + 1 < at:  # what an interval has taken up starts in it
+            if max(*shown, virtual_clock.wall()) + 1 < at:  # tasks taken up by an interval start in it
                 early.append((number, at))
             log[number] = log.get(number, 0) + 1
 
@@ -140,7 +140,7 @@ async def test_steps_there_and_back_lose_and_double_nothing(virtual_clock, accou
 
 
 async def test_what_was_stepped_over_keeps_rate_and_order(virtual_clock, audit):
-    """A step over a thousand due times is no reason to start them faster, nor to mix them up."""
+    """Tasks stepped over start at the rate, and none is lost."""
     log = []
     async with RateLimitedExecutor("x", rate=50) as executor:
         base = virtual_clock.wall()
@@ -157,7 +157,7 @@ async def test_what_was_stepped_over_keeps_rate_and_order(virtual_clock, audit):
 
 @pytest.mark.parametrize("at", [0, -1e9, -1e300, "now", "epoch"])
 async def test_time_that_has_passed_is_due_now(virtual_clock, at):
-    """The past is due now, as asyncio does it."""
+    """A task with ``at=`` in the past is due now, as in asyncio."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         await asyncio.sleep(0.3)
@@ -169,7 +169,7 @@ async def test_time_that_has_passed_is_due_now(virtual_clock, at):
 
 @pytest.mark.parametrize("step", [-3600, 3600])
 async def test_deadline_of_a_wall_task_moves_with_it(virtual_clock, step):
-    """``expires`` counts from the due time, when the clock shows it."""
+    """``expires`` counts from when the clock shows the due time, also after a step."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         at = virtual_clock.wall() + 4000
@@ -180,7 +180,7 @@ async def test_deadline_of_a_wall_task_moves_with_it(virtual_clock, step):
 
 
 async def test_wall_task_expires_while_paused(virtual_clock):
-    """Its deadline is kept within an interval although nothing starts."""
+    """A task with ``at=`` expires within an interval of its deadline while paused."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         executor.pause()
         handle = executor.schedule(int, at=virtual_clock.wall() + 10, expires=3)
@@ -192,7 +192,7 @@ async def test_wall_task_expires_while_paused(virtual_clock):
 
 @pytest.mark.parametrize("when", ["lying", "due", "started"])
 async def test_wall_task_can_be_cancelled(virtual_clock, account, when):
-    """At any time, with no trace left."""
+    """A task with ``at=`` can be cancelled while it waits, once it is due, and while it runs."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         if when == "due":
             executor.pause()
@@ -211,7 +211,7 @@ async def test_wall_task_can_be_cancelled(virtual_clock, account, when):
 
 @pytest.mark.parametrize("interval", [0.1, 1, 60])
 async def test_wall_tasks_are_read_in_any_interval(virtual_clock, interval):
-    """The width of the interval bounds how late a step is noticed."""
+    """A step is noticed within an interval, whatever its width."""
     log = []
     async with ExecutorManager(interval=interval) as manager:
         executor = manager.executor("x", pacing=Pacing.ON_TIME)
@@ -225,7 +225,7 @@ async def test_wall_tasks_are_read_in_any_interval(virtual_clock, interval):
 
 
 async def test_idle_wheel_wakes_the_loop_no_more(virtual_clock):
-    """Once the last task of the wheel has started or was cancelled, the clock is not read any more."""
+    """Once no task with ``at=`` waits, the executor sets no timer."""
     async with RateLimitedExecutor("x") as executor:
         await executor.schedule(int, at=virtual_clock.wall() + 3)
         kept = executor.schedule(int, at=virtual_clock.wall() + 3000)
@@ -237,7 +237,7 @@ async def test_idle_wheel_wakes_the_loop_no_more(virtual_clock):
 
 
 async def test_step_back_does_not_run_a_task_twice(virtual_clock):
-    """A time of the day that comes twice is met once."""
+    """A time of day that comes twice runs its task once."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         at = virtual_clock.wall() + 5
@@ -250,7 +250,7 @@ async def test_step_back_does_not_run_a_task_twice(virtual_clock):
 
 @pytest.mark.parametrize("step", [-20, 0, 20, 100])
 async def test_explanation_of_a_wall_task_comes_true_after_a_step(virtual_clock, step):
-    """Until it is due it is held by that; what is expected is told on the timeline, on which starts are told, too."""
+    """An explained start comes true after a step, and is given on the timeline, as starts are."""
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         at = virtual_clock.wall() + 50.5
         handle = executor.schedule(int, at=at)
@@ -266,7 +266,7 @@ async def test_explanation_of_a_wall_task_comes_true_after_a_step(virtual_clock,
 
 
 async def test_stepped_over_task_that_waits_for_a_permit_is_explained(virtual_clock):
-    """Once it has been taken up it is held by what holds any task that is due."""
+    """A task that was stepped over and waits for a permit is explained by the rate."""
     async with RateLimitedExecutor("x", rate="1/100s", drain_timeout=0) as executor:
         executor.submit(int)
         handle = executor.schedule(int, at=virtual_clock.wall() + 1000)
@@ -278,7 +278,7 @@ async def test_stepped_over_task_that_waits_for_a_permit_is_explained(virtual_cl
 
 @pytest.mark.parametrize("pauses", [[0.0], [0.3, 0.0], [0.01, 2.0, 0.0]])
 def test_pause_between_two_clocks_is_no_suspension(monkeypatch, pauses) -> None:
-    """A thread that is put aside between the two readings looks again; what it tells is the machine's, not its own."""
+    """A pause of the thread between reading two clocks does not count as a suspension: they are read again."""
     now, suspended, left = [1000.0], 7.0, list(pauses)
 
     def boot_time(_clock: int) -> float:
@@ -294,11 +294,11 @@ def test_pause_between_two_clocks_is_no_suspension(monkeypatch, pauses) -> None:
 
 
 def test_thread_that_is_always_put_aside_tells_the_narrowest_reading(monkeypatch) -> None:
-    """It ends after a bounded number of readings, with that of the shortest pause."""
+    """If every reading is interrupted, the number of readings is bounded, and the shortest pause counts."""
     now, pauses = [1000.0], iter([0.5, 0.01] + [0.3] * 1000)
 
     def later(_clock: int) -> float:
-        now[0] += next(pauses)  # before the reading: all of the pause looks like a suspension
+        now[0] += next(pauses)  # the clock is read after the pause, so that all of the pause looks like a suspension
         return now[0]
 
     monkeypatch.setattr(clock_module.time, "CLOCK_BOOTTIME", 7, raising=False)
@@ -308,6 +308,6 @@ def test_thread_that_is_always_put_aside_tells_the_narrowest_reading(monkeypatch
 
 
 def test_system_without_a_boot_clock_tells_of_no_suspension(monkeypatch) -> None:
-    """Where there is none, as on macOS and Windows, it says 0."""
+    """Without a boot clock, as on macOS and Windows, the suspended time is 0."""
     monkeypatch.delattr(clock_module.time, "CLOCK_BOOTTIME", raising=False)
     assert 0.0 == clock_module.SystemClock.suspended()
