@@ -1,4 +1,4 @@
-"""What every store of the progress of cycles promises, by one suite: :class:`ratelimited_executor.Progress`."""
+"""The contract of stores of progress, checked for every store: :class:`ratelimited_executor.Progress`."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ STORES = [MemoryProgress, SQLiteProgress, RedisProgress, InstantProgress]
 
 @pytest.fixture(params=["memory", "file", "redis", "redis, decoding client", "cluster"])
 async def store(request, tmp_path):
-    """A store of each kind, empty."""
+    """An empty store of each kind."""
     if request.param == "memory":
         made = MemoryProgress()
     elif request.param == "file":
@@ -28,7 +28,7 @@ async def store(request, tmp_path):
         cluster = request.getfixturevalue("redis_cluster_server")
         cluster.flush()
         client = redis.asyncio.RedisCluster.from_url(cluster.url)
-        await client.initialize()  # it may lose a connection if its first calls come together; those of a cycle do not
+        await client.initialize()  # may lose a connection if its first calls are concurrent; a cycle's are not
         made = RedisProgress(client)
     else:
         client = redis.asyncio.Redis.from_url(request.getfixturevalue("redis_server").url, decode_responses=True)
@@ -40,7 +40,7 @@ async def store(request, tmp_path):
 
 
 async def test_every_store_keeps_what_a_store_promises(store):
-    """The same for all of them."""
+    """Every store keeps shapes, open turns, claims and done keys as the contract says."""
     now = time.time()
     assert isinstance(store, Progress)
     assert 100 == await store.begin("sync", "8 h", 100)
@@ -54,7 +54,7 @@ async def test_every_store_keeps_what_a_store_promises(store):
     assert await store.claim("sync", 100, owner="a", now=now, until=now + 60)
     assert not await store.claim("sync", 100, owner="b", now=now, until=now + 60)
     assert await store.claim("other {name}", 100, owner="b", now=now, until=now + 60)
-    assert not await store.claim("sync", 100, owner="b", now=now, until=now)  # gives up nothing of another
+    assert not await store.claim("sync", 100, owner="b", now=now, until=now)  # does not give up another's claim
     assert not await store.claim("sync", 100, owner="b", now=now, until=now + 60)
     assert await store.claim("sync", 100, owner="a", now=now, until=now)
     assert await store.claim("sync", 100, owner="b", now=now, until=now + 60)
@@ -69,11 +69,11 @@ async def test_every_store_keeps_what_a_store_promises(store):
     assert not await store.claim("sync", 100, owner="a", now=now, until=now + 60)
     assert set() == await store.done_keys("sync", 100)
     await store.complete("sync", 102, keep_from=101)
-    assert [100, 101] == await store.open_turns("sync", 100, 102)  # what lies before may be forgotten
+    assert [100, 101] == await store.open_turns("sync", 100, 102)  # turns before ``keep_from`` may be forgotten
 
 
 async def test_claim_of_a_node_that_is_silent_runs_out(store):
-    """In real time, since Redis goes by its own clock."""
+    """The claim of a node that falls silent ends at its time, after which another node may claim the turn."""
     now = time.time()
     assert await store.claim("sync", 5, owner="a", now=now, until=now + 60)
     assert not await store.claim("sync", 5, owner="b", now=now, until=now + 60)
@@ -88,7 +88,7 @@ async def test_claim_of_a_node_that_is_silent_runs_out(store):
 
 
 async def test_one_of_many_gets_a_turn(store):
-    """However many ask at once."""
+    """Of ten owners that claim a turn at once, one gets it."""
     now = time.time()
     for turn in range(20):
         answers = await asyncio.gather(
@@ -103,7 +103,7 @@ METHODS = sorted(Progress.__abstractmethods__)
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_store_has_the_signatures_and_docstrings_of_the_contract(kind, method):
-    """Which stand in one place; a store adds to them only where it has something of its own to say."""
+    """Every store has the signatures and docstrings of the contract; only ``aclose`` may be documented anew."""
     contract, own = getattr(Progress, method), getattr(kind, method)
     assert inspect.signature(contract) == inspect.signature(own)
     assert inspect.getdoc(own)
@@ -111,7 +111,7 @@ def test_every_store_has_the_signatures_and_docstrings_of_the_contract(kind, met
 
 
 def test_store_that_lacks_a_method_cannot_be_made():
-    """A store that names the contract as its base; it would return None where it is asked."""
+    """A store based on the contract cannot be made without all of its methods."""
 
     class Half(Progress):
         async def begin(self, name, shape, turn):
@@ -122,7 +122,7 @@ def test_store_that_lacks_a_method_cannot_be_made():
 
 
 def test_store_needs_no_base():
-    """It is the methods that count, so that a store of the user's own needs to import nothing."""
+    """A class with the methods of the contract is a store: users' own stores need not import anything."""
     own = type("Own", (), {method: getattr(MemoryProgress, method) for method in METHODS})
     assert isinstance(own(), Progress)
     assert not isinstance(object(), Progress)
@@ -130,7 +130,7 @@ def test_store_needs_no_base():
 
 @pytest.mark.parametrize("name", ["MemoryProgress", "SQLiteProgress", "RedisProgress"])
 def test_stores_are_at_hand_where_they_always_were(name):
-    """At the top; and Redis's beside its peers as well."""
+    """Stores are exported at the top level, and Redis's also beside its peers."""
     import ratelimited_executor
     from ratelimited_executor.peers import redis
     from ratelimited_executor.peers.redis import progress
@@ -143,7 +143,7 @@ def test_stores_are_at_hand_where_they_always_were(name):
 
 @pytest.mark.parametrize("module", ["memory", "sqlite", "redis"])
 def test_store_imports_its_driver_on_first_use(module):
-    """So that the module can be imported without the extra; and memory costs nothing of the others."""
+    """The module of a store imports neither driver, so that it needs no extra."""
     code = (
         f"import sys, ratelimited_executor.stores.{module}; print(*(name in sys.modules for name in ('redis', 'apsw')))"
     )

@@ -12,9 +12,9 @@ from ratelimited_executor.spread import CycleSlots
 
 @pytest.mark.slow
 async def test_nodes_share_the_turns_of_a_cycle(redis_server):
-    """In real time, a cycle of 8 s with three nodes: each key runs once in it, on one of them.
+    """Three nodes share a cycle of 8 s in real time: each key runs once in each cycle, on one of them.
 
-    Wide enough for a slow machine: a key may be late, but not early, and not twice in a cycle.
+    Tolerances suit a slow machine: a key may be late, but not early, and not twice in a cycle.
     """
     slots, runs, shares = CycleSlots(8, 256), defaultdict(list), Counter()
     by_slot = defaultdict(list)
@@ -36,7 +36,7 @@ async def test_nodes_share_the_turns_of_a_cycle(redis_server):
             counts = handle.statistics
             assert (0, 0, 0) == (counts.loader_errors, counts.lost, counts.skipped_turns)
             handle.cancel()
-        await progress.aclose()  # not before: a turn that was cut says so to the store
+        await progress.aclose()  # only now: a turn that was cut is reported to the store
 
     await asyncio.gather(*(node(number) for number in range(3)))
     assert 300 == len(runs)
@@ -56,6 +56,6 @@ async def test_nodes_share_the_turns_of_a_cycle(redis_server):
     ],
 )
 def test_bad_arguments_are_refused_by_name(arguments, error, name):
-    """When it is made."""
+    """Bad arguments are refused by name when the store is made."""
     with pytest.raises(error, match=f"{name} must"):
         RedisProgress(arguments[0], **({"prefix": arguments[1]} if len(arguments) > 1 else {}))

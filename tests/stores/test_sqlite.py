@@ -1,4 +1,4 @@
-"""Progress in a file: bad paths, several connections, the end."""
+"""Progress in an SQLite file: bad paths, several connections, closing."""
 
 import asyncio
 import threading
@@ -13,13 +13,13 @@ from ratelimited_executor.stores import sqlite_file
 
 @pytest.mark.parametrize(("path", "error"), [(5, TypeError), (None, TypeError), (b"x", TypeError), ("", ValueError)])
 def test_bad_path_is_refused_by_name(path, error):
-    """When it is made."""
+    """A bad path is refused by name when the store is made."""
     with pytest.raises(error, match="path must be the path of a file"):
         SQLiteProgress(path)
 
 
 async def test_file_is_made_on_first_use(tmp_path):
-    """Not before, and with its directory it is not made at all."""
+    """The file is created by the first call, and its directory is not created."""
     path = tmp_path / "progress.sqlite3"
     store = SQLiteProgress(str(path))
     assert not path.exists()
@@ -33,7 +33,7 @@ async def test_file_is_made_on_first_use(tmp_path):
 
 
 async def test_two_stores_of_one_file_know_the_same(tmp_path):
-    """As two processes do: of many that ask at once one gets the turn."""
+    """Two stores of one file, as in two processes, share claims and done keys: one of them gets a turn."""
     stores = [SQLiteProgress(tmp_path / "progress.sqlite3") for _ in range(2)]
     for turn in range(10):
         answers = await asyncio.gather(
@@ -47,7 +47,7 @@ async def test_two_stores_of_one_file_know_the_same(tmp_path):
 
 
 async def test_new_file_that_another_process_prepares_is_waited_for(tmp_path):
-    """SQLite itself refuses at once to change the mode of such a file, whatever the busy timeout."""
+    """A new file that another process prepares is waited for, though SQLite refuses at once to change its mode."""
     other = apsw.Connection(str(tmp_path / "progress.sqlite3"))
     other.execute("begin immediate")
     store = SQLiteProgress(tmp_path / "progress.sqlite3")
@@ -61,7 +61,7 @@ async def test_new_file_that_another_process_prepares_is_waited_for(tmp_path):
 
 
 async def test_new_file_that_another_process_does_not_let_go_of(tmp_path, monkeypatch):
-    """After a while it is said, and the store is usable once the file is free."""
+    """A new file held too long by another process raises an error, and the store works once it is free."""
     monkeypatch.setattr(sqlite_file, "_BUSY_MS", 50)
     other = apsw.Connection(str(tmp_path / "progress.sqlite3"))
     other.execute("begin immediate")
@@ -74,13 +74,13 @@ async def test_new_file_that_another_process_does_not_let_go_of(tmp_path, monkey
 
 
 async def test_closed_store_leaves_no_thread_and_may_be_used_again(tmp_path):
-    """Closing twice does nothing."""
+    """A closed store has no thread, may be closed again, and may be used again."""
     store = SQLiteProgress(tmp_path / "progress.sqlite3")
     await store.begin("sync", "8 h", 5)
     await store.aclose()
     await store.aclose()
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("SQLiteProgress")]
-    for thread in threads:  # one that is about to end
+    for thread in threads:  # one may be about to end
         thread.join(10)
     assert not any(thread.is_alive() for thread in threads)
     assert 5 == await store.begin("sync", "8 h", 9)

@@ -1,4 +1,4 @@
-"""Files of SQLite: which releases may share one, and what is said without a driver."""
+"""SQLite files: which releases may share one, and the error without a driver."""
 
 import asyncio
 import sys
@@ -18,20 +18,20 @@ from ratelimited_executor.stores import sqlite_file
     ("3.44.5", False), ("3.45.9", False), ("3.40.1", False), ("4.0.0", True),
 ])  # fmt: skip
 def test_releases_with_the_bug_are_known(version, is_mended):
-    """As SQLite's own documentation lists them."""
+    """Releases with the bug are told from mended ones, as SQLite's documentation lists them."""
     assert is_mended == sqlite_file.is_mended(version)
 
 
 @pytest.mark.parametrize("kind", [SQLiteStore, SQLiteProgress])
 def test_missing_driver_is_named_at_once(kind, monkeypatch, tmp_path):
-    """With what to install."""
+    """A missing driver is reported with what to install when the store is made."""
     monkeypatch.setitem(sys.modules, "apsw", None)
     with pytest.raises(ModuleNotFoundError, match=rf"{kind.__name__} needs the package apsw: pip install"):
         kind(tmp_path / "x.db")
 
 
 async def test_cycle_says_so_at_the_call(monkeypatch, tmp_path):
-    """And not when it first writes."""
+    """A cycle reports a missing driver when it is scheduled, and not when it first writes."""
     monkeypatch.setitem(sys.modules, "apsw", None)
     async with RateLimitedExecutor("sync", rate="10/s") as executor:
         with pytest.raises(ModuleNotFoundError, match="pip install"):
@@ -40,7 +40,7 @@ async def test_cycle_says_so_at_the_call(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("kind", [SQLiteStore, SQLiteProgress])
 async def test_progress_and_tasks_share_a_file_only_where_that_is_safe(kind, monkeypatch, tmp_path):
-    """A release with the bug has the file for itself."""
+    """With a release that has the bug, a second store on the same file is refused."""
     import apsw
 
     from ratelimited_executor import StoreUnavailableError
@@ -57,7 +57,7 @@ async def test_progress_and_tasks_share_a_file_only_where_that_is_safe(kind, mon
 
 
 async def test_file_that_is_opened_while_it_is_closed_is_open(monkeypatch, tmp_path):
-    """The connection that is just being closed is not taken for one that is open."""
+    """A file opened while it is being closed is open afterwards: a closing connection does not count as open."""
     store = SQLiteStore(tmp_path / "x.db")
     await store.open(SystemClock())
     close, connect, is_connected = store._close, store._connect, threading.Event()

@@ -1,4 +1,4 @@
-"""Stores of tasks with a clock that tests set."""
+"""Stores of durable tasks whose clock is set by the tests."""
 
 import sys
 
@@ -11,12 +11,12 @@ KINDS = ["memory", "sqlite", *([] if sys.platform == "win32" else ["postgres", "
 
 
 class HandClock:
-    """A clock that stands until it is set."""
+    """A clock that stands still until it is set."""
 
     now_us = 10_000_000_000
 
     def set(self, now_us: int) -> None:
-        """Set the time; a server's as well, if the test has one."""
+        """Set the time, also a server's where the test has one."""
         self.now_us = now_us
 
     def wall(self) -> float:
@@ -27,11 +27,11 @@ class HandClock:
 
 
 class Database:
-    """A database of our own in a server of PostgreSQL, whose clock stands until it is set.
+    """A database of the test's own in a PostgreSQL server, whose clock stands still until it is set.
 
     Attributes:
-        url: of the database.
-        connection: of the tests, with autocommit.
+        url: URL of the database.
+        connection: the tests' own connection, with autocommit.
     """
 
     def __init__(self, server: str) -> None:
@@ -45,7 +45,7 @@ class Database:
         self.connection = psycopg.connect(self.url, autocommit=True)
 
     def stop_clock(self) -> None:
-        """Have the server's time be what is set; the schema must be there."""
+        """Replace the server's clock by one that is set by tests; the schema must exist."""
         self.connection.execute("create table hand_clock (now_us bigint)")
         self.connection.execute("insert into hand_clock values (10000000000)")
         self.connection.execute(
@@ -58,10 +58,10 @@ class Database:
 
 
 class RedisClock:
-    """A server of Redis whose clock, for the scripts of durable tasks, stands until it is set.
+    """A Redis server whose clock, for the scripts of durable tasks, stands still until it is set.
 
     Attributes:
-        client: of the tests.
+        client: the tests' own client.
     """
 
     def __init__(self, server, monkeypatch) -> None:
@@ -79,7 +79,7 @@ class RedisClock:
 
 @pytest.fixture
 def clock():
-    """A clock that stands until it is set."""
+    """A clock that stands still until it is set."""
     return HandClock()
 
 
@@ -93,7 +93,7 @@ def database(postgresql):
 
 @pytest.fixture
 def redis_clock(redis_server, monkeypatch):
-    """The clock of ``redis_server``, which stands."""
+    """The clock of ``redis_server``, which stands still until it is set."""
     made = RedisClock(redis_server, monkeypatch)
     yield made
     made.client.close()
@@ -101,7 +101,7 @@ def redis_clock(redis_server, monkeypatch):
 
 @pytest.fixture(params=KINDS)
 async def store(request, tmp_path, clock):
-    """A store of each kind, open and empty; its time is the clock's."""
+    """An open, empty store of each kind, on the clock of the test."""
     if request.param == "memory":
         made = MemoryStore()
     elif request.param == "sqlite":
@@ -115,6 +115,6 @@ async def store(request, tmp_path, clock):
     await made.open(clock)
     if request.param == "postgres":
         database.stop_clock()
-        clock.set = database.set_clock  # a server goes by its own
+        clock.set = database.set_clock  # the store goes by its server's clock
     yield made
     await made.aclose()

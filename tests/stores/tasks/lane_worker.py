@@ -1,4 +1,4 @@
-"""A process that runs durable tasks of lanes, and writes down what begins and ends; see ``lanes.py``."""
+"""A process that runs durable tasks of lanes, and logs their starts and ends; see ``lanes.py``."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ LEASE = 2.0
 
 
 async def main(where: str, log: str, rate: str) -> None:
-    """Run what is in a store, until nothing is left in it."""
+    """Run the tasks of a store until none but dead letters is left."""
     store = PostgresStore(where) if where.startswith("postgresql:") else SQLiteStore(where)
     tasks = DurableTasks(store, lease=LEASE)
     sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -1,11 +1,11 @@
-"""Thousands of tasks in a thousand lanes, and real processes that run them and are killed, again and again.
+"""Thousands of tasks in a thousand lanes, run by real processes that are killed, again and again.
 
-Each task is written down where it begins and where it ends, by one append to one file. From that it is judged:
+Each start and end of a task is logged by one append to one file. From this log it is judged that:
 
 - nothing is lost: each task that was put has ended at least once;
-- never two of a lane at once, but for those of a process that was killed;
-- never out of order: a lane begins the next, or once more the one that was under way when its process was killed;
-- doubled starts are at most what was claimed at the kills.
+- two tasks of a lane never run at once, except for those of a process that was killed;
+- no task runs out of order: a lane starts the next task, or again the one that ran when its process was killed;
+- no more tasks start twice than were claimed at the kills.
 
     python -m tests.stores.tasks.lanes --store sqlite --lanes 1000 --tasks 20000 --kills 20
 """
@@ -32,14 +32,14 @@ PROCESSES = 4
 
 @dataclass
 class Found:
-    """What came of it.
+    """What a run found.
 
     Attributes:
-        kills: processes that were killed.
-        claimed: tasks that they had claimed then, together.
-        doubled: starts of tasks that had begun before.
-        wrong: what should not be, in words.
-        per_second: tasks that ended a second, for each second between two kills: for people.
+        kills: number of processes killed.
+        claimed: tasks claimed at the kills, in total.
+        doubled: starts of tasks that had started before.
+        wrong: broken rules, in words.
+        per_second: tasks ended a second, for each time between two kills; for people to read.
     """
 
     kills: int = 0
@@ -50,14 +50,14 @@ class Found:
 
 
 def store_of(where: str):
-    """Return a store."""
+    """Return the store at a URL or path."""
     return PostgresStore(where) if where.startswith("postgresql:") else SQLiteStore(where)
 
 
 async def kill_and_judge(
     where: str, folder: Path, *, lanes: int, tasks: int, kills: int, rate: str = "3000/s", seconds: float = 120
 ) -> Found:
-    """Fill a store, let processes run it and kill them, and judge what they have written down."""
+    """Fill a store, let processes run its tasks, kill some of them, and judge what they have logged."""
     found = Found()
     log = folder / "log"
     log.touch()
@@ -73,7 +73,7 @@ async def kill_and_judge(
         )
     command = [sys.executable, "-m", "tests.stores.tasks.lane_worker", where, str(log), rate]
     children = [subprocess.Popen(command, cwd=ROOT) for _ in range(PROCESSES)]
-    dead: dict[int, int] = {}  # pid -> bytes of the log at its kill
+    dead: dict[int, int] = {}  # process id -> bytes of the log at its kill
     try:
         for _ in range(kills):
             before = log.stat().st_size
@@ -107,16 +107,16 @@ async def kill_and_judge(
 
 
 async def _claimed(store, where: str) -> int:
-    """Count what is claimed: it was not more at the kill of a moment ago, but for what others have claimed since."""
+    """Count the claimed tasks: at least those of the process just killed, and what others have claimed since."""
     from ratelimited_executor.durable import DurableState
 
     return (await store.counts())[DurableState.CLAIMED]
 
 
 def judge(found: Found, lines: list[str], tasks: int, dead: set[int]) -> None:
-    """Say what is wrong in what was written down."""
+    """Add the rules that a log breaks to ``found``."""
     begun, ended = Counter[int](), set[int]()
-    at: dict[str, dict[int, int]] = {}  # lane -> what is under way there -> whose it is
+    at: dict[str, dict[int, int]] = {}  # lane -> task that runs there -> process that runs it
     last: dict[str, int] = {}
     for line in lines:
         pid, number, lane, what = line.split()
@@ -144,7 +144,7 @@ def judge(found: Found, lines: list[str], tasks: int, dead: set[int]) -> None:
 
 
 def main() -> None:
-    """Run it, and print what came of it."""
+    """Run the test, and print what it found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--lanes", type=int, default=1000)

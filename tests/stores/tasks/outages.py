@@ -1,8 +1,8 @@
-"""What becomes of a process that runs durable tasks in PostgreSQL when its server fails: five ways, on a real server.
+"""Durable tasks in PostgreSQL while the server fails: five faults, on a real server.
 
-The process puts and runs as fast as it can. What is done in a while is counted before the fault, and after it once something
-is done again. At the end everything that was put has run; nothing twice but what was claimed at the fault; and nothing is
-claimed that nobody runs.
+A process puts and runs tasks as fast as it can. Its throughput is measured before the fault, and again once tasks run
+again. In the end every task that was put has run, none twice except those claimed at the fault, and no task stays
+claimed without a process that runs it.
 
     python -m tests.stores.tasks.outages --seconds 5
 """
@@ -28,17 +28,17 @@ RECOVERY_SECONDS = 60
 
 @dataclass
 class Outcome:
-    """What came of one fault.
+    """What one fault led to.
 
     Attributes:
-        before: tasks a second before it.
-        after: the same, once it was over.
-        recovery: seconds from its end until something was done again.
+        before: tasks a second before the fault.
+        after: tasks a second once the fault was over.
+        recovery: seconds from the end of the fault until a thousand tasks had run.
         put: tasks whose put had returned.
-        lost: those that never ran to their end.
-        doubled: those that ran more than once.
-        claimed: tasks that were claimed at a fault, together.
-        stuck: tasks that stayed claimed though nobody ran them.
+        lost: tasks that never ran to their end.
+        doubled: starts of tasks that had started before.
+        claimed: tasks claimed at the fault, in total.
+        stuck: tasks that stayed claimed though no process ran them.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Outcome:
 
 
 class Load:
-    """A process that puts and runs."""
+    """A process that puts and runs tasks."""
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class Load:
         self.work = work
 
     async def putting(self) -> None:
-        """Keep some tasks waiting, one put after the other and many at once."""
+        """Keep some tasks waiting, put one by one and many at once."""
         while not self.is_over:
             if len(self.put) - len(self.done) > BACKLOG:
                 await asyncio.sleep(0.01)
@@ -92,14 +92,14 @@ class Load:
         self.put.add(label)
 
     async def per_second(self, seconds: float) -> float:
-        """Return how many are done a second, over some seconds."""
+        """Return the tasks done a second, measured over ``seconds``."""
         before, began = len(self.done), time.monotonic()
         await asyncio.sleep(seconds)
         return (len(self.done) - before) / (time.monotonic() - began)
 
 
 async def fault_of(name: str, server: PostgresServer, fault, seconds: float) -> Outcome:
-    """Run a load, with a fault in the middle."""
+    """Run a load with a fault in the middle."""
     outcome = Outcome(name)
     load = Load(name, server.url)
     async with RateLimitedExecutor("load", max_concurrency=200) as executor, load.tasks.running(executor) as runner:
@@ -142,7 +142,7 @@ async def _claimed(load: Load) -> int:
 
 
 def restarted(server: PostgresServer, mode: str):
-    """Have the server be away for a second."""
+    """Stop the server for a second."""
 
     async def fault(outcome, runner) -> None:
         await asyncio.to_thread(server.restart, mode, seconds=1.0)
@@ -151,7 +151,7 @@ def restarted(server: PostgresServer, mode: str):
 
 
 def killed(server: PostgresServer, times: int):
-    """Have all connections end, some times."""
+    """End all connections, ``times`` times."""
 
     async def fault(outcome, runner) -> None:
         with server.connect("postgres") as connection:
@@ -164,13 +164,13 @@ def killed(server: PostgresServer, times: int):
 
 
 def used_up(server: PostgresServer):
-    """Have others take every connection that the server has, for a while."""
+    """Let others take every connection of the server for three seconds."""
 
     async def fault(outcome, runner) -> None:
         with contextlib.ExitStack() as stack, server.connect("postgres") as connection:
             connection.execute(END_CONNECTIONS)
             until = time.monotonic() + 0.3
-            while time.monotonic() < until:  # without a turn of the loop, or the pool would have them again
+            while time.monotonic() < until:  # no turn of the loop here, or the pool would take the connections again
                 with contextlib.suppress(psycopg.OperationalError):
                     stack.enter_context(psycopg.connect(server.url))
             await asyncio.sleep(3)
@@ -190,7 +190,7 @@ def faults(server: PostgresServer):
 
 
 def main() -> None:
-    """Try each fault, and print what came of it."""
+    """Try each fault, and print what it led to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()

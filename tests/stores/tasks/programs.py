@@ -1,4 +1,4 @@
-"""Random programs over stores of durable tasks: the same calls to the rules' own table and to a store, with equal answers."""
+"""Random programs over stores of durable tasks: a store must answer the same calls as the rules' own table does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOUR = 3_600_000
 
 @dataclass
 class Held:
-    """A claim as a program names it: a store's own numbers differ."""
+    """A claim as a program names it: the numbers of tasks differ from store to store."""
 
     id: str
     token: int
@@ -39,15 +39,15 @@ class Held:
 class Program:
     """Draws the calls of one program, and checks that a store answers as the table does.
 
-    ``call(method, now_us, *args)`` is a store's; programs of stores that wait are run by an awaiting twin of :func:`run`.
+    Asynchronous stores run it by an awaiting twin of :func:`run`.
     """
 
     seed: int
-    is_hasty: bool = False  # then leases are short, and end while tasks are claimed
+    is_hasty: bool = False  # leases are short, and end while tasks are claimed
     table: TaskTable = field(default_factory=TaskTable)
     now_us: int = 10 * HOUR
     held: list[Held] = field(default_factory=list)
-    tokens: dict[str, int] = field(default_factory=dict)  # id -> of its last claim
+    tokens: dict[str, int] = field(default_factory=dict)  # id -> token of its last claim
     ids: list[str] = field(default_factory=list)
     table_numbers: dict[str, int] = field(default_factory=dict)
     store_numbers: dict[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Program:
         self.draw = random.Random(self.seed)
 
     def steps(self, count: int):
-        """Yield calls (method, arguments of the store), be sent the store's answer, and compare it with the table's."""
+        """Yield calls (method, arguments, options), receive the store's answers, and compare them with the table's."""
         for owner in OWNERS[1:3]:
             yield from self._both("join", owner, self._lease_of(owner))
         for _ in range(count):
@@ -74,7 +74,7 @@ class Program:
         return HASTY_LEASE if self.is_hasty else LEASES[owner]
 
     def _both(self, method, *args, **options):
-        """Call the table and the store, and return the answer on which they agree, with refs by the table's numbers."""
+        """Call the table and the store, check that their answers agree, and return the table's."""
         timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue")
         time = [self.now_us] if timed else []
         mine, others = self._in_numbers(options, self.table_numbers), self._in_numbers(options, self.store_numbers)
@@ -95,7 +95,7 @@ class Program:
         ]
 
     def _in_numbers(self, options, numbers):
-        """Return options with refs in a side's own numbers."""
+        """Return options with refs in the numbers of one side."""
         if "held" not in options:
             return options
         return options | {"held": [Ref(numbers.get(ref.number, -1), ref.token) for ref in options["held"]]}
@@ -157,10 +157,10 @@ class Program:
         stale = [held for held in self.held if held.token < self.tokens[held.id]]
         known = stale if stale and draw.random() < 0.4 else self.held[-8:]
         for held in draw.sample(known, min(len(known), draw.choice((1, 1, 2, 4)))):
-            if draw.random() < 0.5:  # else it is ended once more, later
+            if draw.random() < 0.5:  # the others are ended once more, later
                 self.held.remove(held)
             end = draw.choices(list(End), (4, 4, 2, 3, 1, 1, 1))[0]
-            # The number stands for the id until each side's own is known.
+            # The id stands for the number until the numbers of each side are known.
             outcomes.append(Outcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}"))
         yield from self._both("finish", outcomes)
 
@@ -202,7 +202,7 @@ class Program:
 
 
 def run(program: Program, count: int, call) -> None:
-    """Run a program on a store whose ``call(method, now_us, args, options)`` does not wait."""
+    """Run a program on a store whose ``call(method, now_us, args, options)`` is synchronous."""
     steps = program.steps(count)
     try:
         step = next(steps)
@@ -225,7 +225,7 @@ def by_id(answer, numbers):
 
 
 def check_lanes(rows: list[TaskRow]) -> None:
-    """Assert that each lane has one head, and that its followers wait."""
+    """Assert that each lane has at most one head, and that its followers wait."""
     heads: dict[str, int] = {}
     for row in rows:
         if row.lane is not None:

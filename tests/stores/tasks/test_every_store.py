@@ -1,4 +1,4 @@
-"""What every store of tasks promises, by one suite: :class:`ratelimited_executor.TaskStore`."""
+"""The contract of stores of durable tasks, checked for every store: :class:`ratelimited_executor.TaskStore`."""
 
 import asyncio
 import inspect
@@ -16,7 +16,7 @@ STORES = [MemoryStore, PostgresStore, RedisStore, SQLiteStore]
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_answers_are_those_of_the_rules_own_table(store, clock, seed):
-    """Random programs of forty calls, with steps of the clock, stale claims and duplicate ids."""
+    """Stores answer random programs as the rules' own table does, with clock steps, stale claims and duplicate ids."""
     program = Program(1000 + seed, is_hasty=seed % 2 == 0)
     steps = program.steps(40)
     step = next(steps)
@@ -30,7 +30,7 @@ async def test_answers_are_those_of_the_rules_own_table(store, clock, seed):
 
 
 def test_every_store_says_what_a_put_outlasts():
-    """And has every method, with the contract's names of arguments."""
+    """Every store states its durability, and has every method of the contract with the same argument names."""
     for kind in STORES:
         assert TaskStore in kind.__mro__
         assert isinstance(kind.durability, Durability)
@@ -41,7 +41,7 @@ def test_every_store_says_what_a_put_outlasts():
 
 
 async def test_store_is_opened_in_one_event_loop_after_the_other(store, clock):
-    """As a module's store is by tests, and by two calls of asyncio.run()."""
+    """A closed store may be opened in another event loop, as by tests or by two calls of ``asyncio.run()``."""
 
     async def use():
         await store.open(clock)
@@ -58,7 +58,7 @@ async def test_store_is_opened_in_one_event_loop_after_the_other(store, clock):
 
 
 async def test_two_users_open_and_close_at_once(store, clock):
-    """No listener or pool is left over, and whoever opens while the other closes can use it."""
+    """Two users may open and close a store at once: nothing is left open, and the one who opens can use it."""
     await store.aclose()
     before = asyncio.all_tasks()
     await asyncio.gather(store.open(clock), store.open(clock))
@@ -70,7 +70,7 @@ async def test_two_users_open_and_close_at_once(store, clock):
 
 
 async def test_what_is_large_and_strange_comes_back_as_it_was(store):
-    """Bodies of a megabyte, texts of any script, numbers at their bounds."""
+    """Bodies of a megabyte, texts of any script and numbers at their bounds are returned unchanged."""
     task = NewTask(
         id="ü" * 255, queue="ق", name="名", version=2**31 - 1, body=bytes(range(256)) * 4096, delay_us=0,
         priority=-1e300, lane="l'\"; drop table durable_tasks --", key='"k"', cost='{"tokens": 5}', is_named=True,
@@ -91,7 +91,7 @@ async def test_what_is_large_and_strange_comes_back_as_it_was(store):
 
 
 async def test_no_claim_is_made_twice_at_once(store):
-    """Ten owners, and a thousand tasks."""
+    """Ten owners that claim a thousand tasks at once get each of them once."""
     await store.put([NewTask(id=str(n), name="f") for n in range(1000)])
     owners = [f"o{n}" for n in range(10)]
     for owner in owners:
@@ -109,7 +109,7 @@ async def test_no_claim_is_made_twice_at_once(store):
 
 
 async def test_joins_at_once_are_one(store):
-    """As when the answer to the first is lost while it is still at work: each is told that what is held stays so."""
+    """Repeated and concurrent joins by one owner succeed, as when the first answer is lost, and keep its claims."""
     await store.put([NewTask(id=str(n), name="f", lane=f"l{n % 3}" if n % 2 else None) for n in range(20)])
     await store.join("o0", 60_000_000)
     held = [task.ref for task in (await store.claim(Claim(owner="o0", count=8))).tasks]
@@ -119,15 +119,15 @@ async def test_joins_at_once_are_one(store):
         assert [True] * 4 == await asyncio.gather(*joins)
         beat = await store.beat(f"o{n + 1}")
         assert (1, len(held)) == (len(beat.cancelled), beat.claimed_count)
-    for _ in range(2):  # a lease that has ended is told however often the answer is lost
+    for _ in range(2):  # a join after the lease has ended is refused, however often it is repeated
         assert not await store.join("new", 60_000_000, former="o3", held=held)
     assert await store.finish([Outcome(ref, End.DONE) for ref in held]) == [True] * len(held)
 
 
 async def test_wait_ends_with_a_put_and_at_its_time(store):
-    """In real time, as stores have it; a wake-up that comes for nothing is allowed, a missed one is not."""
+    """A wait ends with a put or at its time; spurious wake-ups are allowed, missed ones are not."""
     loop = asyncio.get_running_loop()
-    await store.wait(0.01)  # what was before
+    await store.wait(0.01)  # use up the wake-up of what was before
     began = loop.time()
     waiting = asyncio.ensure_future(store.wait(30))
     await asyncio.sleep(0.02)
@@ -138,7 +138,7 @@ async def test_wait_ends_with_a_put_and_at_its_time(store):
 
 
 async def test_nothing_is_asked_for_and_nothing_happens(store):
-    """Empty lists."""
+    """Calls with empty lists return empty lists, and do nothing."""
     assert [] == await store.put([])
     assert [] == await store.finish([])
     assert [] == await store.cancel([])

@@ -1,4 +1,4 @@
-"""The how-tos on transactions and on operation: their programs run on a real server, and the rights that they give are enough."""
+"""The how-tos on transactions and operation: their programs run on a real server, and their grants suffice."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT,
 
 @pytest.mark.parametrize(("code", "output"), BLOCKS, ids=["postgres", "sqlite"])
 def test_program_of_the_page_prints_what_it_says(code, output, database, tmp_path, monkeypatch, capsys):
-    """On a server that is elsewhere than the page's; with SQLite in virtual time."""
+    """The programs of the page print what it shows, on a server of the test, or with SQLite in virtual time."""
     monkeypatch.chdir(tmp_path)
     if "SQLiteStore" in code:
         monkeypatch.setattr(asyncio, "run", run_virtual)
@@ -37,11 +37,11 @@ def test_program_of_the_page_prints_what_it_says(code, output, database, tmp_pat
 
 
 async def test_rights_of_the_page_are_enough(database):
-    """To put, run, fail, bury, requeue, cancel and look, in lanes and none; and without them the store says so."""
+    """The page's grants suffice to put, run, fail, bury, requeue, cancel and list tasks; without them opening fails."""
     url = database.url.replace("//postgres:", "//shop:")
     assert url != database.url
     async with DurableTasks(PostgresStore(database.url)):
-        pass  # the owner makes the tables
+        pass  # the owner creates the tables
     database.connection.execute("drop role if exists shop")
     database.connection.execute("create role shop login")
     tasks = DurableTasks(PostgresStore(url))

@@ -1,4 +1,4 @@
-"""The moves of stores in SQL answer as the rules' own table does, whatever is called in whatever order."""
+"""The moves of the SQL stores answer as the rules' own table does, whatever calls come in whatever order."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.stores.tasks.programs import Program, run
 
 
 class InMemory:
-    """The moves on a database of SQLite in memory."""
+    """The moves on an SQLite database in memory."""
 
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:")
@@ -21,7 +21,7 @@ class InMemory:
         self.connection.execute("create temp table durable_claiming (number integer primary key)")
 
     def call(self, method, now_us, args, options):
-        """Play the moves of one call."""
+        """Play the moves of one call in a transaction."""
         timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue")
         options = {"former": "", "held": (), **options} if method == "join" else options
         program = getattr(moves, method)(*([now_us] if timed else []), *args, **options)
@@ -34,7 +34,7 @@ class InMemory:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_moves_answer_as_the_table(seed):
-    """Sixty calls by three owners, with steps of the clock, stale claims and duplicate ids."""
+    """Moves answer random programs as the table does, with clock steps, stale claims and duplicate ids."""
     run(Program(seed, is_hasty=seed % 2 == 0), 60, InMemory().call)
 
 
@@ -70,7 +70,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_rule_that_is_broken_is_found(name, monkeypatch):
-    """By one of the programs above."""
+    """Each rule that is broken on purpose is found by one of the programs above."""
     statement, old, new = BROKEN[name]
     text = TEXTS[statement]
     assert old in text
@@ -84,6 +84,6 @@ def test_a_rule_that_is_broken_is_found(name, monkeypatch):
 
 
 def test_every_statement_is_asked_for():
-    """None is left over."""
+    """Every SQL statement is used by a move."""
     source = Path(moves.__file__).read_text(encoding="utf-8")
     assert [] == [name for name in TEXTS if f'"{name}"' not in source]

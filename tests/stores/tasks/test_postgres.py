@@ -1,4 +1,4 @@
-"""Durable tasks in PostgreSQL, on a real server: what was committed is there, whatever becomes of connections and processes."""
+"""Durable tasks on a real PostgreSQL server: committed tasks stay, whatever happens to connections and processes."""
 
 import asyncio
 import sys
@@ -24,7 +24,7 @@ def task(id, **options) -> NewTask:
 
 @pytest.fixture
 async def opened(database, clock):
-    """Open stores on one database; all are closed at the end."""
+    """Open stores on one database, and close them all at the end."""
     stores = []
 
     async def call():
@@ -38,9 +38,9 @@ async def opened(database, clock):
 
 
 async def test_processes_share_a_database_and_wake_each_other(opened):
-    """By NOTIFY: long before anybody would look."""
+    """A put by one process wakes another that waits, by NOTIFY and long before its next look."""
     first, second = await opened(), await opened()
-    await second.wait(30)  # it listens
+    await second.wait(30)  # from here on it listens
     waiting = asyncio.ensure_future(second.wait(30))
     await asyncio.sleep(0.01)
     await first.put([task("x")])
@@ -52,7 +52,7 @@ async def test_processes_share_a_database_and_wake_each_other(opened):
 
 
 async def test_claims_skip_what_others_are_claiming(opened):
-    """Four stores at once, and a thousand tasks in ten lanes and none: each is claimed once, and lanes in order."""
+    """Four stores that claim at once get each of a thousand tasks once, and those of a lane in order."""
     stores = [await opened() for _ in range(4)]
     await stores[0].put([task(n, lane=f"l{n % 10}" if n % 2 else None) for n in range(1000)])
     order = []
@@ -74,7 +74,7 @@ async def test_claims_skip_what_others_are_claiming(opened):
 
 
 async def test_put_in_the_transaction_of_the_user(opened, database):
-    """It is there if that commits, and not if it does not; the connection stays the user's."""
+    """A put in the user's transaction is committed or rolled back with it, and the connection stays the user's."""
     store = await opened()
     async with await psycopg.AsyncConnection.connect(database.url) as connection:
         with pytest.raises(ValueError, match="connection must have an open transaction"):
@@ -95,7 +95,7 @@ async def test_put_in_the_transaction_of_the_user(opened, database):
 
 
 def interrupted(program, before, work):
-    """Play moves, and do some work before a statement, once."""
+    """Play moves, and call ``work`` once, before the statement ``before``."""
     name, arguments = next(program)
     try:
         while True:
@@ -108,7 +108,7 @@ def interrupted(program, before, work):
 
 
 async def test_lane_goes_on_whose_head_is_cancelled_while_its_claims_are_given_back(opened, database):
-    """By another transaction, between two statements."""
+    """A lane continues if another transaction cancels its head while its claim is given back."""
     store = await opened()
     await store.put([task("head", lane="l"), task("next", lane="l")])
     await store.join("a", 60_000_000)
@@ -123,7 +123,7 @@ async def test_lane_goes_on_whose_head_is_cancelled_while_its_claims_are_given_b
 
 
 async def test_task_that_is_due_again_is_not_deleted_as_expired(opened, database):
-    """Another transaction has moved it since it was found to have expired."""
+    """A task found expired is not deleted if another transaction has moved its expiry meanwhile."""
     store = await opened()
     await store.put([task("x", expires_us=1)])
     await store.join("a", 60_000_000)
@@ -138,7 +138,7 @@ async def test_task_that_is_due_again_is_not_deleted_as_expired(opened, database
 
 
 async def test_closing_that_is_cancelled_leaves_nothing_open(opened):
-    """While it waits until the last put is told."""
+    """Closing that is cancelled while it waits for the last notice leaves no task of the loop."""
     before = asyncio.all_tasks()
     store = await opened()
     await store.put([task("x")])
@@ -146,13 +146,13 @@ async def test_closing_that_is_cancelled_leaves_nothing_open(opened):
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([closing])
-    if left := asyncio.all_tasks() - before - {closing}:  # the notice, if it is still under way
+    if left := asyncio.all_tasks() - before - {closing}:  # the notice may still be under way
         await asyncio.wait(left, timeout=30)
     assert before == asyncio.all_tasks()
 
 
 async def test_backends_that_are_killed(opened, database):
-    """What had returned is there; the store says so, and goes on with new connections."""
+    """After connections are killed the store reports it and continues with new ones; returned puts are kept."""
     store = await opened()
     await store.put([task("before")])
     put = {"before"}
@@ -170,7 +170,7 @@ async def test_backends_that_are_killed(opened, database):
 
 
 async def test_servers_that_are_not_there_and_arguments_that_are_none(clock):
-    """Each says what to do, and shows no password."""
+    """An unreachable server and bad arguments are refused with a remedy, and without showing a password."""
     with pytest.raises(StoreUnavailableError) as caught:
         store = PostgresStore("postgresql://user:secret@127.0.0.1:1/none?connect_timeout=1")
         await store.open(clock)
@@ -184,12 +184,12 @@ async def test_servers_that_are_not_there_and_arguments_that_are_none(clock):
 
 
 async def test_transaction_that_holds_a_lane_for_ever_holds_up_nobody_for_ever(opened, database, monkeypatch):
-    """Not even who puts without it in the midst of it: that put fails, says why, and changes nothing."""
+    """A put behind a transaction that holds its lane fails after a while, says why, and changes nothing."""
     monkeypatch.setattr(postgres, "_LOCK_SECONDS", 1)
     store = await opened()
     async with await psycopg.AsyncConnection.connect(database.url) as connection, connection.transaction():
         assert [True] == await store.put([task("x", lane="l")], connection=connection)
-        async with asyncio.timeout(30):  # it takes a second
+        async with asyncio.timeout(30):  # takes a second
             with pytest.raises(
                 StoreUnavailableError, match=r"(?s)LockNotAvailable.* another transaction has long held"
             ):
@@ -200,7 +200,7 @@ async def test_transaction_that_holds_a_lane_for_ever_holds_up_nobody_for_ever(o
 
 
 async def test_address_that_cannot_be_read_is_not_repeated(clock):
-    """There may be a password in it."""
+    """An address that cannot be parsed is not repeated in the error: it may contain a password."""
     with pytest.raises(StoreUnavailableError, match="conninfo cannot be read") as caught:
         await PostgresStore("user:secret@host").open(clock)
     assert "secret" not in str(caught.value)
@@ -208,7 +208,7 @@ async def test_address_that_cannot_be_read_is_not_repeated(clock):
 
 
 async def test_database_of_somebody_else_is_left_alone_by_what_only_looks(opened, database, clock):
-    """``create=False``, as the command line has it."""
+    """With ``create=False``, as on the command line, a database without durable tasks is left unchanged."""
     looking = PostgresStore(database.url, create=False)
     with pytest.raises(StoreUnavailableError, match="has no durable tasks"):
         await looking.open(clock)

