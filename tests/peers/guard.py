@@ -1,8 +1,9 @@
 """Ends the processes that a test run would leave behind, however the run itself ends.
 
 Fixtures and context managers end what they start. A run that is killed, crashes or leaves by ``os._exit`` (as
-pytest-timeout does) comes to none of them, and not to ``atexit`` either. So one small process holds the other end of a
-pipe, on which it is told what lives. The pipe's end is the run's end: what still lives is killed, its folder removed.
+pytest-timeout does) reaches none of them, nor ``atexit``. So a small process holds the other end of a pipe, on which it
+is told the running processes. When the pipe ends, so has the run: the processes left are killed, and their folders
+removed.
 """
 
 import atexit
@@ -32,7 +33,7 @@ for pid, folder in left.items():
 
 
 class Guard:
-    """The process that watches over the others; it is out of the reach of an interrupt from the keyboard."""
+    """The process that watches the others, out of reach of an interrupt from the keyboard."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -47,11 +48,11 @@ class Guard:
         atexit.register(self._end)
 
     def watch(self, pid: int, folder: Path) -> None:
-        """Kill a process at the run's end, and remove its folder."""
+        """Kill a process at the end of the run, and remove its folder."""
         self._say(f"+{pid} {folder}\n")
 
     def forget(self, pid: int) -> None:
-        """Leave a process alone: it has ended, and its number may be another's soon."""
+        """Leave a process alone that has ended, since its id may be reused."""
         self._say(f"-{pid}\n")
 
     def _say(self, line: str) -> None:
@@ -59,7 +60,7 @@ class Guard:
         self._process.stdin.write(os.fsencode(line))
 
     def _end(self) -> None:
-        """End the pipe and wait; in a forked child nothing, because the servers are the parent's."""
+        """Close the pipe and wait; do nothing in a forked child, as the servers are the parent's."""
         if os.getpid() == self._owner:
             assert self._process.stdin is not None
             self._process.stdin.close()

@@ -1,6 +1,6 @@
-"""The laws of shared limits behind one face, for one suite of tests: in Python, and in Lua on a real server.
+"""The laws of shared limits behind one interface for a common suite: in Python, and in Lua on a real server.
 
-Both are asked with texts and answer with texts, so that what one says can be compared with what the other says.
+Both take and return texts, so that their answers can be compared.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ratelimited_executor._core.fleet.laws import decide, read_limit
 
 LAWS = files("ratelimited_executor.peers.redis").joinpath("laws.lua").read_text(encoding="utf-8")
 
-# ARGV: what to do, and the present; then the horizon and settings, state and cost of each limit, or one limit and the numbers.
+# ARGV: action, time; then horizon and settings, state and cost of each limit, or one limit and the numbers.
 MAIN = """
 local function whole(number) return number and string.format('%.0f', number) or '' end
 local act, now, limits, costs = ARGV[1], tonumber(ARGV[2]), {}, {}
@@ -55,11 +55,11 @@ return {'sound', limit.is_changed and limit.law.write(limit) or ''}
 
 
 class UnsoundError(Exception):
-    """The text of this limit's settings or state is not sound."""
+    """The text of a limit's settings or state is not sound."""
 
 
 class Answer(NamedTuple):
-    """What a subject decides; states are empty where they have not changed."""
+    """The decision of a subject; unchanged states are empty."""
 
     at: int | None
     holder: int | None
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a subject sees in a state."""
+    """What a subject reads from a state."""
 
     is_at_rest: bool
     used: int
@@ -77,34 +77,34 @@ class Look(NamedTuple):
 
 
 Entry = tuple[str, str, int]  # settings, state, cost
-Step = tuple[str, int, int, int]  # add or give_back, t, cost and receipt; or ask, cost and how much later
+Step = tuple[str, int, int, int]  # add or give_back, t, cost, receipt; or ask, cost, how much later
 
 
 class LawSubject(Protocol):
-    """Decides over texts."""
+    """Decides from texts."""
 
     def decide(self, now: int, horizon: int, entries: Sequence[Entry]) -> Answer:
-        """Admit a ticket, or refuse it."""
+        """Admit a ticket or refuse it."""
         ...
 
     def correct(self, act: str, now: int, settings: str, state: str, numbers: tuple[int, ...]) -> str:
-        """Add to a ticket's cost or give back of it: t, cost and receipt; or redate to t; return the new state, or nothing."""
+        """Add to a ticket's cost or give some back (t, cost, receipt), or redate to t; return the new state, or ""."""
         ...
 
     def batch(self, now: int, horizon: int, settings: str, state: str, steps: Sequence[Step]) -> tuple[str, list[str]]:
-        """Correct and ask in one call; return the new state, and the time of each ticket that is admitted."""
+        """Correct and ask in one call; return the new state, and the times of the admitted tickets."""
         ...
 
     def look(self, now: int, settings: str, state: str) -> Look:
-        """Look at a state."""
+        """Read a state."""
         ...
 
 
 class InPython:
-    """The laws of the core."""
+    """The laws of the core, in Python."""
 
     def decide(self, now: int, horizon: int, entries: Sequence[Entry]) -> Answer:
-        """Admit a ticket, or refuse it."""
+        """Admit a ticket or refuse it."""
         limits = [self._read(place, settings, state, now) for place, (settings, state, _) in enumerate(entries)]
         got = decide(limits, [cost for _, _, cost in entries], now, horizon)
         states = [limit.write() if limit.is_changed else "" for limit in limits]
@@ -128,7 +128,7 @@ class InPython:
         return limit.write() if limit.is_changed else "", times
 
     def look(self, now: int, settings: str, state: str) -> Look:
-        """Look at a state."""
+        """Read a state."""
         limit = self._read(0, settings, state, now)
         use = limit.use(now)
         return Look(limit.is_at_rest(now), use.used, use.amount, use.until_us)
@@ -141,13 +141,13 @@ class InPython:
 
 
 class InLua:
-    """The laws of the script."""
+    """The laws of the script, in Lua."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._script = client.register_script(LAWS + MAIN)
 
     def decide(self, now: int, horizon: int, entries: Sequence[Entry]) -> Answer:
-        """Admit a ticket, or refuse it."""
+        """Admit a ticket or refuse it."""
         at, holder, is_admitted, *rest = self._call(
             "decide", now, horizon, *(each for entry in entries for each in entry)
         )
@@ -164,7 +164,7 @@ class InLua:
         return changed, times
 
     def look(self, now: int, settings: str, state: str) -> Look:
-        """Look at a state."""
+        """Read a state."""
         rest, *numbers = self._call("look", now, settings, state)
         return Look(rest == "1", *map(int, numbers))
 

@@ -51,29 +51,29 @@ from .servers import RedisServer
 
 PREFIX, GROUP, NAME = "rle", "load", "rate"
 SIZES = (10, 100, 1000)
-TIMEOUT_NS = 80_000_000  # of FleetPeers: a call that takes longer is lost in production
-WANTED_INTERVALS = 16  # of its share that each busy peer wants at any time
-AHEAD_NS = 12_000_000  # until the first task comes due, if all are due later; what is due in 10 ms is asked for at once
-LATE_PART_MAX = 0.2  # of an interval: beyond, calls miss the end of the one in which they were to be made
-TOLERANCE = 0.01  # of the rate
-COLD_INTERVALS = 3  # after the quarantine, for the first full plans
+TIMEOUT_NS = 80_000_000  # the timeout of FleetPeers: a longer call is lost in production
+WANTED_INTERVALS = 16  # parts of its share that each busy peer wants at any time
+AHEAD_NS = 12_000_000  # until the first task is due, if all are due later; tasks due in 10 ms are asked for at once
+LATE_PART_MAX = 0.2  # part of an interval: calls later than this miss the end of their interval
+TOLERANCE = 0.01  # part of the rate
+COLD_INTERVALS = 3  # after the quarantine, until the first full plans
 COLD_SECONDS_MAX = 20
 _NS = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What is asked for.
+    """The load to measure.
 
     Attributes:
-        peers: how many there are.
-        seconds: for which is measured, after the cold start.
+        peers: number of peers.
+        seconds: length of the measurement, after the cold start.
         rate: permits a second of the group.
         interval: seconds in a grant interval.
-        busy: the part of the peers that wants permits; the others call once, and then are idle.
-        demand: ``backlog``, all of which is due, or ``ahead``, which is due later.
-        connections: over which calls go.
-        join: seconds within which the peers join; within an interval unless given.
+        busy: part of the peers that wants permits; the others call once, and then are idle.
+        demand: ``backlog``, tasks that are all due, or ``ahead``, tasks due later.
+        connections: number of connections for the calls.
+        join: seconds within which the peers join; an interval unless given.
     """
 
     peers: int
@@ -87,29 +87,29 @@ class Load:
 
     @property
     def busy_count(self) -> int:
-        """How many peers want permits."""
+        """The number of peers that want permits."""
         return max(1, round(self.peers * self.busy))
 
     @property
     def calls_per_second(self) -> float:
-        """How many calls the busy peers want to make."""
+        """The number of calls that the busy peers want to make."""
         return self.busy_count / self.interval
 
 
 class Ledger:
-    """Every permit that was granted, and to whom.
+    """Records every permit that was granted, and to which peer.
 
-    A permit is named twice: by (interval, place), as the script does, and by its time, as a peer does.
+    A permit is named twice: by (interval, place), as in the script, and by its time, as in a peer.
     """
 
     def __init__(self) -> None:
         self.doubled: list[str] = []
-        self.owned: dict[tuple[str, int], int] = {}  # how many there are, by era and interval
+        self.owned: dict[tuple[str, int], int] = {}  # permits there are, by era and interval
         self._by_place: dict[tuple[str, int, int], tuple[int, str]] = {}
         self._by_time: dict[tuple[str, int], tuple[int, str]] = {}
 
     def note(self, peer: int, kind: str, era: str, grant: Grant) -> None:
-        """Write down a grant; ``kind`` tells those in advance from those at once, which a reply repeats."""
+        """Record a grant; ``kind`` tells permits in advance from those at once, which a reply repeats."""
         if grant.grid is None:
             return
         owner = peer, kind
@@ -123,7 +123,7 @@ class Ledger:
                 self.doubled.append(f"era {era}, interval {grant.number}, place {place}: {owner} after {others}")
 
     def granted(self) -> Counter[tuple[str, int]]:
-        """Count the permits of each interval, by era and interval: each once, however often replies told of it."""
+        """Count the permits granted, by era and interval, each once however often replies repeated it."""
         return Counter((era, number) for era, number, _ in self._by_place)
 
 
@@ -137,12 +137,12 @@ class SimulatedPeer:
         self._is_backlog = load.demand == "backlog"
         self._now_ns = 0
         made = FleetPeers(None, interval=load.interval, strictness=Strictness.NOMINAL, seed=number)  # type: ignore[arg-type]
-        # As long as an id of production: it is an argument of each call, and a field of three hashes.
+        # As long as an id in production: it is an argument of each call, and a field of three hashes.
         settings = replace(made._settings, id=f"worker-{number:05}:{10_000 + number}:{secrets.token_hex(8)}:0")
         self.peer = Peer(settings, Rate.of(load.rate), ServerClock())
 
     def demand(self, due_ns: int, *_: int) -> int:
-        """Count the tasks that are due by a time of ours."""
+        """Count the tasks that are due by a local time."""
         if not self.is_busy:
             return 0
         if self._is_backlog:
@@ -151,7 +151,7 @@ class SimulatedPeer:
         return math.ceil(self.wanted * ahead) if ahead > 0 else 0
 
     def request(self, now_ns: int) -> Request | None:
-        """Make the next call; None if there is nothing to call for."""
+        """Return the next call; None if there is nothing to call for."""
         self._now_ns = now_ns
         permits = self.peer.permits
         permits.take(permits.usable(now_ns))
@@ -163,17 +163,17 @@ class SimulatedPeer:
 
 @dataclass
 class Seen:
-    """What this process saw of its calls in a stretch of time."""
+    """What this process has seen of its calls."""
 
     calls: int = 0
     messages: int = 0
     trips_ns: list[int] = field(default_factory=list)  # of messages
     late_ns: list[int] = field(default_factory=list)  # of calls
-    lost_count: int = 0  # calls that took longer than production waits
+    lost_count: int = 0  # calls that take longer than production waits
 
 
 class Group:
-    """Peers that call, each once in a grant interval."""
+    """Peers that each call once in a grant interval."""
 
     def __init__(self, load: Load, url: str) -> None:
         self.ledger = Ledger()
@@ -187,7 +187,7 @@ class Group:
         self._is_closing = False
 
     async def start(self) -> None:
-        """Begin to call, and return after the cold start."""
+        """Start calling, and return after the cold start."""
         await self.join()
         end = time.monotonic() + COLD_SECONDS_MAX
         while self.last is None or self.number < self.last.safe + COLD_INTERVALS:
@@ -196,7 +196,7 @@ class Group:
             await self.sleep(self._load.interval)
 
     async def join(self) -> None:
-        """Begin to call."""
+        """Start calling."""
         count, loop = len(self._transports), asyncio.get_running_loop()
         for index, transport in enumerate(self._transports):
             await transport.connect()
@@ -204,19 +204,19 @@ class Group:
 
     @property
     def number(self) -> int:
-        """The number of the interval in which the last reply was written."""
+        """The number of the interval of the last reply."""
         assert self.last is not None
         return self.last.now_us // self.last.grid.interval_us
 
     async def sleep(self, seconds: float) -> None:
-        """Let the peers call for a while; an error of theirs is raised."""
+        """Let the peers call for ``seconds``; raise an error of theirs."""
         done, _ = await asyncio.wait(self._tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
 
     async def aclose(self) -> None:
-        """Let no peer call any more."""
-        self._is_closing = True  # before Python 3.12 a client may swallow the cancellation: its wait_for() does
+        """Stop all calls."""
+        self._is_closing = True  # before Python 3.12 wait_for() in a client may swallow the cancellation
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -267,7 +267,7 @@ class Group:
 
 
 class Meter:
-    """Reads what a server tells of itself between two moments."""
+    """Reads the statistics of a server between two moments."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
@@ -276,13 +276,13 @@ class Meter:
         self.begin()
 
     def begin(self) -> None:
-        """Measure from now on."""
+        """Start measuring."""
         self._client.config_resetstat()
         self._client.slowlog_reset()
         self._start_ns, self._start_cpu = time.monotonic_ns(), self._cpu()
 
     def end(self) -> None:
-        """Measure until now."""
+        """Stop measuring."""
         self.cpu = self._cpu() - self._start_cpu
         self.seconds = (time.monotonic_ns() - self._start_ns) / _NS
         commands = self._client.info("commandstats")
@@ -310,18 +310,18 @@ COLUMNS = (
 
 
 def row_of(cells: tuple[object, ...]) -> str:
-    """Write one line of the table."""
+    """Return one line of the table."""
     texts = [f"{cell:.2f}" if isinstance(cell, float) else "-" if cell is None else str(cell) for cell in cells]
     return "".join(text.rjust(width) for text, (_, width) in zip(texts, COLUMNS, strict=True))
 
 
 def percentile(values: list[int], part: float) -> float:
-    """Return one of the values, in units of a million."""
+    """Return a percentile of the values, divided by a million."""
     return sorted(values)[min(len(values) - 1, int(part * len(values)))] / 1e6 if values else 0.0
 
 
 def granted_part(ledger: Ledger, numbers: range, interval: float) -> tuple[float, float]:
-    """Return which part of the permits was granted: in all, and in the second that is farthest from all of them."""
+    """Return the part of the permits that was granted: over all, and in the second with the largest deviation."""
     eras = {era for era, _ in ledger.owned}
     per_second = max(1, round(1 / interval))
     counted = ledger.granted()
@@ -335,7 +335,7 @@ def granted_part(ledger: Ledger, numbers: range, interval: float) -> tuple[float
 
 
 async def measure(load: Load, server: RedisServer, idle_cpu: float, *, is_verbose: bool) -> bool:
-    """Run one group, and print its row; return whether all grants were right."""
+    """Run one group, and print its row; return True if all grants were right."""
     with server.client() as client:
         meter = Meter(client)
         group = Group(load, server.url)
@@ -345,7 +345,7 @@ async def measure(load: Load, server: RedisServer, idle_cpu: float, *, is_verbos
             cold_text = f"cold start: {meter.seconds:.1f} s, {meter.script_us:.0f} us in the script, slowest {meter.slowest_ms} ms"
             group.seen = Seen()
             meter.begin()
-            first = group.number + 2  # whose grants lie in the stretch that is measured
+            first = group.number + 2  # whose grants are within the measurement
             await group.sleep(load.seconds)
             meter.end()
             seen, group.seen = group.seen, Seen()
@@ -382,7 +382,7 @@ async def measure(load: Load, server: RedisServer, idle_cpu: float, *, is_verbos
 
 
 async def measure_joining(load: Load, server: RedisServer, idle_cpu: float) -> bool:
-    """Let one group join, and print what that took; return whether all grants were right."""
+    """Let one group join, and print what that took; return True if all grants were right."""
     with server.client() as client:
         group = Group(load, server.url)
         meter = Meter(client)
@@ -407,7 +407,7 @@ async def measure_joining(load: Load, server: RedisServer, idle_cpu: float) -> b
 
 @contextlib.contextmanager
 def idle_server() -> Iterator[tuple[RedisServer, float]]:
-    """Start a server, and measure the seconds of CPU that a second of idling takes."""
+    """Start a server, and measure its CPU seconds per idle second."""
     with RedisServer() as server:
         with server.client() as client:
             meter = Meter(client)

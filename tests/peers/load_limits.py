@@ -33,7 +33,7 @@ from .servers import RedisServer
 
 LAWS = files("ratelimited_executor.peers.redis").joinpath("laws.lua").read_text(encoding="utf-8")
 
-# ARGV: how many tickets, settings and costs of the limits of all, settings of a key's limit, then a key for each ticket.
+# ARGV: number of tickets, settings and costs of the shared limits, settings of a key's limit, a key for each ticket.
 MAIN = """
 local count = tonumber(ARGV[1])
 local shared = tonumber(ARGV[2])
@@ -75,13 +75,13 @@ return reply
 """
 
 KEY_COUNT = 10_000
-STRETCHES = 20  # of each row
-TOGETHER = 100  # tickets of a message, if a batch is not larger
+STRETCHES = 20  # stretches of each row
+TOGETHER = 100  # tickets of a message, unless a batch is larger
 BATCHES = (1, 10, 100, 500)
 SECOND = 1_000_000
 VALID = 20_000
 
-# Settings and cost of a ticket. The rates are far above what one connection asks for, so that all is admitted.
+# Settings and cost of a ticket. The rates are far above what one connection asks for, so that all are admitted.
 PACE = (PaceSettings.of(400_000, SECOND), 1)
 WINDOW = (WindowSettings.of(10**7, 2 * SECOND, valid_us=VALID), 1)
 TOKENS = (BurstSettings.of(10**9, 10**9, SECOND, valid_us=VALID), 500)
@@ -95,7 +95,7 @@ def measure(
     batch: int,
     seconds: float,
 ) -> tuple[float, float, float, int]:
-    """Return microseconds a ticket: processor, script and round trip, the least ones; and how many were refused."""
+    """Return the least microseconds per ticket of processor, script and round trip, and the number refused."""
     script = client.register_script("local begun = os.clock()\n" + LAWS + MAIN)
     head = [str(each) for made, cost in shared for each in (made.write(), cost)]
     head = [str(len(shared)), *head, key.write() if key else ""]
@@ -104,7 +104,7 @@ def measure(
     together, refused = max(1, TOGETHER // batch), 0
 
     def call() -> tuple[int, int]:
-        """Send some calls; return how many tickets were refused, and the processor time."""
+        """Send some calls; return the number of tickets refused, and the processor time."""
         pipeline = client.pipeline(transaction=False)
         for _ in range(together):
             keys = [draw.randrange(KEY_COUNT) if key else 0 for _ in range(batch)]
@@ -112,7 +112,7 @@ def measure(
         replies = pipeline.execute()
         return sum(reply.count(b"no") for reply in replies), sum(reply[-1] for reply in replies)
 
-    end = time.monotonic() + 3  # until the window has all of its parts
+    end = time.monotonic() + 3  # until the log of the window has all of its parts
     while time.monotonic() < end:
         call()
     best = (math.inf, math.inf, math.inf)

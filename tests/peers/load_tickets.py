@@ -51,9 +51,9 @@ SECOND = 1_000_000
 VALID = 20_000
 KEY_COUNT = 10_000
 BATCHES = (1, 10, 100)
-WARM_SECONDS = 2.5  # until the window has all of its parts
+WARM_SECONDS = 2.5  # until the log of the window has all of its parts
 
-# Far above what one connection asks for, so that all is admitted.
+# Far above what one connection asks for, so that all are admitted.
 PLAN = (
     PlanLimit("permits/rate", "permits", PaceSettings.of(400_000, SECOND).write()),
     PlanLimit("permits/2s", "permits", WindowSettings.of(10**7, 2 * SECOND, valid_us=VALID).write()),
@@ -62,7 +62,7 @@ PLAN = (
 KEY = PaceSettings.of(1000, SECOND, stretch=Fraction(0)).write()
 COSTS = (("permits", 1), ("tokens", 500))
 
-Call: TypeAlias = Callable[[redis.Redis], object]  # on a connection, or a pipeline
+Call: TypeAlias = Callable[[redis.Redis], object]  # on a connection or a pipeline
 
 FLOOR = """
 local known = redis.call('HMGET', KEYS[1], 'a', 'b', 'c')
@@ -75,7 +75,7 @@ class Tickets:
     """A process that asks for tickets.
 
     Args:
-        client: of the server.
+        client: client of the server.
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -99,7 +99,7 @@ class Tickets:
         return ticket_reply_of(self._script(self._keys, ticket_arguments_of(self._call)))
 
     def ask(self, count: int, *, has_keys: bool) -> Call:
-        """Return what asks for so many tickets, each time for other keys."""
+        """Return a function that asks for ``count`` tickets, each time for other keys."""
         texts = [
             ticket_arguments_of(replace(self._call, runs=tuple(self._runs(count, has_keys=has_keys))))
             for _ in range(200)
@@ -116,7 +116,7 @@ class Tickets:
 
 
 def plain(client: redis.Redis) -> Call:
-    """Return what asks for permits of a plain pace."""
+    """Return a function that asks for permits of a plain pace."""
     script, keys = client.register_script(SCRIPT), keys_of("load", "group", "plain")
     request = Request(
         peer="host-1234-5678abcd", urgent=10, soon=100, later=200, step=250, unit=1, interval_us=250_000, quarantine=1
@@ -126,7 +126,7 @@ def plain(client: redis.Redis) -> Call:
 
 
 def floor(client: redis.Redis) -> Call:
-    """Return what reads and writes a hash."""
+    """Return a function that reads and writes a hash."""
     script = client.register_script(FLOOR)
     text = "1704067200000000,1704067200000000,0"
     return lambda client: script(["{load}:floor"], [text, text], client)

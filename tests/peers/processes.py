@@ -1,6 +1,6 @@
-"""One process of the server's program: its port, its folder, its log, its life and death.
+"""One process of the server's program: its port, its folder, its log, its start and its end.
 
-All of it is synchronous. Nothing outlives the test run: see ``guard.py``.
+All of it is synchronous. No process outlives the test run: see ``guard.py``.
 """
 
 import os
@@ -23,25 +23,25 @@ from .binaries import find_binary
 from .guard import guard
 
 HOST = "127.0.0.1"
-START_SECONDS = 10  # a start takes 0.05 s; a busy machine may take its time
+START_SECONDS = 10  # a start takes 0.05 s on an idle machine
 POLL_SECONDS = 0.02
 LOG_LINES_SHOWN = 30
 
-# Below the range from which systems take the ports of outgoing connections, or one of these could sit on the port of a
-# server to be restarted. A node of a cluster also listens at its port + 10000: the option to choose came with 7.0.
+# Below the range of outgoing ports, or one of these could take the port of a server to be restarted.
+# A node of a cluster also listens on its port + 10000, which can be chosen only from version 7.0 on.
 PORTS = range(10_000, 20_000)
 BUS_OFFSET = 10_000
 
 _ports_taken: set[int] = set()
-_random = random.Random()  # without a seed: another run at the same time should draw other ports
+_random = random.Random()  # without a seed, so that a concurrent run draws other ports
 
 
 class ServerError(Exception):
-    """A server that did not start, or did not come to the state that was waited for."""
+    """A server did not start, or did not reach an expected state."""
 
 
 def wait_until(condition: Callable[[], object], what: str, *, seconds: float = START_SECONDS) -> None:
-    """Poll until the condition holds; errors of the client count as no, and the last is told."""
+    """Poll until ``condition`` holds; errors of the client count as False, and the last is reported."""
     deadline = time.monotonic() + seconds
     last: redis.RedisError | None = None
     while True:
@@ -56,7 +56,7 @@ def wait_until(condition: Callable[[], object], what: str, *, seconds: float = S
 
 
 def take_port() -> int:
-    """Reserve a port on which nothing listens, nor on the one of the cluster's bus that belongs to it."""
+    """Reserve a port with no listener on it, nor on the port of its cluster bus."""
     for _ in range(100):
         port = _random.choice(PORTS)
         if port not in _ports_taken and all(_is_free(each) for each in (port, port + BUS_OFFSET)):
@@ -66,7 +66,7 @@ def take_port() -> int:
 
 
 def give_port_back(port: int) -> None:
-    """End the reservation of a port."""
+    """Release the reservation of a port."""
     _ports_taken.discard(port)
 
 
@@ -81,10 +81,10 @@ def _is_free(port: int) -> bool:
 
 
 class Process:
-    """A process of the server's program, with a port, a folder and a log of its own.
+    """A process of the server's program, with its own port, folder and log.
 
-    The configuration is written once: servers rewrite theirs, and a sentinel or a node of a cluster that is restarted
-    shall know what it knew.
+    The configuration is written once: servers rewrite theirs, and a restarted sentinel or cluster node should know what
+    it knew.
     """
 
     _options: tuple[str, ...] = ()
@@ -116,35 +116,35 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process, be it stopped."""
+        """True while there is a process, even a stopped one."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Number of the process."""
+        """The process id."""
         assert self._process is not None, f"{self!r} has no process"
         return self._process.pid
 
     @property
     def control_url(self) -> str:
-        """Where the tests reach the server with all rights."""
+        """The URL with which the tests reach the server with all rights."""
         return f"redis://{HOST}:{self.port}/0"
 
     def client(self, **options: Any) -> redis.Redis:
-        """Return a new client with all rights, which never tries again; the caller closes it."""
+        """Return a new client with all rights and without retries; the caller closes it."""
         defaults = {"socket_timeout": 5, "socket_connect_timeout": 5, "retry": Retry(NoBackoff(), 0)}
         return redis.Redis.from_url(self.control_url, **{**defaults, **options})
 
     def ask(self, *command: Any) -> Any:
-        """Return the reply to one command, with text for bytes."""
+        """Return the reply to one command, decoded."""
         with self.client(decode_responses=True) as client:
             return client.execute_command(*command)
 
     def start(self) -> None:
-        """Start the process; return when it answers.
+        """Start the process, and return once it answers.
 
         Raises:
-            ServerError: with the end of the log, if it ends or is silent. It is gone then.
+            ServerError: if it ends or does not answer, with the end of its log; then it is removed.
         """
         assert not self.is_running, f"{self!r} runs already"
         watch = guard().watch
@@ -167,11 +167,11 @@ class Process:
             raise ServerError(f"{error}\n{self.log()}") from None
 
     def _answers(self) -> bool:
-        """Whether the process is ready, and not another one at its port."""
+        """Return True if the process answers, and no other one on its port."""
         return bool(self.ask("PING")) and bool(self.ask("INFO", "server")["process_id"] == self.pid)
 
     def kill(self) -> None:
-        """End the process at once, as a crash would; nothing if it has ended."""
+        """End the process at once, as in a crash; do nothing if it has ended."""
         if self._process is None:
             return
         self._process.kill()
@@ -180,19 +180,19 @@ class Process:
         self._process, self.is_stopped = None, False
 
     def stop(self) -> None:
-        """Freeze the process: connections stay open, and are accepted, and nothing answers."""
+        """Stop the process: connections stay open and are accepted, but nothing answers."""
         self.is_stopped = True
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitpid(self.pid, os.WUNTRACED)  # until it is frozen: a signal takes a moment
+        os.waitpid(self.pid, os.WUNTRACED)  # the signal takes a moment
 
     def go_on(self) -> None:
-        """Let a frozen process go on; nothing if it is not frozen."""
+        """Continue a stopped process; do nothing if it is not stopped."""
         if self.is_stopped:
             self.is_stopped = False
             os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
-        """Kill, and start again on the same port with an empty memory."""
+        """Kill the process, and start it on the same port with an empty memory."""
         self.kill()
         self.start()
 

@@ -1,8 +1,8 @@
-"""A TCP proxy that misbehaves on demand: late, lossy, cut off, or silent.
+"""A TCP proxy with faults on demand: late, lossy, cut off, or silent.
 
-It runs in a thread with an event loop of its own, so that it serves processes, threads and a test's own event loop
-alike, and does not know about virtual time. A test that starts processes beside it must spawn them: Python warns of a
-fork beside threads.
+It runs in a thread with its own event loop, so that it serves processes, threads and the event loop of a test alike,
+and knows nothing of virtual time. A test that starts processes beside it must spawn them: Python warns of a fork beside
+threads.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from .processes import HOST, give_port_back, take_port
 
-CALL_SECONDS = 10  # for what the proxy's loop does in a millisecond
+CALL_SECONDS = 10  # timeout for calls into the proxy's loop, which take a millisecond
 POLL_SECONDS = 0.001
 SILENCE_SECONDS = 0.5  # from a lost reply to the end of its connection
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: an RST instead of a FIN
@@ -28,7 +28,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: an RST instead of
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """What has gone through a proxy."""
+    """Counts of what has passed a proxy."""
 
     connections: int = 0
     bytes_to_server: int = 0
@@ -37,16 +37,16 @@ class Counts:
 
 
 class Proxy:
-    """Stands before a server's port; a context manager that starts and closes it.
+    """A proxy before a server's port; a context manager that starts and closes it.
 
     Args:
         target: the server's port.
-        seed: of the jitter and the losses. They are drawn in the order in which data arrives.
-        certificate: a file with a key and its certificate, by which to speak TLS with the clients, though not with the
-            server. The handshake does not wait and is not counted.
+        seed: seed of the jitter and the losses, which are drawn in the order in which data arrives.
+        certificate: a file with a key and its certificate, to speak TLS with the clients, though not with the server.
+            The handshake is neither delayed nor counted.
 
     ``delay`` and ``jitter`` (seconds, each way) and ``drop_replies`` (probability) may be set at any time. What arrives
-    at once counts as one reply. It gets lost after the server has done its work: the client then hears no more, and
+    at once counts as one reply. It is lost after the server has done its work: the client gets no answer, and
     ``silence`` seconds later the connection is reset.
     """
 
@@ -77,14 +77,14 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where a client reaches the server through the proxy, if no password is needed."""
+        """The URL of the server through the proxy, without a password."""
         if self._certificate is not None:
             return f"rediss://{HOST}:{self.port}/0?ssl_ca_certs={quote(str(self._certificate), safe='')}"
         return f"redis://{HOST}:{self.port}/0"
 
     @property
     def counts(self) -> Counts:
-        """What has gone through until now."""
+        """A copy of the counts so far."""
         return replace(self._counts)
 
     def cut(self) -> None:
@@ -92,11 +92,11 @@ class Proxy:
         self._call(self._cut())
 
     def blackhole(self) -> None:
-        """Swallow everything: connections stay open, new ones are accepted, and nothing is heard."""
+        """Swallow everything: connections stay open, new ones are accepted, and nothing is answered."""
         self._call(self._fall_silent())
 
     def mend(self) -> None:
-        """Undo ``cut`` and ``blackhole``; what has been silent until now is reset, for its data is lost."""
+        """Undo ``cut`` and ``blackhole``; silent connections are reset, since their data is lost."""
         self._call(self._mend())
 
     def close(self) -> None:
@@ -121,12 +121,12 @@ class Proxy:
         return _Link(self).client
 
     def enter(self, link: "_Link") -> None:
-        """Know a connection: under TLS, one whose handshake has succeeded."""
+        """Add a connection; with TLS, once its handshake has succeeded."""
         self._counts.connections += 1
         self._links.add(link)
 
     def leave(self, link: "_Link") -> None:
-        """Forget a connection of which nothing is open any more."""
+        """Remove a connection whose ends are both closed."""
         self._links.discard(link)
 
     async def _cut(self) -> None:
@@ -153,11 +153,11 @@ class Proxy:
             await asyncio.sleep(POLL_SECONDS)
 
     def draw_delay(self) -> float:
-        """Draw the delay of what has just arrived."""
+        """Draw the delay of data that has just arrived."""
         return self.delay + (self.jitter * self._random.random() if self.jitter else 0.0)
 
     def draw_loss(self) -> bool:
-        """Draw whether the reply that has just arrived gets lost."""
+        """Draw if the reply that has just arrived is lost."""
         is_lost = bool(self.drop_replies) and self._random.random() < self.drop_replies
         self._counts.lost_replies += is_lost
         return is_lost
@@ -170,7 +170,7 @@ def _tls_context(certificate: Path) -> ssl.SSLContext:
 
 
 class _Link:
-    """A client's connection, and the one to the server that belongs to it."""
+    """A connection of a client, and the matching one to the server."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
@@ -201,7 +201,7 @@ class _Link:
     async def _connect(self) -> None:
         try:
             await self.loop.create_connection(lambda: self.server, HOST, self.proxy.target)
-        except OSError:  # as if the client had found nobody, but for the connection that it has had for a moment
+        except OSError:  # as if the client had found no listener, but for its short connection
             self.reset()
         self._connecting = None
         self.settle()
@@ -229,19 +229,19 @@ class _Link:
         self.settle()
 
     def reset(self) -> None:
-        """End both connections at once, and without a word."""
+        """Reset both connections at once."""
         self.is_over = True
         self.client.reset()
         self.server.reset()
 
     def settle(self) -> None:
-        """Be forgotten as soon as nothing is open."""
+        """Remove the link once nothing is open."""
         if self.client.transport is None and self.server.transport is None and self._connecting is None:
             self.proxy.leave(self)
 
 
 class _End(asyncio.Protocol):
-    """One end of a link: sends, late and in order, what the other receives."""
+    """One end of a link, which sends late and in order what the other end receives."""
 
     def __init__(self, link: _Link) -> None:
         self.transport: asyncio.Transport | None = None
@@ -265,7 +265,7 @@ class _End(asyncio.Protocol):
         loop = self._link.loop
         self._last_due = max(self._last_due, loop.time() + self._link.proxy.draw_delay())
         self._waiting.append(data)
-        loop.call_at(self._last_due, self._send_next)  # timers of one instant have no order, the queue has
+        loop.call_at(self._last_due, self._send_next)  # timers of one instant have no order, but the queue has
 
     def _send_next(self) -> None:
         data = self._waiting.popleft()
@@ -279,7 +279,7 @@ class _End(asyncio.Protocol):
 
     def reset(self) -> None:
         if self.transport is not None:
-            # Closed already, or let go of by TLS, if the peer's end has just been noticed.
+            # Closed already, or released by TLS, if the end of the peer's side has just been noticed.
             connection: socket.socket | None = self.transport.get_extra_info("socket")
             if connection is not None and connection.fileno() >= 0:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

@@ -31,14 +31,14 @@ from .servers import RedisServer, redis_cluster, sentinel_group
 from .worker import BEGUN, START
 
 ROOT = Path(__file__).parent.parent.parent
-QUARANTINE = 2.5  # seconds from a new server to the full rate, at most
+QUARANTINE = 2.5  # seconds at most from a new server to the full rate
 
 
 class Fleet:
-    """Processes, and all starts that they have told of.
+    """Processes, and all the starts that they have reported.
 
     Args:
-        options: of every worker: ``url`` and so on, see ``worker.py``.
+        options: options of every worker, such as ``url``: see ``worker.py``.
         rate: starts a second.
     """
 
@@ -82,7 +82,7 @@ class Fleet:
                 "counter": self._socket.getsockname()[1], "number": self._number,
             }  # fmt: skip
             command = [sys.executable, "-m", "tests.peers.worker", json.dumps(chosen)]
-            # What a fault makes a peer log is meant; an error of its own would be seen as missing starts.
+            # Faults make peers log warnings; an error of a peer shows as missing starts.
             self.processes[self._number] = subprocess.Popen(
                 command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
@@ -97,7 +97,7 @@ class Fleet:
             self.processes.pop(number).wait(timeout=30)
 
     def wait_for_start(self, seconds: float = 30.0, *, number: int | None = None) -> float:
-        """Wait for a start from now on, of one peer or of any, and return when it was."""
+        """Wait for the next start, of one peer or of any, and return its time."""
         begin = time.monotonic()
         while time.monotonic() - begin < seconds:
             for when, other in reversed(self.starts[-200:]):
@@ -124,19 +124,19 @@ class Fleet:
     # Figures.
 
     def count(self, start: float, end: float) -> int:
-        """Count the starts in a stretch of time."""
+        """Count the starts between two times."""
         return sum(start <= when < end for when, _ in self.starts)
 
     def used(self, start: float, end: float) -> float:
-        """Return the part of the rate that was used in a stretch of time."""
+        """Return the part of the rate used between two times."""
         return self.count(start, end) / (self.rate * (end - start))
 
     def by_peer(self, start: float, end: float) -> Counter[int]:
-        """Count the starts of each peer in a stretch of time."""
+        """Count the starts of each peer between two times."""
         return Counter(number for when, number in self.starts if start <= when < end)
 
     def worst_window(self, seconds: float = 1.0) -> int:
-        """Return the most starts in any window of that length."""
+        """Return the most starts in any window of ``seconds``."""
         times = sorted(when for when, _ in self.starts)
         first = worst = 0
         for index, when in enumerate(times):
@@ -155,7 +155,7 @@ class Fleet:
 
 @contextmanager
 def fleet(**options: Any) -> Iterator[Fleet]:
-    """Yield a fleet without peers yet, and end it."""
+    """Yield a fleet without peers, and end it."""
     running = Fleet(**options)
     try:
         yield running
@@ -163,11 +163,11 @@ def fleet(**options: Any) -> Iterator[Fleet]:
         running.close()
 
 
-# Scenarios: each returns its figures; the worst window is looked at for all of them.
+# Scenarios: each returns its figures; the worst window is checked for all of them.
 
 
 def steady(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
-    """Ten peers from a cold start, then left alone."""
+    """Ten peers from a cold start, without faults."""
     with fleet(url=server.url) as running:
         running.add(10)
         first = running.wait_for_start()
@@ -206,7 +206,7 @@ def join(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
 
 
 def rolling_restart(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
-    """Six peers, each of which leaves in order and is started anew."""
+    """Six peers, each of which leaves in order and is replaced."""
     with fleet(url=server.url) as running:
         numbers = running.add(6)
         running.wait_for_start()
@@ -236,7 +236,7 @@ def crash(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
 
 
 def stop(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
-    """Six peers, of which one stands still for ten seconds."""
+    """Six peers, of which one is stopped for ten seconds."""
     with fleet(url=server.url) as running:
         numbers = running.add(6)
         running.wait_for_start()
@@ -250,7 +250,7 @@ def stop(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
 
 
 def outage(server: RedisServer, seconds: float = 30.0) -> tuple[Fleet, dict[str, Any]]:
-    """Six peers whose server is away for half a minute, and comes back empty."""
+    """Six peers whose server is down for half a minute, and comes back empty."""
     with fleet(url=server.url) as running:
         running.add(6)
         running.wait_for_start()
@@ -270,7 +270,7 @@ def outage(server: RedisServer, seconds: float = 30.0) -> tuple[Fleet, dict[str,
 
 
 def script_flush(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
-    """Four peers whose server forgets its scripts, again and again."""
+    """Four peers whose server forgets its scripts repeatedly."""
     with fleet(url=server.url) as running:
         running.add(4)
         running.wait_for_start()
@@ -321,7 +321,7 @@ def slow_rate(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
 
 
 def busy_one(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
-    """One busy peer, and nine that start something every twenty seconds."""
+    """One busy peer, and nine that start a task every twenty seconds."""
     with fleet(url=server.url) as running:
         (busy,) = running.add(1)
         running.add(9, load=0, flow=0.05)
@@ -333,7 +333,7 @@ def busy_one(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
 
 
 def idle_submit(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
-    """Nine peers that use half of the rate, and one that is idle but for a task that is due now, a few times a second."""
+    """Nine peers that use half of the rate, and an idle one with a task due now a few times a second."""
     with fleet(url=server.url) as running:
         running.add(9, load=0, flow=5.5)
         running.add(1, load=0, probe=0.25)
@@ -364,7 +364,7 @@ def weights(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
 
 
 def lag(server: RedisServer) -> tuple[Fleet, dict[str, Any]]:
-    """Four peers whose event loops are held half of the time, for 5 ms on average."""
+    """Four peers whose event loops are blocked half of the time, for 5 ms on average."""
     with fleet(url=server.url) as running:
         running.add(4, lag=0.005)
         running.wait_for_start()

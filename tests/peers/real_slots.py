@@ -30,24 +30,24 @@ from .servers import RedisServer, redis_cluster, sentinel_group
 from .slot_worker import BEGUN, ENTER, LEAVE, LOST, MESSAGE, WAIT, WRITE
 
 LEASE = 1.0
-GAP = 0.002  # for which a leave may be stamped after the slot's next entry, where cores are few
+GAP = 0.002  # a leave may be stamped this much after the slot's next entry, where cores are few
 
 
 class SlotFleet(Fleet):
-    """Processes that hold slots, and all that they have told."""
+    """Processes that hold slots, and all that they have reported."""
 
     worker = "slot_worker"
 
     def __init__(self, *, limit: int, lease: float = LEASE, **options: Any) -> None:
         self.limit = limit
-        self.entered: dict[tuple[int, int], float] = {}  # by number of the process and fence
+        self.entered: dict[tuple[int, int], float] = {}  # by process and fence
         self.left: dict[tuple[int, int], float] = {}
         self.lost: list[tuple[float, int, int]] = []
-        self.stale: list[tuple[int, int]] = []  # entries with a fence smaller than one seen before; of a pool of one
-        self.accepted: list[tuple[float, int, int]] = []  # writes: when, process, fence; of a pool of one
-        self.refused: list[tuple[float, int, int]] = []  # those with a fence smaller than one seen before
+        self.stale: list[tuple[int, int]] = []  # entries with a smaller fence than one before; in a pool of one
+        self.accepted: list[tuple[float, int, int]] = []  # writes: time, process, fence; in a pool of one
+        self.refused: list[tuple[float, int, int]] = []  # writes with a smaller fence than one before
         self.highest = 0
-        self.absent: list[tuple[int, float, float]] = []  # process, since when and until when it does nothing
+        self.absent: list[tuple[int, float, float]] = []  # process, and the times between which it is stopped
         super().__init__(lease=lease, **options)
 
     def _count(self) -> None:
@@ -75,7 +75,7 @@ class SlotFleet(Fleet):
                 self.begun[number] = value
 
     def add(self, count: int = 1, **options: Any) -> list[int]:
-        """Start processes, and return their numbers once they have begun."""
+        """Start processes, and return their numbers once they run."""
         numbers = []
         for _ in range(count):
             self._number += 1
@@ -92,7 +92,7 @@ class SlotFleet(Fleet):
         return numbers
 
     def signal(self, number: int, which: signal.Signals) -> None:
-        """Send a signal, and note since when the process does nothing."""
+        """Send a signal, and note from when on the process is stopped."""
         if which in (signal.SIGKILL, signal.SIGSTOP):
             self.absent.append((number, time.monotonic(), float("inf")))
         elif which == signal.SIGCONT:
@@ -101,7 +101,7 @@ class SlotFleet(Fleet):
         super().signal(number, which)
 
     def wait_for_entry(self, seconds: float = 20.0, *, number: int | None = None) -> float:
-        """Wait for an entry from now on, of one process or of any, and return when it was."""
+        """Wait for the next entry, of one process or of any, and return its time."""
         begin = time.monotonic()
 
         def found() -> float | None:
@@ -116,18 +116,18 @@ class SlotFleet(Fleet):
     # Figures.
 
     def stretches(self) -> list[tuple[float, float]]:
-        """Return from when to when each holder was in the resource."""
+        """Return the times between which each holder was in the resource."""
         end, result = time.monotonic(), []
         for (number, fence), start in list(self.entered.items()):
             stop = self.left.get((number, fence), end)
             for absent, since, _ in self.absent:
                 if absent == number and start <= since:
-                    stop = min(stop, since)  # what it writes once it goes on is late, and has its fence
+                    stop = min(stop, since)  # later writes are late, and have its fence
             result.append((start, stop))
         return result
 
     def most(self, start: float = 0.0, end: float = float("inf")) -> int:
-        """Return the most holders at once, but for overlaps shorter than a leave may be stamped late."""
+        """Return the most holders at once, ignoring overlaps shorter than a leave may be stamped late."""
         times = [
             edge
             for begun, stopped in self.stretches()
@@ -143,7 +143,7 @@ class SlotFleet(Fleet):
     def misjudged(self) -> list[tuple[float, int, int]]:
         """Return the writes that the resource judged wrongly by their fences: late ones accepted, and others refused.
 
-        Late is a write after another has entered. Its fence tells that only if fences rise with each hand-over.
+        A write is late after another holder has entered. Fences tell that only if they rise with each hand-over.
         """
         entries = sorted((fence, at) for (_, fence), at in list(self.entered.items()))
         wrong = []
@@ -156,19 +156,19 @@ class SlotFleet(Fleet):
         return wrong
 
     def used(self, start: float, end: float, limit: int | None = None) -> float:
-        """Return which part of the slots was held in a stretch of time."""
+        """Return the part of the slots held between two times."""
         held = sum(max(0.0, min(stop, end) - max(begun, start)) for begun, stop in self.stretches())
         return held / ((self.limit if limit is None else limit) * (end - start))
 
     def hand_offs(self, start: float, end: float) -> list[float]:
-        """Return how long each slot was free between two holders, sorted; where somebody always waits."""
+        """Return how long each slot was free between two holders, sorted; valid while somebody always waits."""
         entries = sorted(begun for begun, _ in self.stretches())
         leaves = sorted(stopped for _, stopped in self.stretches())
         pairs = zip(leaves, entries[self.limit :], strict=False)
         return sorted(entered - left for left, entered in pairs if start <= left < end)
 
     def after(self, seconds: float) -> float:
-        """Wait, and return when that began."""
+        """Wait for ``seconds``, and return when that began."""
         start = time.monotonic()
         time.sleep(seconds)
         return start
@@ -176,7 +176,7 @@ class SlotFleet(Fleet):
 
 @contextmanager
 def fleet(**options: Any) -> Iterator[SlotFleet]:
-    """Yield a fleet without processes yet, and end it."""
+    """Yield a fleet without processes, and end it."""
     running = SlotFleet(**options)
     try:
         yield running
@@ -185,13 +185,13 @@ def fleet(**options: Any) -> Iterator[SlotFleet]:
 
 
 def percentile(values: list[float], part: float) -> float:
-    """Return one of the values."""
+    """Return a percentile of the values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else float("nan")
 
 
 def set_limit(server: RedisServer, limit: int) -> None:
-    """Set the limit from a process that holds nothing."""
+    """Set the limit from a process that holds no slot."""
 
     async def main() -> None:
         async with ExecutorManager(peers=RedisPeers(server.url, "fleet", lease=LEASE)) as manager:
@@ -202,14 +202,14 @@ def set_limit(server: RedisServer, limit: int) -> None:
 
 
 def left(server: RedisServer) -> int:
-    """Count the tokens that are left at the server."""
+    """Count the tokens left at the server."""
     with server.client() as client:
         names = [name for name in client.keys("*") if name.endswith(b"::slots")]
         return sum(field.startswith(b"t:") for name in names for field in client.hkeys(name))
 
 
 def settled(running: SlotFleet, seconds: float = 4.0) -> tuple[float, float]:
-    """Let it run on, and return the stretch."""
+    """Let the fleet run for ``seconds``, and return when that was."""
     start = running.after(seconds)
     return start, start + seconds
 
@@ -226,7 +226,7 @@ def begun(running: SlotFleet, count: int, **options: Any) -> list[int]:
 
 
 def steady(server: RedisServer) -> Result:
-    """Four processes that want more than there are."""
+    """Four processes that want more slots than there are."""
     with fleet(url=server.url, limit=8) as running:
         begun(running, 4)
         start, end = settled(running, 8)
@@ -260,7 +260,7 @@ def crash(server: RedisServer) -> Result:
 
 
 def stop(server: RedisServer) -> Result:
-    """Three processes and one slot; each holder in turn stands still for longer than its lease."""
+    """Three processes and one slot; each holder in turn is stopped for longer than its lease."""
     with fleet(url=server.url, limit=1) as running:
         numbers = begun(running, 3)
         for number in numbers:
@@ -273,7 +273,7 @@ def stop(server: RedisServer) -> Result:
 
 
 def fenced(server: RedisServer) -> Result:
-    """Three processes and one slot; holders stand still between two of their writes, and go on with them two leases later."""
+    """Three processes and one slot; holders are stopped between two writes, and continue two leases later."""
     with fleet(url=server.url, limit=1, work=0.1, writes=10) as running:
         numbers = begun(running, 3)
         for number in numbers * 3:
@@ -312,7 +312,7 @@ def hung(server: RedisServer) -> Result:
 
 
 def fault(do: Callable[[RedisServer], object], server: RedisServer, pause: float = 0.0) -> Result:
-    """Four processes, and something that befalls the server."""
+    """Four processes, and a fault of the server."""
     with fleet(url=server.url, limit=8) as running:
         begun(running, 4)
         do(server)
@@ -326,18 +326,18 @@ def fault(do: Callable[[RedisServer], object], server: RedisServer, pause: float
 
 
 def restart(server: RedisServer) -> Result:
-    """A server that is restarted empty."""
+    """A server that restarts empty."""
     return fault(lambda it: (it.kill(), it.restart()), server, LEASE + 1)
 
 
 def restart_with_memory(_: RedisServer) -> Result:
-    """A server that is restarted with what it wrote to its disk."""
+    """A server that restarts with what it wrote to its disk."""
     with RedisServer(config=["appendonly yes", "appendfsync always"]) as server:
         return fault(lambda it: (it.kill(), it.restart()), server, LEASE + 1)
 
 
 def flush_all(server: RedisServer) -> Result:
-    """A server that is told to forget all."""
+    """A server whose keys are all deleted."""
     return fault(lambda it: it.ask("FLUSHALL"), server, LEASE + 1)
 
 
@@ -408,7 +408,7 @@ SCENARIOS: dict[str, Callable[[RedisServer], Result]] = {
 
 
 def main() -> None:
-    """Run scenarios, and print a line each; fail if more held slots at once than the limit, or something is left behind."""
+    """Run scenarios, and print a line each; fail if more slots were held at once than the limit, or any is left."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="scenario", help=", ".join(SCENARIOS))
     is_right = True

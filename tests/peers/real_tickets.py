@@ -33,15 +33,15 @@ from .ticket_group import most_in
 from .ticket_worker import BEGUN, ENTER, LEAVE, LOST, MESSAGE, NO_KEY, TOLD, WAIT
 
 PROCESSES = 10
-QUARANTINE = 2 * 1.0 + 0.25 + 3 * 0.019 + 0.25  # of tickets, with the settings that processes have by default
+QUARANTINE = 2 * 1.0 + 0.25 + 3 * 0.019 + 0.25  # of tickets, with the default settings of processes
 INTERVAL = 0.25
-MANY_KEYS = 10_001  # so that a task hardly ever waits for another one of its key
-MARGIN = 0.1  # beyond an interval, by when a command is known to all
+MANY_KEYS = 10_001  # so that hardly any task waits for another one of its key
+MARGIN = 0.1  # beyond an interval, until a command is known to all
 
 
 @dataclass(frozen=True)
 class Law:
-    """So much in any time of so many seconds: of starts, ``tokens``, or starts of each ``key``."""
+    """At most ``most`` in any ``seconds``: of starts, ``tokens``, or starts of each ``key``."""
 
     most: int
     seconds: float
@@ -53,7 +53,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the processes are told, and what must hold for all of them."""
+    """The options of the processes, and the laws that must hold for all of them."""
 
     options: dict[str, Any]
     laws: tuple[Law, ...]
@@ -66,11 +66,11 @@ def plan_of(
 
     Args:
         rate: starts a second.
-        share: of which there may be so many a second, over ``seconds``; about as many as there are tokens for.
-        seconds: of the longer windows.
-        policy: by which the shorter rates hold.
-        slots: how many tasks run at the same time that need one; 0 for no such tasks.
-        keys: how many there are; 0 for no tasks with one.
+        share: starts a second over ``seconds``; about as many as there are tokens for.
+        seconds: length of the longer windows.
+        policy: policy of the shorter rates.
+        slots: number of concurrent tasks that need one; 0 for no such tasks.
+        keys: number of keys; 0 for no tasks with a key.
     """
     starts, tokens, key, token_rate = share * seconds, round(9.8 * share * seconds), 5, 25 * rate
     laws = [Law(rate, 1), Law(starts, seconds), Law(tokens, seconds, "tokens"), Law(key, 1, "key")]
@@ -87,10 +87,10 @@ def plan_of(
 
 
 class TicketFleet(SlotFleet):
-    """Processes whose starts are under limits of every kind, and all that they have told.
+    """Processes whose starts are under limits of every kind, and all that they have reported.
 
     Args:
-        plan: of all processes.
+        plan: the plan of all processes.
     """
 
     worker = "ticket_worker"
@@ -99,8 +99,8 @@ class TicketFleet(SlotFleet):
         self.plan = plan
         self.costs: list[
             tuple[float, int, int, float]
-        ] = []  # of each start: when, tokens, key, and when it was decided on
-        self.by: list[tuple[float, int]] = []  # when, process
+        ] = []  # of each start: time, tokens, key, and time of the decision
+        self.by: list[tuple[float, int]] = []  # time, process
         self.held_up: list[float] = []
         self.told: list[float] = []  # when commands were done
         super().__init__(**{**plan.options, **options})
@@ -130,14 +130,14 @@ class TicketFleet(SlotFleet):
                 self.told.append(value)
 
     def command(self, process: int) -> float:
-        """Have a process do its next command, and return when that was done."""
+        """Let a process do its next command, and return when that was done."""
         count = len(self.told)
         os.kill(self.processes[process].pid, signal.SIGUSR2)
         wait_until(lambda: len(self.told) > count, "the command is done")
         return self.told[-1]
 
     def wait_for_entry(self, seconds: float = 60.0, *, number: int | None = None) -> float:
-        """Wait for a start from now on, of one process or of any, and return when it was."""
+        """Wait for the next start, of one process or of any, and return its time."""
         begin = time.monotonic()
 
         def found() -> float | None:
@@ -153,7 +153,7 @@ class TicketFleet(SlotFleet):
     def under(
         self, law: Law, start: float = 0.0, end: float = float("inf"), *, is_decided: bool = False
     ) -> dict[int, list[tuple[float, int]]]:
-        """Return what a law counts, as (time, cost), of each key; or of each executor, by one of its keys."""
+        """Return what a law counts, as (time, cost), by key; or by executor, named by one of its keys."""
         found: dict[int, list[tuple[float, int]]] = defaultdict(list)
         for when, cost, key, decided in list(self.costs):
             if start <= when < end and not (law.of == "key" and key == NO_KEY):
@@ -166,12 +166,12 @@ class TicketFleet(SlotFleet):
         return max((most_in(each, law.seconds) for each in self.under(law, start, end).values()), default=0)
 
     def spare(self, law: Law, start: float = 0.0, end: float = float("inf"), *, is_decided: bool = False) -> float:
-        """Return by how much longer than a law's window the shortest time was that held more; below 0 it was broken."""
+        """Return how much longer than a law's window the shortest time with more was; negative if it broke the law."""
         found = self.under(law, start, end, is_decided=is_decided)
         return min((_spare(law, each) for each in found.values()), default=float("inf"))
 
     def broken(self, laws: Iterable[Law], start: float = 0.0, end: float = float("inf")) -> list[str]:
-        """Return the laws that were broken in a stretch of time, in words; and the slots, if they were."""
+        """Describe the laws, and the limit of slots, that were broken between two times."""
         words = [
             f"{law}: {self.most_of(law, start, end)}, {1e3 * self.spare(law, start, end, is_decided=True):.1f} ms"
             for law in laws
@@ -182,22 +182,22 @@ class TicketFleet(SlotFleet):
         return words
 
     def used_of(self, law: Law, start: float, end: float, *, key: int = 0) -> float:
-        """Return which part of a limit was used in a stretch of time, by one of the executors."""
+        """Return the part of a limit used between two times by one of the executors."""
         total = sum(cost for _, cost in self.under(law, start, end)[key])
         return total * law.seconds / (law.most * (end - start))
 
     def used_of_key(self, start: float, end: float) -> float:
-        """Return which part of the rate of the key in demand was used."""
+        """Return the part of the rate used by the key in demand."""
         (law,) = (law for law in self.plan.laws if law.of == "key")
         count = sum(key == 0 and start <= when < end for when, _, key, _ in list(self.costs))
         return count * law.seconds / (law.most * (end - start))
 
     def used_most(self, start: float, end: float, *, key: int = 0) -> float:
-        """Return the part that was used of the limit that was used most, by one of the executors."""
+        """Return the used part of the limit used most, by one of the executors."""
         return max(self.used_of(law, start, end, key=key) for law in self.plan.laws if law.of != "key")
 
     def used_by_both(self, start: float, end: float) -> str:
-        """Return the same of both executors, in words."""
+        """Return the used part of both executors, in words."""
         return f"{self.used_most(start, end):.3f} ({self.used_most(start, end, key=NO_KEY):.3f} by those with slots)"
 
     def count_of(self, process: int | None, start: float, end: float = float("inf")) -> int:
@@ -209,7 +209,7 @@ def _spare(law: Law, costs: list[tuple[float, int]]) -> float:
     ordered, first, total, shortest = sorted(costs), 0, 0, float("inf")
     for when, cost in ordered:
         total += cost
-        while total - ordered[first][1] > law.most:  # without the first there is still more than it allows
+        while total - ordered[first][1] > law.most:  # without the first there is still too much
             total -= ordered[first][1]
             first += 1
         if total > law.most:
@@ -219,7 +219,7 @@ def _spare(law: Law, costs: list[tuple[float, int]]) -> float:
 
 @contextmanager
 def fleet(plan: Plan, **options: Any) -> Iterator[TicketFleet]:
-    """Yield a fleet without processes yet, and end it."""
+    """Yield a fleet without processes, and end it."""
     running = TicketFleet(plan, **options)
     try:
         yield running
@@ -227,13 +227,13 @@ def fleet(plan: Plan, **options: Any) -> Iterator[TicketFleet]:
         running.close()
 
 
-# Scenarios: each returns its figures; the laws are looked at for all of them.
+# Scenarios: each returns its figures; the laws are checked for all of them.
 
 Result = tuple[TicketFleet, dict[str, Any]]
 
 
 def begun(running: TicketFleet, count: int = PROCESSES, **options: Any) -> list[int]:
-    """Start processes, and wait until all limits are used."""
+    """Start processes, and wait until all limits are in use."""
     numbers = running.add(count, **options)
     running.wait_for_entry()
     time.sleep(max(law.seconds for law in running.plan.laws))
@@ -241,7 +241,7 @@ def begun(running: TicketFleet, count: int = PROCESSES, **options: Any) -> list[
 
 
 def stretch(running: TicketFleet, windows: int = 1) -> tuple[float, float]:
-    """Let it run on for some of the longest windows, and return when that was."""
+    """Let the fleet run for some of the longest windows, and return when that was."""
     seconds = windows * max(law.seconds for law in running.plan.laws)
     start = running.after(seconds)
     return start, start + seconds
@@ -258,19 +258,19 @@ def _steady(running: TicketFleet) -> dict[str, Any]:
 
 
 def paced(server: RedisServer) -> Result:
-    """Ten processes under a pace, windows of 10 s, tokens, rates of keys, and slots, left alone."""
+    """Ten processes under a pace, windows of 10 s, tokens, rates of keys, and slots, without faults."""
     with fleet(plan_of(seconds=10), url=server.url) as running:
         return running, _steady(running)
 
 
 def windows(server: RedisServer) -> Result:
-    """The same, where all limits are exact windows."""
+    """The same, with all limits as exact windows."""
     with fleet(plan_of(seconds=10, policy="Window"), url=server.url) as running:
         return running, _steady(running)
 
 
 def together(server: RedisServer) -> Result:
-    """Ten processes of whose tasks each needs tickets, the rate of its key, and a slot."""
+    """Ten processes whose tasks each need tickets, the rate of their key, and a slot."""
     with fleet(plan_of(seconds=10), url=server.url, is_together=True) as running:
         return running, _steady(running)
 
@@ -296,7 +296,7 @@ def crash(server: RedisServer) -> Result:
 
 
 def stop(server: RedisServer) -> Result:
-    """Ten processes, of which three in turn stand still for longer than a lease."""
+    """Ten processes, of which three in turn are stopped for longer than a lease."""
     with fleet(plan_of(), url=server.url) as running:
         for number in begun(running)[:3]:
             running.signal(number, signal.SIGSTOP)
@@ -307,7 +307,7 @@ def stop(server: RedisServer) -> Result:
 
 
 def blocked(server: RedisServer) -> Result:
-    """Ten processes, three of whose event loops are blocked for three leases, twice."""
+    """Ten processes, of which three have their event loops blocked for three leases, twice."""
     with fleet(plan_of(), url=server.url, block=3 * LEASE) as running:
         numbers = begun(running)
         for _ in range(2):
@@ -318,7 +318,7 @@ def blocked(server: RedisServer) -> Result:
 
 
 def _befallen(running: TicketFleet, do: Callable[[], object], pause: float) -> dict[str, Any]:
-    """Have something befall the server, and wait until all limits are used again."""
+    """Let a fault happen to the server, and wait until all limits are in use again."""
     begun(running)
     time.sleep(1.3)  # in the middle of a window
     do()
@@ -333,7 +333,7 @@ def _befallen(running: TicketFleet, do: Callable[[], object], pause: float) -> d
     }
 
 
-# By when what was used before has left the windows, as it counts as used when the quarantine ends.
+# When earlier use has left the windows, counted as used at the end of the quarantine.
 AGAIN = QUARANTINE + 5 + 2
 
 
@@ -344,7 +344,7 @@ def restart(server: RedisServer) -> Result:
 
 
 def restart_with_memory(_: RedisServer) -> Result:
-    """A server that is killed in the middle of a window, and comes back with all that it wrote to its log."""
+    """A server that is killed in the middle of a window, and comes back with all that is in its log."""
     with (
         RedisServer(config=["appendonly yes", "appendfsync always"]) as server,
         fleet(plan_of(), url=server.url) as running,
@@ -353,7 +353,7 @@ def restart_with_memory(_: RedisServer) -> Result:
 
 
 def old_snapshot(server: RedisServer) -> Result:
-    """A server that comes back with what it knew two seconds before."""
+    """A server that comes back with its state of two seconds before."""
     with fleet(plan_of(), url=server.url) as running:
 
         def fall() -> None:
@@ -366,7 +366,7 @@ def old_snapshot(server: RedisServer) -> Result:
 
 
 def flush_all(server: RedisServer) -> Result:
-    """A server that is told to forget all in the middle of a window."""
+    """A server whose keys are all deleted in the middle of a window."""
     with fleet(plan_of(), url=server.url) as running:
         return running, _befallen(running, lambda: server.ask("FLUSHALL"), AGAIN)
 
@@ -432,7 +432,7 @@ def limits(server: RedisServer) -> Result:
 
 
 def busy_one(server: RedisServer) -> Result:
-    """One busy process, and nine that start something every twenty seconds."""
+    """One busy process, and nine that start a task every twenty seconds."""
     with fleet(plan_of(seconds=10), url=server.url) as running:
         (busy,) = running.add(1, load=3000)
         running.add(PROCESSES - 1, load=0, flow=0.05)
@@ -446,7 +446,7 @@ def busy_one(server: RedisServer) -> Result:
 
 
 def ten_beside_many(server: RedisServer) -> Result:
-    """Ten tasks of equal priority, five times, beside a process that has 100,000; by when the last of the ten has started."""
+    """Ten tasks of equal priority, five times, beside a process with 100,000; the time until the ten have started."""
     plan = plan_of(share=1_000_000, slots=0, keys=MANY_KEYS)
     with fleet(plan, url=server.url, commands=[{"load": 10}] * 5, hot=0.0) as running:
         running.add(1, load=100_000)
@@ -468,7 +468,7 @@ def ten_beside_many(server: RedisServer) -> Result:
 
 
 def idle_submit(server: RedisServer) -> Result:
-    """Ten processes, of which one submits a task now and then: from the submit to the start."""
+    """Ten processes, of which one submits a task now and then; the time from submit to start."""
     plan = plan_of(share=1_000_000, slots=0, keys=MANY_KEYS)
     with fleet(plan, url=server.url, load=0, hot=0.0) as running:
         running.add(PROCESSES - 1, flow=0.05)
@@ -485,7 +485,7 @@ def idle_submit(server: RedisServer) -> Result:
 
 
 def slots(server: RedisServer) -> Result:
-    """Ten processes with tasks of 50 ms, under limits of which the slots alone hold them."""
+    """Ten processes with tasks of 50 ms, held only by the limit of slots."""
     plan = plan_of(rate=400, share=1_000_000, keys=0)
     with fleet(plan, url=server.url) as running:
         begun(running)
@@ -508,7 +508,7 @@ SCENARIOS: dict[str, Callable[[RedisServer], Result]] = {
 
 
 def line_of(name: str, running: TicketFleet, figures: dict[str, Any]) -> str:
-    """Return what a scenario shows."""
+    """Return the line of a scenario."""
     laws = [
         f"{law}: {running.most_of(law)} ({1e3 * running.spare(law):.1f}, "
         f"decided {1e3 * running.spare(law, is_decided=True):.1f} ms)"

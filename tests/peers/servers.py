@@ -1,6 +1,6 @@
 """Real Redis servers for tests: one, a cluster, or a group under sentinels, each on free ports of the loopback.
 
-Each is a context manager and synchronous. Nothing is persisted.
+Each is a synchronous context manager. Nothing is persisted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ import redis
 
 from .processes import HOST, Process, ServerError, wait_until
 
-# The user as which tests control a server, and servers each other; so ``users`` may even switch the default user off.
+# The user with which tests control a server, and servers each other, so that ``users`` may switch off the default user.
 CONTROL = "control"
 
 SLOT_COUNT = 16_384
@@ -25,12 +25,12 @@ class RedisServer(Process):
     """A Redis server; a context manager that starts and closes it.
 
     Args:
-        password: what the default user has to give.
-        users: rules of the access control list by user's name, such as ``{"ann": "on >secret ~* &* +@all"}``.
+        password: password of the default user.
+        users: rules of the access control list by user name, such as ``{"ann": "on >secret ~* &* +@all"}``.
         replica_of: the server to copy.
         config: further lines of the configuration.
 
-    No wheel's server speaks TLS: put a ``Proxy`` with a certificate before it.
+    The servers in wheels have no TLS: put a ``Proxy`` with a certificate before them.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class RedisServer(Process):
 
     @property
     def url(self) -> str:
-        """Where a user of the library reaches the server, as the default user."""
+        """The URL for users of the library, as the default user."""
         return self.url_of("", self._password)
 
     @property
     def control_url(self) -> str:
-        """Where the tests reach the server with all rights."""
+        """The URL with which the tests reach the server with all rights."""
         return self.url_of(CONTROL, CONTROL)
 
     def url_of(self, user: str, password: str | None) -> str:
@@ -75,19 +75,19 @@ class RedisServer(Process):
         return f"redis://{who}{HOST}:{self.port}/0"
 
     def flush(self) -> None:
-        """Forget all keys and scripts."""
+        """Delete all keys and scripts."""
         with self.client() as client:
             client.flushall()
             client.script_flush()
 
     @property
     def is_master(self) -> bool:
-        """Whether the server says so."""
+        """True if the server says that it is a master."""
         return bool(self.ask("INFO", "replication")["role"] == "master")
 
 
 class RedisCluster:
-    """Masters that share the slots: ``slots[i]`` are those of ``masters[i]``."""
+    """Masters that share the slots: ``slots[i]`` belong to ``masters[i]``."""
 
     def __init__(self, masters: list[RedisServer]) -> None:
         count = len(masters)
@@ -102,23 +102,23 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """Where a client of the cluster may begin."""
+        """The URL from which a client of the cluster starts."""
         return self.masters[0].url
 
     def master_of(self, key: str) -> RedisServer:
-        """Return the master on whose slots a key lies."""
+        """Return the master that has the slot of a key."""
         slot = self.masters[0].ask("CLUSTER KEYSLOT", key)
         return next(master for master, slots in zip(self.masters, self.slots, strict=True) if slot in slots)
 
     def flush(self) -> None:
-        """Forget all keys and scripts."""
+        """Delete all keys and scripts."""
         for master in self.masters:
             master.flush()
 
     def _join(self) -> None:
         first, *others = self.masters
         for epoch, (master, slots) in enumerate(zip(self.masters, self.slots, strict=True), start=1):
-            master.ask("CLUSTER SET-CONFIG-EPOCH", epoch)  # or they would spend a while to agree on them
+            master.ask("CLUSTER SET-CONFIG-EPOCH", epoch)  # otherwise they would take a while to agree
             master.ask("CLUSTER ADDSLOTS", *slots)
         for other in others:
             first.ask("CLUSTER MEET", HOST, other.port)
@@ -131,7 +131,7 @@ class RedisCluster:
 
 @contextmanager
 def redis_cluster(master_count: int = 3) -> Iterator[RedisCluster]:
-    """Start masters, share the slots among them, and wait until each of them finds the cluster whole: some 3 s."""
+    """Start masters, divide the slots, and wait until each of them sees the whole cluster: some 3 s."""
     config = ["cluster-enabled yes", "cluster-node-timeout 2000", f"cluster-announce-ip {HOST}"]
     with ExitStack() as stack:
         cluster = RedisCluster([stack.enter_context(RedisServer(config=config)) for _ in range(master_count)])
@@ -140,7 +140,7 @@ def redis_cluster(master_count: int = 3) -> Iterator[RedisCluster]:
 
 
 class Sentinel(Process):
-    """A sentinel that watches one master, and takes the vote of ``quorum`` sentinels for its death."""
+    """A sentinel of one master, which needs the votes of ``quorum`` sentinels for a failover."""
 
     _options = ("--sentinel",)
 
@@ -153,12 +153,12 @@ class Sentinel(Process):
 
     @property
     def control_url(self) -> str:
-        """Where the tests reach the sentinel: without a database, of which it has none."""
+        """The URL with which the tests reach the sentinel, which has no databases."""
         return f"redis://{HOST}:{self.port}"
 
 
 class SentinelGroup:
-    """Two servers, at first a master and its replica, and the sentinels that watch over them."""
+    """Two servers, at first a master and its replica, and their sentinels."""
 
     name = "main"
 
@@ -186,7 +186,7 @@ class SentinelGroup:
         raise ServerError("no sentinel answers")
 
     def wait_failed_over(self, old: RedisServer, *, seconds: float = 20) -> RedisServer:
-        """Wait until all sentinels that are up agree on a master other than ``old``, and it knows; return it."""
+        """Wait until all running sentinels agree on a master other than ``old``, which knows it; return it."""
         wait_until(lambda: self._has_left(old), f"a failover from {old!r} ends", seconds=seconds)
         return self.master()
 
@@ -200,7 +200,7 @@ class SentinelGroup:
         return [sentinel for sentinel in self.sentinels if sentinel.is_running and not sentinel.is_stopped]
 
     def _is_ready(self, sentinel: Sentinel) -> bool:
-        """Whether a sentinel knows the others: before, no failover could succeed."""
+        """Return True if a sentinel knows the others: before that no failover could succeed."""
         state = self._state(sentinel)
         others = len(self.sentinels) - 1
         return (state["flags"], int(state["num-slaves"]), int(state["num-other-sentinels"])) == ("master", 1, others)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.protocol import Reply, Request
 
 FAR = 1e9
-SLEWS = [5e-4, -5e-4, 0.005, -0.005, 0.0833, -0.0833]  # what ntpd and leap smears do, and chrony at most by default
-SPOILT = sorted(FLAWS.keys() - {"grid of long ago"})  # by this server's clock that would be a grid of its first second
+SLEWS = [5e-4, -5e-4, 0.005, -0.005, 0.0833, -0.0833]  # rates of ntpd and leap smears, and of chrony at most by default
+SPOILT = sorted(FLAWS.keys() - {"grid of long ago"})  # by this server's clock that is a grid of its first second
 
 
 class Server:
@@ -43,8 +43,8 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.generator = generator
         self.is_up = True
-        self.offset = generator.uniform(-5, 5) + 1e6  # of its clock, in seconds
-        self.drift = drift  # of its clock, as a part
+        self.offset = generator.uniform(-5, 5) + 1e6  # offset of its clock in seconds
+        self.drift = drift  # drift of its clock, as a part
         self.runs = 0
         self.authorities: dict[str, Authority] = {}
         self.ticket_authorities: dict[str, TicketAuthority] = {}
@@ -67,12 +67,12 @@ class Server:
         return replies
 
     def wipe(self) -> None:
-        """Come back with empty memory."""
+        """Restart with an empty memory."""
         self.runs += 1
         self.authorities.clear()
 
     def fail_over(self, *, lost: dict[str, Authority] | None, clock_step: float) -> None:
-        """Let another server take over, with what it knew and a clock of its own."""
+        """Let another server take over, with what it knew and its own clock."""
         self.runs += 1
         if lost is not None:
             self.authorities = copy.deepcopy(lost)
@@ -86,7 +86,7 @@ class Server:
             take(authority, Authority(authority.run), key)
 
     def spoil(self, flaw: str) -> None:
-        """Write into the state of each rate what nobody can have written."""
+        """Write an impossible value into the state of each rate."""
         for authority in self.authorities.values():
             spoil(authority, flaw)
 
@@ -97,14 +97,14 @@ class Server:
 
 
 class Network:
-    """What lies between a peer and the server."""
+    """The network between a peer and the server."""
 
     def __init__(self, server: Server, generator: random.Random, *, delay: float = 0.0003) -> None:
         self.server = server
         self.generator = generator
         self.delay = delay  # one way, at least
-        self.jitter = 0.0001  # mean of what comes on top
-        self.loss = 0.0  # of replies
+        self.jitter = 0.0001  # mean of the addition to it
+        self.loss = 0.0  # probability that a reply is lost
         self.late = 0.0  # part of the messages that take up to 250 ms more
         self.is_cut = False
         self.paused_until = 0.0
@@ -113,7 +113,7 @@ class Network:
         await self._pass_pause()
         for _ in range(3):
             await self._travel()
-        while self.is_cut:  # what is lost is sent again
+        while self.is_cut:  # lost packets are sent again
             await asyncio.sleep(0.2)
         if not self.server.is_up:
             raise ConnectionRefusedError("the server is down")
@@ -145,13 +145,13 @@ class Network:
 
 
 class Node:
-    """One peer: manager, executor, and its way to the server."""
+    """One peer: manager, executor and network."""
 
     def __init__(self, fleet: Simulation, number: int, *, limits: dict[str, Any] | None = None, **options: Any) -> None:
         self.fleet = fleet
         self.number = number
         self.network = Network(fleet.server, fleet.generator)
-        self.lag = 0.0  # mean seconds by which its event loop is late
+        self.lag = 0.0  # mean lateness of its event loop in seconds
         self.peers = FleetPeers(self.network, seed=fleet.generator.getrandbits(64), **fleet.options, **options)
         self.manager = ExecutorManager(peers=self.peers)
         self.executor = self.manager.executor(
@@ -180,35 +180,35 @@ class Node:
         return self.fleet.generator.expovariate(1 / self.lag) if self.lag else 0.0
 
     def work(self) -> None:
-        """Start: what every task does."""
+        """The task: log a start."""
         if not self.is_dead:
             now = self.fleet.loop.time()
             self.starts.append(now)
             self.fleet.starts.append(now)
 
     def load(self, count: int) -> None:
-        """Give it tasks that are due now."""
+        """Give the peer ``count`` tasks that are due now."""
         for _ in range(count):
             self.executor.execute(self.work)
 
     def pause(self, seconds: float) -> None:
-        """Let the process stand still."""
+        """Stop the process for ``seconds``."""
         self.network.paused_until = self.fleet.loop.time() + seconds
 
     def crash(self) -> None:
-        """Let it die without a word."""
+        """Let the process die without leaving."""
         self.is_dead = True
         self.network.is_cut = True
         self.executor.pause()
 
     async def close(self) -> None:
-        """Let it leave."""
+        """Let the peer leave."""
         await self.manager.aclose()
 
 
 @dataclass
 class Simulation:
-    """A fleet, its server, and what it has started."""
+    """A fleet, its server, and its starts."""
 
     seed: int
     rate: float = 100.0
@@ -237,7 +237,7 @@ class Simulation:
         return nodes
 
     async def close(self) -> None:
-        """End all of them."""
+        """Close all peers."""
         self.server.is_up = True
         for node in self.nodes:
             node.network.is_cut = False
@@ -250,7 +250,7 @@ class Simulation:
         return bisect_left(self.starts, end) - bisect_left(self.starts, start)
 
     def worst_window(self, seconds: float = 1.0) -> int:
-        """Return the most starts in any window of that length, its end left out."""
+        """Return the most starts in any window of ``seconds``, its end excluded."""
         self.starts.sort()
         first = worst = 0
         for index, start in enumerate(self.starts):
@@ -269,11 +269,12 @@ class Simulation:
 
 
 async def chaos(seed: int, *, seconds: float = 60.0, peers: int = 6, rate: float = 100.0) -> tuple[int, float]:
-    """Let everything happen at once; return the worst window of a second, and what was started of what could be.
+    """Run all faults at once; return the worst window of a second, and the used part of the rate at the end.
 
-    Replies and messages are lost and late, peers crash, join, leave and stand still, all of them start anew at another rate,
-    the server is wiped, replaced, cut off, loses keys, finds damaged ones, and its clock steps and is slewed, in an order that
-    the seed draws. No rate is higher than the first one. The last ten seconds are quiet.
+    Replies and messages are lost and late; peers crash, join, leave and are stopped, and all of them restart with
+    another rate; the server is wiped, replaced, cut off, loses keys and finds damaged ones, and its clock steps and is
+    slewed, in an order that the seed draws. No rate is higher than the first one. The last ten seconds are without
+    faults.
     """
     fleet = Simulation(seed, rate=rate, drift=random.Random(seed).uniform(-4e-4, 4e-4))
     generator = fleet.generator

@@ -39,7 +39,7 @@ TIMEOUT = 100 * MS
 FAULTS = 10 * SECOND
 CALM = 40 * SECOND
 POOLS = ("gpu", "licence")
-KEY, KEY_LIMIT = "a key", 2  # a pool of which nobody sets a limit: who asks names it
+KEY, KEY_LIMIT = "a key", 2  # a pool without a limit: each request has its own
 START_US = 1_704_067_200_000_000
 
 
@@ -48,12 +48,12 @@ class Found:
     """What a history has shown.
 
     Attributes:
-        handed: slots that were handed over and heard of.
-        lost: that were lost by their holders.
-        law: instants at which more were at work than may.
-        fences: that did not rise.
-        stranded: who waited in the end.
-        leaked: leases that were left.
+        handed: confirmed hand-overs of slots.
+        lost: slots lost by their holders.
+        law: instants at which more were at work than allowed.
+        fences: fences that did not rise.
+        stranded: waiters at the end.
+        leaked: leases left at the end.
     """
 
     handed: int = 0
@@ -65,7 +65,7 @@ class Found:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if no rule is broken."""
         return not (self.law or self.fences or self.stranded or self.leaked)
 
 
@@ -82,7 +82,7 @@ class Server:
         self.saved = copy.deepcopy(self.authority)
 
     def now_us(self) -> int:
-        """Return its time."""
+        """Return the server's time."""
         return START_US + int(self.world.now * (1 + self.drift)) // 1000 + self.step_us
 
     def call(self, call: SlotCall) -> SlotReply:
@@ -92,7 +92,7 @@ class Server:
 
 @dataclass(eq=False)
 class Process:
-    """One process: its peer, and who holds and waits there."""
+    """One process: its peer, and its holders and waiters."""
 
     world: World
     number: int
@@ -112,15 +112,15 @@ class Process:
             self.peer.declare(pool, limit)
 
     def now(self) -> int:
-        """Return its time."""
+        """Return the process's time."""
         return self.offset + int(self.world.now * (1 + self.drift))
 
     def later(self, own: int) -> int:
-        """Return the true time at which its clock shows a time."""
+        """Return the true time at which the process's clock shows a time."""
         return max(self.world.now, int((own - self.offset) / (1 + self.drift)) + 1)
 
     def do(self, action: Any) -> None:
-        """Do something now, or when it goes on."""
+        """Do an action now, or once the process continues."""
         if not self.is_alive:
             return
         if self.stopped_until > self.world.now:
@@ -130,7 +130,7 @@ class Process:
         self.go_on()
 
     def go_on(self) -> None:
-        """Look, call if that is due, and wake up when it is: as the thread of a process does."""
+        """Check leases, call if due, and set the next wake-up, as the thread of a process does."""
         now = self.now()
         for claim in self.peer.look(now):
             self.end(claim, is_lost=True)
@@ -147,7 +147,7 @@ class Process:
             self.world.at(self.later(min(times)), lambda: self.do(lambda: None) if number == self.wake_number else None)
 
     def send(self) -> None:
-        """Make a call; its answer comes, or the time is over."""
+        """Make a call, which is answered or times out."""
         world, sent = self.world, self.now()
         call = self.peer.request(sent)
         self.is_calling = True
@@ -168,7 +168,7 @@ class Process:
         world.at(world.now + TIMEOUT, lambda: self.do(timed_out))
 
     def note(self, claim: SlotClaim) -> None:
-        """Begin to work, or end."""
+        """Start work on a slot, or end it."""
         if claim.state is EntryState.LOST:
             self.end(claim, is_lost=True)
         elif claim.state is EntryState.HELD:
@@ -181,7 +181,7 @@ class Process:
             )
 
     def ask(self, pools: tuple[str, ...], priority: float) -> None:
-        """Ask for slots; perhaps not for as long as it takes."""
+        """Ask for slots, in some cases only for a while."""
         claim = SlotClaim(pools, priority, "work", limit=KEY_LIMIT if pools == (KEY,) else -1)
         self.peer.ask(claim, self.now())
         if self.world.random.random() < 0.15:
@@ -189,7 +189,7 @@ class Process:
             self.world.at(self.world.now + patience, lambda: self.do(lambda: self.end(claim)))
 
     def end(self, claim: SlotClaim, *, is_lost: bool = False) -> None:
-        """Release, or wait no more."""
+        """Release the slots, or stop waiting."""
         self.begun.discard(claim)
         if is_lost:
             self.world.found.lost += 1
@@ -201,9 +201,9 @@ class World:
     """One history.
 
     Args:
-        seed: its number.
+        seed: the number of the history.
         new_authority: makes the authority.
-        new_peer: makes a peer of its settings.
+        new_peer: makes a peer from its settings.
     """
 
     def __init__(self, seed: int, new_authority: Any = SlotAuthority, new_peer: Any = SlotPeer) -> None:
@@ -214,11 +214,11 @@ class World:
         self.numbers = count()
         self.found = Found()
         self.fences: dict[int, str] = {}
-        self.latest_us = 0  # that the server's clock has shown
+        self.latest_us = 0  # latest time that the server's clock has shown
         self.may_forget_fences = False
         self.has_changing_limits = self.random.random() < 0.5
         self.declared = {pool: self.random.randint(1, 3) for pool in POOLS}
-        self.bounds = {pool: [(0, limit)] for pool, limit in self.declared.items()}  # (since, highest that may be)
+        self.bounds = {pool: [(0, limit)] for pool, limit in self.declared.items()}  # (since, highest limit)
         self.server = Server(self)
         self.processes: list[Process] = []
         self.latest_fence = dict.fromkeys(POOLS, 0)
@@ -226,11 +226,11 @@ class World:
             self.join()
 
     def at(self, when: int, action: Any) -> None:
-        """Have something happen."""
+        """Schedule an action."""
         heapq.heappush(self.events, (when, next(self.numbers), action))
 
     def join(self) -> None:
-        """Let a process begin, and work come to it."""
+        """Let a process join, and get work."""
         draw = self.random
         process = Process(self, next(self.numbers), draw.randrange(10**15), draw.uniform(-0.0005, 0.0005))
         self.processes.append(process)
@@ -245,37 +245,37 @@ class World:
 
     @property
     def has_faults(self) -> bool:
-        """Whether anything may go wrong yet."""
+        """True while faults may happen."""
         return self.now < FAULTS
 
     def delay(self) -> int:
-        """Draw how long a message takes."""
+        """Draw the delay of a message."""
         draw = self.random
         if self.has_faults and draw.random() < 0.02:
             return int(draw.expovariate(1 / (LEASE / 2)))
         return int(draw.expovariate(1 / MS)) + MS // 10
 
     def carry(self, process: Process, call: SlotCall, answered: Any) -> None:
-        """Carry a call to the server, perhaps twice or not at all, and its answer back."""
+        """Carry a call to the server, in some cases twice or not at all, and its answer back."""
         draw = self.random
         for copy_number in range(2 if self.has_faults and draw.random() < 0.02 else 1):
             if self.has_faults and draw.random() < 0.03:
                 continue
             delay = self.delay() if copy_number == 0 else int(draw.expovariate(1 / LEASE))
-            # A limit that was set, was taken for lost, and is set again after others have set it: that is in force, rightly.
+            # A limit that arrives a second time, after others have set it, would rightly be in force: leave it out.
             sent = call if copy_number == 0 else replace(call, limits=())
             self.at(
                 self.now + delay, lambda sent=sent, is_first=copy_number == 0: self.arrive(sent, answered, is_first)
             )
 
     def arrive(self, call: SlotCall, answered: Any, is_first: bool) -> None:
-        """Let the server answer, and tell whom it has handed slots."""
+        """Let the server answer, and notify peers of hand-overs."""
         server, draw = self.server, self.random
         if not server.is_up:
             return
         if (
             server.authority._run != f"run {server.run}"
-        ):  # whose memory is lost, or may be: its clock may have been set back
+        ):  # its memory is or may be lost, and its clock may have been set back
             self.may_forget_fences = self.may_forget_fences or server.now_us() < self.latest_us
         self.latest_us = max(self.latest_us, server.now_us())
         reply = server.call(call)
@@ -292,10 +292,10 @@ class World:
         if is_first and not (self.has_faults and draw.random() < 0.03):
             self.at(self.now + self.delay(), lambda: answered(reply))
 
-    # Misfortunes.
+    # Faults.
 
     def befall(self) -> None:
-        """Let something happen."""
+        """Let a fault happen."""
         draw, server = self.random, self.server
         process = draw.choice(self.processes)
         match draw.choice(["kill", "stop", "stop", "join", "server", "server", "step", "limit", "limit", "save"]):
@@ -319,7 +319,7 @@ class World:
                 server.saved = copy.deepcopy(server.authority)
 
     def come_back(self) -> None:
-        """Let the server go on: with its memory, with an older one, or without."""
+        """Restart the server with its memory, an older one, or none."""
         server, draw = self.server, self.random
         if not self.has_faults:
             return
@@ -349,7 +349,7 @@ class World:
                     bounds.pop(0)
 
     def check_law(self) -> None:
-        """Count who is at work."""
+        """Count the holders at work, and compare with the limits."""
         working: Counter[str] = Counter()
         for process in self.processes:
             if process.begun:
@@ -362,19 +362,19 @@ class World:
             self.found.law += at_work > max(bound for _, bound in self.bounds[pool])
 
     def check_fence(self, claim: SlotClaim) -> None:
-        """Hold a fence against those of before."""
+        """Compare a fence with the earlier ones."""
         if self.may_forget_fences:
             return
         self.found.fences += self.fences.setdefault(claim.fence, claim.token) != claim.token
         for pool in () if self.has_changing_limits else claim.pools:
             if all(
                 self.declared.get(each) == 1 for each in (pool, claim.pools[0])
-            ):  # one after the other: so each is later than those that have worked
+            ):  # one at a time, so each is later than those before
                 self.found.fences += claim.fence <= self.latest_fence[pool]
                 self.latest_fence[pool] = claim.fence
 
     def run(self) -> Found:
-        """Live it through."""
+        """Run the history."""
         when = 0
         while (when := when + int(self.random.expovariate(2 / LEASE))) < FAULTS:
             self.at(when, self.befall)
@@ -386,7 +386,7 @@ class World:
         for process in self.processes:
             if process.is_alive:
                 self.found.stranded += len(process.peer.waiting())
-        for _ in range(12):  # for whoever looks
+        for _ in range(12):  # for peers that poll
             self.now += LEASE // 4
             self.server.call(SlotCall(peer="end:1:x", lease_us=LEASE // 1000, difference_us=DIFFERENCE // 1000))
         pools = self.server.authority._pools
@@ -394,21 +394,21 @@ class World:
         return self.found
 
     def calm_down(self) -> None:
-        """Let nothing go wrong any more."""
+        """End all faults."""
         self.server.is_up = True
         for process in self.processes:
             process.stopped_until = min(process.stopped_until, self.now)
-        self.at(self.now + 20 * LEASE, self.set_limits)  # whoever was stopped has set its own by then
+        self.at(self.now + 20 * LEASE, self.set_limits)  # stopped processes have set theirs by then
 
     def set_limits(self) -> None:
-        """Let everybody work, once nothing of before is under way."""
+        """Let all waiters work, once no earlier message is under way."""
         process = next(each for each in self.processes if each.is_alive)
         for pool in POOLS if self.has_changing_limits else ():
             process.do(lambda pool=pool: process.peer.set_limit(pool, 3))
 
 
 def main() -> None:
-    """Live through many histories, and tell what was wrong."""
+    """Run many histories, and print the broken rules."""
     from rich.progress import track
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,4 +1,4 @@
-"""Two authorities of slots behind one face: values in memory, and the script on a server; as ``subjects.py`` for permits."""
+"""Two authorities of slots behind one interface: values in memory, and the script on a server; see ``subjects.py``."""
 
 import itertools
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 class SlotSubject(Protocol):
-    """An authority whose server's clock and life are in the hands of the test."""
+    """An authority whose server's clock and memory the test controls."""
 
     run: str
 
@@ -31,7 +31,7 @@ class SlotSubject(Protocol):
         ...
 
     def woken(self) -> list[str]:
-        """Return the tokens of which other peers were told since this was asked."""
+        """Return the tokens of which other peers were notified since the last call of this."""
         ...
 
     def wipe(self) -> None:
@@ -39,7 +39,7 @@ class SlotSubject(Protocol):
         ...
 
     def cleanup(self) -> None:
-        """Leave nothing behind."""
+        """Delete what is left."""
         ...
 
 
@@ -60,15 +60,15 @@ class SlotsInMemory:
         return woken
 
     def wipe(self) -> None:
-        """Begin with a new one."""
+        """Start again with a new authority."""
         self.authority = SlotAuthority()
 
     def cleanup(self) -> None:
-        """Do nothing: there is nothing but values."""
+        """Do nothing: there are only values."""
 
 
 class SlotsOnRedis:
-    """The script on a real server, under keys of its own."""
+    """The script on a real server, with its own keys."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.run = "a" * 40
@@ -86,7 +86,7 @@ class SlotsOnRedis:
         return slot_reply_of(self._script(keys=self.names, args=arguments))
 
     def woken(self) -> list[str]:
-        """Read the messages that have come."""
+        """Return the tokens of the messages received."""
         self._client.publish(f"{self.names[0]}:end", "end")
         tokens = []
         while (message := self._messages.get_message(timeout=5)) is None or message["data"] != b"end":
@@ -109,21 +109,21 @@ class SlotsOnRedis:
         self._client.hset(self.names[0], field, value)
 
     def left(self) -> dict[str, int]:
-        """Count what each key holds, but for the mark of the state and what is there anyway."""
+        """Count what each key holds, without the mark of the state and what is always there."""
         fields = self._client.hkeys(self.names[0])
         counts = {"slots": sum(field.startswith(b"t:") for field in fields)}
         return counts | {key: self._client.zcard(self.names[KEYS.index(key)]) - 1 for key in KEYS[1:]}
 
     def lives(self) -> list[int]:
-        """Return in how many milliseconds each key expires."""
+        """Return the remaining milliseconds of each key."""
         return [int(self._client.pttl(name)) for name in self.names]
 
     def speak(self, version: int) -> None:
-        """Go on with the script of another version of the protocol."""
+        """Continue with the script of another protocol version."""
         self._script = self._client.register_script(script_with_arguments(version))
 
     def cleanup(self) -> None:
-        """Delete the keys, and hear no more."""
+        """Delete the keys, and stop listening."""
         self.wipe()
         self._messages.close()
 

@@ -1,7 +1,7 @@
-"""One process of a fleet that holds slots: tells of each entry, write and leave by datagram, right in the body.
+"""One process of a fleet that holds slots, and reports each entry, write and leave by datagram from the body.
 
-Run by :mod:`tests.peers.real_slots`; options are JSON in the first argument. SIGTERM lets it leave in order, SIGUSR1 blocks
-its event loop for ``block`` seconds.
+Run by :mod:`tests.peers.real_slots`; options are JSON in the first argument. SIGTERM lets it leave in order, SIGUSR1
+blocks its event loop for ``block`` seconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def main(options: dict[str, Any]) -> None:
                     tell(ENTER, now, fence)
                     tell(WAIT, now - before, fence)
                     try:
-                        for _ in range(options.get("writes", 0)):  # which no cancellation comes between
+                        for _ in range(options.get("writes", 0)):  # without a point for cancellation between writes
                             time.sleep(options.get("work", 0.05) / options["writes"])
                             tell(WRITE, time.monotonic(), fence)
                         await asyncio.sleep(0 if options.get("writes") else options.get("work", 0.05))

@@ -1,7 +1,7 @@
-"""Two authorities behind one face, so that one suite of tests holds for both: values in memory, and the script on a server.
+"""Two authorities behind one interface for a common suite: values in memory, and the script on a server.
 
-For the script the time and the run of the server are arguments, in place of what the server would say. The rest of its
-text is what runs in production.
+The script gets the server's time and run as arguments, instead of asking the server. The rest of its text is that of
+production.
 """
 
 import copy
@@ -16,7 +16,7 @@ from ratelimited_executor._core.fleet.grid import FleetGrid
 from ratelimited_executor._core.fleet.protocol import Reply, Request
 from ratelimited_executor.peers.redis.script import SCRIPT, VERSION, arguments_of, keys_of, reply_of
 
-# What the server says, and where the test says it instead: behind the arguments of the request.
+# What the script asks the server, and the arguments that replace it, after those of the request.
 REPLACED = {
     "redis.call('TIME')": "{ARGV[#ARGV - 2], ARGV[#ARGV - 1]}",
     "redis.call('INFO', 'server')": "'run_id:' .. ARGV[#ARGV]",
@@ -30,7 +30,7 @@ HELD = {
     "plan0": ("_plans", 0),
     "plan1": ("_plans", 1),
 }
-# Fields of the state that nobody can have written: on Redis, and in memory. The grid has an interval of a quarter of a second.
+# Impossible fields of the state, on Redis and in memory. The grid has intervals of a quarter of a second.
 FLAWS: dict[str, tuple[str, str, str, Any]] = {
     "no epoch": ("epoch", "many", "_epoch", -1),
     "safe in a million years": ("safe", "126144000000000", "_safe", 126144000000000),
@@ -54,18 +54,18 @@ _numbers = itertools.count(1)
 
 
 class Subject(Protocol):
-    """An authority whose server's clock and life are in the hands of the test."""
+    """An authority whose server's clock and memory the test controls."""
 
     def call(self, now_us: int, request: Request) -> Reply:
         """Answer one call at a time of the server's clock."""
         ...
 
     def wipe(self) -> None:
-        """Start the server anew, with an empty memory."""
+        """Restart the server with an empty memory."""
         ...
 
     def fail_over(self) -> None:
-        """Let another server go on with all that this one knew."""
+        """Let another server take over with all that this one knew."""
         ...
 
     def lose(self, key: str) -> None:
@@ -73,11 +73,11 @@ class Subject(Protocol):
         ...
 
     def save(self) -> None:
-        """Remember what the keys hold."""
+        """Save what the keys hold."""
         ...
 
     def set_back(self, keys: Collection[str]) -> None:
-        """Let keys hold what they held when it was saved last."""
+        """Restore keys to what was saved last."""
         ...
 
     def spoil(self, flaw: str) -> None:
@@ -85,11 +85,11 @@ class Subject(Protocol):
         ...
 
     def keys(self) -> dict[str, int]:
-        """Return in how many milliseconds each key expires that there is; -1 if never."""
+        """Return the remaining milliseconds of each existing key; -1 if it never expires."""
         ...
 
     def cleanup(self) -> None:
-        """Leave nothing behind."""
+        """Delete what is left."""
         ...
 
 
@@ -110,19 +110,19 @@ class InMemory:
         self.authority.wipe(next(self._runs))
 
     def fail_over(self) -> None:
-        """Forget nothing, and have another name."""
+        """Forget nothing, and have another run id."""
         self.authority.run = next(self._runs)
 
     def lose(self, key: str) -> None:
-        """Put what a new authority holds in its place."""
+        """Replace it by that of a new authority."""
         take(self.authority, Authority(self.authority.run), key)
 
     def save(self) -> None:
-        """Remember all of it."""
+        """Save all of it."""
         self._saved = copy.deepcopy(self.authority)
 
     def set_back(self, keys: Collection[str]) -> None:
-        """Put what was saved in its place."""
+        """Restore what was saved."""
         for key in keys if self._saved is not None else ():
             take(self.authority, copy.deepcopy(self._saved), key)
 
@@ -135,11 +135,11 @@ class InMemory:
         return {}
 
     def cleanup(self) -> None:
-        """Do nothing: there is nothing but values."""
+        """Do nothing: there are only values."""
 
 
 def take(authority: Authority, other: Authority | None, key: str) -> None:
-    """Let an authority hold what another one holds in one of :data:`KEYS`."""
+    """Copy into an authority what another one holds in one of :data:`KEYS`."""
     name, *rest = HELD[key]
     if key.startswith("plan"):
         getattr(authority, name)[rest[0]] = getattr(other, name)[rest[0]]
@@ -149,12 +149,12 @@ def take(authority: Authority, other: Authority | None, key: str) -> None:
 
 
 def spoil(authority: Authority, flaw: str) -> None:
-    """Let an authority hold one of :data:`FLAWS`."""
+    """Set one of :data:`FLAWS` in an authority."""
     setattr(authority, FLAWS[flaw][2], copy.deepcopy(FLAWS[flaw][3]))
 
 
 class LuaOnRedis:
-    """The script on a real server, under keys of its own."""
+    """The script on a real server, with its own keys."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
@@ -171,16 +171,16 @@ class LuaOnRedis:
         return reply_of(self._script(keys=self.names, args=arguments))
 
     def wipe(self) -> None:
-        """Delete the keys, and have another name."""
+        """Delete the keys, and have another run id."""
         self.cleanup()
         self._run = next(self._runs)
 
     def fail_over(self) -> None:
-        """Keep the keys, and have another name."""
+        """Keep the keys, and have another run id."""
         self._run = next(self._runs)
 
     def lose(self, key: str) -> None:
-        """Delete it."""
+        """Delete the key."""
         self._client.delete(self._name(key))
 
     def save(self) -> None:
@@ -189,7 +189,7 @@ class LuaOnRedis:
         self._saved = {key: (self._client.dump(name), int(self._client.pttl(name))) for key, name in names.items()}
 
     def set_back(self, keys: Collection[str]) -> None:
-        """Restore them."""
+        """Restore the keys."""
         for key in keys if self._saved else ():
             dump, left = self._saved[key]
             self.lose(key)
@@ -209,18 +209,18 @@ class LuaOnRedis:
         return str(self._client.hget(self._name(key), field).decode())
 
     def remove(self, key: str, field: str) -> None:
-        """Lose a field of one of :data:`KEYS`."""
+        """Delete a field of one of :data:`KEYS`."""
         self._client.hdel(self._name(key), field)
 
     def speak(self, version: int) -> None:
-        """Go on with the script of another version of the protocol."""
+        """Continue with the script of another protocol version."""
         self._script = self._client.register_script(script_with_arguments(version))
 
     def _name(self, key: str) -> str:
         return self.names[KEYS.index(key)]
 
     def keys(self) -> dict[str, int]:
-        """Return what is left of the life of each key."""
+        """Return the remaining milliseconds of each key."""
         lives = {name: int(self._client.pttl(name)) for name in self.names}
         return {name: left for name, left in lives.items() if left != -2}  # -2: there is no such key
 
@@ -241,5 +241,5 @@ def script_with_arguments(version: int = VERSION) -> str:
 
 
 def _run_ids() -> Iterator[str]:
-    """Name the runs of one subject; two subjects have the same names, so that their replies can be compared whole."""
+    """Yield names of runs; they are the same for each subject, so that replies can be compared whole."""
     return (f"{number:040x}" for number in itertools.count(1))

@@ -1,4 +1,4 @@
-"""One adaptive rate of a group: whatever its processes see, it moves as that of one process would."""
+"""An adaptive rate of a group moves as that of one process would, whatever its processes observe."""
 
 import asyncio
 import random
@@ -20,19 +20,19 @@ RULES = Adaptive(floor=5, ceiling=1000, increase=5)
 
 
 class Group:
-    """Busy and idle processes, and the rate in force as the authority has it."""
+    """Busy and idle processes, and the rate in force at the authority."""
 
     def __init__(self, seed, *, rules=RULES, rate=50.0, **options) -> None:
         self.fleet = Simulation(seed, rate=rate, settings={"adaptive": rules}, options=options)
         self.history = []  # of the rate in force: (time, rate)
 
     async def add(self, count, *, load=30_000, **options):
-        """Add processes with so much to do together."""
+        """Add processes that share a load."""
         return await self.fleet.add(count, load=load // count, **options)
 
     @property
     def rate(self):
-        """The rate that was put in force last, permits a second."""
+        """The rate that was put in force last, in permits a second."""
         authority = self.fleet.server.authorities.get("limit")
         if authority is None:
             return 0.0
@@ -40,7 +40,7 @@ class Group:
         return float(grid.per_second * (1 + self.fleet.nodes[0].peers._settings.stretch))
 
     async def run(self, seconds):
-        """Let time pass, and note the rate whenever it changes; return the rates, the first included."""
+        """Run for ``seconds`` and log each change of the rate; return the rates, beginning with the first."""
         rates = [self.rate]
         for _ in range(round(seconds / 0.02)):
             await asyncio.sleep(0.02)
@@ -50,13 +50,13 @@ class Group:
         return rates
 
     async def close(self):
-        """End all of them."""
+        """Close all processes."""
         await self.fleet.close()
 
 
 @pytest.mark.parametrize(("seed", "peers"), [(0, 1), (1, 2), (2, 4), (0, 10), (1, 10)])
 async def test_many_raise_a_rate_as_fast_as_one(seed, peers):
-    """A step of one is a step of each: ``increase`` a second, and not n times that."""
+    """However many processes raise it, the rate rises by ``increase`` a second, and not by that for each of them."""
     group = Group(seed)
     await group.add(peers)
     await group.run(SETTLED)
@@ -71,7 +71,7 @@ async def test_many_raise_a_rate_as_fast_as_one(seed, peers):
 
 @pytest.mark.parametrize(("seed", "peers"), [(0, 1), (1, 2), (2, 4), (0, 10), (1, 10)])
 async def test_a_fall_of_one_is_one_of_all_and_ends(seed, peers):
-    """No rise of the same time undoes it, whenever it comes; then the rate rises by the use of the group."""
+    """A fall seen by one process applies to all and is not undone by a concurrent rise; then the rate rises again."""
     generator = random.Random(seed)
     group = Group(seed)
     nodes = await group.add(peers)
@@ -80,20 +80,20 @@ async def test_a_fall_of_one_is_one_of_all_and_ends(seed, peers):
         await group.run(5 + generator.random())
         before = group.rate
         generator.choice(nodes).executor.penalize(None)
-        await group.run(NEWS)  # in which a rise of the same time is overruled
+        await group.run(NEWS)  # meanwhile a concurrent rise is overruled
         low = group.rate
-        assert low == pytest.approx(before / 2, abs=2.6)  # the news of a rise may have been on its way
+        assert low == pytest.approx(before / 2, abs=2.6)  # the news of a rise may still have been on its way
         assert [low] == await group.run(0.5)
         await group.run(5)
         assert group.rate > low
         rates = [float(node.executor.rate) for node in nodes]
-        assert all(group.rate - 5.01 <= rate <= group.rate + 0.01 for rate in rates)  # the news may be on its way
+        assert all(group.rate - 5.01 <= rate <= group.rate + 0.01 for rate in rates)  # the news may still be on its way
     await group.close()
 
 
 @pytest.mark.parametrize("peers", [2, 4, 10])
 async def test_an_overload_that_all_see_counts_once(peers):
-    """Within the news of it, and within a period."""
+    """An overload seen by all processes within a period lowers the rate once."""
     group = Group(5)
     nodes = await group.add(peers)
     await group.run(SETTLED + 5)
@@ -108,7 +108,7 @@ async def test_an_overload_that_all_see_counts_once(peers):
 
 @pytest.mark.parametrize("peers", [1, 2, 4, 10])
 async def test_a_lasting_overload_lets_a_group_fall_as_fast_as_one(peers):
-    """By a part in each period, whoever sees it."""
+    """Under a lasting overload the rate falls once in each period, whichever process sees it."""
     group = Group(6, rate=800.0)
     nodes = await group.add(peers, load=1000)
     await group.run(SETTLED)
@@ -121,7 +121,7 @@ async def test_a_lasting_overload_lets_a_group_fall_as_fast_as_one(peers):
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_laws_hold_where_messages_are_lost_and_late(seed):
-    """A rate above the ceiling is never in force, rises are a period apart, and falls are no rises."""
+    """With lost and late messages the rate stays below its ceiling, and rises are at least a period apart."""
     generator = random.Random(seed)
     group = Group(seed, rules=Adaptive(floor=5, ceiling=120, increase=5))
     nodes = await group.add(5)
@@ -157,7 +157,7 @@ async def test_laws_hold_where_messages_are_lost_and_late(seed):
 
 
 class Capacity:
-    """A server that the whole group asks, and that serves so many requests in any second."""
+    """A server shared by the group, which serves ``count`` requests in any second."""
 
     def __init__(self, count) -> None:
         self.count = count
@@ -165,7 +165,7 @@ class Capacity:
         self.refused = 0
 
     def ask(self):
-        """Be served, or be told to come again."""
+        """Serve a request, or ask to be called again later."""
         now = asyncio.get_running_loop().time()
         self.served = [time for time in self.served if time > now - 1]
         if len(self.served) >= self.count:
@@ -176,7 +176,7 @@ class Capacity:
 
 @pytest.mark.parametrize("peers", [1, 2, 4, 10])
 async def test_a_group_finds_what_a_server_can_take(peers):
-    """As one process does: most of it, and few are refused; and a new capacity soon."""
+    """A group finds the capacity of a server as one process does: most of it is used, and few requests are refused."""
     server = Capacity(60)
     group = Group(7, rules=Adaptive(floor=5, ceiling=200, increase=2))
     nodes = await group.add(peers, load=peers)
@@ -197,7 +197,7 @@ async def test_a_group_finds_what_a_server_can_take(peers):
 
 @pytest.mark.parametrize("peers", [2, 4, 10])
 async def test_one_busy_process_has_the_whole_rate_however_it_was_raised(peers):
-    """The others have nothing to do; what they have raised is its rate as well."""
+    """One busy process may use the whole rate, also the part that idle processes have raised."""
     group = Group(8, rules=Adaptive(floor=5, ceiling=100, increase=5))
     nodes = await group.add(peers, load=20_000)
     await group.run(SETTLED + 15)
@@ -217,7 +217,7 @@ async def test_one_busy_process_has_the_whole_rate_however_it_was_raised(peers):
 
 @pytest.mark.parametrize("peers", [2, 4])
 async def test_penalty_of_one_process_does_not_keep_the_group_down(peers):
-    """The others raise the rate while it waits, and it has its part again when its penalty ends."""
+    """While one process waits for its penalty the others raise the rate, and later it has its share again."""
     group = Group(9, rules=Adaptive(floor=5, ceiling=100, increase=5))
     nodes = await group.add(peers, load=60_000)
     await group.run(SETTLED + 20)
@@ -238,7 +238,7 @@ async def test_penalty_of_one_process_does_not_keep_the_group_down(peers):
 
 
 async def test_overload_in_an_idle_process_is_taken_from_the_rate_in_force():
-    """It knows the rate of long ago: a part of that may be a rise."""
+    """An idle process knows an old rate: its overload lowers the rate in force, and never raises it."""
     group = Group(10, rate=400.0)
     idle, busy = await group.add(2, load=10_000)
     await group.run(SETTLED)
@@ -258,7 +258,7 @@ async def test_overload_in_an_idle_process_is_taken_from_the_rate_in_force():
 
 @pytest.mark.parametrize("outage", [Outage.STOP, Outage.static(2)], ids=str)
 async def test_overload_in_an_outage_is_taken_from_the_rate_that_is_found(outage):
-    """When the authority answers again."""
+    """An overload seen during an outage lowers the rate that is found once the authority answers again."""
     group = Group(11, rate=400.0, outage=outage)
     nodes = await group.add(2, load=10_000)
     await group.run(SETTLED)
@@ -278,7 +278,7 @@ async def test_overload_in_an_outage_is_taken_from_the_rate_that_is_found(outage
 
 
 async def test_outage_in_which_each_goes_by_its_own_rate_is_no_reason_to_wait():
-    """An overload lowers the rate of who sees it at once."""
+    """In an outage with local rates an overload lowers the process's own rate at once."""
     group = Group(14, rate=400.0, outage=Outage.LOCAL)
     first, second = await group.add(2, load=20_000)
     await group.run(SETTLED)
@@ -297,14 +297,14 @@ async def test_outage_in_which_each_goes_by_its_own_rate_is_no_reason_to_wait():
     low = group.rate
     first.network.is_cut = False
     await group.run(1)
-    assert low <= group.rate <= low + 5.01  # what it went by alone is of no concern to the group
+    assert low <= group.rate <= low + 5.01  # its own rate during the outage does not concern the group
     await group.run(1)
     assert float(first.executor.rate) <= low + 10.01
     await group.close()
 
 
 async def test_who_joins_takes_the_rate_that_the_group_has_found():
-    """And who finds nobody there begins with its own."""
+    """A new process takes the rate of a running group, and begins with its own where there is none."""
     group = Group(12)
     first, second = await group.add(2, load=3000)
     await group.run(SETTLED + 2)
@@ -327,7 +327,7 @@ async def test_who_joins_takes_the_rate_that_the_group_has_found():
 
 
 async def test_a_rate_that_a_person_sets_is_taken_for_the_rate_of_all():
-    """Within the bounds of each."""
+    """A rate that a person sets becomes the rate of all processes, within the bounds of each."""
     group = Group(13, rules=Adaptive(floor=5, ceiling=100, increase=0.5))
     nodes = await group.add(3)
     await group.run(SETTLED)

@@ -1,8 +1,8 @@
-"""The laws of whoever grants the permits of a fleet, by one suite: for the authority in memory, and the script on Redis.
+"""The laws of the authority that grants a fleet's permits, checked for the one in memory and the script on Redis.
 
-The server's clock is an argument, so that nothing here waits. The invariants are those that the protocol rests on: each
-permit to one peer at most, all that is there to those who want it, in shares by weighted max-min, and nothing while a
-new authority cannot know what the one before has granted.
+The server's clock is an argument, so nothing here waits. The invariants are those that the protocol relies on: each
+permit goes to one peer at most; all permits go to peers that want them, in shares by weighted max-min; and none is
+granted while a new authority cannot know what the previous one has granted.
 """
 
 import itertools
@@ -38,12 +38,12 @@ INTERVAL_US = 250_000
 START_US = 1_704_067_200_000_000
 FIRST = START_US // INTERVAL_US
 QUARANTINE = 5
-STEP_US = 1000  # by so much a clock may go back and still counts as the same
+STEP_US = 1000  # a clock that goes back by no more is treated as standing still
 JUMP_INTERVALS = 3
-LATE_US = 200_000  # two starts are closer together than their permits by so much at most
+LATE_US = 200_000  # two starts may be closer together than their permits by this much
 MANY = 1 << 40
 
-# Fine and coarse, whole and broken, and one with more permits in an interval than are looked at for a call at once.
+# Fine and coarse, whole and fractional, and one with more permits in an interval than one call at once looks at.
 RATES = [
     Rate(100),
     Rate(4),
@@ -55,17 +55,17 @@ RATES = [
 ]
 STRETCHES = [Fraction(0), Fraction(18_500, 1_000_000)]
 RATIOS = [grid_rate(rate, INTERVAL_US, stretch) for rate in RATES for stretch in STRETCHES]
-LOOK_COUNT = 256  # permits looked at in a call for some at once
+LOOK_COUNT = 256  # permits that one call for permits at once looks at
 PHASES = st.sampled_from([0.0, 0.37, 1 - 2**-32])
 COARSE_RATIOS = [ratio for ratio in RATIOS if ratio[0] <= LOOK_COUNT * ratio[1]]
 
-# A fixture's function makes a subject for each example.
+# The fixture is a function that makes a new subject for each example.
 quick = partial(settings, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=["memory", "redis"])
 def new_subject(request: pytest.FixtureRequest) -> Iterator[NewSubject]:
-    """Return what makes a new authority."""
+    """Return a function that makes a new authority."""
     if request.param == "memory":
         yield InMemory
     else:
@@ -74,7 +74,7 @@ def new_subject(request: pytest.FixtureRequest) -> Iterator[NewSubject]:
 
 @pytest.fixture
 def new_on_redis(redis_server: RedisServer) -> Iterator[Callable[[], LuaOnRedis]]:
-    """Return what makes a new authority on Redis."""
+    """Return a function that makes a new authority on Redis."""
     yield from _new_on_redis(redis_server)
 
 
@@ -85,19 +85,19 @@ def _new_on_redis(server: RedisServer) -> Iterator[Callable[[], LuaOnRedis]]:
 
 @dataclass
 class Group:
-    """Peers of one subject, and the ledger of what they were granted; each reply is checked against it.
+    """Peers of one subject, and a ledger of their grants against which each reply is checked.
 
     Attributes:
-        subject: whom they call.
-        ratio: the rate they believe in force, as (step, unit).
-        weights: of the peers that have not the weight 1.
-        phase: of the first grid, as a part of the gap between two permits.
+        subject: the authority.
+        ratio: the rate that the peers believe in force, as (step, unit).
+        weights: weights of peers other than 1.
+        phase: phase of the first grid, as a part of the gap between two permits.
         now_us: the server's clock.
-        owners: to whom each (era, interval, place) was granted.
-        plans: what all must be told alike of each (era, interval): how many permits there are, and where.
-        ranks: of the peers that are there.
+        owners: the peer to which each (era, interval, place) was granted.
+        plans: what all peers must see alike of each (era, interval): the number of permits, and where they lie.
+        ranks: ranks of the current members.
         latest: the calls that may be repeated.
-        sequences: the numbers of wishes.
+        sequences: numbers of wishes.
     """
 
     subject: Subject
@@ -116,15 +116,15 @@ class Group:
 
     @property
     def number(self) -> int:
-        """Number of the interval that runs, by the server's clock."""
+        """Number of the running interval by the server's clock."""
         return self.now_us // INTERVAL_US
 
     def go_to(self, number: int, part: float = 0.4) -> None:
-        """Let the clock run until some part of an interval is over."""
+        """Set the clock to a part of an interval."""
         self.now_us = number * INTERVAL_US + int(part * INTERVAL_US)
 
     def warm_up(self, peers: Sequence[str] = ("a",), later: int = 0) -> None:
-        """Let peers make themselves known, and the quarantine pass until permits are granted from the next call on."""
+        """Let peers join, and run the clock past the quarantine, so that the next call is granted permits."""
         for number in range(self.number, self.number + max(QUARANTINE, lapse_intervals(self.ratio)) + 2):
             for place, peer in enumerate(peers):
                 self.go_to(number, 0.1 + 0.8 * place / len(peers))
@@ -134,7 +134,7 @@ class Group:
     # Calls.
 
     def request(self, peer: str, **wishes: Any) -> Request:
-        """Make a request, for permits of the next interval if nothing else is said."""
+        """Make a request, by default for permits of the next interval."""
         step, unit = self.ratio
         values = {
             "step": step,
@@ -146,7 +146,7 @@ class Group:
         return Request(peer=peer, interval_us=INTERVAL_US, quarantine=QUARANTINE, **{**values, **wishes})
 
     def call(self, peer: str, wanted: int = 0, **wishes: Any) -> Reply:
-        """Call for as many permits of the next interval, whatever the plan: all are due by its begin."""
+        """Call for ``wanted`` permits of the next interval, all due by its begin."""
         values = {"urgent": wanted, "soon": wanted, "later": wanted}
         return self.send(self.request(peer, **{**values, **wishes}))
 
@@ -159,7 +159,7 @@ class Group:
         return self.send(self.request(peer, is_leaving=True))
 
     def send(self, request: Request) -> Reply:
-        """Carry one request, and check the answer."""
+        """Send a request, and check the reply."""
         reply = self.subject.call(self.now_us, request)
         self._check(request, reply)
         return reply
@@ -199,16 +199,16 @@ class Group:
             assert peer == self.owners.setdefault((era, grant.number, place), peer), (era, grant.number, place)
 
     def _release(self, peer: str, number: int) -> None:
-        """Take from a peer that has left what it was granted of an interval to come: it has dropped all that it held."""
+        """Remove the grants of a coming interval from a peer that has left: it has dropped all that it held."""
         self.owners = {key: owner for key, owner in self.owners.items() if (owner, key[1]) != (peer, number)}
 
     def count_of(self, number: int) -> int:
-        """Count the permits of an interval that were granted in any era."""
+        """Count the permits of an interval granted in any era."""
         return sum(granted == number for _, granted, _ in self.owners)
 
 
 def lapse_intervals(ratio: tuple[int, int]) -> int:
-    """Return how many intervals beyond the next a new era grants nothing at least: until a gap after the last permit used."""
+    """Return the least number of intervals after the next in which a new era grants nothing."""
     step, unit = ratio
     return 1 + math.ceil(unit / step + LATE_US / INTERVAL_US) if unit >= step else 0
 
@@ -219,7 +219,7 @@ def ranks_of(grant: Grant) -> list[int]:
 
 
 def go_round(group: Group, demands: dict[str, int], coming: dict[str, int], peers: Sequence[str]) -> dict[str, Grant]:
-    """Let each peer call once in the interval for what it has reported before; return the grants, and go to the next."""
+    """Let each peer call once for what it has reported before, and run to the next interval; return the grants."""
     grants = {}
     for index, peer in enumerate(peers):
         group.go_to(group.number, 0.1 + 0.8 * index / len(peers))
@@ -236,7 +236,7 @@ def size(grant: Grant) -> int:
     return sum(map(len, grant.ranks))
 
 
-# I1, I7: histories of everything that may happen.
+# I1, I7: random histories of everything that may happen.
 
 PEERS = "abcde"
 WEIGHTS = dict(zip(PEERS, (1.0, 1.0, 3.0, 0.5, 2.0), strict=True))
@@ -267,7 +267,7 @@ ATTRITION = st.sampled_from(KEYS).flatmap(
         max_size=120,
     )
 )
-# What follows a fault at once, in its quarantine, and after it.
+# What follows a fault: at once, in its quarantine, or after it.
 WAITS = st.tuples(st.just("tick"), st.sampled_from([0, 600_000, 1_600_000]))
 WAR = st.lists(st.tuples(PEACE, FAULTS, WAITS, PEACE), min_size=1, max_size=3).map(
     lambda spells: [step for before, fault, wait, after in spells for step in [*before, fault, wait, *after]]
@@ -276,7 +276,7 @@ WARMED_UP = [("tick", (QUARANTINE + 1) * INTERVAL_US)]
 
 
 def play(group: Group, history: Sequence[tuple[Any, ...]]) -> Iterator[Reply]:
-    """Let a history happen, and hand out each reply."""
+    """Play a history, and yield each reply."""
     latest = group.latest
     for step in history:
         match step:
@@ -323,9 +323,9 @@ def play(group: Group, history: Sequence[tuple[Any, ...]]) -> Iterator[Reply]:
 def test_permits_are_granted_to_one_peer_each_in_every_history(
     new_subject: NewSubject, ratio: tuple[int, int], history: list[tuple[Any, ...]], is_warm: bool, phase: float
 ) -> None:
-    """Whoever calls, repeats, leaves and joins, and whatever rates, clocks and servers do: the ledger has no two owners.
+    """No permit is granted to two peers in any history of calls, repeats, changes of the rate, and faults.
 
-    The ledger checks as well that all are told the same of an interval, and that none is granted before it is safe.
+    The ledger also checks that all peers are told the same of an interval, and that none is granted before it is safe.
     """
     group = Group(new_subject(), ratio, WEIGHTS, phase)
     group.call("a", 3)
@@ -339,7 +339,7 @@ def test_permits_are_granted_to_one_peer_each_in_every_history(
 def test_permits_are_granted_to_one_peer_each_whatever_key_is_lost_or_set_back_alone(
     new_subject: NewSubject, ratio: tuple[int, int], history: list[tuple[Any, ...]]
 ) -> None:
-    """No era begins, since the state remembers which intervals were planned, and by which call each plan was changed last."""
+    """A key that is lost or set back grants no permit twice, and begins no era: the state knows the plans' versions."""
     group = Group(new_subject(), ratio, WEIGHTS)
     group.call("a", 3)
     eras = {reply.era for reply in play(group, [*WARMED_UP, *history])}
@@ -352,10 +352,10 @@ def test_permits_are_granted_to_one_peer_each_whatever_key_is_lost_or_set_back_a
 def test_script_answers_as_the_authority_in_memory_does(
     new_on_redis: Callable[[], LuaOnRedis], ratio: tuple[int, int], history: list[tuple[Any, ...]]
 ) -> None:
-    """The same history has the same replies in both, step by step, but for which permits of an interval a peer gets.
+    """Script and memory give the same replies to a history, except for which permits of an interval a peer gets.
 
-    These hang on the order of the members, and how many they are does by one. Redis keeps small hashes in the order in
-    which they were made, as Python does, so that even that one is the same here.
+    This depends on the order of the members, and their number differs by one. Redis keeps small hashes in the order in
+    which they were made, as Python does, so that even that number is the same here.
     """
     _compare(new_on_redis(), ratio, [*WARMED_UP, *history])
 
@@ -365,12 +365,12 @@ def test_script_answers_as_the_authority_in_memory_does(
 def test_script_answers_as_the_authority_in_memory_does_in_spite_of_faults(
     new_on_redis: Callable[[], LuaOnRedis], ratio: tuple[int, int], history: list[tuple[Any, ...]]
 ) -> None:
-    """The same is true of steps of the clock, of servers that are started anew or take over, and of keys that are spoilt."""
+    """Script and memory give the same replies across clock steps, restarts, failovers and damaged keys."""
     _compare(new_on_redis(), ratio, [*WARMED_UP, *history])
 
 
 class Both:
-    """The two authorities as one, whose replies have to agree."""
+    """The two authorities as one, whose replies must agree."""
 
     def __init__(self, one: InMemory, other: LuaOnRedis) -> None:
         self.one, self.other = one, other
@@ -395,7 +395,7 @@ class Both:
         self.other.fail_over()
 
     def lose(self, key: str) -> None:
-        """Lose it in both."""
+        """Lose a key in both."""
         self.one.lose(key)
         self.other.lose(key)
 
@@ -428,7 +428,7 @@ def _compare(other: LuaOnRedis, ratio: tuple[int, int], history: list[tuple[Any,
     group = Group(Both(one, other), ratio, WEIGHTS, phase=0.37)
     group.call("a", 3)
     for step in history:
-        # The script tells the time of a permit to a part of a microsecond: so not at that very time.
+        # The script computes the time of a permit to a fraction of a microsecond: avoid that very time.
         while (grid := _grid_in_force(one, group.now_us)) is not None and _is_near_permit(grid, group.now_us):
             group.now_us += 1
         for _ in play(group, [step]):
@@ -437,7 +437,7 @@ def _compare(other: LuaOnRedis, ratio: tuple[int, int], history: list[tuple[Any,
 
 
 def _outline(reply: Reply) -> dict[str, Any]:
-    """Return what may not depend on the order of the members."""
+    """Return what does not depend on the order of the members."""
     outline: dict[str, Any] = {
         "now": reply.now_us, "epoch": reply.era.split(":")[1], "safe": reply.safe, "rank": reply.rank,
         "grid": reply.grid, "flaw": reply.flaw, "peers": reply.peers if reply.upcoming.grid is not None else None,
@@ -448,7 +448,7 @@ def _outline(reply: Reply) -> dict[str, Any]:
 
 
 def _grid_in_force(subject: InMemory, now_us: int) -> FleetGrid | None:
-    """Return where the permits of the running interval lie; None before the first call, and where that is not to be read."""
+    """Return the grid of the running interval; None before the first call, and where the state is not sound."""
     authority = subject.authority
     return (
         None
@@ -458,13 +458,13 @@ def _grid_in_force(subject: InMemory, now_us: int) -> FleetGrid | None:
 
 
 def _is_near_permit(grid: FleetGrid, now_us: int) -> bool:
-    """Whether a permit comes up within two microseconds."""
+    """Return True if a permit comes up within two microseconds."""
     passed = Fraction(now_us - grid.since * INTERVAL_US, INTERVAL_US) * grid.step / grid.unit
     phase = (passed + Fraction(grid.base, grid.unit)) % 1
     return grid.step > 0 and min(phase, 1 - phase) * INTERVAL_US * grid.unit < 2 * grid.step
 
 
-# I3, I4, I5: how many.
+# I3, I4, I5: the number of permits granted.
 
 
 @given(
@@ -477,12 +477,12 @@ def _is_near_permit(grid: FleetGrid, now_us: int) -> bool:
 def test_supply_or_demand_is_granted_by_weighted_max_min(
     new_subject: NewSubject, ratio: tuple[int, int], weights: list[float], arrivals: list[list[int]], seed: int
 ) -> None:
-    """When each peer calls once an interval, all is granted that there is or is wanted, to each its share within one."""
+    """With a call of each peer in each interval, all supply or demand is granted, each share within one of max-min."""
     order = random.Random(seed)
     group = Group(new_subject(), ratio, dict(zip("uvwxyz", weights, strict=False)))
     peers = list(group.weights)
     demands = dict(zip(peers, arrivals[0], strict=False))
-    for number in (group.number, group.number + QUARANTINE):  # nothing is granted yet, nor does a plan count them out
+    for number in (group.number, group.number + QUARANTINE):  # nothing is granted yet, and no plan counts them out
         group.go_to(number)
         for peer in peers:
             group.call(peer, later=demands[peer])
@@ -510,7 +510,7 @@ def test_supply_or_demand_is_granted_by_weighted_max_min(
 )
 @pytest.mark.parametrize("rate", [Rate(Fraction(7, 3)), Rate(4), Rate(100), Rate(1000)], ids=str)
 def test_shares_of_a_hundred_intervals_are_by_weight(new_subject: NewSubject, rate: Rate, weights: list[float]) -> None:
-    """Remainders go round: nobody is more than a few permits off his share, however few permits an interval has."""
+    """Remainders go round: no peer is off its share by more than a few permits, however few an interval has."""
     group = Group(new_subject(), grid_rate(rate, INTERVAL_US), {f"peer {i}": float(w) for i, w in enumerate(weights)})
     peers = list(group.weights)
     group.warm_up(peers, MANY)
@@ -529,7 +529,7 @@ def test_shares_of_a_hundred_intervals_are_by_weight(new_subject: NewSubject, ra
 
 
 def test_modest_peers_get_all_they_want_and_the_others_share_the_rest(new_subject: NewSubject) -> None:
-    """Of 25 permits two peers get the one that they want in each interval; weights 1, 1 and 3 divide the other 23."""
+    """Of 25 permits two peers get the one that each wants per interval, and the rest is shared by weight."""
     group = Group(new_subject(), weights={"hot": 1.0, "warm": 1.0, "big": 3.0})
     peers = ["slow", *group.weights, "calm"]
     group.warm_up(peers, MANY)
@@ -551,7 +551,7 @@ def test_modest_peers_get_all_they_want_and_the_others_share_the_rest(new_subjec
 
 
 def test_new_peer_that_calls_first_has_its_share(new_subject: NewSubject) -> None:
-    """Who makes the plan is among those for whom it is made, and gets what is not urgent, too."""
+    """The peer that makes the plan is included in it, and gets its share also of what is not urgent."""
     group = Group(new_subject())
     group.warm_up(["a"], MANY)
     replies = [group.call(peer, soon=20, later=20) for peer in ("new", "a")]
@@ -562,7 +562,7 @@ def test_new_peer_that_calls_first_has_its_share(new_subject: NewSubject) -> Non
 
 
 def test_peer_that_calls_first_after_a_pause_has_its_share(new_subject: NewSubject) -> None:
-    """What it has reported before it was silent counts again."""
+    """A peer that calls after a pause has its share: what it reported before the pause counts again."""
     group = Group(new_subject())
     group.warm_up(later=20)
     group.call("a", soon=0, later=20)
@@ -573,7 +573,7 @@ def test_peer_that_calls_first_after_a_pause_has_its_share(new_subject: NewSubje
 
 
 def test_weight_holds_from_the_call_on_that_tells_it(new_subject: NewSubject) -> None:
-    """A peer that makes the plan counts in it with the weight that it has just told."""
+    """A peer that makes the plan is counted with the weight of this call."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     group.weights["a"] = 4.0
@@ -583,7 +583,7 @@ def test_weight_holds_from_the_call_on_that_tells_it(new_subject: NewSubject) ->
 
 
 def test_peers_that_are_silent_for_three_intervals_get_no_share(new_subject: NewSubject) -> None:
-    """A peer that has crashed idles its share for three intervals, and no longer."""
+    """The share of a crashed peer stays unused for three intervals, and no longer."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     log = []
@@ -596,7 +596,7 @@ def test_peers_that_are_silent_for_three_intervals_get_no_share(new_subject: New
 
 
 def test_peer_that_is_silent_since_the_clock_went_back_gets_no_share(new_subject: NewSubject) -> None:
-    """When it was seen last is told by the clock of before: that is no reason to count it for an hour."""
+    """After the clock goes back by an hour, a silent peer last seen by the old clock is not counted for that hour."""
     group = Group(new_subject())
     group.warm_up(["a", "dead"], MANY)
     group.now_us -= 3_600_000_000
@@ -607,11 +607,11 @@ def test_peer_that_is_silent_since_the_clock_went_back_gets_no_share(new_subject
     assert (1, 25) == (reply.peers, size(reply.upcoming))
 
 
-# I7: when an authority is safe.
+# I7: when an authority may grant.
 
 
 def test_new_authority_grants_nothing_in_its_quarantine(new_subject: NewSubject) -> None:
-    """The first interval of which permits are granted is the second after the first call, and the quarantine later."""
+    """The first interval with grants is the second after the first call, and the quarantine later."""
     group = Group(new_subject())
     safe = FIRST + 2 + QUARANTINE
 
@@ -620,14 +620,14 @@ def test_new_authority_grants_nothing_in_its_quarantine(new_subject: NewSubject)
 
 
 def _safe_at(group: Group, number: int) -> int:
-    """Call for all there is, of the next interval and at once; return from when on the authority says it is safe."""
+    """Call for all permits, of the next interval and at once; return the first interval that is safe."""
     group.go_to(number, 0.0)
     return group.call("a", MANY, now=MANY).safe
 
 
 @pytest.mark.parametrize("kind", ["wipe", "fail_over"])
 def test_authority_that_takes_over_grants_nothing_in_its_quarantine(new_subject: NewSubject, kind: str) -> None:
-    """A server that was started anew, or has taken over, does not know what the one before it has granted."""
+    """A server that restarts or takes over does not know the earlier grants, and grants nothing in its quarantine."""
     group = Group(new_subject())
     group.warm_up(later=MANY)
     before = group.call("a", MANY)
@@ -650,7 +650,7 @@ def test_authority_that_takes_over_grants_nothing_in_its_quarantine(new_subject:
 def test_era_of_a_slow_rate_begins_a_gap_after_the_permits_of_the_last_have_lapsed(
     new_subject: NewSubject, rate: Rate, kind: str
 ) -> None:
-    """Where the last of them was is not known: it may have been used as late as it can be."""
+    """A new era of a slow rate begins a gap after the latest possible use of the last era's permits."""
     group = Group(new_subject(), grid_rate(rate, INTERVAL_US, STRETCHES[1]))
     group.call("a")
     group.go_to(group.number + 2 + max(QUARANTINE, lapse_intervals(group.ratio)), 0.9)
@@ -675,7 +675,7 @@ def test_era_of_a_slow_rate_begins_a_gap_after_the_permits_of_the_last_have_laps
 
 
 def test_era_that_begins_with_a_slower_rate_waits_for_a_gap_of_that_one(new_subject: NewSubject) -> None:
-    """A group that is deployed anew with 1 in 10 s, while its server fails over, has started something just now."""
+    """An era that begins with a slower rate waits for the gap of that rate, since a task may just have started."""
     group = Group(new_subject())
     group.warm_up()
     group.call("a", MANY)
@@ -688,7 +688,7 @@ def test_era_that_begins_with_a_slower_rate_waits_for_a_gap_of_that_one(new_subj
 
 
 def test_quarantine_of_a_slow_rate_is_shorter_once_a_faster_one_is_put_in_force(new_subject: NewSubject) -> None:
-    """It goes by the gap of the rate in force, and for no rate is it shorter than the authority's least one."""
+    """The quarantine depends on the gap of the rate in force, and is never shorter than the authority's minimum."""
     group = Group(new_subject(), grid_rate(Rate(1, per=3600), INTERVAL_US))
     slow = group.call("a")
     assert slow.safe == FIRST + 2 + lapse_intervals(group.ratio)
@@ -705,7 +705,7 @@ def test_quarantine_of_a_slow_rate_is_shorter_once_a_faster_one_is_put_in_force(
 
 @pytest.mark.parametrize("back_us", [STEP_US + 1, INTERVAL_US, 3_600_000_000], ids=str)
 def test_authority_whose_clock_goes_back_begins_anew(new_subject: NewSubject, back_us: int) -> None:
-    """By its clock the intervals of which it has granted permits are yet to come: it waits as if it had been wiped."""
+    """A clock that goes back begins a new era: by it, intervals whose permits were granted are yet to come."""
     group = Group(new_subject())
     group.warm_up(later=MANY)
     group.go_to(group.number + 10)
@@ -724,7 +724,7 @@ def test_authority_whose_clock_goes_back_begins_anew(new_subject: NewSubject, ba
 
 
 def test_permits_lie_right_when_the_clock_goes_back_behind_the_begin_of_the_grid(new_subject: NewSubject) -> None:
-    """Intervals before the one of the first call own as many permits as all others."""
+    """Intervals before that of the first call have as many permits as all others."""
     group = Group(new_subject(), grid_rate(Rate(Fraction(7, 3)), INTERVAL_US))
     group.call("a")
     group.go_to(FIRST - 1000)
@@ -736,7 +736,7 @@ def test_permits_lie_right_when_the_clock_goes_back_behind_the_begin_of_the_grid
 
 
 def test_rate_changes_when_the_clock_goes_back_behind_the_begin_of_the_grid(new_subject: NewSubject) -> None:
-    """The phase is kept in intervals before the one of the first call, too."""
+    """A change of the rate keeps the phase also in intervals before that of the first call."""
     group = Group(new_subject(), grid_rate(Rate(Fraction(7, 3)), INTERVAL_US))
     old = group.call("a").grid
     group.go_to(FIRST - 1001)
@@ -749,7 +749,7 @@ def test_rate_changes_when_the_clock_goes_back_behind_the_begin_of_the_grid(new_
 
 
 def test_clock_that_goes_back_by_a_hair_stands_still(new_subject: NewSubject) -> None:
-    """A millisecond is what clocks are corrected by: the era stays, and no interval is planned twice."""
+    """A clock that goes back by a millisecond, as corrections do, keeps the era, and no interval is planned twice."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     group.go_to(group.number, 0.0)
@@ -766,7 +766,7 @@ def test_clock_that_goes_back_by_a_hair_stands_still(new_subject: NewSubject) ->
 
 
 def test_claim_of_a_jump_voids_the_permits_of_before(new_subject: NewSubject) -> None:
-    """The peers do not know at once, and use up what they hold: so nothing is granted for three intervals."""
+    """A claimed jump of the clock grants nothing for three intervals, in which peers may still use their permits."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     before = group.call("a", MANY)
@@ -785,19 +785,19 @@ def test_claim_of_a_jump_voids_the_permits_of_before(new_subject: NewSubject) ->
 
 
 def test_claim_of_a_jump_does_not_shorten_the_quarantine(new_subject: NewSubject) -> None:
-    """Who claims a jump while nothing is granted yet does not make it come sooner."""
+    """Claiming a jump during the quarantine does not end it sooner."""
     group = Group(new_subject())
     safe = group.call("a").safe
 
     assert safe == group.call("b", has_jumped=True).safe
 
 
-# What is lost, set back or spoilt.
+# State that is lost, set back or damaged.
 
 
 @pytest.mark.parametrize("key", ["plan0", "plan1"])
 def test_plan_that_is_lost_mutes_its_interval_and_no_other(new_subject: NewSubject, key: str) -> None:
-    """Who has fetched keeps its permits, nobody gets others of that interval; there is no new era, and it is told once."""
+    """After a plan is lost peers keep what they fetched, no others of that interval are granted, and the era stays."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     while f"plan{(group.number + 1) % 2}" != key:
@@ -818,7 +818,7 @@ def test_plan_that_is_lost_mutes_its_interval_and_no_other(new_subject: NewSubje
 
 @pytest.mark.parametrize("keys", [["state"], ["plan0"], ["plan1"], ["members"]], ids=" ".join)
 def test_key_that_is_set_back_alone_gives_nothing_away_twice(new_subject: NewSubject, keys: list[str]) -> None:
-    """Of an older copy one peer fetches, then of a newer one another, and so on; the ledger would see a second owner."""
+    """A key set back to an older copy grants no permit twice, though peers fetch from different copies."""
     group = Group(new_subject())
     group.warm_up("abcdef", MANY)
     total = 0
@@ -836,7 +836,7 @@ def test_key_that_is_set_back_alone_gives_nothing_away_twice(new_subject: NewSub
 
 
 def test_state_that_is_lost_alone_is_a_quarantine(new_subject: NewSubject) -> None:
-    """The plans that are there yet do not count, as it cannot be known whose they are."""
+    """If the state alone is lost a quarantine begins: the plans that are left do not count."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     group.call("a", 10)
@@ -847,7 +847,7 @@ def test_state_that_is_lost_alone_is_a_quarantine(new_subject: NewSubject) -> No
 
 
 def test_members_that_are_lost_are_members_again_with_their_next_call(new_subject: NewSubject) -> None:
-    """No permit is lost with them; but the next plan is made for those who have called since."""
+    """Lost members are members again with their next call; no permit is lost, but the next plan is for those alone."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     group.call("a", MANY)
@@ -863,7 +863,7 @@ def test_members_that_are_lost_are_members_again_with_their_next_call(new_subjec
 
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_state_that_nobody_can_have_written_is_a_new_era(new_subject: NewSubject, flaw: str) -> None:
-    """It neither stalls the group nor fails its calls: one quarantine, which is told once, then all is as before."""
+    """An impossible state begins a new era: one quarantine, reported once, and no call fails."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     before = group.call("a", MANY)
@@ -884,7 +884,7 @@ def test_state_that_nobody_can_have_written_is_a_new_era(new_subject: NewSubject
 
 
 def test_clock_of_a_later_time_in_the_state_is_a_step_back(new_subject: NewSubject) -> None:
-    """Such a state would be that of a clock that has gone back, which is a new era as well."""
+    """A state with a later time than the clock's is treated as a clock that has gone back, which begins a new era."""
     group = Group(new_subject())
     group.warm_up()
     group.now_us += 3_600_000_000
@@ -920,7 +920,7 @@ def test_clock_of_a_later_time_in_the_state_is_a_step_back(new_subject: NewSubje
 def test_garbage_in_other_keys_is_over_with_its_interval(
     new_on_redis: Callable[[], LuaOnRedis], key: str, field: str, value: str
 ) -> None:
-    """No call fails, nothing is granted that is not there, and two intervals later everything is."""
+    """With garbage in other keys no call fails, nothing is granted twice, and after two intervals all is granted."""
     group = Group(new_on_redis())
     group.warm_up(["a", "b"], MANY)
     for _ in range(2):
@@ -944,7 +944,7 @@ def test_garbage_in_other_keys_is_over_with_its_interval(
 def test_later_release_takes_the_state_over_and_an_earlier_one_is_refused(
     new_on_redis: Callable[[], LuaOnRedis],
 ) -> None:
-    """Two versions of the protocol never grant permits of one rate at the same time, and who is refused is told why."""
+    """A later protocol version takes over the state, and calls of the earlier one are refused with the reason."""
     subject = new_on_redis()
     group = Group(subject)
     group.warm_up(["a"], MANY)
@@ -965,7 +965,7 @@ def test_later_release_takes_the_state_over_and_an_earlier_one_is_refused(
 
 
 def test_earlier_release_takes_over_what_was_abandoned(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """A release that is taken back works a minute after the last process of the later one has died."""
+    """An earlier release may take over a minute after the last call of the later one, as after a rollback."""
     subject = new_on_redis()
     group = Group(subject)
     subject.speak(VERSION + 1)
@@ -978,7 +978,7 @@ def test_earlier_release_takes_over_what_was_abandoned(new_on_redis: Callable[[]
 
 
 def test_state_of_the_first_version_is_taken_over(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """That one named no version; its scripts fail on a grid that begins with a letter."""
+    """A state of the first version, which named none, is taken over, and its scripts fail on the new grid."""
     subject = new_on_redis()
     group = Group(subject)
     old = {
@@ -998,7 +998,7 @@ def test_state_of_the_first_version_is_taken_over(new_on_redis: Callable[[], Lua
     assert "g" == subject.read("state", "grid")[0]
 
 
-# I8: calls that are repeated.
+# I8: repeated calls.
 
 
 @given(
@@ -1013,7 +1013,7 @@ def test_repeated_call_has_the_same_answer_and_changes_nothing(
     rounds: list[list[tuple[int, int, int, int]]],
     repeats: list[int],
 ) -> None:
-    """All others are answered as if the call had been made once, however often and late in the interval it is repeated."""
+    """Repeated calls leave all other replies as if each call had been made once."""
     once, often = (Group(new_subject(), ratio, WEIGHTS) for _ in range(2))
     places = iter(repeats)
     for group in (once, often):
@@ -1038,7 +1038,7 @@ def test_repeated_call_has_the_same_answer_and_changes_nothing(
 
 
 def test_repeated_call_gets_no_more_permits_at_once(new_subject: NewSubject) -> None:
-    """The number of the wish tells a new one from one that is repeated: a new one gets more, and all so far."""
+    """A repeated wish, known by its number, gets no more permits; a new one gets more, and is told all so far."""
     group = Group(new_subject())
     group.warm_up()
     group.go_to(group.number, 0.0)
@@ -1054,11 +1054,11 @@ def test_repeated_call_gets_no_more_permits_at_once(new_subject: NewSubject) -> 
     assert 5 == size(more.running)
 
 
-# I9: what is given back.
+# I9: permits that are given back.
 
 
 def test_permits_given_back_are_taken_by_others(new_subject: NewSubject) -> None:
-    """A peer that needs less than was planned for it has what it needs, and the rest is the next caller's."""
+    """A peer that needs less than its plan gets that much, and the rest goes to the next caller."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     a = group.call("a", 4, later=MANY)
@@ -1071,7 +1071,7 @@ def test_permits_given_back_are_taken_by_others(new_subject: NewSubject) -> None
 
 
 def test_permits_are_kept_that_are_due_in_the_interval_only(new_subject: NewSubject) -> None:
-    """Of its plan a peer keeps what it can use by the interval's end; of what is left over it takes what is urgent."""
+    """A peer keeps of its plan what it can use by the interval's end, and of what is left over only what is urgent."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], 10)
     a = group.call("a", urgent=0, soon=10, later=10)
@@ -1082,7 +1082,7 @@ def test_permits_are_kept_that_are_due_in_the_interval_only(new_subject: NewSubj
 
 
 def test_peer_that_leaves_has_no_share_in_the_next_plan(new_subject: NewSubject) -> None:
-    """All that there is goes to those who stay."""
+    """A peer that has left has no share in the next plan."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     group.call("a", MANY)
@@ -1094,7 +1094,7 @@ def test_peer_that_leaves_has_no_share_in_the_next_plan(new_subject: NewSubject)
 
 
 def test_peer_that_leaves_gives_back_what_it_was_granted_of_the_next_interval(new_subject: NewSubject) -> None:
-    """It has dropped its permits, and gets no others of that interval; those of the running one are nobody's any more."""
+    """A peer that leaves gives back its permits of the next interval; those of the running one are lost."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     a = group.call("a", 10, later=MANY)
@@ -1110,7 +1110,7 @@ def test_peer_that_leaves_gives_back_what_it_was_granted_of_the_next_interval(ne
 
 
 def test_peer_that_leaves_gives_back_what_was_planned_for_it(new_subject: NewSubject) -> None:
-    """Who calls after it need not wait for the interval to begin."""
+    """What was planned for a peer that leaves is granted to the next caller without delay."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     b = group.call("b", MANY)
@@ -1120,11 +1120,11 @@ def test_peer_that_leaves_gives_back_what_was_planned_for_it(new_subject: NewSub
     assert 25 == size(b.upcoming) + size(c.upcoming)
 
 
-# Asking at once.
+# Permits at once.
 
 
 def test_permits_at_once_are_the_next_that_come_up(new_subject: NewSubject) -> None:
-    """Who asks in the middle of an interval gets what comes up first, and nothing that has come up."""
+    """Permits granted at once in the middle of an interval are the next ones, and never past ones."""
     group = Group(new_subject())
     group.warm_up()
     number = group.number
@@ -1145,7 +1145,7 @@ def test_permits_at_once_are_the_next_that_come_up(new_subject: NewSubject) -> N
 def test_permits_at_once_are_those_to_come_the_earliest_first(
     new_subject: NewSubject, ratio: tuple[int, int], part: float
 ) -> None:
-    """One peer gets the next of all that comes up; another one, who wants them all, gets the rest."""
+    """Permits at once are granted in order: one peer gets the next, and another that wants all gets the rest."""
     group = Group(new_subject(), ratio)
     group.warm_up()
     group.go_to(group.number + 5, part)
@@ -1160,7 +1160,7 @@ def test_permits_at_once_are_those_to_come_the_earliest_first(
 
 
 def test_permits_at_once_of_a_fast_rate_are_granted_in_parts(new_subject: NewSubject) -> None:
-    """However many permits an interval has, a call looks at a part of them, and the next ones at the rest."""
+    """Each call at once looks at a bounded number of permits, and later calls at the rest."""
     group = Group(new_subject(), grid_rate(Rate(10_000), INTERVAL_US))
     group.warm_up()
     group.go_to(group.number + 1, 0.0)
@@ -1174,7 +1174,7 @@ def test_permits_at_once_of_a_fast_rate_are_granted_in_parts(new_subject: NewSub
 
 
 def test_permits_planned_for_a_peer_that_did_not_call_are_given_away(new_subject: NewSubject) -> None:
-    """A crashed peer's part of an interval is free once the interval runs; before, it is kept for it."""
+    """What was planned for a peer that did not call is free once the interval runs, and reserved before."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     a = group.call("a", MANY)
@@ -1187,7 +1187,7 @@ def test_permits_planned_for_a_peer_that_did_not_call_are_given_away(new_subject
 
 
 def test_permits_at_once_of_an_interval_that_nobody_planned_are_all_free(new_subject: NewSubject) -> None:
-    """A peer that wakes up need not wait for the next plan; what it gets at once it wants no more of the next interval."""
+    """In an interval without a plan all permits are free at once, and count against the wish for the next interval."""
     group = Group(new_subject())
     group.warm_up()
     group.go_to(group.number + 7, 0.0)
@@ -1210,7 +1210,7 @@ def test_permits_at_once_of_an_interval_that_nobody_planned_are_all_free(new_sub
     ],
 )
 def test_sum_over_a_long_stretch_is_the_rate_exactly(new_subject: NewSubject, rate: Rate, intervals: int) -> None:
-    """Whatever an interval's part of the rate is, nothing is lost or gained."""
+    """Over a long time the grants sum to the rate exactly, also if an interval's part of it is fractional."""
     group = Group(new_subject(), grid_rate(rate, INTERVAL_US))
     group.warm_up(later=MANY)
     total = 0
@@ -1225,7 +1225,7 @@ def test_sum_over_a_long_stretch_is_the_rate_exactly(new_subject: NewSubject, ra
 
 
 def test_new_rate_holds_for_all_from_the_first_interval_without_a_plan_on(new_subject: NewSubject) -> None:
-    """Permits of the next interval may have been granted by the rate of before; then all callers go by the new one."""
+    """A new rate holds for all callers from the first interval without a plan: planned permits follow the old one."""
     group = Group(new_subject())
     group.warm_up(["a", "b"], MANY)
     old = group.ratio
@@ -1248,7 +1248,7 @@ def test_new_rate_holds_for_all_from_the_first_interval_without_a_plan_on(new_su
 
 
 def test_new_rate_holds_at_once_where_nothing_is_granted(new_subject: NewSubject) -> None:
-    """All processes of a fast rate have ended: the first of a slow one that asks at once gets a permit of that."""
+    """A new rate applies at once if no permits are planned, as for the first process after a faster rate has ended."""
     group = Group(new_subject())
     group.warm_up(["old"], MANY)
     group.call("old", MANY)
@@ -1262,7 +1262,7 @@ def test_new_rate_holds_at_once_where_nothing_is_granted(new_subject: NewSubject
 def test_new_rate_holds_from_the_next_interval_on_where_only_the_running_one_is_planned(
     new_subject: NewSubject,
 ) -> None:
-    """Who sets the rate is the first caller of the interval: its own permits are by the new rate already."""
+    """A new rate set by the first caller of an interval applies to the next interval, which has no plan."""
     group = Group(new_subject())
     group.warm_up(["old"], MANY)
     group.call("old", MANY)
@@ -1274,7 +1274,7 @@ def test_new_rate_holds_from_the_next_interval_on_where_only_the_running_one_is_
 
 
 def test_new_rate_does_not_forget_a_plan_that_was_lost(new_subject: NewSubject) -> None:
-    """Permits of the next interval were granted by the old rate, though its plan has gone."""
+    """A new rate does not apply to an interval whose permits were granted by the old one, even if its plan is lost."""
     group = Group(new_subject())
     group.warm_up(["old"], MANY)
     group.call("old", MANY)
@@ -1289,7 +1289,7 @@ def test_new_rate_does_not_forget_a_plan_that_was_lost(new_subject: NewSubject) 
 
 
 def test_rate_that_is_in_force_already_changes_nothing(new_subject: NewSubject) -> None:
-    """Each process puts its rate in force when it starts; if it is the same one the grid stays."""
+    """A process that sets the rate in force does not change the grid."""
     group = Group(new_subject())
     grid = group.call("a", is_new_rate=True).grid
     for _ in range(5):
@@ -1300,7 +1300,7 @@ def test_rate_that_is_in_force_already_changes_nothing(new_subject: NewSubject) 
 
 
 def test_rate_of_zero_grants_nothing_until_another_is_set(new_subject: NewSubject) -> None:
-    """A rate of 0 is one like any other: from the next interval on nothing is granted, and the peers stay members."""
+    """At a rate of 0 nothing is granted from the next interval on, and the peers stay members."""
     group = Group(new_subject())
     group.warm_up(later=MANY)
     counts = []
@@ -1324,9 +1324,9 @@ def test_rate_of_zero_grants_nothing_until_another_is_set(new_subject: NewSubjec
 def test_phase_is_kept_over_changes_of_the_rate(
     new_subject: NewSubject, ratios: list[tuple[tuple[int, int], int]], start: tuple[int, int]
 ) -> None:
-    """Permits rise over every change, and no two of them are closer than at the fastest of the rates between them.
+    """Across every change of the rate permits rise, and none are closer than at the faster of the two rates.
 
-    Told otherwise: a change of the rate gives nobody a permit too many.
+    So a change of the rate grants no permit too many.
     """
     group = Group(new_subject(), start)
     group.warm_up("ab")
@@ -1344,15 +1344,15 @@ def test_phase_is_kept_over_changes_of_the_rate(
 
 
 def _planned_grid(reply: Reply) -> FleetGrid:
-    """Return where the permits lie that were granted."""
+    """Return the grid of the permits that were granted."""
     assert reply.upcoming.grid is not None
     return reply.upcoming.grid
 
 
 def _check_gaps(grids: dict[int, FleetGrid]) -> None:
-    """Check the gap between the last permit of each grid, and the first of the next."""
+    """Check the gap between the last permit of each grid and the first of the next."""
     last: tuple[int, int, FleetGrid] | None = None
-    since: list[FleetGrid] = []  # those in force from the last permit on
+    since: list[FleetGrid] = []  # grids in force since the last permit
     for number, grid in grids.items():
         since.append(grid)
         count = grid.count(number)
@@ -1369,7 +1369,7 @@ def _check_gaps(grids: dict[int, FleetGrid]) -> None:
 
 
 def test_rate_that_is_replaced_before_it_holds_keeps_the_phase(new_subject: NewSubject) -> None:
-    """A second new rate comes while the first is not in force yet, but permits were granted by it: it stays in between."""
+    """A second new rate that comes before the first is in force keeps the phase, and the first stays in between."""
     group = Group(new_subject(), grid_rate(Rate(4), INTERVAL_US))
     group.warm_up("ab")
     grids = {}
@@ -1385,7 +1385,7 @@ def test_rate_that_is_replaced_before_it_holds_keeps_the_phase(new_subject: NewS
 
 
 def test_rate_that_begins_between_two_permits_has_none_at_its_begin(new_subject: NewSubject) -> None:
-    """Of 10 permits in 3 intervals one comes up shortly before the rate of one an interval: the next comes much later."""
+    """A slower rate that begins shortly after a permit has its next one a gap later, and none at its begin."""
     group = Group(new_subject(), grid_rate(Rate(Fraction(40, 3)), INTERVAL_US))
     group.warm_up()
     while (group.number + 2 - FIRST) % 3 != 1:  # a tenth of an interval after a permit
@@ -1403,7 +1403,7 @@ def test_rate_that_begins_between_two_permits_has_none_at_its_begin(new_subject:
 
 
 def test_new_rate_has_the_same_phase_in_both(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """The script's doubles round the phase as integers do: here 875 of 2,037 parts are 125 of 291."""
+    """Script and memory round the phase of a new rate alike: here 875 of 2,037 parts are 125 of 291."""
     old, new = (grid_rate(Rate(permits), INTERVAL_US, STRETCHES[1]) for permits in (2, 7))
     group = Group(Both(InMemory(), new_on_redis()), old)
     group.call("a")
@@ -1421,7 +1421,7 @@ def _phase(grid: FleetGrid) -> float:
 
 
 def test_new_rate_holds_when_the_clock_goes_back(new_subject: NewSubject) -> None:
-    """A rate that was to be in force in a moment does not wait for the clock to come back to where it was."""
+    """A rate that was to come in force does not wait for a clock that has gone back."""
     group = Group(new_subject())
     group.warm_up()
     group.ratio = grid_rate(Rate(40), INTERVAL_US)
@@ -1437,7 +1437,7 @@ def test_new_rate_holds_when_the_clock_goes_back(new_subject: NewSubject) -> Non
 
 
 def test_keys_of_a_group_lie_in_one_slot_of_a_cluster() -> None:
-    """The script may touch all of them, and all rates of a group are called in one message."""
+    """All keys of a group are in one slot of a cluster, so that one script may use them."""
     names = [key for rate in ("mail", "sms", "a:b", "", "ä") for key in keys_of("rle", "group 1", rate)]
 
     assert 25 == len(set(names))
@@ -1446,7 +1446,7 @@ def test_keys_of_a_group_lie_in_one_slot_of_a_cluster() -> None:
 
 
 def test_every_key_expires(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """Whatever the peers of a group have done, and then crashed: nothing of it stays in Redis for ever."""
+    """Every key expires after its peers have crashed, so that nothing stays in Redis."""
     group = Group(new_on_redis())
     group.warm_up(["a", "b"], 20)
     for index in range(4):
@@ -1460,7 +1460,7 @@ def test_every_key_expires(new_on_redis: Callable[[], LuaOnRedis]) -> None:
 
 
 def test_every_key_expires_of_peers_that_crash_in_the_quarantine(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """The first call already makes keys; there may never be another."""
+    """Keys made by the first call in the quarantine expire, also if no other call follows."""
     group = Group(new_on_redis())
     group.call("a", 20)
 
@@ -1468,7 +1468,7 @@ def test_every_key_expires_of_peers_that_crash_in_the_quarantine(new_on_redis: C
 
 
 def test_every_key_expires_of_a_peer_that_joins_and_fetches_nothing(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """The keys that are there again after the last peer has left expire as well."""
+    """Keys made after the last peer has left, by a peer that fetches nothing, expire too."""
     group = Group(new_on_redis())
     group.warm_up(later=20)
     group.leave("a")
@@ -1478,7 +1478,7 @@ def test_every_key_expires_of_a_peer_that_joins_and_fetches_nothing(new_on_redis
 
 
 def test_nothing_is_left_a_minute_after_the_last_peer_has_left(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """The members' key goes at once, the others soon."""
+    """After the last peer has left, the members' key is deleted at once, and the others expire within a minute."""
     group = Group(new_on_redis())
     group.warm_up(["a", "b"], 20)
     group.call("a", 20)
@@ -1493,7 +1493,7 @@ def test_nothing_is_left_a_minute_after_the_last_peer_has_left(new_on_redis: Cal
 
 
 def test_state_expires_after_a_peer_that_was_never_there_has_left(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """A server that was wiped is told by each peer that it leaves."""
+    """A state made by the leave of an unknown peer, as after a wipe, expires."""
     group = Group(new_on_redis())
     group.leave("a")
 
@@ -1501,7 +1501,7 @@ def test_state_expires_after_a_peer_that_was_never_there_has_left(new_on_redis: 
 
 
 def test_state_stays_once_a_peer_has_come_back(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """A peer that joins in the minute after the last has left finds the state, which lives on."""
+    """A state that was to expire stays once a peer joins again within the minute."""
     group = Group(new_on_redis())
     group.warm_up(later=20)
     group.leave("a")
@@ -1512,7 +1512,7 @@ def test_state_stays_once_a_peer_has_come_back(new_on_redis: Callable[[], LuaOnR
 
 
 def test_plans_expire_after_the_intervals_that_they_are_for(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """A plan is needed for two intervals; it lives on for longer, and for no more than ten."""
+    """A plan, which is needed for two intervals, expires after ten at most."""
     group = Group(new_on_redis())
     group.warm_up(later=20)
     group.call("a", 20)
@@ -1522,11 +1522,11 @@ def test_plans_expire_after_the_intervals_that_they_are_for(new_on_redis: Callab
     assert all(2 * INTERVAL_US < left * 1000 <= 10 * INTERVAL_US for left in lives)
 
 
-# Who is who.
+# Ranks.
 
 
 def test_ranks_are_the_smallest_that_nobody_has(new_subject: NewSubject) -> None:
-    """The rank of a peer that has left is the next one's; all others keep theirs."""
+    """A new peer gets the smallest free rank, such as that of one that has left; all others keep theirs."""
     group = Group(new_subject())
     log = [group.call(peer).rank for peer in "abc"]
     log += [group.leave("b").rank, group.call("d").rank, group.call("e").rank, group.call("a").rank]
@@ -1536,7 +1536,7 @@ def test_ranks_are_the_smallest_that_nobody_has(new_subject: NewSubject) -> None
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ranks_of_many_that_join_and_leave_are_the_smallest(new_subject: NewSubject, seed: int) -> None:
-    """Whoever leaves, is forgotten or comes back, and whether the members are lost: nobody else has a newcomer's rank."""
+    """Many peers that join and leave always get the smallest free rank, also after the members were lost."""
     generator = random.Random(seed)
     group = Group(new_subject())
     ranks = {f"peer {index}": group.call(f"peer {index}").rank for index in range(90)}
@@ -1557,12 +1557,12 @@ def test_ranks_of_many_that_join_and_leave_are_the_smallest(new_subject: NewSubj
 
 
 def test_who_joins_a_large_group_does_not_look_at_all_members(redis_server: RedisServer) -> None:
-    """A thousand that join within a second would keep the server busy for longer than that."""
+    """A call that joins does not read all members: else a thousand joins a second would overload the server."""
     with redis_server.client() as client:
         group = Group(LuaOnRedis(client))
         group.warm_up(["first"], MANY)
         group.go_to(group.number, 0.0)
-        group.call("first", MANY)  # makes the plan, which looks at all
+        group.call("first", MANY)  # makes the plan, which reads all members
         client.config_resetstat()
         for index in range(200):
             group.call(f"peer {index}")
@@ -1577,7 +1577,7 @@ def test_who_joins_a_large_group_does_not_look_at_all_members(redis_server: Redi
 
 
 def test_fields_of_the_state_are_written_that_have_changed(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """A field that is lost, whichever it is, is there again after the next call, though hardly any are written."""
+    """Only changed fields of the state are written, and a lost field is written again by the next call."""
     subject = new_on_redis()
     group = Group(subject)
     group.warm_up(["a"], MANY)
@@ -1593,7 +1593,7 @@ def test_fields_of_the_state_are_written_that_have_changed(new_on_redis: Callabl
 
 
 def test_peers_are_forgotten_after_a_while(new_subject: NewSubject) -> None:
-    """A peer that crashed has no rank any more once a plan is made an hour later: five minutes would do."""
+    """A crashed peer is forgotten and its rank is free once a plan is made an hour later."""
     group = Group(new_subject())
     group.warm_up(["a", "b"])
     group.now_us += 3_600_000_000 + INTERVAL_US
@@ -1605,7 +1605,7 @@ def test_peers_are_forgotten_after_a_while(new_subject: NewSubject) -> None:
 
 
 def test_requests_and_replies_survive_the_way_to_redis(new_on_redis: Callable[[], LuaOnRedis]) -> None:
-    """A peer's id may hold what separates fields elsewhere, and weights may be tiny or huge."""
+    """Ids of peers with separators and tiny or huge weights arrive at the script unchanged."""
     both = Both(InMemory(), new_on_redis())
     group = Group(both, weights={"host:1:ab,c;d-e": 1e-6, "{x}": 1e6, "ä\n": 1.5})
     group.warm_up(list(group.weights), MANY)

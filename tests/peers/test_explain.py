@@ -1,4 +1,4 @@
-"""What ``explain`` and ``backlog_seconds`` say in a fleet is what then happens; where nobody can know, no time is told."""
+"""``explain`` and ``backlog_seconds`` in a fleet predict what then happens, and give no time where none is known."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = [
 
 
 class Explained:
-    """What is told of tasks of one executor, by the time that passes."""
+    """What is explained of one executor's tasks, in virtual time."""
 
     def __init__(self, node):
         self.node = node
 
     def say(self, handle):
-        """Return what holds a task, and the seconds until it is expected to start; None where there is no such time."""
+        """Return what holds a task, and the seconds until its expected start; None where no time is known."""
         told = self.node.executor.explain(handle)
         wall = self.node.executor._parts.moments.wall()
         return told.hold, None if told.expected_start is None else told.expected_start - wall
@@ -40,7 +40,7 @@ class Explained:
     ids=str,
 )
 async def test_explain_in_an_outage_goes_by_the_outage_policy(outage, each):
-    """Without permits there is no time, of no task; with the policy's own, what is told is what then happens."""
+    """In an outage without permits no start is predicted; with permits of the policy the prediction comes true."""
     fleet = Simulation(23, rate=10.0, options={"outage": outage})
     nodes = await fleet.add(4, load=2)
     await asyncio.sleep(6)
@@ -75,7 +75,7 @@ async def test_explain_in_an_outage_goes_by_the_outage_policy(outage, each):
 
 
 async def test_explain_in_an_outage_beyond_the_rank_that_the_policy_serves():
-    """``static(1)`` leaves the second peer nothing; what was granted before is used, and told."""
+    """A peer beyond the ranks of ``static(1)`` has no permits in an outage, except those granted before."""
     fleet = Simulation(24, rate=10.0, options={"outage": Outage.static(1)})
     nodes = await fleet.add(2, load=300)
     await asyncio.sleep(6)
@@ -103,7 +103,7 @@ async def test_explain_in_an_outage_beyond_the_rank_that_the_policy_serves():
 
 @pytest.mark.parametrize("outage", [Outage.STOP, Outage.static(4), Outage.LOCAL], ids=str)
 async def test_explain_before_the_first_answer(outage):
-    """No time is known before anybody has answered, except to a peer that may go on alone."""
+    """Before the first answer no start is predicted, except for a peer that may go on alone."""
     fleet = Simulation(25, rate=10.0, options={"outage": outage})
     fleet.server.is_up = False
     [node] = await fleet.add(1)
@@ -123,7 +123,7 @@ async def test_explain_before_the_first_answer(outage):
 
 
 async def test_explain_in_the_quarantine_of_a_new_group():
-    """It has an end, from which on permits come: so it tells when each task starts, and one that is due before the end."""
+    """The quarantine of a new group has a known end, so starts are predicted, also of tasks due before it."""
     fleet = Simulation(26, rate=10.0)
     [node] = await fleet.add(1)
     told = Explained(node)
@@ -147,7 +147,7 @@ async def test_explain_in_the_quarantine_of_a_new_group():
 
 @pytest.mark.parametrize(("rate", "peers", "near"), [(10.0, 1, 0.11), (0.2, 1, 0.05), (10.0, 3, 0.5)])
 async def test_explain_tells_the_next_permits_of_the_group(rate, peers, near):
-    """Of one peer the very times, however low the rate, and the same at any moment; of three an even share."""
+    """Predictions are exact for a single peer, at any rate, and assume an even share for three."""
     fleet = Simulation(27, rate=rate)
     nodes = await fleet.add(peers, load=60)
     await asyncio.sleep(4 + 8 / rate)
@@ -169,7 +169,7 @@ async def test_explain_tells_the_next_permits_of_the_group(rate, peers, near):
 
 
 async def test_explain_goes_by_the_peer_s_own_rate_where_that_is_lower():
-    """The group's permits are for the others, as far as they go beyond it."""
+    """Predictions use the peer's own rate if it is lower than that of the group."""
     fleet = Simulation(28, rate=1.0)
     [low] = await fleet.add(1, load=10)
     await asyncio.sleep(3)

@@ -1,4 +1,4 @@
-"""key_concurrency over the group: several managers in virtual time, and what runs of each key is counted over all of them."""
+"""``key_concurrency`` over a group: several managers in virtual time, with running tasks counted over all of them."""
 
 import asyncio
 import logging
@@ -13,12 +13,12 @@ from tests.peers.ticket_group import LEASE_US, Server
 pytestmark = pytest.mark.virtual_time
 
 LEASE = LEASE_US / 1e6
-QUARANTINE = LEASE * 4 / 3 + 1  # of a group whose state is new: the clocks of servers differ by a second
+QUARANTINE = LEASE * 4 / 3 + 1  # of a new group's state: clocks of servers differ by up to a second
 LATER = 0.1  # for the messages
 
 
 class Group:
-    """Processes with an executor of the same name; what runs of each key is counted over all of them."""
+    """Processes with an executor of the same name; running tasks are counted by key over all of them."""
 
     def __init__(self) -> None:
         self.server = Server()
@@ -59,7 +59,7 @@ class Group:
         return asyncio.get_running_loop().time()
 
     def load(self, count: int, *, keys: int, seconds: float = 0.05, **options) -> list:
-        """Schedule so many tasks in each process, of so many keys by turns."""
+        """Schedule ``count`` tasks in each process, with ``keys`` keys in turn."""
         return [
             executor.schedule(self.work, f"k{each % keys}", seconds, key=f"k{each % keys}", **options)
             for executor in self.executors
@@ -67,7 +67,7 @@ class Group:
         ]
 
     async def ended(self, seconds: float) -> bool:
-        """Whether all have run within so many seconds."""
+        """Return True if all tasks have run within ``seconds``."""
         end = self.now() + seconds
         while any(now.waiting or now.running for now in (executor.statistics() for executor in self.executors)):
             if self.now() > end:
@@ -89,7 +89,7 @@ class Group:
     ids=["free", "fair", "one pace", "several limits", "rate of keys", "few at once"],
 )
 async def test_as_many_of_a_key_run_over_all_processes(settings) -> None:
-    """Three processes with more tasks of each key than may run: no more run than may, and all of them do."""
+    """In three processes together no more tasks of a key run than ``key_concurrency``, and all of them run."""
     async with Group() as group:
         for _ in range(3):
             await group.join(key_concurrency=2, **settings)
@@ -100,25 +100,25 @@ async def test_as_many_of_a_key_run_over_all_processes(settings) -> None:
         begin, end = group.starts[0][0], group.starts[-1][0]
         assert (
             end - begin < 30 / 2 * 0.05 * 2
-        )  # of each key 30 tasks by twos: with no more than as much again for the way
+        )  # 30 tasks of each key, two at a time, with as much again for the messages
         assert not any(group.running.values())
 
 
 async def test_nothing_is_left_of_a_key_of_which_nothing_runs() -> None:
-    """At the authority, and in each process."""
+    """A key without running tasks leaves nothing behind at the authority or in a process."""
     async with Group() as group:
         one, other = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
         group.load(300, keys=300, seconds=0.0)
         assert await group.ended(QUARANTINE + 10)
         await asyncio.sleep(5)
 
-        pools = group.server.slots._pools  # noqa: SLF001  # what it remembers
+        pools = group.server.slots._pools  # noqa: SLF001  # the authority's memory
         assert not pools._pools  # noqa: SLF001  # the same
         assert [0, 0] == [one.statistics().keys, other.statistics().keys]
 
 
 async def test_function_tells_how_many_of_each_key() -> None:
-    """None is no limit, and asks nobody."""
+    """The limit may be a function of the key; None is no limit, and asks nobody."""
     async with Group() as group:
         for _ in range(2):
             await group.join(key_concurrency={"k0": 1, "k1": None, "k2": 3}.get)
@@ -130,7 +130,7 @@ async def test_function_tells_how_many_of_each_key() -> None:
 
 
 async def test_key_that_waits_holds_back_no_other() -> None:
-    """Not those of less importance, nor tasks without a key; and of one key the most important goes first."""
+    """A key at its limit holds back neither less important keys nor keyless tasks; within a key priority decides."""
     async with Group() as group:
         first, second = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
         first.schedule(group.work, "busy", 5, key="busy")
@@ -149,7 +149,7 @@ async def test_key_that_waits_holds_back_no_other() -> None:
 
 
 async def test_few_keys_are_asked_for_at_a_time_in_order() -> None:
-    """Of thousands that are ready, as many as may start soon: no slot is idle for long, and the important go first."""
+    """Of thousands of ready keys only those that may start soon ask for slots, the most important first."""
     async with Group() as group:
         executor = await group.join(rate="100/s", key_concurrency=1)
         executor.schedule(group.work, "first", key="first")
@@ -159,7 +159,7 @@ async def test_few_keys_are_asked_for_at_a_time_in_order() -> None:
             executor.schedule(group.work, f"{number}", key=f"{number}", priority=number)
         await asyncio.sleep(1)
 
-        held = group.server.slots._pools._leases  # noqa: SLF001  # what it remembers
+        held = group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
         assert len(held) < 30
         started = [int(name) for _, name in group.starts]
         assert 95 <= len(started) <= 101
@@ -169,7 +169,7 @@ async def test_few_keys_are_asked_for_at_a_time_in_order() -> None:
 @pytest.mark.parametrize("order", [{}, {"order": Fair()}], ids=["default", "fair"])
 @pytest.mark.parametrize("rate", [{}, {"rate": "40/s"}], ids=["free", "one pace"])
 async def test_more_keys_than_are_asked_for_at_a_time(rate, order) -> None:
-    """They have their slots at once, and start by turns."""
+    """More keys than may ask at a time get their slots soon, and start in turn."""
     async with Group() as group:
         executor = await group.join(key_concurrency=1, **rate, **order)
         executor.schedule(group.work, "first", key="first")
@@ -181,7 +181,7 @@ async def test_more_keys_than_are_asked_for_at_a_time(rate, order) -> None:
 
 
 async def test_key_that_is_more_important_goes_before_those_that_have_slots_already() -> None:
-    """It is asked for although as many as may wait for permits, with slots."""
+    """A more important key gets its slot though as many as may wait already have theirs."""
     async with Group() as group:
         executor = await group.join(rate="2/s", key_concurrency=1)
         executor.schedule(group.work, "first", key="first")
@@ -198,7 +198,7 @@ async def test_key_that_is_more_important_goes_before_those_that_have_slots_alre
 
 @pytest.mark.parametrize("order", [{}, {"order": Fair()}], ids=["default", "fair"])
 async def test_task_that_waits_for_a_pool_holds_up_no_keys(order) -> None:
-    """Though more of these are there than are asked for at a time."""
+    """A task that waits for a pool does not hold up keys, even if more of them are ready than may ask at a time."""
     async with Group() as group:
         executor = await group.join(key_concurrency=1, **order)
         pool = group.managers[0].slots("pool", limit=1)
@@ -213,7 +213,7 @@ async def test_task_that_waits_for_a_pool_holds_up_no_keys(order) -> None:
 
 @pytest.mark.parametrize("order", [{}, {"order": Fair()}], ids=["default", "fair"])
 async def test_keys_whose_tasks_wait_for_a_pool_hold_up_no_others(order) -> None:
-    """They keep no slot of their key meanwhile."""
+    """Keys whose tasks wait for a pool keep no slots meanwhile, and do not hold up others."""
     async with Group() as group:
         executor = await group.join(key_concurrency=1, **order)
         pool = group.managers[0].slots("pool", limit=1)
@@ -228,7 +228,7 @@ async def test_keys_whose_tasks_wait_for_a_pool_hold_up_no_others(order) -> None
 
 
 async def test_task_with_a_key_gets_a_slot_of_a_pool_in_its_turn() -> None:
-    """However long it has waited for that: it asks for that of its key while it has the other."""
+    """A task with a key that has waited for a slot of a pool gets it in turn, and then asks for that of its key."""
     async with Group() as group:
         busy, other = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
         pools = [manager.slots("pool", limit=1) for manager in group.managers]
@@ -242,7 +242,7 @@ async def test_task_with_a_key_gets_a_slot_of_a_pool_in_its_turn() -> None:
 
 @pytest.mark.parametrize("order", [{}, {"order": Fair()}], ids=["default", "fair"])
 async def test_executor_that_is_closed_keeps_no_slots(order) -> None:
-    """Its manager goes on; neither those that were there for a start nor those that it waited for are kept."""
+    """A closed executor of an open manager keeps no slots: neither those of ready tasks nor those it waited for."""
     async with Group() as group:
         executor, other = await group.join(rate="1/s", key_concurrency=1, **order), await group.join(key_concurrency=1)
         group.managers[0].executor("y")
@@ -251,7 +251,7 @@ async def test_executor_that_is_closed_keeps_no_slots(order) -> None:
         await asyncio.sleep(QUARANTINE + 3)
         for key in ("busy", "1", "2", "3"):
             executor.schedule(group.work, key, key=key)
-        leases = group.server.slots._pools._leases  # noqa: SLF001  # what it remembers
+        leases = group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
         while len(leases) < 3:
             await asyncio.sleep(0.01)
         await executor.shutdown(cancel_pending=True)
@@ -260,18 +260,18 @@ async def test_executor_that_is_closed_keeps_no_slots(order) -> None:
 
 
 async def test_limit_larger_than_a_server_counts() -> None:
-    """It is as good as none, and is told as one that a server knows."""
+    """A limit larger than a server can count is sent as a number that it can."""
     async with Group() as group:
         executor = await group.join(key_concurrency=2**60)
         executor.schedule(group.work, "k", QUARANTINE + 9, key="k")
         await asyncio.sleep(QUARANTINE + LATER)
-        (lease,) = group.server.slots._pools._leases.values()  # noqa: SLF001  # what it remembers
+        (lease,) = group.server.slots._pools._leases.values()  # noqa: SLF001  # the authority's memory
         assert 2**53 > lease.limit
 
 
 @pytest.mark.parametrize("how", ["cancel", "expire"])
 async def test_task_that_goes_passes_its_place_on(how) -> None:
-    """What waited for a slot and is no more holds up nobody."""
+    """A task that is cancelled or expires while it waits for a slot holds up nobody."""
     async with Group() as group:
         first, second = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
         first.schedule(group.work, "k", QUARANTINE + 2, key="k")
@@ -289,7 +289,7 @@ async def test_task_that_goes_passes_its_place_on(how) -> None:
 
 
 async def test_process_that_disappears_holds_its_slots_for_a_lease() -> None:
-    """Then another goes on."""
+    """The slots of a vanished process are free after its lease."""
     async with Group() as group:
         first, second = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
         first.schedule(group.work, "k", 60, key="k")
@@ -306,7 +306,7 @@ async def test_process_that_disappears_holds_its_slots_for_a_lease() -> None:
 
 
 async def test_loss_is_told(caplog) -> None:
-    """A task goes on without its slot, as nothing that has started is stopped; the log says so."""
+    """A running task whose slot is lost continues, and the log says so."""
     async with Group() as group:
         first = await group.join(key_concurrency=1)
         first.schedule(group.work, "k", 20, key="k")
@@ -319,9 +319,9 @@ async def test_loss_is_told(caplog) -> None:
         group.server.cut_off.clear()
         first.schedule(group.work, "k", 1, key="k")
         await asyncio.sleep(5)
-        assert 1 == group.running["k"]  # it was asked for a slot anew
-        assert await group.ended(30)  # its end frees nothing that is not its own
-        assert not group.managers[0]._slot_keeper._holders  # noqa: SLF001  # for whom its end would not be waited for
+        assert 1 == group.running["k"]  # a slot was requested again
+        assert await group.ended(30)  # its end frees no slot of another
+        assert not group.managers[0]._slot_keeper._holders  # noqa: SLF001  # a holder's end would be awaited
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ async def test_loss_is_told(caplog) -> None:
     ids=str,
 )
 async def test_outage(outage, limit, most) -> None:
-    """Without the server each process goes by the policy, and by the group again once it is back."""
+    """Without the server each process follows its outage policy, and afterwards the group again."""
     async with Group() as group:
         for _ in range(2):
             await group.join(key_concurrency=limit, peers={"outage": outage})
@@ -350,7 +350,7 @@ async def test_outage(outage, limit, most) -> None:
 
 
 async def test_static_outage_is_over() -> None:
-    """What was started without the server counts, too, once it is back."""
+    """Tasks started during an outage count towards the limit once the server is back."""
     async with Group() as group:
         for _ in range(2):
             await group.join(key_concurrency=2, peers={"outage": Outage.static(2)})
@@ -371,7 +371,7 @@ async def test_static_outage_is_over() -> None:
 
 @pytest.mark.parametrize("later", [0.07, 0.2, 0.35])
 async def test_process_that_finds_the_server_back_later_starts_no_more_than_may(later) -> None:
-    """While one of two goes by its part yet, the other goes by what the group allows: together they start as many as may."""
+    """While one process still goes by its own part and the other by the group, they start no more than the limit."""
     async with Group() as group:
         first, second = [await group.join(key_concurrency=2, peers={"outage": Outage.static(2)}) for _ in range(2)]
         group.load(1, keys=1)
@@ -382,7 +382,7 @@ async def test_process_that_finds_the_server_back_later_starts_no_more_than_may(
         await asyncio.sleep(later)
         second.schedule(group.work, "k", key="k")
         await asyncio.sleep(LEASE)
-        assert [2, 2] == [manager._slot_keeper.parts for manager in group.managers]  # noqa: SLF001  # by parts of their own
+        assert [2, 2] == [manager._slot_keeper.parts for manager in group.managers]  # noqa: SLF001  # by its own part
 
         group.server.is_away = False
         while group.managers[0]._slot_keeper.parts is not None:  # noqa: SLF001  # the same
@@ -396,7 +396,7 @@ async def test_process_that_finds_the_server_back_later_starts_no_more_than_may(
 
 
 async def test_tasks_of_an_outage_leave_nothing_to_be_said() -> None:
-    """What has come and gone while nobody could be told of it is not told afterwards."""
+    """Tasks that came and went during an outage are not reported afterwards."""
     async with Group() as group:
         executor = await group.join(key_concurrency=2, peers={"outage": Outage.LOCAL})
         group.load(1, keys=1)
@@ -412,7 +412,7 @@ async def test_tasks_of_an_outage_leave_nothing_to_be_said() -> None:
 
 
 async def test_local_outage_is_over() -> None:
-    """Of what runs over the limit, nothing is stopped, and nothing else starts until it is below."""
+    """After a local outage tasks over the limit continue, and no other starts until fewer run."""
     async with Group() as group:
         for _ in range(2):
             await group.join(key_concurrency=2, peers={"outage": Outage.LOCAL})
@@ -436,7 +436,7 @@ async def test_local_outage_is_over() -> None:
 
 
 async def test_outage_that_comes_back_at_once() -> None:
-    """Counted here until the server has been back for a while."""
+    """After repeated outages local counting continues until the server has been back for a while."""
     async with Group() as group:
         for _ in range(2):
             await group.join(key_concurrency=2, peers={"outage": Outage.static(2)})
@@ -453,7 +453,7 @@ async def test_outage_that_comes_back_at_once() -> None:
 
 
 async def test_tasks_that_ran_without_a_limit_count_once_there_is_one() -> None:
-    """They are told to the group before anything else is to start."""
+    """Tasks that started without a limit are reported to the group before others start under a new one."""
     async with Group() as group:
         first, second = await group.join(key_concurrency=9), await group.join(key_concurrency=9)
         group.load(1, keys=1)
@@ -470,7 +470,7 @@ async def test_tasks_that_ran_without_a_limit_count_once_there_is_one() -> None:
 
 
 async def test_another_limit_holds_from_the_next_start_on() -> None:
-    """Each process goes by its own number, and counts what all run."""
+    """A new limit applies from the next start; each process applies its own, counting the tasks of all."""
     async with Group() as group:
         first, second = await group.join(key_concurrency=4), await group.join(key_concurrency=4)
         group.load(200, keys=1, seconds=0.5)
@@ -492,7 +492,7 @@ async def test_another_limit_holds_from_the_next_start_on() -> None:
 
 
 async def test_limit_of_zero_starts_nothing_of_a_key_here_and_holds_up_nobody() -> None:
-    """A key that is halted in one process runs in another."""
+    """A key with limit 0 in one process does not start there, and runs in another."""
     async with Group() as group:
         await group.join(key_concurrency=0)
         await group.join(key_concurrency=2)
@@ -502,7 +502,7 @@ async def test_limit_of_zero_starts_nothing_of_a_key_here_and_holds_up_nobody() 
 
 
 async def test_every_way_in(caplog) -> None:
-    """Batches, calls, permits and results have slots, too."""
+    """Batches, submitted calls, permits and results all use slots of keys."""
     async with Group() as group:
         first, second = [await group.join(key_concurrency=2) for _ in range(2)]
         batches = [executor.schedule_many(group.work, ["b"] * 20, key=lambda _: "b") for executor in (first, second)]
@@ -522,7 +522,7 @@ async def test_every_way_in(caplog) -> None:
 
 
 async def test_explain_says_that_the_key_is_at_its_limit() -> None:
-    """Wherever its tasks run."""
+    """``explain`` names the limit of a key, wherever its tasks run."""
     async with Group() as group:
         first, second = await group.join(key_concurrency=1), await group.join(key_concurrency=1)
         first.schedule(group.work, "k", 60, key="k")
@@ -547,7 +547,7 @@ async def _ready_group(group, **settings):
     ids=["more important ones were delayed", "fair"],
 )
 async def test_task_that_costs_more_and_is_first_gets_the_ticket_that_it_needs(settings, delay, priority) -> None:
-    """What starts first is known when its slot is there: tickets of less than it costs do not lapse one after the other."""
+    """The first task gets a ticket of its own cost, instead of cheaper tickets that lapse one after the other."""
     async with Group() as group:
         executor = await _ready_group(group, **settings)
         for number in range(10):
@@ -559,7 +559,7 @@ async def test_task_that_costs_more_and_is_first_gets_the_ticket_that_it_needs(s
 
 
 async def test_slots_of_the_most_important_keys_are_asked_for_first() -> None:
-    """Also if its tasks were delayed, and those of others were due at once."""
+    """Slots are requested first for the most important keys, also if their tasks come later."""
     async with Group() as group:
         executor = await _ready_group(group)
         for number in range(6):

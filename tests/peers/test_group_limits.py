@@ -1,4 +1,4 @@
-"""Every limit over the group: several managers in virtual time, and what starts is counted over all of them."""
+"""Every kind of limit over a group: several managers in virtual time, with starts counted over all of them."""
 
 import asyncio
 from collections import Counter
@@ -12,11 +12,11 @@ from tests.peers.ticket_group import Server, most_in
 
 pytestmark = pytest.mark.virtual_time
 
-QUARANTINE = 2.7  # by when the first tickets have come
+QUARANTINE = 2.7  # when the first tickets have come
 
 
 class Group:
-    """Processes, each with an executor of the same name; ``starts`` are (time, cost), ``by`` counts them by process."""
+    """Processes with an executor of the same name; ``starts`` are (time, cost), and ``by`` counts them by process."""
 
     def __init__(self, server: Server | None = None) -> None:
         self.server = server or Server()
@@ -45,7 +45,7 @@ class Group:
         return self.executors[-1]
 
     def load(self, count: int, *, cost: int = 1, keys: int = 0, **options) -> None:
-        """Schedule so many tasks in each process."""
+        """Schedule ``count`` tasks in each process."""
         for number, executor in enumerate(self.executors):
             for each in range(count):
                 key = f"k{each % keys}" if keys else None
@@ -53,7 +53,7 @@ class Group:
                 executor.schedule(self.start, number, cost, key, key=key, cost=needs, **options)
 
     def start(self, number: int, cost: int, key: str | None) -> None:
-        """Note a start."""
+        """Log a start."""
         time = asyncio.get_running_loop().time()
         self.starts.append((time, cost))
         self.by[number] += 1
@@ -77,7 +77,7 @@ class Group:
     ids=["rates", "window", "burst", "quota", "slow"],
 )
 async def test_limit_holds_over_the_group_and_is_used(settings, bounds, least) -> None:
-    """Three processes with work for all of it start no more than the limits say in any window, and all of that."""
+    """Three busy processes start no more than the limits allow in any window, and use them."""
     async with Group() as group:
         for _ in range(3):
             await group.join(**settings)
@@ -90,7 +90,7 @@ async def test_limit_holds_over_the_group_and_is_used(settings, bounds, least) -
 
 
 async def test_quota_of_the_group_begins_anew_with_each_minute() -> None:
-    """No minute of the calendar has more, and each that is begun has all of it."""
+    """A quota starts anew with each calendar minute, none of which has more, and is used up."""
     async with Group() as group:
         for _ in range(2):
             await group.join(rate=[Rate(50), Quota(100, per="minute")])
@@ -104,7 +104,7 @@ async def test_quota_of_the_group_begins_anew_with_each_minute() -> None:
 
 
 async def test_resource_is_shared_with_all_its_costs() -> None:
-    """The sum of the costs keeps the limit in each window, and a start that needs none is not held back for it."""
+    """The costs of a resource are counted over the group in each window, and every process gets some."""
     async with Group() as group:
         for _ in range(3):
             await group.join(rate="100/s", resources={"tokens": "1000/10s"}, policy=Window())
@@ -120,7 +120,7 @@ async def test_resource_is_shared_with_all_its_costs() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"order": Fair()}, {"key_rate": "50/s"}, {"key_concurrency": 5}], ids=str)
 async def test_what_was_spread_and_is_more_important_gets_the_tickets(settings) -> None:
-    """Not what has joined since, and costs less: with tickets for that, what is first would not start, nor anything behind it."""
+    """A more important task gets tickets of its cost before cheaper ones that came later: else it would block all."""
     async with Group() as group:
         executor = await group.join(rate="3/s, 1000/min", **settings)
         for _ in range(5):
@@ -136,7 +136,7 @@ async def test_what_was_spread_and_is_more_important_gets_the_tickets(settings) 
 
 
 async def test_cost_that_is_settled_to_less_comes_back_to_the_group() -> None:
-    """What one process has reserved and not used, another may use within a moment."""
+    """A cost reserved by one process and settled to less is soon available to another."""
     async with Group() as group:
         first = await group.join(rate="100/s", resources={"tokens": "1000/60s"}, policy=Window())
         second = await group.join(rate="100/s", resources={"tokens": "1000/60s"}, policy=Window())
@@ -151,7 +151,7 @@ async def test_cost_that_is_settled_to_less_comes_back_to_the_group() -> None:
 
 
 async def test_rate_of_a_key_is_the_groups() -> None:
-    """Three processes with tasks of the same keys start one a second of each, not three."""
+    """The rate of a key applies to the group: three processes start one task a second of each key together."""
     async with Group() as group:
         for _ in range(3):
             await group.join(rate="50/s", key_rate="1/s")
@@ -163,7 +163,7 @@ async def test_rate_of_a_key_is_the_groups() -> None:
 
 
 async def test_key_that_must_wait_holds_back_no_other() -> None:
-    """A key with a thousand tasks, and one with one."""
+    """A busy key that waits for its rate holds back neither another key nor keyless tasks."""
     async with Group() as group:
         await group.join(rate="50/s", key_rate="1/s")
         (executor,) = group.executors
@@ -183,7 +183,7 @@ async def test_key_that_must_wait_holds_back_no_other() -> None:
     ids=["keys", "no keys"],
 )
 async def test_slots_beside_tickets_are_used(settings, keys, least) -> None:
-    """Neither waits for the other for ever: three processes, two slots, and tasks that hold them for 50 ms."""
+    """Slots and tickets together do not deadlock: three processes use both with tasks of 50 ms."""
     running, most = 0, 0
     async with Group() as group:
 
@@ -210,7 +210,7 @@ async def test_slots_beside_tickets_are_used(settings, keys, least) -> None:
 
 
 async def test_executor_that_closes_while_a_call_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
-    """The answer comes to nobody, and others of the same call get theirs."""
+    """An executor closed during a call does not affect others that share the call."""
     async with Group() as group:
         first, second = await group.join(rate="40/s, 300/10s"), group.managers[0].executor("y", rate="40/s, 300/10s")
         for executor in (first, second):
@@ -219,7 +219,7 @@ async def test_executor_that_closes_while_a_call_is_under_way(caplog: pytest.Log
         for _ in range(3):
             second.schedule(group.start, 1, 1, None)
             first.schedule(group.start, 0, 1, None)
-            await asyncio.sleep(0.0001)  # it is under way
+            await asyncio.sleep(0.0001)  # a call is under way
             await first.shutdown(cancel_pending=True)
             await asyncio.sleep(0.3)
             first = group.managers[0].executor("x", rate="40/s, 300/10s")
@@ -230,7 +230,7 @@ async def test_executor_that_closes_while_a_call_is_under_way(caplog: pytest.Log
 
 
 async def test_penalty_holds_for_the_group() -> None:
-    """What one process is told by the other side keeps all of them; of a key, that key alone."""
+    """A penalty applies to the whole group, and one of a key to that key only."""
     async with Group() as group:
         for _ in range(2):
             await group.join(rate="50/s, 10000/min", key_rate="20/s")
@@ -252,7 +252,7 @@ async def test_penalty_holds_for_the_group() -> None:
 
 
 async def test_small_peer_beside_a_huge_one() -> None:
-    """One with ten tasks beside one with a hundred thousand: the ten start within two grant intervals of their share."""
+    """A process with ten tasks beside one with thousands starts them within two grant intervals of their share."""
     async with Group() as group:
         await group.join(rate="100/s, 100000/h")
         small = await group.join(rate="100/s, 100000/h")
@@ -266,7 +266,7 @@ async def test_small_peer_beside_a_huge_one() -> None:
 
 
 async def test_weights_divide_what_is_not_enough() -> None:
-    """A process of weight 3 starts three times as much as one of weight 1, while both want more."""
+    """A process of weight 3 starts three times as much as one of weight 1 while both are busy."""
     async with Group() as group:
         await group.join(rate="100/s, 100000/h", peers={"weight": 3.0})
         await group.join(rate="100/s, 100000/h")
@@ -276,7 +276,7 @@ async def test_weights_divide_what_is_not_enough() -> None:
 
 
 async def test_authority_that_forgets_is_told() -> None:
-    """After FLUSHALL a window that was used up stays used up: the peers remember it."""
+    """After FLUSHALL the peers report what they remember, so a used window stays used."""
     async with Group() as group:
         for _ in range(2):
             await group.join(rate="100/60s", policy=Window())
@@ -292,7 +292,7 @@ async def test_authority_that_forgets_is_told() -> None:
 
 
 async def test_idle_peer_tells_what_another_asks_for() -> None:
-    """Who has used the window is idle when the authority forgets; another that asks then still gets nothing of it."""
+    """An idle peer reports the window that it has used after the authority forgets, so that another gets none of it."""
     async with Group() as group:
         first = await group.join(rate="20/60s", policy=Window())
         second = await group.join(rate="20/60s", policy=Window())
@@ -308,7 +308,7 @@ async def test_idle_peer_tells_what_another_asks_for() -> None:
 
 @pytest.mark.parametrize("step", [-1000.0, -5.0, 5.0, 1000.0])
 async def test_step_of_the_servers_clock_breaks_no_window(step) -> None:
-    """The clock steps far in either direction while all of the window is used."""
+    """A step of the server's clock while a window is used up starts no more in any window."""
     async with Group() as group:
         for _ in range(2):
             await group.join(rate="50/20s", policy=Window())
@@ -321,7 +321,7 @@ async def test_step_of_the_servers_clock_breaks_no_window(step) -> None:
 
 
 async def test_lowered_limit_holds_at_once() -> None:
-    """A process sets a lower limit: from the next second on nobody starts more, those who do not know of it either."""
+    """A lowered limit holds for all processes within a grant interval, also those that do not know of it."""
     async with Group() as group:
         for _ in range(3):
             await group.join(rate="100/s, 6000/min")
@@ -336,7 +336,7 @@ async def test_lowered_limit_holds_at_once() -> None:
 
 
 async def test_process_that_comes_back_with_a_lower_limit_starts_by_that() -> None:
-    """A group comes back with 1 a second after 100: it starts one in its first second."""
+    """A group that restarts with 1 a second after 100 a second starts by the new limit."""
     server = Server()
     async with Group(server) as group:
         await group.join(rate="100/s, 6000/min")
@@ -351,7 +351,7 @@ async def test_process_that_comes_back_with_a_lower_limit_starts_by_that() -> No
 
 @pytest.mark.parametrize("rates", [("10/s, 100/10s", "40/s, 200/10s"), ("40/s, 200/10s", "10/s, 100/10s")])
 async def test_rolling_deployment(rates) -> None:
-    """Three processes are replaced by three with other limits, one by one: no window has more than the larger says."""
+    """While processes are replaced by others with new limits, no window has more than the larger limit."""
     before, after = rates
     async with Group() as group:
         old = [await group.join(rate=before) for _ in range(3)]
@@ -376,7 +376,7 @@ async def test_rolling_deployment(rates) -> None:
     ("outage", "least", "most"), [(Outage.STOP, 0, 0), (Outage.LOCAL, 100, 205), (Outage.static(4), 20, 52)]
 )
 async def test_outage(outage, least, most) -> None:
-    """Without answers a process starts nothing, its part, or all of the limit, as it was told."""
+    """In an outage a process starts nothing, its part or the whole limit, by its policy."""
     async with Group() as group:
         for _ in range(2):
             await group.join(rate="10/s, 1000/min", peers={"outage": outage})
@@ -395,7 +395,7 @@ async def test_outage(outage, least, most) -> None:
 
 
 async def test_lost_calls_cost_little_and_break_nothing() -> None:
-    """One call in ten is lost, and one answer."""
+    """With a tenth of calls and answers lost, all limits hold and most of them is used."""
     async with Group() as group:
         group.server.loss = 0.1
         for _ in range(3):
@@ -408,7 +408,7 @@ async def test_lost_calls_cost_little_and_break_nothing() -> None:
 
 
 async def test_explain_and_statistics_name_the_limit() -> None:
-    """They tell which limit of the group holds a task, how much of it is used, and a quarantine or outage."""
+    """``explain`` and statistics name the limit of the group that holds a task, its use, a quarantine or an outage."""
     async with Group() as group:
         executor = await group.join(rate="100/s, 20/60s")
         await asyncio.sleep(0.2)
@@ -432,7 +432,7 @@ async def test_explain_and_statistics_name_the_limit() -> None:
 
 
 async def test_what_is_left_of_tickets_goes_back_when_a_process_ends() -> None:
-    """A process that ends with tickets in hand gives them back: nobody waits for a window of them."""
+    """A process that closes gives back its unused tickets, so that another may use them at once."""
     async with Group() as group:
         executor = await group.join(rate="20/60s", policy=Window())
         await group.join(rate="20/60s", policy=Window())
@@ -443,7 +443,7 @@ async def test_what_is_left_of_tickets_goes_back_when_a_process_ends() -> None:
 
 
 async def test_task_that_is_never_admitted_any_more_is_dropped() -> None:
-    """A limit is lowered below the cost of what is first: that ends ``DROPPED``, and what comes after it starts."""
+    """A task whose cost exceeds a lowered limit ends as ``DROPPED``, and the next ones start."""
     async with Group() as group:
         executor = await group.join(rate="100/s", resources={"tokens": "1000/10s"}, policy=Window())
         first = executor.schedule(group.start, 0, 900, None, cost={"tokens": 900})
@@ -458,7 +458,7 @@ async def test_task_that_is_never_admitted_any_more_is_dropped() -> None:
 
 
 async def test_two_windows_of_one_length_both_hold() -> None:
-    """The lower one decides; starts count once in each."""
+    """Of two windows of the same length both count each start, and the lower one decides."""
     async with Group() as group:
         await group.join(rate="30/5s, 20/5s", policy=Window())
         group.load(100)
@@ -468,7 +468,7 @@ async def test_two_windows_of_one_length_both_hold() -> None:
 
 
 async def test_quota_of_a_process_that_has_left_holds_nobody_up_for_ever() -> None:
-    """Its periods end, and nobody knows when the next ones do: those who are left put their own limits in force."""
+    """After a process with a lower quota has left, the others put their own limits in force once its periods end."""
     async with Group() as group:
         await group.join(rate=[Rate(10), Quota(1000, per="minute")])
         last = await group.join(rate=[Rate(10), Quota(10, per="minute")])

@@ -1,4 +1,4 @@
-"""The how-to on sharing a rate: its programs run, on a real server or in virtual time, and its rights are enough."""
+"""The how-to on sharing a rate: its programs run, on a real server or in virtual time, and its grants suffice."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ def run(code: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_program_without_redis_runs_in_virtual_time(
     code: str, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It prints what the page says."""
+    """A program of the page without Redis prints what the page shows."""
     monkeypatch.setattr(asyncio, "run", run_virtual)
     assert output == run(code, capsys)
 
@@ -45,13 +45,13 @@ def test_program_without_redis_runs_in_virtual_time(
 def test_program_with_redis_runs(
     code: str, output: str, redis_server: RedisServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On a server that listens at another port than the page's."""
+    """A program of the page with Redis prints what the page shows, on the server of the test."""
     assert output == run(code.replace(URL, redis_server.url), capsys)
 
 
 @pytest.mark.real_time("a real server; the quarantine of a new group takes 1.75 s")
 async def test_rights_of_the_page_are_enough(redis_server: RedisServer) -> None:
-    """To start, to set another rate and to leave; keys of other groups are out of reach."""
+    """The page's rights suffice to start, set another rate and leave; keys of other groups are out of reach."""
     with redis_server.client() as client:
         for name, rights in RIGHTS.items():
             client.execute_command("ACL", "SETUSER", name, *rights.split())
@@ -84,7 +84,7 @@ async def test_rights_of_the_page_are_enough(redis_server: RedisServer) -> None:
 
 @pytest.mark.real_time("a real server; the quarantine of a new group takes a lease")
 async def test_rights_for_slots_are_enough(redis_server: RedisServer) -> None:
-    """To hold slots, be told of them, set limits, and look."""
+    """The page's rights suffice to hold slots, be notified, set limits and inspect them."""
     with redis_server.client() as client:
         for name, rights in RIGHTS.items():
             client.execute_command("ACL", "SETUSER", name, *rights.split())
@@ -111,7 +111,7 @@ async def test_rights_for_slots_are_enough(redis_server: RedisServer) -> None:
 
 @pytest.mark.real_time("a real server; the quarantine of a new group takes 2.6 s")
 async def test_rights_for_every_limit_are_enough(redis_server: RedisServer) -> None:
-    """To ask for tickets of several limits and keys, and to go."""
+    """The page's rights suffice for tickets of several limits and keys, and for leaving."""
     with redis_server.client() as client:
         client.execute_command("ACL", "SETUSER", "limits-mailer", *LIMIT_RIGHTS["limits-mailer"].split())
         try:

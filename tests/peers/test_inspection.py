@@ -1,4 +1,4 @@
-"""What is read from the hashes of a group is what the script wrote, reckoned by the server's clock."""
+"""Views of a group are computed from what the script wrote, by the server's clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATE = {
 def read(
     state: dict[str, str] | None = None, members: Any = None, *plans: dict[str, str], now_us: int = NOW_US
 ) -> RateView:
-    """Read a rate whose state is as above but for what is given."""
+    """Read a rate whose state is the default except for what is given."""
     rate = rate_of("mail", now_us, STATE | (state or {}), members or {}, plans)
     assert rate is not None
     return rate
@@ -55,12 +55,12 @@ def read(
     ],
 )
 def test_pattern_takes_names_literally(prefix: str, group: str | None, pattern: str) -> None:
-    """What means something in a pattern is written so that it means itself."""
+    """Characters that are special in a pattern are escaped."""
     assert pattern == pattern_of(prefix, group)
 
 
 def test_names_are_those_of_the_group_alone() -> None:
-    """Names may have colons, and end like a key; keys of others and other keys are left out."""
+    """Names are those of one group: they may contain colons and look like keys, and other keys are left out."""
     names = ["sms", "a:b", "x:state", "{y}", ""]
     keys = [keys_of("rle", "mail", name)[0] for name in names]
     others = [keys_of("rle", "mails", "z")[0], keys_of("rl", "mail", "z")[0], *keys_of("rle", "mail", "z")[1:]]
@@ -69,7 +69,7 @@ def test_names_are_those_of_the_group_alone() -> None:
 
 
 def test_pattern_finds_a_group_on_a_server(redis_server: RedisServer) -> None:
-    """A group whose name looks like a pattern is found, and nothing else."""
+    """A group whose name looks like a pattern is found, and no other."""
     groups = ["a*", "ab", "a[b]", "a\\", "ä", "a?"]
     with redis_server.client(decode_responses=True) as client:
         for group in groups:
@@ -84,7 +84,7 @@ def test_pattern_finds_a_group_on_a_server(redis_server: RedisServer) -> None:
 
 
 def test_rate_is_read_from_the_grid() -> None:
-    """Permits a second as an exact ratio, and whose era it is."""
+    """The rate is read as an exact ratio of permits a second, with the run and era of its authority."""
     rate = read()
     assert ("mail", Fraction(100), None, None, 0.25) == (
         rate.name,
@@ -99,20 +99,20 @@ def test_rate_is_read_from_the_grid() -> None:
 @pytest.mark.parametrize(
     ("since", "expected"),
     [
-        (NUMBER + 2, (100, 200, 0.4)),  # it comes at the begin of that interval
+        (NUMBER + 2, (100, 200, 0.4)),  # comes in force at the begin of that interval
         (NUMBER + 1, (100, 200, 0.15)),
-        (NUMBER, (200, None, None)),  # it came, and nobody has called since
+        (NUMBER, (200, None, None)),  # came in force, and nobody has called since
         (NUMBER - 5, (200, None, None)),
     ],
 )
 def test_next_rate_comes_in_force_at_its_interval(since: int, expected: tuple[Any, ...]) -> None:
-    """Whether a call has noticed that or not."""
+    """A next rate is shown until its interval begins, whether a call has noticed that or not."""
     rate = read({"next": f"{T_US},50,1,0,{since}"})
     assert expected == (rate.rate, rate.next_rate, rate.next_in)
 
 
 def test_permits_of_an_interval_without_a_plan_are_those_of_its_rate() -> None:
-    """The next interval may be the first one of another rate."""
+    """Without a plan the permits of an interval follow its rate, which may be the next one."""
     rate = read({"next": f"{T_US},50,1,0,{NUMBER + 1}"})
     assert (25, 0, 50, 0) == (
         rate.running.permits,
@@ -124,12 +124,12 @@ def test_permits_of_an_interval_without_a_plan_are_those_of_its_rate() -> None:
 
 @pytest.mark.parametrize(("safe", "left"), [(NUMBER + 4, 0.9), (NUMBER + 1, 0.15), (NUMBER, None)])
 def test_quarantine_lasts_until_its_interval_begins(safe: int, left: float | None) -> None:
-    """No permit comes up before that."""
+    """The quarantine is shown until its interval begins, before which no permit comes up."""
     assert left == read({"safe": str(safe)}).quarantine
 
 
 def test_permits_of_a_peer_are_what_it_fetched_and_what_it_asked_for_at_once() -> None:
-    """What lies ready for it stands by itself; what peers that left have fetched counts for the interval."""
+    """Permits of a peer are those it fetched and those it asked for at once; reserved ones are listed separately."""
     members = {"a:1:x": f"1.0,7,{NOW_US},0", "b:2:y": f"2.5,0,{NOW_US - 1_000_000},1"}
     running = {
         "number": str(NUMBER), "count": "25", "stride": "14", "grid": STATE["grid"], "peers": "2", "swept": "1",
@@ -154,13 +154,13 @@ def test_permits_of_a_peer_are_what_it_fetched_and_what_it_asked_for_at_once() -
 
 
 def test_plans_of_other_intervals_are_not_counted() -> None:
-    """A plan lies about for some seconds after its interval."""
+    """A plan that is left of an earlier interval is not counted."""
     old = {"number": str(NUMBER - 2), "count": "25", "g:a": "0-25,"}
     assert 0 == read(None, {"a": f"1.0,0,{NOW_US},0"}, old, {}).running.granted_count
 
 
 def test_share_of_an_interval_without_permits_is_none() -> None:
-    """A rate may be 0, or less than one permit an interval."""
+    """In an interval without permits a peer's share is None, as at a rate of 0."""
     rate = read({"grid": f"{T_US},0,1,0,900"}, {"a": f"1.0,0,{NOW_US},0"})
     assert (Fraction(0), 0, None) == (rate.rate, rate.running.permits, rate.peers[0].share)
 
@@ -170,20 +170,20 @@ def test_share_of_an_interval_without_permits_is_none() -> None:
     [(NOW_US, False), (NOW_US - 3 * T_US, False), (NOW_US - 3 * T_US - 1, True), (NOW_US + 40_000, False)],
 )
 def test_peer_is_stale_when_plans_are_made_without_it(seen_us: int, is_stale: bool) -> None:
-    """After three intervals without a call, as in the script; one that called after the time was read is not."""
+    """A peer is stale after three intervals without a call, as in the script."""
     (peer,) = read(None, {"a": f"1.0,0,{seen_us},0"}).peers
     assert (is_stale, max(0, NOW_US - seen_us) / 1e6) == (peer.is_stale, peer.seen)
     assert re.search(rf"local STALE_INTERVALS.* = {STALE_INTERVALS},", SCRIPT)
 
 
 def test_peers_are_in_the_order_of_their_ranks() -> None:
-    """As numbers, not as texts."""
+    """Peers are sorted by rank as a number, not as text."""
     members = {name: f"1.0,0,{NOW_US},{rank}" for name, rank in (("a", 10), ("b", 9), ("c", 0))}
     assert ["c", "b", "a"] == [peer.id for peer in read(None, members).peers]
 
 
 def test_hashes_that_were_read_later_than_the_time_move_it_on() -> None:
-    """A call may come between, in the next interval even: its time is in the state."""
+    """A call between reading the time and the hashes moves the time of the view forward."""
     later = {"number": str(NUMBER + 2), "count": "25", "g:a": "0-3,"}
     before = {"number": str(NUMBER + 1), "count": "25", "g:a": "0-9,"}
     rate = read({"last": str((NUMBER + 1) * T_US + 10)}, {"a": f"1.0,0,{NOW_US},0"}, later, before)
@@ -197,7 +197,7 @@ def test_hashes_that_were_read_later_than_the_time_move_it_on() -> None:
 
 @pytest.mark.parametrize("state", [{}, {"run": RUN, "grid": ""}])
 def test_rate_whose_keys_have_gone_is_none(state: dict[str, str]) -> None:
-    """They may expire after they were found."""
+    """A rate whose keys expired meanwhile is None."""
     assert rate_of("mail", NOW_US, state, {}, ()) is None
 
 
@@ -214,7 +214,7 @@ def test_rate_whose_keys_have_gone_is_none(state: dict[str, str]) -> None:
 def test_hashes_of_somebody_else_are_refused(
     state: dict[str, str], members: dict[str, str], plan: dict[str, str]
 ) -> None:
-    """What the script would not write is no number to show."""
+    """Hashes that the script cannot have written are refused."""
     with pytest.raises(ValueError):
         read(state, members, plan)
 
@@ -227,7 +227,7 @@ def test_what_is_read_is_what_the_script_granted(redis_server: RedisServer) -> N
     """After each of many calls by three peers, the permits in the hashes are those of the replies."""
     chance = random.Random(7)
     names = ["host:1:a", "host:2:b", "host:3:c"]
-    fetched: Counter[tuple[int, str]] = Counter()  # by interval and peer, as the replies tell
+    fetched: Counter[tuple[int, str]] = Counter()  # by interval and peer, from the replies
     asked: Counter[tuple[int, str]] = Counter()
     compared = 0
     keys = keys_of("rle", "g", "mail")

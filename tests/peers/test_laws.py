@@ -1,8 +1,8 @@
-"""The laws of the limits that a fleet shares, by one suite: in Python, and in Lua on a real server.
+"""The laws of limits that a fleet shares, checked in Python and in Lua on a real server.
 
-A ticket admitted at t is used at some time in [t, t + valid], which an adversary chooses. So the ledger asks of each set of
-tickets whether their starts *may* lie in one window, and never where they did. After each admission the law is checked for
-all windows that the new ticket may lie in, with the costs as they are known by then.
+A ticket admitted at t is used at some time in [t, t + valid] that an adversary chooses. So the ledger asks for each set
+of tickets if their starts *may* fall into one window, and not where they did. After each admission the law is checked
+for all windows in which the new ticket may lie, with the costs known by then.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from .law_subjects import InLua, InPython, LawSubject, UnsoundError
 
 pytestmark = pytest.mark.real_time("a real server, on one side")
 
-PROGRAMS = int(os.environ.get("LAW_PROGRAMS", "30"))  # of each property
+PROGRAMS = int(os.environ.get("LAW_PROGRAMS", "30"))  # programs drawn for each property
 PS = 1_000_000
 SECOND = 1_000_000
 START = 1_704_067_200 * SECOND
@@ -43,7 +43,7 @@ quick = partial(settings, deadline=None, suppress_health_check=[HealthCheck.func
 
 @pytest.fixture(params=["python", "lua"])
 def subject(request: pytest.FixtureRequest) -> Iterator[LawSubject]:
-    """Both, one after the other."""
+    """Each subject in turn."""
     if request.param == "python":
         yield InPython()
     else:
@@ -53,12 +53,12 @@ def subject(request: pytest.FixtureRequest) -> Iterator[LawSubject]:
 
 @pytest.fixture
 def examples(request: pytest.FixtureRequest, subject: LawSubject) -> int:
-    """How many programs are drawn: each step in Lua is a round trip."""
+    """The number of programs drawn: fewer in Lua, where each step is a round trip."""
     return PROGRAMS if isinstance(subject, InPython) else PROGRAMS // 3
 
 
 class Ticket:
-    """An admission: t, its last moment, what it costs as far as is known, its receipt."""
+    """An admission: its time t, its last moment, its cost as far as known, and its receipt."""
 
     def __init__(self, t: int, valid: int, cost: int, receipt: int) -> None:
         self.t, self.last, self.cost, self.receipt = t, t + valid, cost, receipt
@@ -69,14 +69,14 @@ class Ledger:
     """One limit of a subject, and its tickets.
 
     Attributes:
-        check: looks at all tickets after each admission.
+        check: checks the tickets after each admission.
     """
 
     def __init__(self, subject: LawSubject, made: LimitSettings, check: Callable[["Ledger"], None]) -> None:
         self.subject, self.settings, self.check = subject, made, check
         self.now, self.state = START, ""
         self.tickets: list[Ticket] = []
-        self.redated = 0  # how many there were then
+        self.redated = 0  # number of tickets at the last redating
 
     @property
     def valid(self) -> int:
@@ -99,7 +99,7 @@ class Ledger:
         return got.at
 
     def correct(self, act: str, ticket: Ticket, cost: int) -> None:
-        """Add to a ticket, or give back of it."""
+        """Add to the cost of a ticket, or give some of it back."""
         numbers = (ticket.t, cost, ticket.receipt)
         self.state = self.subject.correct(act, self.now, self.settings.write(), self.state, numbers) or self.state
         ticket.cost += cost if act == "add" else -cost
@@ -120,13 +120,13 @@ class Ledger:
                 self.now = max([self.now + values[0], *(ticket.last for ticket in self.tickets)])  # all have lapsed
                 self.redate(self.now)
                 self.redated = len(self.tickets)
-            elif self.tickets[self.redated :]:  # what was before is corrected no more
+            elif self.tickets[self.redated :]:  # earlier tickets are not corrected any more
                 ticket = self.tickets[-1 - values[0] % len(self.tickets[self.redated :])]
                 cost = values[1] if name == "add" else min(values[1], max(0, ticket.cost))
                 self.correct(name, ticket, cost)
 
     def redate(self, t: int) -> None:
-        """Count all as used at a time."""
+        """Count everything as used at time ``t``."""
         if self.state:
             self.state = self.subject.correct("redate", 1 << 52, self.settings.write(), self.state, (t,)) or self.state
 
@@ -138,7 +138,7 @@ class Ledger:
 def programs(
     waits: list[int], cost_max: int, *, adds: bool = True, sets: list[LimitSettings] = ()
 ) -> st.SearchStrategy:
-    """Make histories: waits, tickets of some cost and horizon, corrections, sweeps, and other settings."""
+    """Draw histories of waits, tickets of some cost and horizon, corrections, sweeps and changed settings."""
     horizons = st.sampled_from([0, 1000, 250_000, 5 * SECOND])
     ask = st.tuples(st.just("ask"), st.integers(1, cost_max), horizons)
     steps = [
@@ -158,15 +158,15 @@ def programs(
 
 
 def run_programs(examples: int, drawn: st.SearchStrategy, run: Callable) -> None:
-    """Let a law hold over so many programs."""
+    """Check a law over ``examples`` programs."""
     quick(max_examples=examples)(given(drawn)(run))()
 
 
-# What must hold.
+# The laws.
 
 
 def check_pace(ledger: Ledger) -> None:
-    """Admissions are more than the gaps of what started since, less a microsecond, apart."""
+    """Admissions are at least the gaps of the costs between them apart, within a microsecond."""
     made, new = ledger.settings, ledger.tickets[-1]
     gap, cost = made.gap_us * PS + made.gap_ps, 0
     for ticket in reversed(ledger.tickets[:-1]):
@@ -175,14 +175,14 @@ def check_pace(ledger: Ledger) -> None:
 
 
 def check_neighbours(ledger: Ledger) -> None:
-    """The last two are a gap of the settings in force apart."""
+    """The last two admissions are a gap of the settings in force apart."""
     if len(ledger.tickets) > 1:
         made, (one, new) = ledger.settings, ledger.tickets[-2:]
         assert (new.t - one.t + 1) * PS > (made.gap_us * PS + made.gap_ps) * one.cost
 
 
 def check_burst(ledger: Ledger) -> None:
-    """Starts in any stretch cost no more than the capacity, and what the stretch brings."""
+    """Starts in any stretch of time cost no more than the capacity plus what accrues in it."""
     made, new = ledger.settings, ledger.tickets[-1]
     gap = made.gap_us * PS + made.gap_ps
     for begin in {ticket.last for ticket in ledger.tickets if ticket.last <= new.last}:
@@ -214,7 +214,7 @@ PACES = [
 
 @pytest.mark.parametrize(("count", "per"), PACES, ids=str)
 def test_starts_are_a_gap_apart(subject: LawSubject, examples: int, count: int, per: int) -> None:
-    """By the cost of each, as it is known when the next one is admitted."""
+    """Starts under a pace are apart by the gaps of their costs, as known when the next one is admitted."""
     made = PaceSettings.of(count, per)
     gap = max(1, per // count)
     drawn = programs([1, gap, gap - 1 or 1, 5 * gap, 60 * SECOND], 3)
@@ -222,7 +222,7 @@ def test_starts_are_a_gap_apart(subject: LawSubject, examples: int, count: int, 
 
 
 def test_pace_keeps_a_fraction_and_no_more(subject: LawSubject) -> None:
-    """A start a microsecond after its time makes up for nothing."""
+    """A pace makes up for less than a microsecond of lateness, so that a late start shifts the next ones."""
     for late in range(5):
         ledger = Ledger(subject, PaceSettings(10, 500_000), check_pace)
         ledger.ask(1)
@@ -232,13 +232,13 @@ def test_pace_keeps_a_fraction_and_no_more(subject: LawSubject) -> None:
 
 
 def test_no_second_holds_more_starts_than_an_exact_pace_says(subject: LawSubject) -> None:
-    """The starts of 100 a second, each where it does most harm, by a clock that runs 500 ppm slow."""
+    """No second has more than 100 starts at 100 a second, with starts at their worst times and a clock 500 ppm slow."""
     made = PaceSettings.of(100, SECOND, stretch=exact_stretch(VALID))
     ledger = Ledger(subject, made, lambda ledger: None)
     while ledger.now < START + 3 * SECOND:
         ledger.now = ledger.ask(1, MANY)
     for begin in {ticket.last for ticket in ledger.tickets}:
-        end = begin + SECOND * (1 + DRIFT)  # without it
+        end = begin + SECOND * (1 + DRIFT)  # end excluded
         assert sum(ticket.t < end and ticket.last >= begin for ticket in ledger.tickets) <= 100
     assert len(ledger.tickets) >= 100 * 3 / (1 + exact_stretch(VALID))
 
@@ -248,7 +248,7 @@ BURSTS = [(10, 100, SECOND), (1, 10, SECOND), (100, 7, 3 * SECOND), (5, 100_000,
 
 @pytest.mark.parametrize(("capacity", "count", "per"), BURSTS, ids=str)
 def test_bucket_never_runs_over(subject: LawSubject, examples: int, capacity: int, count: int, per: int) -> None:
-    """For any two moments, wherever the starts are."""
+    """A bucket keeps its capacity and rate between any two moments, wherever the starts fall."""
     made = BurstSettings.of(capacity, count, per, valid_us=VALID)
     gap = max(2, per // count)
     drawn = programs([1, gap, 5 * gap, VALID, capacity * gap, 2 * SECOND], capacity)
@@ -256,7 +256,7 @@ def test_bucket_never_runs_over(subject: LawSubject, examples: int, capacity: in
 
 
 def test_bucket_gives_back_each_cost_once(subject: LawSubject) -> None:
-    """What was given back, and taken again, is not given back to both who had it."""
+    """A cost given back and taken by another is not given back a second time."""
     ledger = Ledger(subject, BurstSettings(10, SECOND, 0, 0), check_burst)
     ledger.ask(5)
     ledger.ask(5)
@@ -271,7 +271,7 @@ def test_bucket_gives_back_each_cost_once(subject: LawSubject) -> None:
 
 
 def test_bucket_knows_receipts_of_a_state_that_was_removed(subject: LawSubject) -> None:
-    """Though much had been given back of that, so that its receipts are ahead of the time."""
+    """A bucket accepts no stale receipts after its state was removed at rest, though corrections moved them ahead."""
     ledger = Ledger(subject, BurstSettings(10, SECOND, 0, 0), check_burst)
     for _ in range(5):
         ledger.ask(10)
@@ -286,7 +286,7 @@ def test_bucket_knows_receipts_of_a_state_that_was_removed(subject: LawSubject) 
 
 
 def test_bucket_of_another_capacity_counts_what_was_started(subject: LawSubject, examples: int) -> None:
-    """The capacity and the time to use a ticket in force judge all the tickets there were."""
+    """After a change of its capacity or the validity of tickets, a bucket counts all earlier starts."""
     sets = [
         BurstSettings.of(capacity, 100, SECOND, valid_us=valid)
         for capacity in (3, 10, 30)
@@ -301,14 +301,14 @@ WINDOWS = [(1, SECOND), (10, SECOND), (100, 10 * SECOND), (7, 1000), (1000, 60 *
 
 @pytest.mark.parametrize(("amount", "per"), WINDOWS, ids=str)
 def test_no_window_holds_more(subject: LawSubject, examples: int, amount: int, per: int) -> None:
-    """Both ends included, wherever the starts are."""
+    """No window exceeds its amount, both ends included, wherever the starts fall."""
     made = WindowSettings.of(amount, per, valid_us=VALID)
     drawn = programs([1, per // 64, per // 3, per, VALID, 2 * per], amount)
     run_programs(examples, drawn, lambda program: Ledger(subject, made, check_window).run(program))
 
 
 def test_window_gives_back_where_the_ticket_counts(subject: LawSubject) -> None:
-    """Not of a later part, and nothing once that part has left."""
+    """A window gives back in the part where a ticket counts, and nothing once that part has left the window."""
     made = WindowSettings(10, SECOND, VALID)
     ledger = Ledger(subject, made, check_window)
     ledger.ask(5)
@@ -318,14 +318,14 @@ def test_window_gives_back_where_the_ticket_counts(subject: LawSubject) -> None:
     ledger.now += 400_000
     assert ledger.ask(5) == ledger.now
     assert ledger.ask(5, 0) is None
-    ledger.now += 630_000  # the second has left
+    ledger.now += 630_000  # the second part has left
     assert ledger.ask(5, 0) == ledger.now
     ledger.correct("give_back", ledger.tickets[1], 5)
     assert ledger.ask(1, 0) is None
 
 
 def test_other_windows_count_what_was_started(subject: LawSubject, examples: int) -> None:
-    """The amount, a width that is no longer, and the time to use a ticket in force judge all the tickets there were."""
+    """After changes of amount, width or validity of tickets, a window counts all earlier starts."""
     sets = [
         WindowSettings.of(amount, SECOND, valid_us=valid) for amount in (3, 10, 30) for valid in (0, VALID, 5 * VALID)
     ]
@@ -339,7 +339,7 @@ def test_other_windows_count_what_was_started(subject: LawSubject, examples: int
 
 @pytest.mark.parametrize("seed", [0, 2])
 def test_long_history_keeps_the_window(subject: LawSubject, seed: int) -> None:
-    """With so much demand that the log always has all of its parts."""
+    """A window holds over a long history in which its log always has all of its parts."""
     made = WindowSettings.of(640, SECOND, valid_us=VALID)
     ledger = Ledger(subject, made, check_window)
     costs = itertools.cycle([3, 5, 1 + seed, 8, 2])
@@ -355,14 +355,14 @@ DAY = 10 * SECOND
 
 
 def quota_at(time: int, amount: int, jitter: int = 0, *, behind: int = 0, late: int = LATE) -> QuotaSettings:
-    """Return the settings of a peer whose calendar is off by a jitter, and that may have looked at it a period ago."""
+    """Return the settings of a peer whose calendar is off by ``jitter`` and may be ``behind`` by some periods."""
     number = (time - START) // DAY + 1 - behind
     begin = START + (number - 1) * DAY + jitter
     return QuotaSettings(amount, 2, number + 1000, begin, begin + DAY, begin + 2 * DAY, VALID, late)
 
 
 def check_quota(ledger: Ledger) -> None:
-    """Whatever calendar within the bounds counts the starts, wherever they are."""
+    """By any calendar within the bounds, starts of a period cost no more than the quota."""
     new = ledger.tickets[-1]
     for number in range((new.t - START) // DAY - 1, (new.last - START) // DAY + 2):
         begin, end = START + number * DAY, START + (number + 1) * DAY
@@ -374,7 +374,7 @@ def check_quota(ledger: Ledger) -> None:
 
 
 def test_no_period_holds_more_than_the_quota(subject: LawSubject, examples: int) -> None:
-    """By each calendar that is off by as much as is allowed, and each start on the side that is worse."""
+    """No period exceeds its quota by any calendar within the bounds, with each start on its worse side."""
     waits = [1, VALID, LATE, DAY // 2, DAY - LATE, DAY]
     off = st.tuples(
         st.integers(-LATE // 2, LATE // 2), st.sampled_from([0, 0, 0, 1, -1]), st.sampled_from([10, 10, 5, 20])
@@ -394,7 +394,7 @@ def test_no_period_holds_more_than_the_quota(subject: LawSubject, examples: int)
 
 
 def test_start_near_the_end_of_a_period_counts_in_both(subject: LawSubject) -> None:
-    """A ticket whose start may fall on either side takes of both, and waits if one of them is used up."""
+    """A ticket that may start on either side of a period's end counts in both, and waits if one is used up."""
     ledger = Ledger(subject, quota_at(START, 2), check_quota)
     end = START + DAY
     ledger.now = end - VALID - LATE - 1
@@ -411,7 +411,7 @@ def test_start_near_the_end_of_a_period_counts_in_both(subject: LawSubject) -> N
 
 
 def test_quota_waits_for_the_next_period(subject: LawSubject) -> None:
-    """And is known as far as the settings tell."""
+    """A ticket over the quota waits for the next period, as far ahead as the settings know."""
     ledger = Ledger(subject, quota_at(START, 2), check_quota)
     assert ledger.ask(2) == START
     ledger.now += 1
@@ -426,7 +426,7 @@ def test_quota_waits_for_the_next_period(subject: LawSubject) -> None:
 
 
 def test_cost_added_with_old_settings_is_not_lost(subject: LawSubject) -> None:
-    """Who does not know the period of a ticket charges those that it may be."""
+    """A cost added with outdated settings is charged to each period to which the ticket may belong."""
     ledger = Ledger(subject, quota_at(START + 5 * DAY, 10), check_quota)
     ledger.now += 5 * DAY + SECOND
     ledger.ask(2)
@@ -438,7 +438,7 @@ def test_cost_added_with_old_settings_is_not_lost(subject: LawSubject) -> None:
 
 
 def test_period_that_is_forgotten_is_used_up(subject: LawSubject) -> None:
-    """As after a clock has gone back."""
+    """A period already forgotten, as after a clock went back, counts as used up."""
     ledger = Ledger(subject, quota_at(START + 5 * DAY, 10), check_quota)
     ledger.now += 5 * DAY + SECOND
     ledger.ask(2)
@@ -448,7 +448,7 @@ def test_period_that_is_forgotten_is_used_up(subject: LawSubject) -> None:
 
 
 def test_another_calendar_counts_what_the_old_one_remembers(subject: LawSubject) -> None:
-    """What was used of the running day is used of the running hour."""
+    """After a change of calendar, what was used of the running day counts in the running hour."""
     ledger = Ledger(subject, quota_at(START, 10), check_quota)
     ledger.now += SECOND
     ledger.ask(7)
@@ -463,7 +463,7 @@ def test_another_calendar_counts_what_the_old_one_remembers(subject: LawSubject)
 
 
 def test_costs_added_make_the_next_one_wait(subject: LawSubject) -> None:
-    """Of each limit, however much that is."""
+    """A cost added to a ticket delays the next one by its size, under each kind of limit."""
     for made, later in [
         (PaceSettings.of(10, SECOND, stretch=Fraction(0)), 600_000),
         (BurstSettings(5, 100_000, 0, 0), 600_000),
@@ -490,7 +490,7 @@ REDATED = [
 def test_limit_that_is_redated_counts_as_if_it_were_used_just_then(
     subject: LawSubject, made: LimitSettings, step: int
 ) -> None:
-    """Whatever the clock showed before: it waits as long as after all of it at once."""
+    """A redated limit waits as long as if everything had been used at that time, whatever the clock showed before."""
     ledger = Ledger(subject, made, lambda ledger: None)
     ledger.ask(5)
     ledger.now += VALID
@@ -504,7 +504,7 @@ def test_limit_that_is_redated_counts_as_if_it_were_used_just_then(
 
 
 def test_quota_that_is_redated_counts_in_its_period(subject: LawSubject) -> None:
-    """Which the calendar says; and gives nothing back of what was before."""
+    """A redated quota counts in the period of that time, and gives nothing back of earlier tickets."""
     ledger = Ledger(subject, quota_at(START, 5), lambda ledger: None)
     ledger.now += SECOND
     ledger.ask(5)
@@ -516,7 +516,7 @@ def test_quota_that_is_redated_counts_in_its_period(subject: LawSubject) -> None
 
 @pytest.mark.parametrize("made", REDATED, ids=str)
 def test_limit_that_is_redated_gives_nothing_back_of_what_was_before(subject: LawSubject, made: LimitSettings) -> None:
-    """Nobody knows any more when that was."""
+    """A redated limit gives nothing back of earlier tickets, whose times are not known any more."""
     ledger = Ledger(subject, made, lambda ledger: None)
     ledger.ask(5)
     ledger.redate(ledger.now + SECOND)
@@ -526,7 +526,7 @@ def test_limit_that_is_redated_gives_nothing_back_of_what_was_before(subject: La
 
 
 def test_quota_is_at_rest_when_its_periods_are_over(subject: LawSubject) -> None:
-    """By every calendar, whatever was used of them."""
+    """A quota is at rest once its periods are over by every calendar."""
     made = quota_at(START, 5)
     ledger = Ledger(subject, made, lambda ledger: None)
     ledger.now = made.end_us - 1
@@ -536,7 +536,7 @@ def test_quota_is_at_rest_when_its_periods_are_over(subject: LawSubject) -> None
 
 
 def test_costs_given_back_are_there_again(subject: LawSubject) -> None:
-    """Of a ticket that was not used; once, as far as a limit can know."""
+    """A cost given back is available again, once."""
     for made in [
         PaceSettings.of(10, SECOND),
         BurstSettings.of(5, 10, SECOND, valid_us=VALID),
@@ -552,7 +552,7 @@ def test_costs_given_back_are_there_again(subject: LawSubject) -> None:
 
 
 def test_bucket_under_load_gives_back_what_long_tasks_did_not_use(subject: LawSubject) -> None:
-    """A ticket reserves ten times what it uses, and settles a second later: the use stays near the rate."""
+    """A bucket whose tickets reserve ten times their use, and settle a second later, is used up to nearly its rate."""
     made = BurstSettings.of(60_000, 1000, SECOND, valid_us=VALID)
     ledger = Ledger(subject, made, lambda ledger: None)
     used, open_tickets = 0, []
@@ -567,7 +567,7 @@ def test_bucket_under_load_gives_back_what_long_tasks_did_not_use(subject: LawSu
 
 
 def test_receipts_of_before_the_state_give_nothing_back(subject: LawSubject) -> None:
-    """A ticket whose state was removed at rest has nothing in the one that came afterwards."""
+    """A receipt from before a state was removed at rest gives nothing back."""
     for made in [
         PaceSettings.of(10, SECOND),
         BurstSettings.of(5, 10, SECOND, valid_us=VALID),
@@ -590,7 +590,7 @@ def test_receipts_of_before_the_state_give_nothing_back(subject: LawSubject) -> 
 
 
 def test_lowered_settings_hold_at_once(subject: LawSubject) -> None:
-    """With what was started before the change."""
+    """Lowered settings apply at once, and count what was started before."""
     for before, after, at in [
         (PaceSettings.of(100, SECOND, stretch=Fraction(0)), PaceSettings.of(1, SECOND, stretch=Fraction(0)), SECOND),
         (BurstSettings(10, 10_000, 0, 0), BurstSettings(5, SECOND, 0, 0), 6 * SECOND),
@@ -604,7 +604,7 @@ def test_lowered_settings_hold_at_once(subject: LawSubject) -> None:
 
 
 def test_raised_settings_hold_at_once(subject: LawSubject) -> None:
-    """A day's gap is not waited for."""
+    """Raised settings apply at once, without waiting for the old gap."""
     for before, after in [
         (PaceSettings.of(1, 86_400 * SECOND), PaceSettings.of(100, SECOND, stretch=Fraction(0))),
         (BurstSettings(1, 86_400 * SECOND, 0, 0), BurstSettings(1, 10_000, 0, 0)),
@@ -617,7 +617,7 @@ def test_raised_settings_hold_at_once(subject: LawSubject) -> None:
 
 
 def test_paces_of_any_settings_keep_the_gap_in_force(subject: LawSubject, examples: int) -> None:
-    """Between each start and the one before, by the settings at the later."""
+    """Under changing paces each start is a gap of the settings in force after the previous one."""
     sets = [PaceSettings.of(count, per) for count, per in PACES]
     drawn = programs([1, 1000, 500_000, 60 * SECOND], 3, adds=False, sets=sets)
 
@@ -630,7 +630,7 @@ def test_paces_of_any_settings_keep_the_gap_in_force(subject: LawSubject, exampl
 
 
 def test_nothing_starts_at_zero(subject: LawSubject) -> None:
-    """A limit of 0 admits nothing and says so; later settings do."""
+    """A limit of 0 admits nothing and says so, until other settings apply."""
     for none, some in [
         (PaceSettings.of(0, SECOND), PaceSettings.of(5, SECOND)),
         (BurstSettings.of(5, 0, SECOND, valid_us=0), BurstSettings.of(5, 5, SECOND, valid_us=0)),
@@ -648,7 +648,7 @@ def test_nothing_starts_at_zero(subject: LawSubject) -> None:
 
 
 def test_limits_come_to_rest(subject: LawSubject) -> None:
-    """Not before a limit without a state would do the same; then all is free."""
+    """A limit is at rest only once it would decide as one without a state; then all of it is free."""
     for made, rest in [
         (PaceSettings(100_000, 1), 500_001),
         (BurstSettings(5, 100_000, 0, VALID), 500_000 + VALID),
@@ -684,7 +684,7 @@ USES = [
 )
 @pytest.mark.parametrize("spread", [0, 1, 7], ids=["at once", "costs", "in a trickle at first"])
 def test_limit_is_used(made: LimitSettings, count: int, per: int, part: float, spread: int) -> None:
-    """By constant demand of mixed costs, from the second period on: nearly whole."""
+    """Under constant demand of mixed costs a limit is used almost completely."""
     ledger = Ledger(InPython(), made, lambda ledger: None)
     costs = itertools.cycle([1] if spread == 0 else [1, 3, 2, 5, 1])
     begin, end = START + 2 * per, START + 7 * per
@@ -701,7 +701,7 @@ def test_limit_is_used(made: LimitSettings, count: int, per: int, part: float, s
 
 
 def joint() -> list[LimitSettings]:
-    """Return a limit of each kind."""
+    """Return one limit of each kind."""
     return [
         PaceSettings.of(50, SECOND),
         WindowSettings.of(20, SECOND, valid_us=VALID),
@@ -714,7 +714,7 @@ def joint() -> list[LimitSettings]:
 def test_ticket_is_taken_of_all_limits_at_their_first_common_time(
     subject: LawSubject, examples: int, count: int
 ) -> None:
-    """And no earlier time is common to all; a refusal changes no text, and names who holds it longest."""
+    """A ticket under several limits is admitted at their first common time; a refusal changes none, and names one."""
     limits = joint()[:count]
     steps = st.tuples(
         st.integers(0, 200_000), st.lists(st.integers(0, 12), min_size=count, max_size=count), st.booleans()
@@ -750,7 +750,7 @@ def test_ticket_is_taken_of_all_limits_at_their_first_common_time(
 
 
 def test_time_of_one_limit_is_asked_of_the_others_again(subject: LawSubject) -> None:
-    """A window holds a ticket until it would count in the next period, too, whose quota is used up."""
+    """The time that one limit allows is checked against the others again, such as a quota of the next period."""
     quota, window = quota_at(START, 2), WindowSettings(1, DAY - SECOND - 1000, 0)
     now = START + SECOND
     first = subject.decide(now, now, [(quota.write(), "", 0), (window.write(), "", 1)])
@@ -762,7 +762,7 @@ def test_time_of_one_limit_is_asked_of_the_others_again(subject: LawSubject) -> 
 
 
 def test_refusal_names_the_limit_that_holds_longest(subject: LawSubject) -> None:
-    """With its time; and what others had left stays."""
+    """A refusal names the limit that holds longest, with its time, and takes nothing of the others."""
     pace, window = PaceSettings(1000, 0), WindowSettings(1, SECOND, 0)
     states = subject.decide(START, START, [(pace.write(), "", 1), (window.write(), "", 1)]).states
     again = subject.decide(START, START + 250_000, [(pace.write(), states[0], 1), (window.write(), states[1], 1)])
@@ -788,7 +788,7 @@ BAD_SETTINGS = [
 
 @pytest.mark.parametrize("text", BAD_SETTINGS)
 def test_settings_that_nobody_can_have_written_are_not_believed(subject: LawSubject, text: str) -> None:
-    """They are told apart from sound ones."""
+    """Settings that cannot have been written are rejected."""
     with pytest.raises(UnsoundError):
         subject.decide(START, START, [(text, "", 1)])
 
@@ -810,7 +810,7 @@ def texts_of(made: LimitSettings) -> list[str]:
 
 @pytest.mark.parametrize("made", ALL, ids=str)
 def test_spoilt_state_is_not_believed(subject: LawSubject, made: LimitSettings) -> None:
-    """Garbage, other versions, other kinds, times of a later age; a sound one is."""
+    """A damaged state, or one of another version, kind or later age, is rejected, and a sound one is not."""
     text = texts_of(made)[-1]
     subject.look(START + 3 * SECOND, made.write(), text)
     head = text[:2]
@@ -831,7 +831,7 @@ def test_spoilt_state_is_not_believed(subject: LawSubject, made: LimitSettings) 
 
 
 def test_every_bit_of_a_window_is_checked(subject: LawSubject) -> None:
-    """Whatever character of it changes."""
+    """Changing any character of a window's state is detected."""
     made = ALL[2]
     text = texts_of(made)[-1]
     assert ":" in text
@@ -844,7 +844,7 @@ def test_every_bit_of_a_window_is_checked(subject: LawSubject) -> None:
 
 @pytest.mark.parametrize("made", ALL, ids=str)
 def test_one_call_does_what_many_do(subject: LawSubject, examples: int, made: LimitSettings) -> None:
-    """A text holds all of a state, and a limit that is corrected goes on as one that is read again."""
+    """One call with many steps gives the same result as many calls: the text holds the whole state."""
     numbers = st.integers(0, 20), st.integers(1, 4), st.sampled_from([0, 0, 1, -1, 100_000])
     step = st.one_of(
         st.tuples(
@@ -877,7 +877,7 @@ def test_one_call_does_what_many_do(subject: LawSubject, examples: int, made: Li
 
 
 def test_log_that_has_run_out_begins_anew_within_a_call(subject: LawSubject) -> None:
-    """Nothing of its old parts is left in the times of the new ones."""
+    """A log that has run out starts again within a call, without times of its old parts."""
     made = WindowSettings(10, SECOND, VALID)
     later = [0, 300_000, 2 * SECOND, 2_300_000, 2_600_000, 3_300_000, 3_320_002, 3_600_000]
     state, times = subject.batch(START, START + MANY, made.write(), "", [("ask", 5, each, 0) for each in later])
@@ -887,7 +887,7 @@ def test_log_that_has_run_out_begins_anew_within_a_call(subject: LawSubject) -> 
 
 
 def test_part_in_the_middle_is_corrected_after_others_have_left(subject: LawSubject) -> None:
-    """Within a call as over several."""
+    """A part in the middle is corrected after others have left, within one call as over several."""
     made = WindowSettings(10, SECOND, VALID)
     told = [("ask", 2, each * 300_000, 0) for each in range(5)]
     told += [("give_back", START + 600_000, 1, START + 620_000), ("ask", 2, 1_500_000, 0), ("ask", 1, 1_500_000, 0)]
@@ -900,7 +900,7 @@ def test_part_in_the_middle_is_corrected_after_others_have_left(subject: LawSubj
 
 
 def test_both_say_the_same(redis_server) -> None:
-    """Of every answer and every text, for limits whose settings change to any others, with huge numbers among them."""
+    """Python and Lua agree in every answer and every state, under changing settings with huge numbers."""
     huge = [1, 7, 1000, 1 << 33, 1 << 52]
     sets = [
         [*(PaceSettings.of(count, per) for count, per in PACES), PaceSettings.of(0, 1), PaceSettings(0, 1), PaceSettings(FAR - 1, 999_999),
@@ -951,7 +951,7 @@ def test_both_say_the_same(redis_server) -> None:
                     state = got or state
                 try:
                     look = one.look(now, made, state)
-                except UnsoundError:  # as the horizon was too far for a state
+                except UnsoundError:  # the horizon was too far for a state
                     state = ""
                 else:
                     assert look == other.look(now, made, state)

@@ -1,4 +1,4 @@
-"""A lowered rate holds at once for the process that sets it, and for each one that comes with it; virtual time."""
+"""A lowered rate holds at once for the process that sets it, and for each process that starts with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [
 
 
 def worst_second(starts, begin=0.0):
-    """Return the most starts in any second from a time on."""
+    """Return the most starts in any second from ``begin`` on."""
     times = sorted(time for time in starts if time >= begin)
     return max((sum(start <= time < start + 1 for time in times) for start in times), default=0)
 
@@ -26,21 +26,21 @@ def worst_second(starts, begin=0.0):
 @pytest.mark.parametrize("peers", [1, 3])
 @pytest.mark.parametrize("rate", [1, 10])
 async def test_lowered_rate_holds_at_once_for_the_process_that_sets_it(rate, peers, moment):
-    """It gives up what it holds beyond it; the group follows within half a second."""
+    """The process that lowers the rate gives up permits beyond it at once, and the group follows within 0.75 s."""
     fleet = Simulation(51)
     one, *_ = await fleet.add(peers, load=3000)
     await asyncio.sleep(4 + moment)
     begin = fleet.loop.time()
     one.executor.rate = rate
     await asyncio.sleep(6)
-    assert worst_second(one.starts, begin) <= rate + (rate > 1)  # by grant interval, so that a second may hold one more
+    assert worst_second(one.starts, begin) <= rate + (rate > 1)  # one more by whole intervals
     assert worst_second(fleet.starts, begin + 0.75) <= rate
     assert fleet.count(begin + 0.75, begin + 5.75) >= 0.97 * 5 * rate - 1
     await fleet.close()
 
 
 async def test_rate_that_is_lowered_a_little_keeps_what_is_held():
-    """As by every step of ``Adaptive``: only the permits beyond it are given up."""
+    """A small reduction, as in a step of ``Adaptive``, gives up only the permits beyond the new rate."""
     fleet = Simulation(52)
     (one,) = await fleet.add(1, load=3000)
     await asyncio.sleep(4)
@@ -48,12 +48,12 @@ async def test_rate_that_is_lowered_a_little_keeps_what_is_held():
     one.executor.rate = 95
     await asyncio.sleep(5)
     assert fleet.count(begin, begin + 1) >= 0.9 * 95
-    assert worst_second(fleet.starts, begin) <= 95 + 1  # by grant interval, so that a second may hold one more
+    assert worst_second(fleet.starts, begin) <= 95 + 1  # one more by whole grant intervals
     await fleet.close()
 
 
 async def test_rate_that_a_task_lowers_holds_for_the_next_task():
-    """In the middle of a run of starts that were counted together."""
+    """A rate lowered by a task holds for the next task, also within a burst."""
     fleet = Simulation(53, rate=1000.0)
     (one,) = await fleet.add(1)
     await asyncio.sleep(4)
@@ -74,7 +74,7 @@ async def test_rate_that_a_task_lowers_holds_for_the_next_task():
 
 
 async def test_rate_that_is_lowered_in_an_outage():
-    """``Outage.LOCAL`` gives permits for two seconds in advance; those beyond the new rate are given up."""
+    """A rate lowered in an outage gives up the permits that ``Outage.LOCAL`` has granted in advance beyond it."""
     fleet = Simulation(54, options={"outage": Outage.LOCAL})
     (one,) = await fleet.add(1, load=3000)
     await asyncio.sleep(4)
@@ -92,7 +92,7 @@ async def test_rate_that_is_lowered_in_an_outage():
 @pytest.mark.parametrize("pause", [0.0, 0.1, 0.3, 1.5])
 @pytest.mark.parametrize("peers", [1, 3, 10])
 async def test_group_that_comes_back_with_a_lower_rate_starts_no_more_than_that(peers, pause, is_crash):
-    """1 a second after 100: what the plans of before leave is not for those who have set less, however many they are."""
+    """A group restarted with a lower rate starts no more, whatever plans remain, and however many its processes are."""
     fleet = Simulation(55)
     for node in await fleet.add(5, load=1000):
         fleet.loop.call_later(4, node.crash if is_crash else lambda node=node: asyncio.ensure_future(node.close()))

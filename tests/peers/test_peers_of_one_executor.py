@@ -1,4 +1,4 @@
-"""``RateLimitedExecutor(peers=...)``: an executor with a manager of its own that has these peers."""
+"""``RateLimitedExecutor(peers=...)`` is an executor with its own manager that has these peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 class Way(Network):
-    """A way to the server that counts how often it is let go of."""
+    """A transport to the server that counts how often it is closed."""
 
     closed_count = 0
 
@@ -60,7 +60,7 @@ async def _close_manager(executor):
 
 @pytest.mark.parametrize("close", [_drain, _fail, _aclose, _shut_down, _close_manager])
 async def test_executor_with_peers_leaves_its_group_when_it_is_closed(close):
-    """However it is closed: it gives its part back, lets go of the connection once, and leaves no task behind."""
+    """However it is closed, the executor leaves its group, closes its connection once, and leaves no task behind."""
     fleet = Simulation(31)
     (other,) = await fleet.add(1, load=1000)
     await asyncio.sleep(3)
@@ -87,7 +87,7 @@ async def test_executor_with_peers_leaves_its_group_when_it_is_closed(close):
 
 
 async def test_executors_with_static_peers_share_the_permits():
-    """As with managers that have these peers."""
+    """Executors with static peers share the permits, as managers with such peers do."""
     starts = {0: [], 1: []}
     loop = asyncio.get_running_loop()
     async with (
@@ -102,7 +102,7 @@ async def test_executors_with_static_peers_share_the_permits():
 
 
 def test_peers_beside_a_manager_are_refused():
-    """A manager has peers of its own; nothing has been made, and the manager is as it was."""
+    """``peers=`` beside ``manager=`` is refused before anything is made: a manager has its own peers."""
     manager = ExecutorManager()
     for make in (lambda: RateLimitedExecutor("x", manager=manager, peers=StaticPeers(2, 0)),
                  lambda: manager.executor("x", peers=StaticPeers(2, 0))):  # fmt: skip
@@ -116,14 +116,14 @@ def test_peers_beside_a_manager_are_refused():
 
 @pytest.mark.parametrize("peers", [2, "redis://localhost", StaticPeers, RedisPeers])
 def test_what_is_no_peers_is_refused(peers):
-    """By the name of the argument, as a manager refuses it."""
+    """A value that is no peers is refused by name."""
     with pytest.raises(TypeError, match="peers must be RedisPeers"):
         RateLimitedExecutor("x", peers=peers)
 
 
 @pytest.mark.parametrize("limits", [{"rate": ["5/s", "100/min"]}, {"rate": "5/s", "key_rate": "1/s"}])
 def test_adaptive_rate_among_several_limits_is_refused(limits):
-    """At the call, before anything is made: a group steps one pace."""
+    """An adaptive rate among several limits is refused at the call: a group adapts a single pace."""
     with pytest.raises(ValueError, match="with these peers it needs a single Paced rate"):
         RateLimitedExecutor(
             "x", **limits, adaptive=Adaptive(floor=1, ceiling=10), peers=RedisPeers("redis://localhost:1")
@@ -132,7 +132,7 @@ def test_adaptive_rate_among_several_limits_is_refused(limits):
 
 @pytest.mark.parametrize(("name", "value"), [("rate", "5/s, 100/min"), ("key_rate", "1/s")])
 async def test_limit_that_comes_later_is_refused_where_the_group_shares_one_pace(name, value):
-    """At the call, and nothing has changed: the group would have two authorities for one executor."""
+    """A limit added later is refused at the call if the peers share only one pace, and nothing changes."""
     fleet = Simulation(33)
     async with RateLimitedExecutor("one", rate=5, peers=FleetPeers(Way(fleet.server, fleet.generator), seed=1)) as one:
         with pytest.raises(ValueError, match=f"{name} cannot be added to .*: its peers share only one pace"):
@@ -142,7 +142,7 @@ async def test_limit_that_comes_later_is_refused_where_the_group_shares_one_pace
 
 
 async def test_peers_serve_one_executor():
-    """As they serve one manager: the second one that starts is refused, and may be closed."""
+    """Peers serve one executor: a second one that starts with them is refused, and may be closed."""
     fleet = Simulation(32)
     peers = FleetPeers(Way(fleet.server, fleet.generator), seed=1)
     async with RateLimitedExecutor("one", rate=5, peers=peers) as one:

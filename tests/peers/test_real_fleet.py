@@ -1,8 +1,8 @@
-"""Processes on a real server, through what befalls a fleet: starts counted outside of it keep the rate.
+"""Processes on a real server keep the rate through faults, by starts counted outside of the fleet.
 
-Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. A start is
-stamped by its process after the permit was checked; on a machine with fewer cores than busy processes it may be held up in
-between, so that the worst window is allowed one start more than the rate. What is used of the rate is given wide room.
+Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. A start
+is stamped by its process after the permit was checked. On a machine with fewer cores than busy processes it may be held
+up in between, so the worst window is allowed one more start than the rate. The least use of the rate has wide margins.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .servers import RedisServer, redis_cluster, sentinel_group
 
 pytestmark = [pytest.mark.real_time("processes and servers of their own"), pytest.mark.slow]
 RATE = 100
-USED = 0.5  # of the rate, at least: nearly all of it on a quiet machine, 0.8 on one with four busy loops beside
+USED = 0.5  # least part of the rate; nearly 1 on an idle machine, 0.8 with four busy loops beside
 
 
 def test_life_of_a_fleet(redis_server: RedisServer) -> None:
-    """A cold start, peers that join, a crash, a process that stands still, forgotten scripts, a peer that leaves."""
+    """A fleet keeps its rate over a cold start, joins, a crash, a stopped process, lost scripts, and a leave."""
     with fleet(url=redis_server.url, rate=RATE) as running:
         numbers = running.add(3)
         running.wait_for_start()
@@ -45,7 +45,7 @@ def test_life_of_a_fleet(redis_server: RedisServer) -> None:
 
 
 def test_server_that_is_killed_and_comes_back_empty(own_redis_server: RedisServer) -> None:
-    """Nothing starts while it is away, and nothing twice once it is back."""
+    """While the server is down nothing starts, and once it is back, empty, no permit is used twice."""
     with fleet(url=own_redis_server.url, rate=RATE) as running:
         running.add(3)
         running.wait_for_start()
@@ -64,7 +64,7 @@ def test_server_that_is_killed_and_comes_back_empty(own_redis_server: RedisServe
 
 
 def test_fail_over() -> None:
-    """Behind sentinels: the peers follow to the new master, which grants nothing of what the old one may have granted."""
+    """Peers behind sentinels follow to the new master, which grants nothing that the old one may have granted."""
     with sentinel_group() as group, fleet(sentinels=group.addresses, master=group.name, url="", rate=RATE) as running:
         running.add(3)
         running.wait_for_start()
@@ -79,7 +79,7 @@ def test_fail_over() -> None:
 
 
 def test_cluster() -> None:
-    """All keys of a group lie in one slot, on one of three masters."""
+    """All keys of a group are in one slot of a cluster, on one of three masters."""
     with redis_cluster(3) as servers, fleet(url=servers.url, cluster=True, rate=RATE) as running:
         running.add(3)
         first = running.wait_for_start()
@@ -89,5 +89,5 @@ def test_cluster() -> None:
 
 
 def test_scenarios_have_a_line_each() -> None:
-    """``python -m tests.peers.real`` knows what each of them shows."""
+    """Each scenario has a docstring, which ``python -m tests.peers.real`` prints."""
     assert all(scenario.__doc__ for scenario in real.SCENARIOS.values())

@@ -1,7 +1,7 @@
-"""Slots of processes on a real server, through what befalls them: counted at a resource outside of the fleet.
+"""Slots of processes on a real server through faults, counted at a resource outside of the fleet.
 
-Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. Leases are
-short, and what is used of the slots is given wide room. ``python -m tests.peers.real_slots`` measures more, and longer.
+Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. Leases
+are short, and the least use of slots has wide margins. ``python -m tests.peers.real_slots`` measures more, and longer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def until(condition, seconds=5.0):
 
 
 def test_processes_that_are_killed_or_stand_still(redis_server: RedisServer) -> None:
-    """Their slots go to others after a lease; who goes on with a lost one is refused by its fence; nothing is left."""
+    """Slots of killed or stopped processes go to others after a lease, and fences refuse writes with a lost slot."""
     with fleet(url=redis_server.url, limit=1, lease=LEASE) as running:
         killed, stopped, _ = running.add(3)
         for number in (killed, stopped):
@@ -65,10 +65,10 @@ def test_processes_that_are_killed_or_stand_still(redis_server: RedisServer) -> 
 
 
 async def test_blocked_event_loop_keeps_its_slot(redis_server: RedisServer) -> None:
-    """The thread renews the lease, so that nobody else gets it."""
+    """A blocked event loop keeps its slot, since a thread renews the lease."""
     async with manager_of(redis_server.url) as manager, manager_of(redis_server.url) as other:
         async with manager.slots("pool", limit=1).hold() as slot:
-            time.sleep(2.5 * LEASE)  # noqa: ASYNC251  # this is what is tested
+            time.sleep(2.5 * LEASE)  # noqa: ASYNC251  # blocking is what is tested
             with pytest.raises(TaskExpiredError):
                 async with other.slots("pool", limit=1).hold(expires=0.2):
                     pass
@@ -76,17 +76,17 @@ async def test_blocked_event_loop_keeps_its_slot(redis_server: RedisServer) -> N
 
 
 async def test_event_loop_that_hangs_loses_its_slot(redis_server: RedisServer) -> None:
-    """A process that never comes back would hold it for ever."""
+    """An event loop that hangs beyond ``hang_timeout`` loses its slot."""
     async with manager_of(redis_server.url, hang_timeout=LEASE) as manager:
         with pytest.raises(SlotLostError):
             async with manager.slots("pool", limit=1).hold():
-                time.sleep(4 * LEASE)  # noqa: ASYNC251  # this is what is tested
+                time.sleep(4 * LEASE)  # noqa: ASYNC251  # blocking is what is tested
                 await asyncio.sleep(HOUR)
 
 
 @pytest.mark.parametrize("fault", ["flush", "restart"])
 async def test_holders_keep_their_slots_over_a_loss_of_the_state(redis_server: RedisServer, fault: str) -> None:
-    """They are adopted, the limit is what it was, and what is free then is handed over."""
+    """After the server has lost its state holders keep their slots, the limit stays, and free slots are handed over."""
     async with manager_of(redis_server.url, lease=3 * LEASE) as manager:  # which a busy machine must not miss
         slots = manager.slots("pool", limit=2)
         async with slots.hold() as slot:
@@ -108,7 +108,7 @@ async def test_holders_keep_their_slots_over_a_loss_of_the_state(redis_server: R
 async def test_hand_overs_are_heard_of_after_connections_were_closed(
     redis_server: RedisServer, *, is_handed_in: bool
 ) -> None:
-    """And over a client's own timeout for reading; a client that was handed in is not closed."""
+    """Hand-overs are still notified after connections were killed and after the client's read timeout."""
     client = redis.asyncio.Redis.from_url(redis_server.url, socket_timeout=0.2)
     async with client, manager_of(client if is_handed_in else redis_server.url) as manager:
         slots = manager.slots("pool", limit=1)
@@ -117,7 +117,7 @@ async def test_hand_overs_are_heard_of_after_connections_were_closed(
         for kind in ("normal", "pubsub"):
             redis_server.ask("CLIENT", "KILL", "TYPE", kind)
         keeper = manager._slot_keeper
-        await asyncio.sleep(0.3)  # until it has noticed
+        await asyncio.sleep(0.3)  # until the loss is noticed
         await until(lambda: keeper._peer.poll_ns is None)
         await asyncio.sleep(0.5)  # longer than the client's timeout
         assert keeper._peer.poll_ns is None
@@ -128,7 +128,7 @@ async def test_hand_overs_are_heard_of_after_connections_were_closed(
 
 
 async def test_lost_slots(own_redis_server: RedisServer) -> None:
-    """While the server is away for a lease: cancelled, let finish, or a function called."""
+    """If the server is away for a lease, a body is cancelled, or finishes, or a function is called, by ``on_lost``."""
     called = []
     async with manager_of(own_redis_server.url) as manager:
         slots = manager.slots("pool", limit=3)
@@ -155,7 +155,7 @@ async def test_lost_slots(own_redis_server: RedisServer) -> None:
 
 
 async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisServer) -> None:
-    """Who holds a slot goes on with it, and the thread ends after that."""
+    """Closing refuses waiters; a holder continues with its slot, and the thread ends after that."""
     manager = manager_of(redis_server.url)
     async with manager:
         slots = manager.slots("pool", limit=1)
@@ -169,7 +169,7 @@ async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisS
     await asyncio.to_thread(manager._slot_keeper._thread.join, 5)
     assert not manager._slot_keeper._thread.is_alive()
     assert left(redis_server) == 0
-    manager._slot_keeper._is_closing = False  # as who had asked just before it was closed
+    manager._slot_keeper._is_closing = False  # as for a waiter that asked just before closing
     async with asyncio.timeout(5):
         with pytest.raises(ExecutorStoppedError):
             async with slots.hold():
@@ -177,7 +177,7 @@ async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisS
 
 
 async def test_what_is_released_last_is_told(redis_server: RedisServer) -> None:
-    """Nobody has to wait until the lease ends."""
+    """The last release before closing reaches the server, so that nobody waits until the lease ends."""
     for _ in range(10):
         async with manager_of(redis_server.url) as manager:
             async with manager.slots("pool", limit=1).hold():
@@ -186,7 +186,7 @@ async def test_what_is_released_last_is_told(redis_server: RedisServer) -> None:
 
 
 async def test_thread_that_fails_refuses_who_comes(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for ever."""
+    """If the thread of slots fails, later calls are refused instead of waiting for ever."""
     errors = []
     monkeypatch.setattr("threading.excepthook", errors.append)
     manager = manager_of(redis_server.url)
@@ -204,9 +204,9 @@ async def test_thread_that_fails_refuses_who_comes(redis_server: RedisServer, mo
 
 
 async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """It is heard of by a process that neither holds nor waits; 0 halts, and more wakes at once.
+    """A process that neither holds nor waits learns of a limit set by another, and 0 halts the pool.
 
-    The log tells a process that has named another limit, once for each change.
+    The log reports each change once to a process that declared another limit.
     """
     caplog.set_level(logging.WARNING, "ratelimited_executor")
     async with manager_of(redis_server.url) as manager, manager_of(redis_server.url) as other:
@@ -228,7 +228,7 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
         assert "slots: the limit of 'pool' is 1, set elsewhere; this process has set limit=0" in caplog.text
         assert 1 == caplog.text.count("slots: the limit"), caplog.text
         async with manager_of(redis_server.url) as third:
-            third.slots("pool", limit=3)  # another one than was declared before, and so it is set
+            third.slots("pool", limit=3)  # differs from what was declared before, so it is set
             await until(lambda: others.limit == 3)
             others.limit = 0
             await until(lambda: third.slots("pool").limit == 0)
@@ -236,7 +236,7 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
 
 
 async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer) -> None:
-    """Else nobody seems to hold what a task waits for."""
+    """An explanation names the quarantine, in which a task waits though no slot is held."""
     async with manager_of(own_redis_server.url) as manager:
         pool, executor = manager.slots("pool", limit=1), manager.executor("jobs")
         handle = executor.submit(str, slots=pool)
@@ -250,7 +250,7 @@ async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer
 
 
 async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    """Who waits goes on waiting, and the log says what to do."""
+    """With a wrong password waiters go on waiting, and the log says what to do."""
     with RedisServer(password="right") as server:
         async with manager_of(server.url.replace("right", "wrong")) as manager:
             with caplog.at_level(logging.WARNING, "ratelimited_executor"), pytest.raises(TaskExpiredError):
@@ -261,7 +261,7 @@ async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFix
 
 
 def test_event_loop_that_is_closed_is_not_well() -> None:
-    """Neither at the first look nor later, so that what it held is not renewed."""
+    """A closed event loop is unhealthy from the first check, so that its leases are not renewed."""
     owner = _Owner(asyncio.new_event_loop())
     owner.loop.close()
     assert not owner.is_well(0.0, HOUR)
@@ -270,24 +270,24 @@ def test_event_loop_that_is_closed_is_not_well() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 async def test_forked_process_is_told_that_nothing_runs_there(redis_server: RedisServer) -> None:
-    """A thread does not come along."""
+    """In a forked process, which has no copy of the thread, slots are refused."""
     async with manager_of(redis_server.url) as manager:
         slots = manager.slots("pool", limit=1)
         async with slots.hold(expires=5):
             keeper = manager._slot_keeper
-            keeper._process += 1  # as it is in a child
+            keeper._process += 1  # as in a child process
             with pytest.raises(ExecutorNotStartedError):
                 await slots.hold().__aenter__()
             keeper._process -= 1
 
 
 def test_scenarios_have_a_line_each() -> None:
-    """``python -m tests.peers.real_slots`` knows what each of them shows."""
+    """Each scenario has a docstring, which ``python -m tests.peers.real_slots`` prints."""
     assert all(scenario.__doc__ for scenario in real_slots.SCENARIOS.values())
 
 
 async def use_by_turns(client) -> None:
-    """Hold the only slot of a pool by turns in two managers, with a client that is used on their event loop."""
+    """Let two managers hold the only slot of a pool in turn, with a client used on their event loop."""
     most = held = 0
 
     async def use(slots) -> None:
@@ -310,7 +310,7 @@ async def use_by_turns(client) -> None:
 
 @pytest.mark.slow
 async def test_client_of_a_cluster(redis_cluster_server: RedisCluster) -> None:
-    """It is used itself, and not closed; hand-overs are asked for, as nobody tells of them."""
+    """A client of a cluster is used directly and not closed; hand-overs are polled, since a cluster does not notify."""
     redis_cluster_server.flush()
     client = redis.asyncio.RedisCluster.from_url(redis_cluster_server.url)
     await use_by_turns(client)
@@ -320,7 +320,7 @@ async def test_client_of_a_cluster(redis_cluster_server: RedisCluster) -> None:
 
 @pytest.mark.slow
 async def test_client_of_a_sentinel() -> None:
-    """It is used itself, and not closed."""
+    """A client of a sentinel is used directly and not closed."""
     with sentinel_group() as group:
         sentinel = Sentinel(group.addresses, socket_timeout=0.5)
         client = sentinel.master_for(group.name)
@@ -332,7 +332,7 @@ async def test_client_of_a_sentinel() -> None:
 
 
 async def test_scheduled_tasks_of_two_processes_share_the_slots_of_the_group(redis_server: RedisServer) -> None:
-    """Never more run at once than there are slots, and they go on; nothing is left."""
+    """Scheduled tasks of two processes never run more than the slots of the group, all run, and nothing is left."""
     running, most, done = 0, 0, 0
 
     async def work() -> None:
@@ -354,7 +354,7 @@ async def test_scheduled_tasks_of_two_processes_share_the_slots_of_the_group(red
 
 
 async def test_scheduled_tasks_with_slots_keep_the_rates_of_their_keys_in_the_group(redis_server: RedisServer) -> None:
-    """Both are the group's: slots, and the rate of each key, by tickets."""
+    """Scheduled tasks keep both the slots and the rates of their keys over the group."""
     starts: dict[str, list[float]] = {"a": [], "b": []}
     running, most = 0, 0
 
@@ -380,7 +380,7 @@ async def test_scheduled_tasks_with_slots_keep_the_rates_of_their_keys_in_the_gr
 
 
 async def test_scheduled_task_whose_lease_is_lost_is_cancelled(own_redis_server: RedisServer) -> None:
-    """It ends as a hold does, with the error that says so."""
+    """A scheduled task whose lease is lost is cancelled, and ends with ``SlotLostError``."""
     async with manager_of(own_redis_server.url) as manager:
         handle = manager.executor("local").submit(asyncio.sleep, HOUR, slots=manager.slots("pool", limit=1))
         await until(lambda: handle.started_at is not None)
@@ -391,7 +391,7 @@ async def test_scheduled_task_whose_lease_is_lost_is_cancelled(own_redis_server:
 
 
 async def test_as_many_tasks_of_a_key_run_over_all_processes(redis_server: RedisServer) -> None:
-    """key_concurrency takes a slot of the key for each task; with a pace of the group, and beside tasks without a limit."""
+    """With ``key_concurrency`` no more tasks of a key run over all processes, beside a pace and unlimited tasks."""
     running: Counter[str] = Counter()
     most: Counter[str] = Counter()
     ended: Counter[tuple[str, int]] = Counter()

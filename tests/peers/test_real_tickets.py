@@ -1,7 +1,7 @@
-"""Limits of every kind at once over processes on a real server, through what befalls them: counted outside of the fleet.
+"""Limits of every kind over processes on a real server through faults, counted outside of the fleet.
 
-Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. What is used
-of the limits is given wide room, the laws none: ``python -m tests.peers.real_tickets`` measures more, and longer.
+Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. The
+least use of the limits has wide margins, the laws have none. ``python -m tests.peers.real_tickets`` measures more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEASE = 0.6
 
 
 def test_processes_and_a_server_through_what_befalls_them(redis_server: RedisServer) -> None:
-    """One is killed, one stands still, one's loop is blocked; the server forgets all, and closes connections."""
+    """All limits hold though a process is killed, one stopped, one blocked, and the server forgets all."""
     with fleet(plan_of(seconds=2), url=redis_server.url, lease=LEASE, block=2 * LEASE) as running:
         killed, stopped, blocked, _ = running.add(4)
         running.wait_for_entry()
@@ -47,7 +47,7 @@ def test_processes_and_a_server_through_what_befalls_them(redis_server: RedisSer
 
 
 def test_limits_that_are_lowered_among_processes_whose_clocks_differ(redis_server: RedisServer) -> None:
-    """The lower ones hold from a grant interval later on, for those as well that did not set them."""
+    """Lowered limits hold from a grant interval later, also for processes with other clocks that did not set them."""
     plan, lower = plan_of(seconds=2), plan_of(rate=10, share=8, seconds=2, slots=2)
     command = {"rate": lower.options["rates"], "resources": lower.options["resources"], "slots": 2}
     with fleet(plan, url=redis_server.url, lease=LEASE, commands=[command]) as running:
@@ -63,7 +63,7 @@ def test_limits_that_are_lowered_among_processes_whose_clocks_differ(redis_serve
 
 
 def test_fences_tell_late_writes_from_others(redis_server: RedisServer) -> None:
-    """Holders stand still between two writes, and go on with them when others hold the slot: each of those is refused."""
+    """A holder that writes on after it was stopped is refused by its fence once another holds the slot."""
     with slot_fleet(url=redis_server.url, limit=1, lease=LEASE, work=0.1, writes=10) as running:
         for number in running.add(2):
             running.wait_for_entry(number=number)
@@ -76,7 +76,7 @@ def test_fences_tell_late_writes_from_others(redis_server: RedisServer) -> None:
 
 
 def test_the_counter_finds_what_breaks_a_law() -> None:
-    """A start too many, or too early, by a millisecond."""
+    """The counter finds a start that is one too many, or early by a millisecond."""
     running = TicketFleet(plan_of())
     running.close()
     law, tokens, key = Law(2, 1), Law(10, 1, "tokens"), Law(1, 1, "key")
@@ -94,5 +94,5 @@ def test_the_counter_finds_what_breaks_a_law() -> None:
 
 
 def test_scenarios_have_a_line_each() -> None:
-    """``python -m tests.peers.real_tickets`` knows what each of them shows."""
+    """Each scenario has a docstring, which ``python -m tests.peers.real_tickets`` prints."""
     assert all(scenario.__doc__ for scenario in real_tickets.SCENARIOS.values())

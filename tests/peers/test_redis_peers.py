@@ -1,11 +1,11 @@
-"""``RedisPeers`` in one process, on real servers: what users meet, from the first start to a server that is none.
+"""``RedisPeers`` in one process on real servers: what users meet, from the first start to a server that is none.
 
 All of it takes real time, because servers, sockets and their clocks are what is tested. Most tests use short grant
-intervals and no allowance for another server's clock, so that a group is out of its quarantine within half a second; those
-that mostly wait do so at the same time, each in a group of its own (``side_by_side``).
-Bounds of time are wide, and only tell a delay from a hang; parts of a rate are wide as well, because a busy machine
-lets permits lapse. A start is stamped in its task, after the permit was checked: a process that is held up in between may
-seem to start one task more than the rate in a second, so windows are allowed one more.
+intervals and no allowance for another server's clock, so that a group is out of its quarantine within half a second.
+Tests that mostly wait run at the same time, each in a group of its own (``side_by_side``). Bounds of time are wide, and
+only tell a delay from a hang. Parts of a rate are wide as well, because a busy machine lets permits lapse. A start is
+stamped in its task, after the permit was checked: a process held up in between may seem to start one task more than the
+rate in a second, so windows are allowed one more.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ INTERVAL = 0.1
 FAST: dict[str, Any] = {"interval": INTERVAL, "clock_difference": 0.0}  # three intervals of quarantine
 SETTLED = 0.7  # seconds after which a group with these settings runs evenly; 0.4 on an idle machine
 RATE = 100.0
-CLOSE_SECONDS = 2.0  # in which a manager has to close, whatever has become of its server; 0.2 s at most if all is well
-HELD = 3 * INTERVAL + 0.1  # seconds for which permits that were granted may go on being used
-BACK_SECONDS = 4.0  # from a server's coming up to the first start; a new group's quarantine takes 1.75 by default
+CLOSE_SECONDS = 2.0  # time for a manager to close, whatever state its server is in; 0.2 s at most if all is well
+HELD = 3 * INTERVAL + 0.1  # seconds for which granted permits may still be used
+BACK_SECONDS = 4.0  # from a server's start to the first task; the quarantine of a new group takes 1.75 by default
 SIDE_BY_SIDE_COUNT = 5  # tests in one loop: more of them keep it so busy that permits lapse
-HANG_SECONDS = 20.0  # after which a test that runs beside others is given up
-LOSING_SEED = 3  # of a proxy's draws: losses come early, and one in ten
+HANG_SECONDS = 20.0  # after which a test that runs beside others is cancelled
+LOSING_SEED = 3  # seed of a proxy: losses come early, and are one in ten
 NO_ANSWER = "fleet: no answer from the authority"
 REFUSES = "fleet: the authority refuses all calls"
 ANSWERED = {"wrong password", "wrong user", "no password", "no such database"}  # what a Redis refuses
@@ -86,32 +86,32 @@ ANSWERS = "fleet: the authority answers again"
 
 
 def look_for_leaks(reports: list[dict[str, Any]]) -> None:
-    """Assert that no task is left, nor an exception that nobody has looked at; connections are looked for by pytest."""
-    gc.collect()  # what was left open is told by ResourceWarning, which is an error here
+    """Assert that no task is left, and no exception unobserved; pytest checks for connections."""
+    gc.collect()  # what was left open is reported as ResourceWarning, which is an error here
     assert [] == reports
     assert set() == asyncio.all_tasks() - {asyncio.current_task()}
 
 
 @pytest.fixture(autouse=True)
 async def tidy(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """Fail a test that leaves something behind."""
+    """Fail a test that leaves a task or an exception behind."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
     yield
     if inspect.iscoroutinefunction(request.function):
-        await asyncio.sleep(0)  # what was cancelled ends
+        await asyncio.sleep(0)  # lets cancelled tasks end
         look_for_leaks(reports)
 
 
 class Told:
-    """What the library has logged."""
+    """Messages that the library has logged."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []  # of the fleet, in order
-        self.errors: list[str] = []  # worse than a warning, or with a traceback
+        self.errors: list[str] = []  # above a warning, or with a traceback
 
     def add(self, record: logging.LogRecord) -> None:
-        """Take a message in."""
+        """Add a message."""
         text = record.getMessage()
         if text.startswith("fleet:"):
             self.messages.append(text)
@@ -119,12 +119,12 @@ class Told:
             self.errors.append(text)
 
     def count(self, beginning: str) -> int:
-        """Count the messages that begin so."""
+        """Count the messages that start with ``beginning``."""
         return sum(text.startswith(beginning) for text in self.messages)
 
 
 class Sorter(logging.Handler):
-    """Gives each message to what listens in the context in which it was logged: tasks inherit that."""
+    """Routes each message to the ``Told`` of the context in which it was logged, which tasks inherit."""
 
     told: ContextVar[Told] = ContextVar("told")
 
@@ -156,11 +156,11 @@ def told() -> Iterator[Told]:
 
 Scenario = Callable[[RedisServer, Told], Awaitable[None]]
 SCENARIOS: dict[str, Scenario] = {}
-GROUP: ContextVar[str] = ContextVar("group", default="g")  # so that tests at the same time do not share their rates
+GROUP: ContextVar[str] = ContextVar("group", default="g")  # tests at the same time must not share their rates
 
 
 def side_by_side(scenario: Scenario) -> Callable[..., None]:
-    """Let a test run at the same time as others of its kind: nearly all of its time is waiting."""
+    """Let a test run at the same time as others of its kind, since nearly all of its time is waiting."""
 
     def test(outcomes: dict[str, BaseException | None]) -> None:
         error = outcomes[name]
@@ -175,7 +175,7 @@ def side_by_side(scenario: Scenario) -> Callable[..., None]:
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> dict[str, BaseException | None]:
-    """Return how each scenario ended that was asked for; under "" whether they left anything behind."""
+    """Return how each selected scenario ended; under "", what they left behind."""
     names = SCENARIOS.keys() & {item.name for item in request.session.items}
     places = asyncio.Semaphore(SIDE_BY_SIDE_COUNT)
 
@@ -191,7 +191,7 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, BaseException | None]:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
         found = await asyncio.gather(*(run(name, server, name) for name in names), return_exceptions=True)
         ends: dict[str, BaseException | None] = {"": None, **dict(zip(names, found, strict=True))}
-        # Beside so many others, on a machine with other work, calls are late and permits lapse: what is wrong is so alone, too.
+        # Beside many others on a busy machine calls are late and permits lapse: a real failure also fails alone.
         for name, error in [(name, error) for name, error in ends.items() if error is not None]:
             print(f"{name} is run again, alone: {error!r}")
             ends[name] = (await asyncio.gather(run(name, server, f"{name}, again"), return_exceptions=True))[0]
@@ -207,7 +207,7 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, BaseException | None]:
 
 @asynccontextmanager
 async def own_server() -> AsyncIterator[RedisServer]:
-    """Start a server that may be killed and stopped, without holding up the others in the loop."""
+    """Start a server that may be killed and stopped, without blocking others on the loop."""
     server = RedisServer()
     try:
         await asyncio.to_thread(server.start)
@@ -229,28 +229,28 @@ class Member:
 
     @property
     def executor(self) -> RateLimitedExecutor:
-        """The first one."""
+        """The first executor."""
         return self.executors[0]
 
     @property
     def fleet(self) -> FleetStatistics:
-        """Its part in the group."""
+        """Statistics of the peer."""
         fleet = self.executor.statistics().fleet
         assert fleet is not None
         return fleet
 
     def work(self) -> None:
-        """Start: what every task does."""
+        """The task: log a start."""
         self.starts.append(time.monotonic())
 
     def load(self, count: int) -> None:
-        """Give each executor tasks that are due now."""
+        """Give each executor ``count`` tasks that are due now."""
         for executor in self.executors:
             for _ in range(count):
                 executor.execute(self.work)
 
     def count(self, start: float, end: float = math.inf) -> int:
-        """Count the starts in a stretch of time."""
+        """Count the starts between two times."""
         return sum(start <= when < end for when in self.starts)
 
     async def wait_for_start(self, seconds: float = BACK_SECONDS) -> float:
@@ -262,7 +262,7 @@ class Member:
         return self.starts[-1] - begin
 
     async def wait_for(self, condition: Callable[[], object], seconds: float = 3.0) -> None:
-        """Poll until it holds."""
+        """Poll until ``condition`` holds."""
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"not within {seconds} s: {self.fleet}"
@@ -279,7 +279,7 @@ async def member(
     load: int = 0,
     **options: Any,
 ) -> AsyncIterator[Member]:
-    """Open a manager with peers, and close it: which may not take long, whatever has happened in between."""
+    """Open a manager with peers, and assert that closing it is quick whatever has happened in between."""
     one = Member(RedisPeers(way, group or GROUP.get(), **{**FAST, **options}), names, rate)
     await one.manager.start()
     one.load(load)
@@ -292,7 +292,7 @@ async def member(
 
 
 def worst_window(*members: Member, seconds: float = 1.0) -> int:
-    """Return the most starts of all members in any window of that length, its end left out."""
+    """Return the most starts of all members in any window of ``seconds``, its end excluded."""
     starts = sorted(start for one in members for start in one.starts)
     return max((bisect_left(starts, start + seconds) - index for index, start in enumerate(starts)), default=0)
 
@@ -307,12 +307,12 @@ def members_of(server: RedisServer, group: str | None = None, name: str = "limit
     return sorted({*server.ask("HKEYS", f"{{rle:{group or GROUP.get()}}}:{name}:members")} - {"ranks"})
 
 
-# Working.
+# Normal operation.
 
 
 @side_by_side
 async def test_first_executor_shares_its_rate_and_tells_its_part(server: RedisServer, told: Told) -> None:
-    """With all settings left alone: a quarantine of 1.75 s at most, then every figure of the statistics fits."""
+    """With default settings the first executor starts after the quarantine, and all figures of its statistics fit."""
     begin = time.monotonic()
     options = {"interval": 0.25, "clock_difference": 1.0}
     async with member(server.url, load=1000, **options) as one:
@@ -343,7 +343,7 @@ async def test_first_executor_shares_its_rate_and_tells_its_part(server: RedisSe
 
 @side_by_side
 async def test_managers_of_one_group_split_its_rate(server: RedisServer, told: Told) -> None:
-    """Two in one loop and group share 100 a second, though each could use all of it."""
+    """Two managers of a group share 100 a second, though each could use all of it."""
     async with member(server.url, load=400) as one, member(server.url, load=400) as two:
         await asyncio.sleep(SETTLED)
         start = time.monotonic()
@@ -361,7 +361,7 @@ async def test_managers_of_one_group_split_its_rate(server: RedisServer, told: T
 
 @side_by_side
 async def test_managers_of_different_groups_do_not_share(server: RedisServer, told: Told) -> None:
-    """Another group, another prefix, or another executor's name is another rate."""
+    """Another group, prefix or executor name is another rate."""
     different: list[dict[str, Any]] = [{}, {"group": "h"}, {"prefix": "other"}, {"names": ("another",)}]
     async with contextlib.AsyncExitStack() as stack:
         members = [await stack.enter_async_context(member(server.url, load=300, **options)) for options in different]
@@ -376,12 +376,12 @@ async def test_managers_of_different_groups_do_not_share(server: RedisServer, to
 
 @side_by_side
 async def test_executors_of_a_manager_send_their_calls_together(_: RedisServer, told: Told) -> None:
-    """Three busy executors: three calls in a message, about once in a grant interval; once they are idle, none at all."""
+    """Three busy executors send their calls in one message per grant interval, and none once they are idle."""
     async with own_server() as server:
         with server.client() as client:
 
             def read() -> tuple[int, int]:
-                """Return how often the server has run the script, and how often it has read from a connection."""
+                """Return how often the server ran the script, and how often it read from a connection."""
                 calls = client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
                 return calls, client.info("stats")["total_reads_processed"]
 
@@ -392,11 +392,11 @@ async def test_executors_of_a_manager_send_their_calls_together(_: RedisServer, 
                 await asyncio.sleep(1.0)
                 calls, reads = (after - old for after, old in zip(read(), before, strict=True))
                 reads -= 2  # the two questions
-                # Beside the regular call each executor asks at once when it is due and holds nothing, up to once an interval.
+                # Beside its regular calls an executor asks at once when due without a permit, up to once an interval.
                 assert 3 / INTERVAL * 0.6 < calls < 3 / INTERVAL * 2.5
                 assert reads < 0.6 * calls, f"{calls} calls in {reads} messages"
                 for executor in one.executors:
-                    executor.rate = math.inf  # everything that waits starts
+                    executor.rate = math.inf  # all waiting tasks start
                 await one.wait_for(lambda: len(one.starts) == 1500)
                 for executor in one.executors:
                     executor.rate = RATE
@@ -408,7 +408,7 @@ async def test_executors_of_a_manager_send_their_calls_together(_: RedisServer, 
 
 @side_by_side
 async def test_script_that_is_forgotten_is_loaded_again(_: RedisServer, told: Told) -> None:
-    """SCRIPT FLUSH costs one message more, and nobody notices."""
+    """After SCRIPT FLUSH the script is loaded again without a failed call or a message."""
     async with own_server() as server:
         async with member(server.url, load=600) as one:
             await asyncio.sleep(SETTLED)
@@ -423,7 +423,7 @@ async def test_script_that_is_forgotten_is_loaded_again(_: RedisServer, told: To
 
 @side_by_side
 async def test_forgotten_keys_are_a_new_era(_: RedisServer, told: Told) -> None:
-    """FLUSHALL takes the state away: nothing is granted twice, and it goes on after a quarantine."""
+    """After FLUSHALL nothing is granted twice, and grants continue after a quarantine."""
     async with own_server() as server:
         async with member(server.url, load=600) as one, member(server.url, load=600) as two:
             await asyncio.sleep(SETTLED)
@@ -440,13 +440,13 @@ async def test_forgotten_keys_are_a_new_era(_: RedisServer, told: Told) -> None:
 
 @side_by_side
 async def test_server_that_is_not_there_at_the_start(_: RedisServer, told: Told) -> None:
-    """Nothing starts, one warning says why, nothing is raised; it works within 4 s of the server's coming up."""
+    """Without a server nothing starts and one warning says why; starts begin within 4 s of the server's start."""
     server = RedisServer()
     try:
         options = {"interval": 0.25, "clock_difference": 1.0}
         async with member(server.url, load=500, **options) as one:
             await asyncio.sleep(0.6)
-            for _ in range(40):  # a slow machine tells later
+            for _ in range(40):  # a slow machine takes longer
                 if told.messages and one.fleet.state == "outage":
                     break
                 await asyncio.sleep(0.1)
@@ -465,7 +465,7 @@ async def test_server_that_is_not_there_at_the_start(_: RedisServer, told: Told)
 
 @side_by_side
 async def test_server_that_is_killed_and_comes_back_empty(_: RedisServer, told: Told) -> None:
-    """What was granted is used up, then nothing starts; a peer may leave meanwhile; afterwards nothing starts twice."""
+    """With the server killed, granted permits are used, then nothing starts; once it is back nothing starts twice."""
     async with own_server() as server:
         async with member(server.url, load=900) as one:
             async with member(server.url, load=900) as two:
@@ -489,7 +489,7 @@ async def test_server_that_is_killed_and_comes_back_empty(_: RedisServer, told: 
 
 @side_by_side
 async def test_server_that_stands_still_for_a_second(_: RedisServer, told: Told) -> None:
-    """SIGSTOP: what is held is used up, and as soon as it goes on, so do we."""
+    """With the server stopped for a second, granted permits are used, and starts continue as soon as it continues."""
     async with own_server() as server:
         async with member(server.url, load=900) as one, member(server.url, load=900) as two:
             await asyncio.sleep(SETTLED)
@@ -508,7 +508,7 @@ async def test_server_that_stands_still_for_a_second(_: RedisServer, told: Told)
 
 @side_by_side
 async def test_connections_that_are_cut_and_mended(server: RedisServer, told: Told) -> None:
-    """Reset and refused for a while, then accepted again: one warning of each, and no second start of anything."""
+    """While connections are refused granted permits are used; one warning each tells the cut and its end."""
     with Proxy(server.port) as proxy:
         async with member(proxy.url, load=900) as one:
             await asyncio.sleep(SETTLED)
@@ -526,7 +526,7 @@ async def test_connections_that_are_cut_and_mended(server: RedisServer, told: To
 
 @side_by_side
 async def test_replies_that_are_lost(server: RedisServer, told: Told) -> None:
-    """Of ten replies one: calls are repeated, and get what they would have got."""
+    """With one reply in ten lost calls are repeated, and get what they would have got."""
     with Proxy(server.port, seed=LOSING_SEED) as proxy:
         async with member(proxy.url, load=900) as one:
             await asyncio.sleep(SETTLED)
@@ -542,12 +542,12 @@ async def test_replies_that_are_lost(server: RedisServer, told: Told) -> None:
 
 @side_by_side
 async def test_closing_is_quick_while_the_server_is_away(_: RedisServer, told: Told) -> None:
-    """Whether calls are refused or hang, and whether that has been noticed or not: it takes less than 2 s."""
+    """Closing takes less than 2 s while the server refuses or hangs, noticed or not."""
 
     async def close_twice(away: str) -> None:
         async with own_server() as server:
             with Proxy(server.port) as proxy:
-                # Two in a group: the first one is closed before it can have noticed, the second one afterwards.
+                # Two in a group: one is closed before it can have noticed, the other one afterwards.
                 async with member(proxy.url, load=500), member(proxy.url, names=("limit", "other"), load=500) as first:
                     await first.wait_for_start()
                     if away in ("kill", "stop"):
@@ -568,7 +568,7 @@ async def test_closing_is_quick_while_the_server_is_away(_: RedisServer, told: T
 
 @side_by_side
 async def test_closing_is_quick_whatever_the_timeout(_: RedisServer, told: Told) -> None:
-    """A call may be given ten seconds, and good-bye to a server that stands still may not."""
+    """Closing is quick although ``timeout`` allows ten seconds: the farewell to a hanging server is cut short."""
     async with own_server() as server:
         one = Member(RedisPeers(server.url, GROUP.get(), **FAST, timeout=10), ("limit",), RATE)
         await one.manager.start()
@@ -583,18 +583,18 @@ async def test_closing_is_quick_whatever_the_timeout(_: RedisServer, told: Told)
         assert is_quick
 
 
-# Ways on which little or nothing starts: all are tried at the same time, and looked at one by one.
+# Servers with which little or nothing starts: all are tried at the same time, and checked one by one.
 
-NO_REDIS = {  # what answers whatever comes, and the error that the client makes of it
+NO_REDIS = {  # an answer to everything, and the client's error
     "web server": (b"HTTP/1.1 400 Bad Request\r\n\r\nhello", "InvalidResponse"),
-    "garbage": (b"\x00\xff" * 100, "TimeoutError"),  # no end of a line ever comes
+    "garbage": (b"\x00\xff" * 100, "TimeoutError"),  # without the end of a line
     "yes to everything": (b"+OK\r\n" * 500, "Error"),
     "numbers": (b"*1\r\n:1\r\n" * 500, "Error"),
     "refusal": (b"-ERR max number of clients reached\r\n", "max number of clients"),
     "silence": (b"", "TimeoutError"),
     "not accepted": (None, "TimeoutError"),
 }
-REFUSED = {  # URLs of a server whose password is "right"
+REFUSED = {  # URLs for a server whose password is "right"
     "wrong password": ("redis://:wrong@127.0.0.1:{port}/0", "(AuthenticationError: "),
     "wrong user": ("redis://nobody:right@127.0.0.1:{port}/0", "(AuthenticationError: "),
     "no password": ("redis://127.0.0.1:{port}/0", "(AuthenticationError: "),
@@ -602,7 +602,7 @@ REFUSED = {  # URLs of a server whose password is "right"
     "plain text for TLS": ("rediss://:right@127.0.0.1:{port}/0", "TimeoutError"),
     "nobody there": ("redis://127.0.0.1:1/0", "(ConnectionError: "),
 }
-SLOW: dict[str, dict[str, Any]] = {  # delay of each way in seconds, and settings
+SLOW: dict[str, dict[str, Any]] = {  # delay of each direction in seconds, and settings
     "5 ms": {"delay": 0.005},
     "10 ms": {"delay": 0.01},
     "10 ms, late=0.05": {"delay": 0.01, "late": 0.05},
@@ -610,12 +610,12 @@ SLOW: dict[str, dict[str, Any]] = {  # delay of each way in seconds, and setting
     "30 ms, late=0.1": {"delay": 0.03, "late": 0.1, "timeout": 0.2},
     "100 ms": {"delay": 0.1},
 }
-TRY_SECONDS = 3.8  # three connections may take a second each before anybody is warned
+TRY_SECONDS = 3.8  # three connections may take a second each before a warning
 
 
 @dataclass
 class Trial:
-    """What came of one way."""
+    """The outcome of one way to connect."""
 
     told: Told
     one: Member
@@ -624,13 +624,13 @@ class Trial:
     closing: float = math.inf
 
     def used(self) -> float:
-        """Return the part of the rate that was used in the last second and a half."""
+        """Return the part of the rate used in the last 1.5 s."""
         return self.one.count(self.begin + TRY_SECONDS - 1.5) / (1.5 * RATE)
 
 
 @contextmanager
 def no_redis(answer: bytes | None) -> Iterator[str]:
-    """Listen at a port, and answer whatever comes with the same bytes; with None accept nobody."""
+    """Listen on a port, and answer everything with the same bytes; with None accept nobody."""
     listener = socket.create_server(("127.0.0.1", 0))
     connections: list[socket.socket] = []
 
@@ -659,7 +659,7 @@ def no_redis(answer: bytes | None) -> Iterator[str]:
 
 
 async def _try_ways(ways: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Trial]:
-    """Take part in a group of its own by each way, with enough to start, for some seconds."""
+    """Join a group by each way at the same time, with enough to start, for some seconds."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
 
@@ -681,7 +681,7 @@ async def _try_ways(ways: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Tr
 
 @pytest.fixture(scope="module")
 def trials() -> dict[str, Trial]:
-    """Return what came of each way."""
+    """Return the outcome of each way."""
     with contextlib.ExitStack() as stack:
         server, guarded = stack.enter_context(RedisServer()), stack.enter_context(RedisServer(password="right"))
         ways: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -699,10 +699,10 @@ def trials() -> dict[str, Trial]:
 
 @pytest.mark.parametrize("name", ["5 ms", "10 ms, late=0.05", "30 ms, late=0.1"])
 def test_slow_way_that_late_allows_for(trials: dict[str, Trial], name: str) -> None:
-    """With a round trip well below ``late`` the rate is used; the delay is that of each way."""
+    """With a round trip well below ``late`` the rate is used, and the estimated error includes the delay."""
     trial, delay = trials[name], SLOW[name]["delay"]
     assert [] == trial.told.messages
-    assert trial.used() > 0.05  # nearly all on a quiet machine, a quarter on a busy one; none where the way is too slow
+    assert trial.used() > 0.05  # nearly all on an idle machine, a quarter on a busy one
     assert worst_window(trial.one) <= RATE + 1
     assert trial.fleet.offset_error is not None
     assert delay <= trial.fleet.offset_error < delay + 0.1  # the machine may be busy
@@ -710,7 +710,7 @@ def test_slow_way_that_late_allows_for(trials: dict[str, Trial], name: str) -> N
 
 @pytest.mark.parametrize("name", ["10 ms", "30 ms"])
 def test_way_that_is_too_slow_to_start_anything_is_told(trials: dict[str, Trial], name: str) -> None:
-    """Every call is answered, and no permit could be used: one warning names the setting, and the others get the permits."""
+    """If every permit comes too late to be used, one warning names ``late=``, and the others get the permits."""
     trial = trials[name]
     assert trial.used() == 0
     (text,) = trial.told.messages
@@ -719,7 +719,7 @@ def test_way_that_is_too_slow_to_start_anything_is_told(trials: dict[str, Trial]
 
 
 def test_way_that_is_slower_than_the_timeout(trials: dict[str, Trial]) -> None:
-    """100 ms each way: nothing starts, one warning says that calls time out."""
+    """With 100 ms each way nothing starts, and one warning says that calls time out."""
     trial = trials["100 ms"]
     assert 0 == trial.used()
     (text,) = trial.told.messages
@@ -728,13 +728,13 @@ def test_way_that_is_slower_than_the_timeout(trials: dict[str, Trial]) -> None:
 
 
 def test_timeout_that_is_told_says_how_long_it_is(trials: dict[str, Trial]) -> None:
-    """An operator who reads of it should see which setting to change: 100 ms each way are more than 0.08 s."""
+    """The warning about timeouts names the timeout, so that the setting to change is known."""
     assert any("0.08" in text for text in trials["100 ms"].told.messages), trials["100 ms"].told.messages
 
 
 @pytest.mark.parametrize("name", [*NO_REDIS, *REFUSED])
 def test_server_that_does_not_serve_is_told(trials: dict[str, Trial], name: str) -> None:
-    """A server that is no Redis, does not let us in, or is nowhere: nothing starts, and one warning says why."""
+    """With a server that is no Redis, refuses the login or does not exist nothing starts, and one warning says why."""
     trial, reason = trials[name], {**NO_REDIS, **REFUSED}[name][1]
     assert 0 == trial.used()
     (text,) = trial.told.messages
@@ -747,7 +747,7 @@ def test_server_that_does_not_serve_is_told(trials: dict[str, Trial], name: str)
 
 @pytest.mark.parametrize("name", [*SLOW, *NO_REDIS, *REFUSED])
 def test_closing_is_quick_on_every_way(trials: dict[str, Trial], name: str) -> None:
-    """Whatever is at the other end."""
+    """Closing is quick with every kind of server."""
     assert trials[name].closing < CLOSE_SECONDS
 
 
@@ -765,7 +765,7 @@ def test_closing_is_quick_on_every_way(trials: dict[str, Trial], name: str) -> N
     ids=["default", "no limit", "noeviction", "volatile-ttl"],
 )
 async def test_server_that_may_evict_keys_is_told(told: Told, config: list[str], count: int) -> None:
-    """Once, with the setting to change, also where CONFIG is forbidden; without a limit nothing is evicted."""
+    """A server that may evict keys is reported once, with the setting to change, also where CONFIG is forbidden."""
     with RedisServer(config=config, users={"app": _user(RIGHTS)}) as server:
         async with member(server.url_of("app", "secret"), load=5) as one:
             await one.wait_for_start()
@@ -774,7 +774,7 @@ async def test_server_that_may_evict_keys_is_told(told: Told, config: list[str],
 
 
 async def test_settings_of_a_server_that_does_not_tell_them(told: Told) -> None:
-    """INFO memory that is answered with something else is no reason not to work."""
+    """An unexpected answer to INFO memory does not prevent the connection."""
     transport = RedisTransport(OddInfo(), "g")
     await transport.connect()
     assert "sha" == transport._sha
@@ -785,16 +785,16 @@ class OddInfo(redis.asyncio.Redis):
     """A client whose server says little about itself."""
 
     async def script_load(self, script: Any) -> Any:
-        """Load nothing."""
+        """Pretend to load a script."""
         return "sha"
 
     async def info(self, *_: Any, **__: Any) -> Any:
-        """Tell nothing of memory."""
+        """Return no limit of memory."""
         return {"used_memory": 1}
 
 
 async def test_message_carries_requests_and_calls_for_tickets(redis_server: RedisServer) -> None:
-    """Each by its own script, in order, also after the server has forgotten both."""
+    """A message carries requests and calls for tickets in order, each by its own script, which it loads if needed."""
     transport = RedisTransport(redis_server.url, "mixed")
     request = Request(peer="p", step=4, unit=1, interval_us=250_000, quarantine=3)
     limit = PlanLimit("minute", "tickets", "w,5,60000000,20000")
@@ -834,7 +834,7 @@ async def test_message_carries_requests_and_calls_for_tickets(redis_server: Redi
 
 @pytest.mark.parametrize("lost", ["plan0 plan1", "state", "members", "plan0 plan1 state members"])
 async def test_keys_that_vanish_give_nothing_away_twice(redis_server: RedisServer, told: Told, lost: str) -> None:
-    """Deleted ten times a second, as eviction may do: two managers never start more than the rate."""
+    """With keys deleted ten times a second, as by eviction, two managers never start more than the rate."""
     async with member(redis_server.url, load=900) as one, member(redis_server.url, load=900) as two:
         await asyncio.sleep(SETTLED)
         for _ in range(20):
@@ -847,7 +847,7 @@ async def test_keys_that_vanish_give_nothing_away_twice(redis_server: RedisServe
 
 
 async def test_state_that_is_damaged_is_told_and_heals(redis_server: RedisServer, told: Told) -> None:
-    """Nothing starts for a quarantine, then everything as before; one line names the rate."""
+    """A damaged state starts nothing for a quarantine, is reported in one line, and then works again."""
     async with member(redis_server.url, load=900) as one:
         await one.wait_for_start()
         redis_server.ask("HSET", "{rle:g}:limit:state", "safe", "900000000000000")
@@ -858,7 +858,7 @@ async def test_state_that_is_damaged_is_told_and_heals(redis_server: RedisServer
 
 
 async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, told: Told) -> None:
-    """It starts nothing, and the warning says which of the two has to be replaced."""
+    """A process of an earlier release starts nothing, and its warning says which of the two to replace."""
     async with member(redis_server.url, load=50) as one:
         await one.wait_for_start()
         one.executor.pause()
@@ -869,10 +869,10 @@ async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, 
     assert any("speaks version 99 of the protocol, this process" in text for text in told.messages)
 
 
-# Rights.
+# Access rights.
 
 RIGHTS = "evalsha script|load info time hmget hset hdel hlen hgetall del pexpire".split()
-ONLY_SOMETIMES = {"hdel", "hlen", "pexpire"}  # a call that fails for the lack of them is repeated, and does without
+ONLY_SOMETIMES = {"hdel", "hlen", "pexpire"}  # a call that fails for lack of them is repeated without
 
 
 def _user(rights: list[str], keys: str = "~{rle:g}:*") -> str:
@@ -880,7 +880,7 @@ def _user(rights: list[str], keys: str = "~{rle:g}:*") -> str:
 
 
 async def test_least_rights_of_a_user(told: Told) -> None:
-    """What a process needs, for the group ``g``; one right less, and the server refuses something that is needed.
+    """A user with these rights to the group ``g`` can take part, and each of them is needed.
 
     ``ACL SETUSER app on >secret resetkeys ~{rle:g}:* resetchannels -@all +evalsha +script|load +info +time +hmget
     +hset +hdel +hlen +hgetall +del +pexpire``
@@ -889,7 +889,7 @@ async def test_least_rights_of_a_user(told: Told) -> None:
     """
     users = {"app": _user(RIGHTS), "all": _user(RIGHTS, "~{rle:*}*")}
     users |= {f"no-{right.replace('|', '-')}": _user([each for each in RIGHTS if each != right]) for right in RIGHTS}
-    # Entries are made one with equal ones among the latest ten only: with all these users, the log has to be long.
+    # Equal entries are merged among the latest ten only, so with all these users the log has to be long.
     with RedisServer(users=users, config=["acllog-max-len 100000"]) as server:
 
         def refusals() -> set[tuple[str, str]]:
@@ -911,7 +911,7 @@ async def test_least_rights_of_a_user(told: Told) -> None:
             lacking = {}
             for right in RIGHTS:
                 name = f"no-{right.replace('|', '-')}"
-                # Each at a rate of its own: what one leaves undone must not be done by another.
+                # Each at its own rate: what one leaves undone must not be done by another.
                 entered = member(server.url_of(name, "secret"), names=(f"for {name}",), load=200)
                 lacking[right] = await stack.enter_async_context(entered)
             await asyncio.sleep(1.2)
@@ -923,7 +923,7 @@ async def test_least_rights_of_a_user(told: Told) -> None:
 
 
 async def test_keys_of_another_group_are_out_of_reach(told: Told) -> None:
-    """A user with the rights to one group cannot take part in another one, and is told."""
+    """A user with the rights to one group cannot take part in another, and the log says so."""
     with RedisServer(users={"app": _user(RIGHTS)}) as server:
         async with member(server.url_of("app", "secret"), "h", load=5) as one:
             await one.wait_for(lambda: told.messages)
@@ -935,7 +935,7 @@ async def test_keys_of_another_group_are_out_of_reach(told: Told) -> None:
 
 
 async def test_tls(tls_proxy: Proxy, told: Told) -> None:
-    """``rediss://`` with the certificate to trust in the URL."""
+    """``rediss://`` connects with the certificate authority given in the URL."""
     assert tls_proxy.url.startswith("rediss://")
     async with member(tls_proxy.url, load=300) as one:
         await one.wait_for_start()
@@ -947,7 +947,7 @@ async def test_tls(tls_proxy: Proxy, told: Told) -> None:
 
 
 async def test_unix_socket(tmp_path: Path) -> None:
-    """``unix://`` and the path of a socket."""
+    """``unix://`` connects to the path of a socket."""
     path = tmp_path / "s"
     with RedisServer(config=[f'unixsocket "{path}"']):
         async with member(f"unix://{path}", load=5) as one:
@@ -955,7 +955,7 @@ async def test_unix_socket(tmp_path: Path) -> None:
 
 
 async def test_client_that_is_handed_in_is_not_closed(redis_server: RedisServer) -> None:
-    """It goes on to work, whatever its settings; a client of our own is closed."""
+    """A client passed in is not closed, whatever its settings; a client made from a URL is."""
     settings: list[dict[str, Any]] = [{}, {"decode_responses": True}, {"protocol": 2}, {"db": 3}]
     with redis_server.client(decode_responses=True) as control:
 
@@ -978,7 +978,7 @@ async def test_client_that_is_handed_in_is_not_closed(redis_server: RedisServer)
 
 @side_by_side
 async def test_pool_of_one_connection_is_enough(server: RedisServer, told: Told) -> None:
-    """Every call gives its connection back, also one whose reply is lost."""
+    """A pool of one connection suffices: each call returns its connection, also if its reply is lost."""
     with Proxy(server.port, seed=LOSING_SEED) as proxy:
         client = redis.asyncio.Redis.from_url(proxy.url, max_connections=1)
         async with member(client, names=("one", "two"), load=500) as one:
@@ -994,7 +994,7 @@ async def test_pool_of_one_connection_is_enough(server: RedisServer, told: Told)
 
 @pytest.mark.slow
 async def test_cluster(redis_cluster_server: RedisCluster, told: Told) -> None:
-    """Several executors of a group on one of three masters; the client is not closed."""
+    """Executors of a group work on one of three masters of a cluster, and the client is not closed."""
     redis_cluster_server.flush()
     client = redis.asyncio.RedisCluster.from_url(redis_cluster_server.url)
     names = ("one", "two", "three")
@@ -1013,7 +1013,7 @@ async def test_cluster(redis_cluster_server: RedisCluster, told: Told) -> None:
 
 @pytest.mark.slow
 async def test_master_of_a_sentinel() -> None:
-    """``Sentinel.master_for``: the client is not closed."""
+    """A client of ``Sentinel.master_for`` works, and is not closed."""
     with sentinel_group() as group:
         sentinel = Sentinel(group.addresses, socket_timeout=0.5)
         client = sentinel.master_for(group.name)
@@ -1080,13 +1080,13 @@ URL = "redis://127.0.0.1:6379/0"
         ({"outage": None}, TypeError, "outage"),
         ({"outage": Outage}, TypeError, "outage"),
         ({"wait": 3}, TypeError, "wait"),
-        ({"group": "\ud800"}, ValueError, "group"),  # cannot be written to a socket
+        ({"group": "\ud800"}, ValueError, "group"),  # cannot be encoded for a socket
         ({"prefix": "\ud800"}, ValueError, "prefix"),
     ],
     ids=lambda value: re.sub(r" at 0x\w+", "", ascii(value))[:50],
 )
 def test_bad_argument_is_named(arguments: dict[str, Any], error: type[Exception], name: str) -> None:
-    """An argument of the wrong type or out of range is refused at once, by its name."""
+    """A bad argument is refused at once, by name."""
     with pytest.raises(error, match=rf"\b{name}\b"):
         RedisPeers(**{"redis": URL, "group": "g", **arguments})
 
@@ -1101,7 +1101,7 @@ def test_bad_argument_is_named(arguments: dict[str, Any], error: type[Exception]
 )  # fmt: skip
 @pytest.mark.parametrize("kind", [RedisPeers, RedisProgress])
 def test_url_that_is_refused_is_not_written_down(kind: Any, url: str) -> None:
-    """A password that was not encoded cuts the URL where it should not end: no part of it is in the error, or behind it."""
+    """No part of a refused URL is in the error or its cause, since it may contain a password."""
     with pytest.raises(ValueError, match="redis must be a URL") as info:
         kind(url)
     error: BaseException | None = info.value
@@ -1111,7 +1111,7 @@ def test_url_that_is_refused_is_not_written_down(kind: Any, url: str) -> None:
 
 
 def test_option_of_a_url_that_nobody_knows_is_refused_at_once() -> None:
-    """By its name, and not by a warning about the first call."""
+    """An unknown option of a URL is refused at once by name, and not by a warning at the first call."""
     with pytest.raises(ValueError, match="'colour'"):
         RedisPeers("redis://host?colour=red")
 
@@ -1120,12 +1120,12 @@ def test_option_of_a_url_that_nobody_knows_is_refused_at_once() -> None:
     "url", ["redis://", "redis://u:a%2Fb%23@h:1/2", "redis://h?username=a@b&password=p@s", "unix:///a@b.sock"]
 )
 def test_url_that_is_well_formed_is_accepted(url: str) -> None:
-    """Encoded, or where no encoding is asked for."""
+    """A well-formed URL is accepted, encoded where needed."""
     assert "RedisPeers" in repr(RedisPeers(url, "g"))
 
 
 def test_client_that_is_not_asynchronous_is_refused() -> None:
-    """Such a one would block the event loop, or return what cannot be awaited."""
+    """A synchronous client is refused: it would block the event loop."""
     with (
         redis.Redis.from_url(URL) as client,
         pytest.raises(TypeError, match="redis must be a URL or an asyncio client"),
@@ -1135,13 +1135,13 @@ def test_client_that_is_not_asynchronous_is_refused() -> None:
 
 @pytest.mark.parametrize(("value", "error"), [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)])
 def test_bad_number_of_peers_is_named(value: Any, error: type[Exception]) -> None:
-    """``Outage.static`` takes a whole number of at least one."""
+    """``Outage.static`` takes a whole number of at least 1."""
     with pytest.raises(error, match="peers_max"):
         Outage.static(value)
 
 
 def test_edges_of_every_range_are_accepted() -> None:
-    """What the documentation calls the limits is allowed."""
+    """The bounds that the documentation gives are accepted."""
     least = {"weight": 1e-6, "interval": 0.05, "late": 0.003, "clock_difference": 0, "timeout": 0.001}
     most = {"weight": 1e6, "interval": 5, "late": 0.1, "clock_difference": 60, "timeout": 60}
     for options in (least, most, {"strictness": Strictness.NOMINAL, "outage": Outage.static(1)}):
@@ -1151,7 +1151,7 @@ def test_edges_of_every_range_are_accepted() -> None:
 
 @pytest.mark.parametrize("peers", [RedisPeers, URL, 3, object()], ids=["class", "URL", "number", "object"])
 def test_manager_refuses_what_are_no_peers(peers: Any) -> None:
-    """The class in place of its instance, too: it would fail at the start only."""
+    """A manager refuses what is no peers, also the class in place of an instance."""
     with pytest.raises(TypeError, match="peers"):
         ExecutorManager(peers=peers)
 
@@ -1167,7 +1167,7 @@ EVERY_LIMIT: dict[str, dict[str, Any]] = {
 
 
 async def test_limits_of_every_kind_are_shared(redis_server: RedisServer) -> None:
-    """Two processes start no more than one would; each of them starts something, and no call fails."""
+    """Two processes start no more than every kind of limit allows, each starts some, and no call fails."""
     starts: dict[str, list[float]] = {name: [] for name in EVERY_LIMIT}
     by: Counter[tuple[str, int]] = Counter()
 
@@ -1199,7 +1199,7 @@ async def test_limits_of_every_kind_are_shared(redis_server: RedisServer) -> Non
 
 @side_by_side
 async def test_peers_serve_one_manager(server: RedisServer, told: Told) -> None:
-    """A second manager is refused, and does no harm to the first one when it is closed all the same."""
+    """A second manager with the same peers is refused, and closing it does not harm the first."""
     async with member(server.url, load=500) as one:
         other = ExecutorManager(peers=one.peers)
         other.executor("limit", rate=RATE)
@@ -1212,7 +1212,7 @@ async def test_peers_serve_one_manager(server: RedisServer, told: Told) -> None:
 
 
 async def test_peers_are_not_used_again(redis_server: RedisServer) -> None:
-    """They have left for good: another manager needs others."""
+    """Peers that have left cannot be used by another manager."""
     async with member(redis_server.url, load=1) as one:
         await one.wait_for_start()
     with pytest.raises(RuntimeError, match="one manager"):
@@ -1237,7 +1237,7 @@ except ModuleNotFoundError as error:
 
 
 def test_package_that_is_missing_is_named() -> None:
-    """Without the package ``redis`` the name can be imported, and using it says which extra to install."""
+    """Without the package ``redis`` the name can be imported, and using it names the extra to install."""
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT_REDIS],
         capture_output=True, text=True, cwd=ROOT, timeout=20, check=False,
@@ -1247,17 +1247,17 @@ def test_package_that_is_missing_is_named() -> None:
     assert "pip install 'ratelimited-executor[redis]'" in run.stdout
 
 
-# Rates and lives.
+# Rates and lifetimes.
 
 
 @side_by_side
 async def test_rate_of_0_of_infinity_and_back(server: RedisServer, told: Told) -> None:
-    """Zero holds the whole group back, infinity lifts the limit of one, and a rate comes back in force for all."""
+    """A rate of 0 halts the group, infinity lifts the limit of one process, and a finite rate then holds for all."""
     async with member(server.url, load=1000) as one, member(server.url, load=1000) as two:
         await asyncio.sleep(SETTLED)
         one.executor.rate = 0
         await two.wait_for(lambda: 0 == one.fleet.rate == two.fleet.rate)  # a call may be lost on a busy machine
-        await asyncio.sleep(0.6)  # what was planned before is started
+        await asyncio.sleep(0.6)  # what was planned before starts
         start = time.monotonic()
         await asyncio.sleep(0.3)
         assert (0, 0) == (one.count(start), two.count(start))
@@ -1280,7 +1280,7 @@ async def test_rate_of_0_of_infinity_and_back(server: RedisServer, told: Told) -
 
 @side_by_side
 async def test_rate_that_was_set_last_holds_for_all_after_0(server: RedisServer, told: Told) -> None:
-    """One process sets 0, another one 100: that was last, so both go on."""
+    """The rate set last is in force for all: after 0 by one process, 100 by another."""
     async with member(server.url, load=1000) as one, member(server.url, load=1000) as two:
         await asyncio.sleep(SETTLED)
         one.executor.rate = 0
@@ -1300,7 +1300,7 @@ async def test_rate_that_was_set_last_holds_for_all_after_0(server: RedisServer,
 
 @side_by_side
 async def test_rate_set_by_another_process_is_told(server: RedisServer, told: Told) -> None:
-    """``statistics().fleet.rate`` is the one in force, whoever has set it."""
+    """``statistics().fleet.rate`` is the rate in force, whoever has set it."""
     nominal = {"strictness": Strictness.NOMINAL}
     async with member(server.url, load=900, **nominal) as one:
         await one.wait_for_start()
@@ -1314,7 +1314,7 @@ async def test_rate_set_by_another_process_is_told(server: RedisServer, told: To
 
 @side_by_side
 async def test_pausing_leaves_the_rate_to_the_others(server: RedisServer, told: Told) -> None:
-    """A pause is one process's own affair; it makes no calls, and goes on when it is told to."""
+    """A paused process makes no calls and leaves the rate to the others, until it resumes."""
     async with member(server.url, load=900) as one, member(server.url, load=900) as two:
         await asyncio.sleep(SETTLED)
         one.executor.pause()
@@ -1333,7 +1333,7 @@ async def test_pausing_leaves_the_rate_to_the_others(server: RedisServer, told: 
 
 @side_by_side
 async def test_executor_whose_key_is_of_a_wrong_type_is_alone_in_its_outage(server: RedisServer, told: Told) -> None:
-    """The log names it, the others go on; so they do once it is closed, and when its key is mended it comes back."""
+    """An executor whose key has a wrong type is alone in its outage, is named in the log, and recovers."""
     async with member(server.url, names=("good", "bad"), load=900) as both:
         good, bad = both.executors
         await asyncio.sleep(SETTLED)
@@ -1362,7 +1362,7 @@ async def test_executor_whose_key_is_of_a_wrong_type_is_alone_in_its_outage(serv
 
 @side_by_side
 async def test_closing_one_of_two_executors(server: RedisServer, told: Told) -> None:
-    """It leaves its group and the other goes on; one of the same name may take part anew, with another id."""
+    """One executor leaves its group while another continues, and may be replaced by a new one of the same name."""
     async with member(server.url, names=("one", "two"), load=900) as both:
         one, two = both.executors
         await asyncio.sleep(SETTLED)
@@ -1388,7 +1388,7 @@ async def test_closing_one_of_two_executors(server: RedisServer, told: Told) -> 
 
 
 async def test_task_that_closes_its_manager(redis_server: RedisServer) -> None:
-    """It cannot wait for its own end, and is told so; what it lets others do ends everything in order."""
+    """A task that awaits the closing of its own manager is refused; one that lets another task do it succeeds."""
     refused: list[str] = []
     closers: list[asyncio.Task[None]] = []
 
@@ -1403,12 +1403,12 @@ async def test_task_that_closes_its_manager(redis_server: RedisServer) -> None:
 
     for close in (close_here, close_there):
         manager = ExecutorManager(peers=RedisPeers(redis_server.url, close.__name__, **FAST))
-        executor = manager.executor("limit", rate=RATE, pacing=Pacing.ON_TIME)  # what was accepted runs
+        executor = manager.executor("limit", rate=RATE, pacing=Pacing.ON_TIME)  # accepted tasks run
         async with manager:
             executor.execute(close, manager)
             batch = executor.schedule_many(str, range(20))
             done, _ = await asyncio.wait([asyncio.ensure_future(batch)], timeout=2)
-            executor.shutdown(cancel_pending=True)  # or a drain that hangs would hang the test
+            executor.shutdown(cancel_pending=True)  # else a drain that hangs would hang the test
             assert done, f"{close.__name__}: nothing is granted any more, and the drain never ends: {batch}"
             await asyncio.gather(*closers)
         assert executor.is_terminated
@@ -1420,7 +1420,7 @@ async def test_task_that_closes_its_manager(redis_server: RedisServer) -> None:
 
 @pytest.mark.parametrize("when", [0.0, 0.001, 0.02, 0.06])
 async def test_cancelling_while_closing(own_redis_server: RedisServer, when: float) -> None:
-    """Whenever the closing is cancelled, also while a server that stands still is told good-bye: nothing is left."""
+    """Closing that is cancelled at any time, also during the farewell to a hanging server, leaves nothing behind."""
     one = Member(RedisPeers(f"{own_redis_server.url}?client_name=own", "g", **FAST), ("limit",), RATE)
     await one.manager.start()
     one.load(100)
@@ -1437,7 +1437,7 @@ async def test_cancelling_while_closing(own_redis_server: RedisServer, when: flo
     await asyncio.sleep(0.05)
     with own_redis_server.client(decode_responses=True) as control:
         left += ["a connection" for each in control.client_list() if each["name"] == "own"]
-    await one.manager.aclose()  # or what is left would trouble the next test
+    await one.manager.aclose()  # else what is left would affect the next test
     await asyncio.sleep(0.2)
     assert took < CLOSE_SECONDS
     assert closing.cancelled()
@@ -1446,7 +1446,7 @@ async def test_cancelling_while_closing(own_redis_server: RedisServer, when: flo
 
 @side_by_side
 async def test_drain_that_is_cancelled_is_cut_short(server: RedisServer, told: Told) -> None:
-    """What waits is cancelled, the group is left, and the connection is closed."""
+    """A cancelled drain cancels the waiting tasks, leaves the group and closes the connection."""
     peers = RedisPeers(server.url, GROUP.get(), **FAST)
     manager = ExecutorManager(peers=peers)
     executor = manager.executor("limit", rate=RATE, pacing=Pacing.ON_TIME)
@@ -1467,7 +1467,7 @@ async def test_drain_that_is_cancelled_is_cut_short(server: RedisServer, told: T
 
 @pytest.mark.parametrize("close", ["never started", "at once", "twice", "side by side"])
 async def test_closing_at_odd_times(redis_server: RedisServer, told: Told, close: str) -> None:
-    """Before the start, before the first answer, twice one after the other, and twice at the same time."""
+    """A manager closes before its start, before the first answer, twice, and concurrently."""
     manager = ExecutorManager(peers=RedisPeers(redis_server.url, "g", **FAST))
     executor = manager.executor("limit", rate=RATE, drain_timeout=0)
     if close != "never started":
@@ -1485,7 +1485,7 @@ async def test_closing_at_odd_times(redis_server: RedisServer, told: Told, close
 
 @pytest.mark.parametrize("end", ["idle", "busy", "infinite"])
 async def test_nothing_is_left_after_the_last_has_left(redis_server: RedisServer, end: str) -> None:
-    """No member, and no key that does not expire within half a minute."""
+    """After the last process has left there is no member, and every key expires within half a minute."""
     async with member(redis_server.url, load=1000 if end == "busy" else 3) as one:
         await one.wait_for_start()
         if end != "busy":
@@ -1499,7 +1499,7 @@ async def test_nothing_is_left_after_the_last_has_left(redis_server: RedisServer
 
 
 async def test_every_key_expires_though_nobody_can_leave(redis_server: RedisServer) -> None:
-    """A process may die at any moment: in its quarantine, or idle from the start, it leaves keys that expire."""
+    """Every key expires also if processes die in their quarantine or while idle."""
     without_end = {}
     for load in (0, 5):
         async with member(redis_server.url, str(load), load=load, clock_difference=2.0) as one:
@@ -1511,7 +1511,7 @@ async def test_every_key_expires_though_nobody_can_leave(redis_server: RedisServ
 
 
 async def test_one_who_comes_after_the_last_has_left_keeps_the_state(redis_server: RedisServer) -> None:
-    """A restart of the only process: what it finds does not expire under it, though it has nothing to start yet."""
+    """A process that joins after the last has left, as in a restart, finds a state that no longer expires."""
     for _ in range(2):
         async with member(redis_server.url) as one:
             await one.wait_for(lambda one=one: one.fleet.peers)
@@ -1520,7 +1520,7 @@ async def test_one_who_comes_after_the_last_has_left_keeps_the_state(redis_serve
 
 
 def test_nothing_is_left_by_those_who_ran_side_by_side(outcomes: dict[str, BaseException | None]) -> None:
-    """No task, and no exception that nobody has looked at."""
+    """The tests that ran at the same time left no task and no unobserved exception."""
     if outcomes[""] is not None:
         raise outcomes[""]
 
@@ -1578,7 +1578,7 @@ WAYS = [("fork", "after"), ("fork", "before"), ("spawn", "after"), ("spawn", "be
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, int, str]]:
-    """Return what each pair of processes printed, how it ended, and what it complained of; all run at the same time."""
+    """Return the output, exit code and errors of each pair of processes, all run at the same time."""
     program = tmp_path_factory.mktemp("forked") / "forked.py"
     program.write_text(FORKED, encoding="utf-8")
     with RedisServer() as server:
@@ -1599,7 +1599,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tup
 def test_each_process_has_an_id_of_its_own(
     pairs: dict[tuple[str, str], tuple[str, int, str]], way: tuple[str, str]
 ) -> None:
-    """Two processes are two peers, wherever their manager was made: or both would use the same permits."""
+    """Two processes are two peers with their own ids, wherever their manager was made."""
     output, code, complaints = pairs[way]
     assert (0, "") == (code, complaints)
     one, two = json.loads(output)

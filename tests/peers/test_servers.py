@@ -1,4 +1,4 @@
-"""The servers and the proxy that the other tests here rely on do what they say.
+"""The servers and the proxy that other tests here rely on do what they promise.
 
 Real processes take real time. Lower bounds are what was asked for; upper ones only tell a delay from a hang.
 """
@@ -28,13 +28,13 @@ from .servers import RedisCluster, RedisServer, SentinelGroup, sentinel_group
 pytestmark = pytest.mark.real_time("real servers, real sockets")
 
 ROOT = Path(__file__).parents[2]
-SILENT_SECONDS = 0.3  # after which a client gives a silent server up
+SILENT_SECONDS = 0.3  # after which a client gives up on a silent server
 Connect = Callable[..., redis.Redis]
 
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Return a function that makes clients without second tries, closed at the end."""
+    """Return a function that makes clients without retries, closed at the end."""
     with contextlib.ExitStack() as stack:
 
         def make(url: str, **options: Any) -> redis.Redis:
@@ -46,13 +46,13 @@ def connect() -> Iterator[Connect]:
 
 
 def _listens(port: int) -> bool:
-    """Whether there is a process at a port; a frozen one is. Who reaps an orphan, and when, is the system's affair."""
+    """Return True if a process listens on a port, even a stopped one."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_shared_server_is_empty(redis_server: RedisServer, connect: Connect) -> None:
-    """A test finds no keys and scripts of the one before, and may write its own."""
+    """A test finds no keys or scripts of the previous one, and may write its own."""
     client = connect(redis_server.url)
 
     assert 0 == client.dbsize()
@@ -66,18 +66,18 @@ def test_shared_server_is_empty(redis_server: RedisServer, connect: Connect) -> 
 
 
 def test_shared_server_may_be_left_dead(redis_server: RedisServer) -> None:
-    """The next test that asks for it gets it running."""
+    """A test may leave the shared server dead."""
     redis_server.kill()
     assert not redis_server.is_running
 
 
 def test_shared_server_runs_again(redis_server: RedisServer, connect: Connect) -> None:
-    """The one that the test before has killed answers on the same port."""
+    """The shared server that the previous test killed answers on the same port."""
     assert connect(redis_server.url).ping()
 
 
 def test_restart_forgets_all_and_keeps_the_port(own_redis_server: RedisServer, connect: Connect) -> None:
-    """After a kill connections fail; a restarted server has an empty memory at the same address."""
+    """After a kill connections fail; a restarted server has an empty memory and the same address."""
     client = connect(own_redis_server.url)
     client.set("key", "value")
     url, pid = own_redis_server.url, own_redis_server.pid
@@ -95,7 +95,7 @@ def test_restart_forgets_all_and_keeps_the_port(own_redis_server: RedisServer, c
 
 
 def test_stopped_server_is_silent_until_it_goes_on(own_redis_server: RedisServer, connect: Connect) -> None:
-    """A frozen process holds its connections and answers none of them, and afterwards is as it was."""
+    """A stopped server answers nothing, and continues with its memory."""
     client = connect(own_redis_server.url, socket_timeout=SILENT_SECONDS)
     client.set("key", "value")
 
@@ -107,7 +107,7 @@ def test_stopped_server_is_silent_until_it_goes_on(own_redis_server: RedisServer
 
 
 def test_closed_server_leaves_nothing() -> None:
-    """Neither process nor folder is left of a server, even if it was frozen and the test failed."""
+    """A closed server leaves neither process nor folder, even if it was stopped and the test failed."""
     with contextlib.suppress(ZeroDivisionError), RedisServer() as server:
         server.stop()
         assert _listens(server.port)
@@ -118,7 +118,7 @@ def test_closed_server_leaves_nothing() -> None:
 
 
 def test_killed_test_run_leaves_nothing() -> None:
-    """A run that ends without a word takes its servers along, and their folders."""
+    """A test run that exits without cleanup leaves no server and no folder."""
     code = (
         "import os; from tests.peers.servers import RedisServer\n"
         "server = RedisServer(); server.start(); print(server.port, server.folder, flush=True); os._exit(1)"
@@ -130,7 +130,7 @@ def test_killed_test_run_leaves_nothing() -> None:
 
 
 def test_server_that_does_not_start_shows_its_log() -> None:
-    """A bad line of the configuration is an error with the server's own words, and leaves nothing."""
+    """A bad line of the configuration raises an error with the server's own words, and leaves nothing."""
     server = RedisServer(config=["no-such-line yes"])
     with pytest.raises(ServerError, match="no-such-line"), server:
         pass
@@ -139,7 +139,7 @@ def test_server_that_does_not_start_shows_its_log() -> None:
 
 
 def test_users_and_passwords_are_asked_for(connect: Connect) -> None:
-    """The default user has to give the password, others theirs, and may do what their rules allow."""
+    """The default user must give the password, others theirs, and may do what their rules allow."""
     password = 'p@ss:/w"?#%'
     with RedisServer(password=password, users={"reader": "on >secret ~* +get +ping"}) as server:
         assert connect(server.url).set("key", "value")
@@ -152,7 +152,7 @@ def test_users_and_passwords_are_asked_for(connect: Connect) -> None:
 
 
 def test_default_user_may_be_off(connect: Connect) -> None:
-    """The tests keep their control over a server that nobody else may use."""
+    """With the default user off, tests still control a server that nobody else may use."""
     with RedisServer(users={"default": "off"}) as server:
         assert server.ask("PING")
         with pytest.raises(redis.AuthenticationError):
@@ -160,7 +160,7 @@ def test_default_user_may_be_off(connect: Connect) -> None:
 
 
 def test_replica_copies_and_refuses_writes(own_redis_server: RedisServer, connect: Connect) -> None:
-    """What is written to the master is read from the replica, which takes no writes of its own."""
+    """Writes to the master are read from the replica, which refuses writes."""
     with RedisServer(replica_of=own_redis_server) as replica:
         connect(own_redis_server.url).set("key", "value")
         wait_until(lambda: connect(replica.url).get("key") == "value", "the replica copies")
@@ -189,7 +189,7 @@ def test_cluster_answers_on_the_slots_of_all_masters(redis_cluster_server: Redis
 
 
 def test_sentinel_fails_over_from_a_dead_master(redis_sentinel: SentinelGroup) -> None:
-    """The replica becomes the master within 10 s, has the keys, and takes writes; clients of the sentinel find it."""
+    """The replica becomes master within 10 s with all keys, and clients of the sentinel find it."""
     old, replica = redis_sentinel.servers
     assert redis_sentinel.master() is old
     old.ask("SET", "key", "value")
@@ -209,7 +209,7 @@ def test_sentinel_fails_over_from_a_dead_master(redis_sentinel: SentinelGroup) -
 
 
 def test_proxy_passes_on_and_counts(proxy: Proxy, connect: Connect) -> None:
-    """Left alone, it changes nothing, however much goes through."""
+    """Without faults the proxy changes nothing, however much passes."""
     client = connect(proxy.url)
     value = "x" * 1_000_000
     client.set("key", value)
@@ -222,7 +222,7 @@ def test_proxy_passes_on_and_counts(proxy: Proxy, connect: Connect) -> None:
 
 
 def test_delay_of_the_proxy_is_seen_both_ways(proxy: Proxy, connect: Connect) -> None:
-    """A reply comes after twice the delay, or more with jitter; and in order."""
+    """A reply takes twice the delay of the proxy, or more with jitter, and replies stay in order."""
     client = connect(proxy.url)
     client.ping()
 
@@ -237,7 +237,7 @@ def test_delay_of_the_proxy_is_seen_both_ways(proxy: Proxy, connect: Connect) ->
 
 
 def test_jitter_never_changes_the_order(proxy: Proxy, connect: Connect) -> None:
-    """What arrives in pieces, each with a delay of its own, is put out in order."""
+    """Data sent in pieces with random delays arrive in order."""
     client = connect(proxy.url)
     client.ping()
 
@@ -248,7 +248,7 @@ def test_jitter_never_changes_the_order(proxy: Proxy, connect: Connect) -> None:
 
 
 def test_lost_reply_leaves_the_work_done(proxy: Proxy, redis_server: RedisServer, connect: Connect) -> None:
-    """The client hears nothing and then loses its connection, although the server has done what it was told."""
+    """A lost reply closes the connection, although the server has done the call."""
     client = connect(proxy.url)
     client.ping()
 
@@ -264,7 +264,7 @@ def test_lost_reply_leaves_the_work_done(proxy: Proxy, redis_server: RedisServer
 
 
 def test_some_replies_get_lost(proxy: Proxy) -> None:
-    """With a probability between 0 and 1, both happens, and each loss is counted."""
+    """With a probability between 0 and 1 some replies are lost, and each loss is counted."""
     proxy.silence = 0.0
     proxy.drop_replies = 0.3
     lost = 0
@@ -281,7 +281,7 @@ def test_some_replies_get_lost(proxy: Proxy) -> None:
 
 
 def test_tls_proxy_shows_its_certificate(tls_proxy: Proxy, connect: Connect) -> None:
-    """Who trusts the certificate gets an answer; who does not, and who speaks plainly, gets none; a cut is a cut."""
+    """Clients that trust the certificate are answered, others and those without TLS are not; a cut also works."""
     client = connect(tls_proxy.url)
     assert client.set("key", "x" * 1_000_000)
     assert "x" * 1_000_000 == client.get("key")
@@ -297,7 +297,7 @@ def test_tls_proxy_shows_its_certificate(tls_proxy: Proxy, connect: Connect) -> 
 
 
 def test_cut_refuses_and_mend_restores(proxy: Proxy, connect: Connect) -> None:
-    """Cut off, open connections are reset and new ones refused; mended, the same address works again."""
+    """A cut resets connections and refuses new ones; after mending the same address works again."""
     client = connect(proxy.url)
     url = proxy.url
     client.ping()
@@ -314,7 +314,7 @@ def test_cut_refuses_and_mend_restores(proxy: Proxy, connect: Connect) -> None:
 
 
 def test_blackhole_accepts_and_is_silent(proxy: Proxy, connect: Connect) -> None:
-    """Old and new connections hear nothing at all until the proxy is mended."""
+    """In a black hole old and new connections get no answer until the proxy is mended."""
     client = connect(proxy.url, socket_timeout=SILENT_SECONDS)
     client.ping()
 
@@ -327,7 +327,7 @@ def test_blackhole_accepts_and_is_silent(proxy: Proxy, connect: Connect) -> None
 
 
 def test_proxy_before_a_dead_server_resets(own_redis_server: RedisServer, connect: Connect) -> None:
-    """The proxy hands on that its server is gone, and that it is back."""
+    """The proxy passes on that its server is gone, and that it is back."""
     with Proxy(own_redis_server.port) as proxy:
         client = connect(proxy.url)
         client.ping()
@@ -340,7 +340,7 @@ def test_proxy_before_a_dead_server_resets(own_redis_server: RedisServer, connec
 
 
 def test_program_is_taken_from_path_or_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``PATH`` goes first; in a wheel the program is made executable; without any, the error says what was sought."""
+    """The program on ``PATH`` is preferred, then one in a wheel, which is made executable; else an error says so."""
     carried = tmp_path / "some_wheel" / "bin" / "redis-server"
     carried.parent.mkdir(parents=True)
     shutil.copy(sys.executable, carried)
@@ -360,7 +360,7 @@ def test_program_is_taken_from_path_or_a_wheel(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_three_sentinels_agree() -> None:
-    """Three sentinels fail over from a frozen master by the votes of two, and those speak with one voice."""
+    """Three sentinels fail over from a stopped master by two votes, although one of them is stopped."""
     with sentinel_group(3) as group:
         old, replica = group.servers
         group.sentinels[0].stop()

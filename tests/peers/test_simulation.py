@@ -1,6 +1,7 @@
-"""The fleet in virtual time: what it guarantees, and how well it does, under the faults of a fleet's life.
+"""The fleet in virtual time: its guarantees and its performance under the faults of a fleet's life.
 
-The same production code as over a real Redis; figures are those of the model, whose network takes 0.3 to 1 ms each way.
+This is the same production code as over a real Redis; figures are those of the model, whose network takes 0.3 to 1 ms
+each way.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SETTLED = 3.0  # seconds from the cold start of a group until it runs evenly
 
 
 async def _background(fleet, nodes, per_second):
-    """Give some nodes tasks at random, until cancelled."""
+    """Give some nodes tasks at random until cancelled."""
 
     async def flow(node):
         while True:
@@ -35,7 +36,7 @@ async def _background(fleet, nodes, per_second):
 
 @pytest.mark.parametrize(("peers", "rate", "seconds"), [(10, 100.0, 20), (10, 1.0, 60), (3, 2000.0, 6), (1, 50.0, 20)])
 async def test_steady_fleet_uses_its_rate_evenly(peers, rate, seconds):
-    """98 % of it: what is missing is the price of exact windows; one call a peer and grant interval."""
+    """A steady fleet uses 98 % of its rate evenly, with exact windows and one call per peer and grant interval."""
     fleet = Simulation(1, rate=rate)
     await fleet.add(peers, load=int(rate * (seconds + 5)))
     start = fleet.loop.time() + SETTLED
@@ -50,7 +51,7 @@ async def test_steady_fleet_uses_its_rate_evenly(peers, rate, seconds):
 
 
 async def test_equal_rates_of_other_names_have_their_permits_at_other_times():
-    """A thousand slow rates of one process would otherwise all want to start something at the same instants."""
+    """Equal rates of other names have their permits at other times, so that many rates do not start all at once."""
     fleet = Simulation(4)
     (node,) = await fleet.add()
     starts = {}
@@ -67,7 +68,7 @@ async def test_equal_rates_of_other_names_have_their_permits_at_other_times():
 
 
 async def test_nominal_strictness_uses_all_of_the_rate():
-    """Its bound for a window of a second: the rate, what may be late, and one."""
+    """``NOMINAL`` uses the whole rate, with at most the rate, the allowance for lateness and one start in a second."""
     fleet = Simulation(2, options={"strictness": Strictness.NOMINAL})
     await fleet.add(5, load=2000)
     start = fleet.loop.time() + SETTLED
@@ -78,7 +79,7 @@ async def test_nominal_strictness_uses_all_of_the_rate():
 
 
 async def test_peers_join_and_leave():
-    """Scale-out from 1 to 10, then a rolling restart: never above the rate, hardly below it."""
+    """A fleet that grows from 1 to 10 and is then replaced is never above its rate, and hardly below it."""
     fleet = Simulation(3)
     await fleet.add(1, load=5000)
     await asyncio.sleep(SETTLED)
@@ -97,7 +98,7 @@ async def test_peers_join_and_leave():
 
 
 async def test_crash_is_recovered_from_in_less_than_a_second():
-    """Three of ten die; what was planned for them is given to those who ask, and after three intervals not planned."""
+    """After three of ten peers crash, the others use the whole rate within a second."""
     fleet = Simulation(4)
     await fleet.add(10, load=3000)
     await asyncio.sleep(SETTLED)
@@ -112,7 +113,7 @@ async def test_crash_is_recovered_from_in_less_than_a_second():
 
 
 async def test_peer_that_stands_still_starts_nothing_twice():
-    """Ten seconds of a stopped process, and of two for thirty: what they held has lapsed."""
+    """A process that stood still for 10 or 30 s starts nothing on its lapsed permits."""
     fleet = Simulation(5)
     await fleet.add(10, load=5000)
     await asyncio.sleep(SETTLED)
@@ -129,7 +130,7 @@ async def test_peer_that_stands_still_starts_nothing_twice():
 
 @pytest.mark.parametrize("clock_step", [-0.3, 0.0, 0.3])
 async def test_server_that_is_away_and_comes_back_empty(clock_step):
-    """It grants nothing until all that may have been granted before has lapsed, and is known by its new run."""
+    """A server that comes back empty grants nothing until all earlier grants have lapsed."""
     fleet = Simulation(6)
     await fleet.add(10, load=5000)
     await asyncio.sleep(SETTLED)
@@ -149,7 +150,7 @@ async def test_server_that_is_away_and_comes_back_empty(clock_step):
 
 @pytest.mark.parametrize("clock_step", [-0.4, 0.0, 0.4])
 async def test_fail_over_to_a_server_that_lost_the_latest_grants(clock_step):
-    """Its state is that of a moment ago, its clock another: it is known by its new run."""
+    """A server that takes over without the latest grants is recognised by its new run id, and grants nothing twice."""
     fleet = Simulation(7)
     await fleet.add(10, load=5000)
     await asyncio.sleep(SETTLED)
@@ -163,7 +164,7 @@ async def test_fail_over_to_a_server_that_lost_the_latest_grants(clock_step):
 
 @pytest.mark.parametrize("step", [-3600.0, -0.2, 0.1, 3600.0])
 async def test_step_of_the_server_s_clock(step):
-    """Peers notice it by their own clocks, the server by what it has written down."""
+    """A step of the server's clock is noticed by peers and server, and no window exceeds the rate."""
     fleet = Simulation(8)
     await fleet.add(5, load=5000)
     await asyncio.sleep(SETTLED)
@@ -176,7 +177,7 @@ async def test_step_of_the_server_s_clock(step):
 
 
 async def test_busy_peer_uses_what_idle_ones_leave():
-    """One of ten is busy, the others start something every twenty seconds: it gets 95 % of the rate."""
+    """One busy peer of ten gets 95 % of the rate while the others start something every twenty seconds."""
     fleet = Simulation(9)
     nodes = await fleet.add(10)
     nodes[0].load(4000)
@@ -190,7 +191,7 @@ async def test_busy_peer_uses_what_idle_ones_leave():
     await fleet.close()
 
 
-HELD_BACK = {  # limits of one process, how long its tasks run, and the least that the other one starts of 50 a second
+HELD_BACK = {  # limits of one process, run time of its tasks, least part of 50/s that the other starts
     "all places are taken": ({"max_concurrency": 1}, 1.0, 0.95),
     "as many tasks of the key run as may": ({"key_concurrency": 1}, 1.0, 0.95),
     "as many tasks of the key run as may, in fair order": ({"key_concurrency": 1, "order": Fair()}, 1.0, 0.95),
@@ -203,10 +204,10 @@ HELD_BACK = {  # limits of one process, how long its tasks run, and the least th
 
 @pytest.mark.parametrize("kind", HELD_BACK)
 async def test_peer_that_may_not_start_leaves_its_permits_to_the_others(kind):
-    """Two have a backlog; what one of them may not start, by a limit of its own, the other one does."""
+    """Permits that a peer may not use because of its own limit are used by another one with a backlog."""
     limits, run_seconds, least = HELD_BACK[kind]
     fleet = Simulation(20, rate=50.0)
-    # A limit of keys is the group's: both have it, and the tasks of the other one have no key.
+    # A limit of keys belongs to the group: both have it, and the other one's tasks have no key.
     [held], [free] = (
         await fleet.add(1, limits=limits),
         await fleet.add(1, limits=limits if "key_rate" in limits else {}),
@@ -226,13 +227,13 @@ async def test_peer_that_may_not_start_leaves_its_permits_to_the_others(kind):
     await asyncio.sleep(8)
     ours, theirs = (sum(time >= start for time in node.starts) for node in (held, free))
     assert theirs >= least * 50 * 8
-    # A ticket for a key is asked for once its time is near, and then stands behind those that others hold already.
+    # A ticket for a key is requested near its time, and then queues behind those that others hold already.
     busy = 2.7 if "rate" in kind else 3.8
     assert ours >= 8 * (0 if "penalty" in kind else 0.6 if run_seconds else busy)
     if "penalty" in kind:
         assert "idle" == held.executor.statistics().fleet.state
         await asyncio.sleep(3)
-        assert sum(time >= fleet.loop.time() - 1.5 for time in held.starts) >= 30  # its part, as soon as it is over
+        assert sum(time >= fleet.loop.time() - 1.5 for time in held.starts) >= 30  # its part, once the limit allows it
     assert fleet.worst_window() <= 50
     await fleet.close()
 
@@ -242,7 +243,7 @@ async def test_peer_that_may_not_start_leaves_its_permits_to_the_others(kind):
     [{"max_concurrency": 5}, {"key_concurrency": 1}, {"key_concurrency": 1, "order": Fair()}, {"key_rate": 10}],
 )
 async def test_peer_whose_tasks_end_soon_uses_all_that_its_limits_allow(limits):
-    """Places that become free meanwhile count: 5 for tasks of 25 ms, or 20 keys, hold back nothing of 50 a second."""
+    """Places freed by short tasks count: 5 places or 20 keys with tasks of 25 ms use the whole rate."""
     fleet = Simulation(21, rate=50.0)
     [held], _ = await fleet.add(1, limits=limits), await fleet.add(1, load=1000)
 
@@ -261,7 +262,7 @@ async def test_peer_whose_tasks_end_soon_uses_all_that_its_limits_allow(limits):
 
 
 async def test_explain_names_an_outage_and_a_quarantine_and_a_rate_that_another_has_set():
-    """An outage has no end that could be told; a quarantine has one, and what it says is what then happens."""
+    """``explain`` predicts no start in an outage, and exact starts in a quarantine."""
     fleet = Simulation(22, rate=50.0)
     fleet.server.is_up = False
     [node] = await fleet.add(1)
@@ -302,7 +303,7 @@ async def test_explain_names_an_outage_and_a_quarantine_and_a_rate_that_another_
 
 
 async def test_task_that_is_due_now_gets_a_permit_at_once():
-    """On an idle peer of a fleet at half its rate: half of them within 30 ms, 99 of 100 within 100 ms."""
+    """On a fleet at half its rate half of the tasks start within 30 ms on an idle peer, 99 % within 100 ms."""
     fleet = Simulation(10)
     nodes = await fleet.add(10)
     flows = await _background(fleet, nodes[1:], 50)
@@ -323,7 +324,7 @@ async def test_task_that_is_due_now_gets_a_permit_at_once():
 
 
 async def test_idle_peers_make_no_calls():
-    """Nor does a fleet of which nobody has anything to start; the first task wakes its peer, and no other."""
+    """Idle peers make no calls, and the first task makes only its own peer call."""
     fleet = Simulation(11)
     nodes = await fleet.add(5)
     await asyncio.sleep(5)
@@ -338,7 +339,7 @@ async def test_idle_peers_make_no_calls():
 
 @pytest.mark.parametrize(("mean", "least"), [(0.002, 0.97), (0.005, 0.95)])
 async def test_event_loops_that_lag(mean, least):
-    """Timers are late by an exponential time with that mean: what is too late lapses, and the law holds."""
+    """With timers late by a random time of this mean, permits that come too late lapse, and the law holds."""
     fleet = Simulation(12)
     for node in await fleet.add(10, load=7000):
         node.lag = mean
@@ -350,7 +351,7 @@ async def test_event_loops_that_lag(mean, least):
 
 
 async def test_weighted_shares_are_max_min():
-    """Weights 1, 1 and 3 share what seven peers with little to do leave, to 1 %."""
+    """Weights 1, 1 and 3 share what seven less busy peers leave, within 1 %."""
     fleet = Simulation(13)
     for weight in (1, 1, 3):
         await fleet.add(1, load=9000, weight=weight)
@@ -374,7 +375,7 @@ async def test_weighted_shares_are_max_min():
     ids=str,
 )
 async def test_outage_policies_keep_their_bounds(outage, bound_cut, bound_all):
-    """Three of ten are cut off, then all: each policy's bound, and what it still gets done."""
+    """With three of ten peers cut off, and then all, each outage policy keeps its bound, and starts what it may."""
     fleet = Simulation(14, options={"outage": outage})
     await fleet.add(10, load=30_000)
     await asyncio.sleep(SETTLED)
@@ -402,7 +403,7 @@ async def test_outage_policies_keep_their_bounds(outage, bound_cut, bound_all):
 
 
 async def test_rate_changes_for_all_at_one_moment():
-    """A rolling deploy: the rate that was set last is in force, whatever the others were made with."""
+    """In a rolling deployment the rate set last is in force for all, whatever the others were made with."""
     fleet = Simulation(15)
     await fleet.add(5, load=9000)
     await asyncio.sleep(SETTLED)
@@ -427,7 +428,7 @@ async def test_rate_changes_for_all_at_one_moment():
 
 @pytest.mark.parametrize("moment", [0.9, 1.2, 1.4, 1.5])
 async def test_peer_with_the_lower_rate_keeps_it_when_another_raises_that_of_the_group(moment):
-    """What it has wished for by the lower rate may be granted by the higher one: more of it than its own is left unused."""
+    """A peer with a lower rate does not use more than that, though the group's higher rate grants it more."""
     fleet = Simulation(round(10 * moment), rate=10)
     low, _ = await fleet.add(2, load=400)
     await asyncio.sleep(moment)
@@ -435,12 +436,12 @@ async def test_peer_with_the_lower_rate_keeps_it_when_another_raises_that_of_the
     await fleet.add(1, load=9000)
     await asyncio.sleep(4)
     fleet.starts = low.starts
-    assert fleet.worst_window() <= 10 + 1  # by grant interval, so that a second may hold one more
+    assert fleet.worst_window() <= 10 + 1  # permits are held by grant interval, so a second may have one more
     await fleet.close()
 
 
 async def test_pausing_one_peer_leaves_the_rate_to_the_others():
-    """A pause is the peer's own affair."""
+    """While one peer is paused the others use the whole rate."""
     fleet = Simulation(16)
     await fleet.add(4, load=5000)
     await asyncio.sleep(SETTLED)
@@ -458,7 +459,7 @@ async def test_pausing_one_peer_leaves_the_rate_to_the_others():
 
 @pytest.mark.parametrize("pause", [0.0, 0.3, 1.5])
 async def test_fleet_that_starts_anew_with_a_lower_rate_begins_with_it(pause):
-    """All of 100 a second die, and others with 1 a second come: each is held to that at once, and all together in 0.5 s."""
+    """When a fleet is replaced by one with a lower rate, each peer keeps it at once, and the fleet within 0.5 s."""
     fleet = Simulation(20)
     await fleet.add(5, load=1000)
     await asyncio.sleep(SETTLED)
@@ -470,7 +471,7 @@ async def test_fleet_that_starts_anew_with_a_lower_rate_begins_with_it(pause):
     new = await fleet.add(3, load=100)
     await asyncio.sleep(10)
     starts = sorted(time - begin for node in new for time in node.starts)
-    each = 0 if pause > 0.5 else 1  # of three, before the rate is in force: permits of the old one may be granted
+    each = 0 if pause > 0.5 else 1  # before the new rate is in force
     assert sum(time < 2 for time in starts) <= 3 + 3 * each
     assert 9 <= len(starts) <= 11 + 3 * each
     assert fleet.worst_window() <= 100
@@ -479,7 +480,7 @@ async def test_fleet_that_starts_anew_with_a_lower_rate_begins_with_it(pause):
 
 @pytest.mark.parametrize(("before", "after"), [(100.0, 1.0), (1.0, 100.0)])
 async def test_rolling_deploy_of_another_rate(before, after):
-    """One process after the other is replaced: the first one sets the rate for all, and none goes beyond its own."""
+    """While processes are replaced one by one, the first new one sets the rate for all, and none exceeds its own."""
     fleet = Simulation(21, rate=before)
     old = await fleet.add(5, load=2000)
     await asyncio.sleep(SETTLED)
@@ -493,7 +494,7 @@ async def test_rolling_deploy_of_another_rate(before, after):
     end = fleet.loop.time()
     await asyncio.sleep(5)
     assert fleet.worst_window() <= max(before, after)
-    for node in fleet.nodes if after < before else old:  # those of the lower rate
+    for node in fleet.nodes if after < before else old:  # those with the lower rate
         times = sorted(node.starts)
         assert all(sum(start <= time < start + 1 for time in times) <= 2 for start in times)
     if after < before:
@@ -505,7 +506,7 @@ async def test_rolling_deploy_of_another_rate(before, after):
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("every", [0.03, 0.4, 4.0])
 async def test_keys_that_are_evicted(key, every):
-    """Whichever it is, and however often: no permit is started on twice. A plan costs its interval, the state a quarantine."""
+    """Whichever key is evicted, no permit is used twice: a plan costs its interval, the state a quarantine."""
     fleet = Simulation(22)
     await fleet.add(5, load=3000)
     await asyncio.sleep(SETTLED)
@@ -525,7 +526,7 @@ async def test_keys_that_are_evicted(key, every):
 
 @pytest.mark.parametrize("flaw", SPOILT)
 async def test_state_that_is_damaged_heals(flaw, caplog):
-    """One quarantine, and one line in the log of one process; without it the group would stand still for a day."""
+    """A damaged state costs one quarantine and one line in the log of one process."""
     caplog.set_level("WARNING", "ratelimited_executor")
     fleet = Simulation(23)
     await fleet.add(5, load=3000)
@@ -545,7 +546,7 @@ async def test_state_that_is_damaged_heals(flaw, caplog):
 
 @pytest.mark.parametrize("drift", [5e-4, -5e-4, 0.001, 0.005, -0.005, 0.0833, -0.0833])
 async def test_server_s_clock_that_is_slewed(drift, caplog):
-    """By 500 ppm nobody notices; by more it may look like steps: the law holds, the log says so once a minute at most."""
+    """A clock slewed by 500 ppm is not noticed; with more the law holds, and the log reports it once a minute."""
     caplog.set_level("WARNING", "ratelimited_executor")
     fleet = Simulation(24)
     await fleet.add(5, load=4000)
@@ -572,7 +573,7 @@ ADAPTIVE = {"adaptive": Adaptive(floor=5, ceiling=100, increase=5)}
 
 @pytest.mark.parametrize("peers", [1, 2, 5])
 async def test_adaptive_rate_of_a_busy_group_rises_and_falls(peers):
-    """What a peer was refused the others have used; and it goes on from the rate that another has set."""
+    """The adaptive rate of a busy group rises and falls, however the load is spread over peers."""
     fleet = Simulation(7, rate=50.0, settings=ADAPTIVE)
     nodes = await fleet.add(peers, load=9000 // peers)
     await asyncio.sleep(SETTLED + 30)
@@ -589,7 +590,7 @@ async def test_adaptive_rate_of_a_busy_group_rises_and_falls(peers):
 
 @pytest.mark.parametrize("peers", [1, 4])
 async def test_adaptive_rate_that_a_group_does_not_use_does_not_rise(peers):
-    """However its load is spread over the peers: nobody knows whether more would be taken."""
+    """An adaptive rate that the group does not use does not rise, however the load is spread over the peers."""
     fleet = Simulation(8, rate=50.0, settings=ADAPTIVE)
     nodes = await fleet.add(peers)
     flows = await _background(fleet, nodes[:1], 10) + await _background(fleet, nodes, 4)
@@ -602,7 +603,7 @@ async def test_adaptive_rate_that_a_group_does_not_use_does_not_rise(peers):
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_chaos(seed):
-    """Everything at once; a thousand seeds are the nightly set: ``python -m tests.peers.simulation``."""
+    """Under all faults at once the law holds; a thousand seeds run nightly: ``python -m tests.peers.simulation``."""
     worst, used = await chaos(seed, seconds=40)
     assert worst <= 100
     assert used >= 0.96
@@ -611,7 +612,7 @@ async def test_chaos(seed):
 @pytest.mark.parametrize("fault", ["wipe", "fail over", "state", "step"])
 @pytest.mark.parametrize("seconds", [1, 2, 5])
 async def test_slow_rate_is_kept_over_eras(seconds, fault):
-    """One start in so many seconds, however often a server begins anew, and whatever its clock shows then."""
+    """A slow rate is kept over new eras, however often the server loses its state, and whatever its clock shows."""
     gaps = []
     for seed in range(3):
         fleet = Simulation(seed, rate=Rate(1, per=seconds), options={"group": f"group {seed}"})
@@ -635,7 +636,7 @@ async def test_slow_rate_is_kept_over_eras(seconds, fault):
 
 
 async def test_same_seed_same_history():
-    """One seed is one history."""
+    """The same seed gives the same history."""
     histories = []
     for _ in range(2):
         fleet = Simulation(17)
@@ -648,7 +649,7 @@ async def test_same_seed_same_history():
 
 
 async def test_peer_that_was_idle_for_long_starts_at_once():
-    """Its knowledge of the clock has aged; it asks all the same, and learns it from the answer."""
+    """A peer idle for an hour starts a task within 50 ms: the answer to its call renews its knowledge of the clock."""
     fleet = Simulation(18)
     nodes = await fleet.add(3)
     await asyncio.sleep(SETTLED)
@@ -661,7 +662,7 @@ async def test_peer_that_was_idle_for_long_starts_at_once():
 
 
 async def test_pause_after_a_lost_call_ends_when_it_is_told_to(virtual_clock, quiet):
-    """A peer that went idle without an answer to its last call makes the next one as soon as it may start something."""
+    """A peer that went idle after a lost call calls again as soon as it may start something."""
     fleet = Simulation(31, rate=10.0)
     (node,) = await fleet.add(1, load=500)
     await asyncio.sleep(4)
@@ -688,7 +689,7 @@ async def test_pause_after_a_lost_call_ends_when_it_is_told_to(virtual_clock, qu
 
 @pytest.mark.parametrize("outage", [Outage.STOP, Outage.LOCAL, Outage.static(2)], ids=str)
 async def test_what_becomes_able_to_start_in_an_outage_starts_after_it(outage):
-    """Also if there was nothing meanwhile that could: a peer that has rested in an outage calls again."""
+    """Tasks that may start only after an outage has begun start once it is over, also after the peer rested."""
     fleet = Simulation(32, rate=10.0, options={"outage": outage})
     (node,) = await fleet.add(1, load=500)
     await asyncio.sleep(SETTLED)
@@ -709,12 +710,12 @@ async def test_what_becomes_able_to_start_in_an_outage_starts_after_it(outage):
 
 
 async def test_what_becomes_able_to_start_after_a_suspension_starts():
-    """Also if there was nothing that could when the machine came back, and only then its clock became known to be wrong."""
+    """After a suspension of the machine a peer starts what becomes able to start only later."""
     fleet = Simulation(33, rate=10.0)
     (node,) = await fleet.add(1, load=500)
     await asyncio.sleep(SETTLED)
     node.executor.pause()
-    node.peers._suspended_seconds = lambda: 100.0  # noqa: SLF001  # as the clock of the machine tells it
+    node.peers._suspended_seconds = lambda: 100.0  # noqa: SLF001  # what the machine's clock reports
     await asyncio.sleep(2)
     assert "sync" == node.executor.statistics().fleet.state
     begun = len(fleet.starts)

@@ -1,6 +1,6 @@
-"""The laws of whoever hands over the slots of a group, by one suite: for the authority in memory, and the script on Redis.
+"""The laws of the authority that hands over a group's slots, checked for the one in memory and the script on Redis.
 
-The server's clock is an argument, so that nothing here waits.
+The server's clock is an argument, so nothing here waits.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,21 +21,21 @@ pytestmark = pytest.mark.real_time("a real server, on one side")
 SECOND = 1_000_000
 START = 1_704_067_200 * SECOND
 LEASE = 9 * SECOND
-SPARE = LEASE // 3  # for which a lease lasts after its holder has stopped
+SPARE = LEASE // 3  # how much longer than its holder's a lease lasts at the server
 DIFFERENCE = SECOND
 QUARANTINE = LEASE + SPARE + DIFFERENCE
 
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    """A client of the server that the tests share."""
+    """A client of the shared server."""
     with redis.Redis.from_url(redis_server.url) as client:
         yield client
 
 
 @pytest.fixture
 def on_redis(client: redis.Redis) -> Iterator[SlotsOnRedis]:
-    """The script."""
+    """The script on Redis."""
     subject = SlotsOnRedis(client)
     yield subject
     subject.cleanup()
@@ -43,7 +43,7 @@ def on_redis(client: redis.Redis) -> Iterator[SlotsOnRedis]:
 
 @pytest.fixture(params=["memory", "redis"])
 def subject(request: pytest.FixtureRequest) -> SlotSubject:
-    """One after the other."""
+    """Each subject in turn."""
     return SlotsInMemory() if request.param == "memory" else request.getfixturevalue("on_redis")
 
 
@@ -67,7 +67,7 @@ class Group:
         return self.reply
 
     def pass_time(self, passed: int) -> None:
-        """Let time go by, with a call in each quarter of a lease."""
+        """Let time pass, with a call in each quarter of a lease."""
         while passed > 0:
             self.now += min(passed, LEASE // 4)
             passed -= LEASE // 4
@@ -76,18 +76,18 @@ class Group:
     def enter(
         self, *tokens: str, pools=("gpu",), priority: float = 0.0, fence: int = 0, until: int = 0, limit: int = -1
     ) -> list[int]:
-        """Ask for slots, or renew leases."""
+        """Ask for slots or renew leases; return the fences."""
         entries = tuple(SlotEntry(token, pools, priority, fence, until, "note", limit) for token in tokens)
         peer = tokens[0].rpartition(":")[0] if tokens else "p"
         return list(self.call(peer, entries=entries).fences)
 
     def held(self, pool: str = "gpu") -> tuple[int, int]:
-        """Return how many hold and wait."""
+        """Return how many hold a pool's slots, and how many wait."""
         return self.call(watched=(pool,)).pools[0][1:3]
 
 
 def test_slots_are_handed_over_in_the_step_that_frees_them(subject):
-    """The next in line holds it before anybody else is asked, and is told by name."""
+    """A freed slot is held by the next waiter in the same step, and its peer is notified by name."""
     group = Group(subject)
     (first,) = group.enter("p:1")
     assert [WAITING] == group.enter("q:1")
@@ -98,12 +98,12 @@ def test_slots_are_handed_over_in_the_step_that_frees_them(subject):
 
     assert ["r:1"] == subject.woken()
     assert (1, 1) == group.held()
-    assert [first + 1] == group.enter("r:1", priority=1.0)  # and hears of it by its next call, if the message was lost
+    assert [first + 1] == group.enter("r:1", priority=1.0)  # known by the next call if the message was lost
     assert [WAITING] == group.enter("q:1")
 
 
 def test_peer_that_releases_hears_of_its_own_tokens_in_the_reply(subject):
-    """No message is needed for them."""
+    """A peer that releases a slot gets hand-overs to its own tokens in the reply, without a message."""
     group = Group(subject)
     group.enter("p:1", "p:2", "p:3")
     subject.woken()
@@ -115,13 +115,13 @@ def test_peer_that_releases_hears_of_its_own_tokens_in_the_reply(subject):
 
 
 def test_pool_of_which_nobody_has_set_a_limit_goes_by_that_of_who_asks(subject):
-    """Each gets a slot while fewer than its own number are held, and stands in the line before those who come later."""
+    """In a pool without a limit each entry uses its own: it waits while that many are held, and in order of arrival."""
     group, pools = Group(subject), ("of a key",)
     first, second, third = group.enter("p:1", "p:2", "p:3", pools=pools, limit=2)
     assert first < second
     assert third == WAITING
     group.call("p", releases=("p:3",))
-    assert [WAITING] == group.enter("q:1", pools=pools, limit=1)  # of a process that has set less
+    assert [WAITING] == group.enter("q:1", pools=pools, limit=1)  # of a process with a lower limit
     assert [WAITING] == group.enter("p:4", pools=pools, limit=2)
 
     group.call("p", releases=("p:1",))
@@ -132,7 +132,7 @@ def test_pool_of_which_nobody_has_set_a_limit_goes_by_that_of_who_asks(subject):
 
 
 def test_after_a_loss_pools_by_key_are_handed_over_again(subject):
-    """Those who waited in the quarantine get theirs when it is over."""
+    """After a loss of the state, those who waited in the quarantine get slots of pools by key once it is over."""
     group, pools = Group(subject), ("of a key",)
     (fence,) = group.enter("p:1", pools=pools, limit=1)
     until = group.now + LEASE
@@ -149,7 +149,7 @@ def test_after_a_loss_pools_by_key_are_handed_over_again(subject):
 
 
 def test_call_that_is_repeated_does_nothing_twice(subject):
-    """An answer was lost."""
+    """A call repeated after a lost answer has no further effect."""
     group = Group(subject, limit=2)
     first = group.enter("p:1", "p:2", "p:3")
     assert first == group.enter("p:1", "p:2", "p:3")
@@ -160,7 +160,7 @@ def test_call_that_is_repeated_does_nothing_twice(subject):
 
 @pytest.mark.parametrize("pools", [("gpu",), ("gpu", "licence"), ("licence", "gpu")])
 def test_dead_holder_frees_its_slots_after_a_lease(subject, pools):
-    """Whoever is there sees to it."""
+    """The slots of a dead holder are free after its lease, whoever calls."""
     group = Group(subject, pools=("gpu", "licence"))
     group.enter("dead:1", pools=pools)
     group.enter("q:1", pools=pools)
@@ -170,13 +170,13 @@ def test_dead_holder_frees_its_slots_after_a_lease(subject, pools):
     group.now += 4
 
     assert group.enter("q:1", pools=pools)[0] > 0
-    assert [LOST] == group.enter("dead:1", pools=pools, fence=1, until=group.now + LEASE)  # a zombie gets nothing back
-    group.call("dead", releases=("dead:1",))  # nor frees anything
+    assert [LOST] == group.enter("dead:1", pools=pools, fence=1, until=group.now + LEASE)  # too late
+    group.call("dead", releases=("dead:1",))  # and its release frees nothing
     assert (1, 0) == group.held()
 
 
 def test_hand_over_that_nobody_hears_of_lasts_for_half_a_lease(subject):
-    """And the spare: who was handed it has died."""
+    """A hand-over that is never confirmed ends after half a lease and the spare time."""
     group = Group(subject)
     group.enter("p:1")
     group.enter("dead:1")
@@ -191,7 +191,7 @@ def test_hand_over_that_nobody_hears_of_lasts_for_half_a_lease(subject):
 
 
 def test_slots_of_several_pools_are_handed_over_in_one_step_or_not_at_all(subject):
-    """And who needs both does not wait for ever behind those who need one."""
+    """Slots of several pools are handed over in one step, and a waiter for both is not overtaken for ever."""
     group = Group(subject, pools=("gpu", "licence"))
     group.enter("p:1", pools=("gpu",))
     assert [WAITING] == group.enter("q:1", pools=("gpu", "licence"))
@@ -206,7 +206,7 @@ def test_slots_of_several_pools_are_handed_over_in_one_step_or_not_at_all(subjec
 
 
 def test_limit_halts_and_goes_on(subject):
-    """0 halts; more than that wakes at once; a lower one takes nothing away."""
+    """A limit of 0 halts the pool, a higher one wakes waiters at once, and a lower one takes no slot away."""
     group = Group(subject, limit=3)
     group.enter("p:1", "p:2", "p:3", "p:4")
     group.call("q", limits=(("gpu", 1),))
@@ -222,14 +222,14 @@ def test_limit_halts_and_goes_on(subject):
 
 
 def test_declared_limit_holds_where_it_is_another_than_before(subject):
-    """A halt survives a restart; a deployment with another number is in force."""
+    """A declared limit applies only if it differs from the previous declaration: a halt survives a restart."""
     group = Group(subject, limit=None)
     for declared, told, expected in (
         ((8, 8), (), 8),
         ((8, 8), (("gpu", 0),), 0),
         ((8, 8), (), 0),  # a restart
         ((4, 4), (), 4),  # a deployment
-        ((8, 8), (), 8),  # and back
+        ((8, 8), (), 8),  # a rollback
     ):
         group.call("x")
         group.pass_time(QUARANTINE)
@@ -239,7 +239,7 @@ def test_declared_limit_holds_where_it_is_another_than_before(subject):
 
 
 def test_after_a_loss_the_limit_that_was_set_last_is_in_force(subject):
-    """As far as anybody knows of it, whoever calls first; and what is set now is later."""
+    """After a loss the limit set last is in force, as far as any peer knows it, and a new one overrides it."""
     group = Group(subject, limit=8)
     group.call("q", limits=(("gpu", 0),))
     version = group.call("q", watched=("gpu",)).pools[0].version
@@ -257,7 +257,7 @@ def test_after_a_loss_the_limit_that_was_set_last_is_in_force(subject):
 
 @pytest.mark.parametrize("loss", ["wiped", "restarted"])
 def test_nothing_is_handed_over_for_a_lease_after_a_loss(subject, loss):
-    """Holders go on meanwhile, and keep their slots; who was not heard of has ended by then."""
+    """After a loss nothing is handed over for a lease; holders keep their slots, and unknown ones end by then."""
     group = Group(subject, limit=2)
     fences = group.enter("p:1", "q:1")
     until = group.reply.now_us + LEASE
@@ -286,7 +286,7 @@ def test_nothing_is_handed_over_for_a_lease_after_a_loss(subject, loss):
 
 @pytest.mark.parametrize(("late", "answer"), [(LEASE - DIFFERENCE - 1, True), (LEASE - DIFFERENCE, False)])
 def test_lease_is_adopted_only_where_it_has_surely_not_passed(subject, late, answer):
-    """By more than the clocks of two servers differ."""
+    """A lease is adopted only if it has certainly not ended, given the difference of two servers' clocks."""
     group = Group(subject)
     (fence,) = group.enter("p:1")
     until = group.reply.now_us + LEASE
@@ -297,12 +297,12 @@ def test_lease_is_adopted_only_where_it_has_surely_not_passed(subject, late, ans
 
 
 def test_hand_over_that_nobody_has_heard_of_is_none_after_a_restart(subject):
-    """The memory may be older, and the slot another's since, who has not called yet."""
+    """After a restart an unconfirmed hand-over is void: the memory may be older, and the slot another's."""
     group = Group(subject)
     (fence,) = group.enter("p:1")
     until = group.reply.now_us + LEASE
     group.enter("q:1")
-    group.call("p", releases=("p:1",))  # q:1 has a slot, and does not hear of it
+    group.call("p", releases=("p:1",))  # q:1 has a slot, and does not know
     subject.run = "b" * 40
 
     assert [WAITING] == group.enter("q:1")
@@ -311,19 +311,19 @@ def test_hand_over_that_nobody_has_heard_of_is_none_after_a_restart(subject):
 
 
 def test_ask_that_comes_late_takes_no_lease_away(subject):
-    """It was sent before its sender heard of its slot."""
+    """A late request, sent before its peer knew of its slot, does not take the lease away."""
     group = Group(subject)
     (fence,) = group.enter("p:1")
     until = group.reply.now_us + LEASE
     subject.run = "b" * 40
-    group.enter("p:1")  # the late one
+    group.enter("p:1")  # the late request
 
     assert [fence] == group.enter("p:1", fence=fence, until=until)
     assert (1, 0) == group.held()
 
 
 def test_unknown_lease_is_not_adopted_without_a_loss(subject):
-    """Renewing it would be to take a slot that is another's."""
+    """A lease unknown to an authority that has lost nothing is not adopted: the slot may be another's."""
     group = Group(subject)
     assert [LOST] == group.enter("p:1", fence=7, until=group.now + LEASE)
     assert (0, 0) == group.held()
@@ -331,7 +331,7 @@ def test_unknown_lease_is_not_adopted_without_a_loss(subject):
 
 @pytest.mark.parametrize("step", [-3600 * SECOND, 3600 * SECOND])
 def test_step_of_the_clock_ends_no_lease_that_is_renewed(subject, step):
-    """Time that nobody has seen does not pass, and one that goes back stands still."""
+    """A step of the clock ends no renewed lease: unseen time does not pass, and a clock that goes back stands still."""
     group = Group(subject)
     (fence,) = group.enter("p:1")
     group.now += LEASE // 4
@@ -348,7 +348,7 @@ def test_step_of_the_clock_ends_no_lease_that_is_renewed(subject, step):
 
 @pytest.mark.parametrize("step", [0, -3600 * SECOND])
 def test_fences_rise_over_a_loss(subject, step):
-    """They begin at the time, and after what a peer knows of."""
+    """Fences rise across a loss of the state: they begin at the time, and after the last that a peer knows."""
     group = Group(subject)
     (before,) = group.enter("p:1")
     subject.wipe()
@@ -365,7 +365,7 @@ tokens = st.sampled_from(["p:1", "p:2", "q:1", "q:2", "r:1", "r:2", "r:3"])
 poolses = st.sampled_from(
     [("gpu",), ("gpu",), ("licence",), ("gpu", "licence"), ("licence", "gpu", "x"), ("a key",), ("a key",)]
 )
-OWN_LIMITS = {"p": 2, "q": 2, "r": 1}  # of the pool of a key, by peer
+OWN_LIMITS = {"p": 2, "q": 2, "r": 1}  # of a key's pool, by peer
 programs = st.lists(
     st.one_of(
         st.tuples(st.just("enter"), st.lists(tokens, max_size=3), poolses, priorities),
@@ -387,36 +387,36 @@ programs = st.lists(
 
 
 class Books:
-    """Who may be at work, by what was told: from the answer of a call until a lease after it was sent."""
+    """Who may be at work by the answers: from an answer until a lease after its call was sent."""
 
     def __init__(self) -> None:
-        self.work: dict[str, tuple[int, int, tuple[str, ...], int]] = {}  # token -> fence, until, pools, told until
+        self.work: dict[str, tuple[int, int, tuple[str, ...], int]] = {}  # token -> fence, end, pools, end as told
 
     def claim(self, token: str, now: int) -> tuple[int, int]:
-        """Return the fence and the told end of a lease that lasts."""
+        """Return the fence and the told end of a current lease."""
         fence, until, _, told = self.work.get(token, (0, 0, (), 0))
         return (fence, told) if until > now else (0, 0)
 
     def note(self, token: str, fence: int, now: int, pools: tuple[str, ...], *, lasting: int = LEASE) -> None:
-        """Take in an answer."""
+        """Note an answer."""
         if fence > 0:
             self.work[token] = fence, now + lasting, pools, now + lasting
         else:
             self.work.pop(token, None)
 
     def at_work(self, pool: str, now: int) -> int:
-        """Count who may be at work on a slot of a pool."""
+        """Count those who may be at work with a slot of a pool."""
         return sum(until > now and pool in pools for _, until, pools, _ in self.work.values())
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs)
 def test_both_do_the_same_and_keep_the_law(client, program):
-    """Random programs of peers, losses and restarts: no more at work than the highest limit since, and equal answers."""
+    """In random programs with losses and restarts no pool exceeds its highest limit, and both subjects agree."""
     memory, lua = SlotsInMemory(), SlotsOnRedis(client)
-    books, real = Books(), START  # real time; the server's clock is it plus what it has stepped
+    books, real = Books(), START  # real time; the server's clock is that plus its steps
     now = START
-    limits: dict[str, int] = dict.fromkeys(("gpu", "licence", "x"), 0)  # highest in force while anybody works
+    limits: dict[str, int] = dict.fromkeys(("gpu", "licence", "x"), 0)  # highest limit in force while anybody works
     limits["a key"] = max(OWN_LIMITS.values())
     asked: dict[str, tuple[str, ...]] = {}
     try:
@@ -461,7 +461,7 @@ def test_both_do_the_same_and_keep_the_law(client, program):
             for number, pool in enumerate(call.watched):
                 assert books.at_work(pool, real) <= limits[pool]
                 state = reply.pools[number]
-                assert state.held >= books.at_work(pool, real)  # nobody is at work whom the authority does not know
+                assert state.held >= books.at_work(pool, real)  # nobody is at work who is unknown to the authority
         assert sorted(memory.woken()) == sorted(lua.woken())
     finally:
         lua.cleanup()
@@ -472,7 +472,7 @@ def test_both_do_the_same_and_keep_the_law(client, program):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_state_of_which_a_part_is_lost_begins_anew(on_redis, key):
-    """Evicted, or deleted by hand: what is left is not believed, and holders are adopted."""
+    """If a part of the state is lost, the rest is dropped, a quarantine begins, and holders are adopted."""
     group = Group(on_redis)
     (fence,) = group.enter("p:1")
     until = group.reply.now_us + LEASE
@@ -489,7 +489,7 @@ def test_state_of_which_a_part_is_lost_begins_anew(on_redis, key):
     + [("since", "garbage"), ("version", "0")],
 )
 def test_state_that_nobody_can_have_written_begins_anew(on_redis, field, value):
-    """Garbage is not believed."""
+    """An impossible state is dropped, and a quarantine begins."""
     group = Group(on_redis)
     group.enter("p:1")
     on_redis.write(field, value)
@@ -500,7 +500,7 @@ def test_state_that_nobody_can_have_written_begins_anew(on_redis, field, value):
 
 @pytest.mark.parametrize("value", ["garbage", "[]", "{}", '["x","1","","","gpu"]', "7"])
 def test_damaged_lease_is_reported_and_begins_anew(on_redis, value):
-    """One error, and then a quarantine."""
+    """A damaged lease causes one error, and then a quarantine."""
     group = Group(on_redis)
     group.enter("p:1")
     on_redis.write("t:p:1", value)
@@ -511,7 +511,7 @@ def test_damaged_lease_is_reported_and_begins_anew(on_redis, value):
 
 
 def test_damaged_limit_halts_the_pool(on_redis):
-    """What is no number lets nobody start."""
+    """A damaged limit halts the pool."""
     group = Group(on_redis, limit=3)
     on_redis.write("l:gpu", "many")
 
@@ -519,7 +519,7 @@ def test_damaged_limit_halts_the_pool(on_redis):
 
 
 def test_later_version_is_left_alone(on_redis):
-    """Unless nobody has called for a minute."""
+    """The state of a later version is refused, unless nobody has called for a minute."""
     group = Group(on_redis)
     on_redis.speak(9)
     group.call()
@@ -532,7 +532,7 @@ def test_later_version_is_left_alone(on_redis):
 
 
 def test_nothing_is_kept_of_those_who_have_gone(on_redis):
-    """A thousand come and go, by release and by the end of their leases."""
+    """A thousand holders that release or let their leases end leave nothing behind."""
     group = Group(on_redis, limit=3, pools=("gpu", "licence"))
     for number in range(200):
         group.enter(*(f"p:{number}-{each}" for each in range(5)), pools=("gpu", "licence"))

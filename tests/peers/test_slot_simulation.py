@@ -1,4 +1,4 @@
-"""Histories of slots in virtual time: no limit exceeded, nobody stranded, nothing leaked; and rules that are broken on purpose fail.
+"""Histories of slots in virtual time exceed no limit, and strand or leak nothing; deliberately broken rules are found.
 
 python -m tests.peers.slot_simulation --histories 10000
 """
@@ -16,11 +16,11 @@ from ratelimited_executor._core.slots import FOREVER_US, SlotPools
 from .slot_simulation import Found, World
 
 HISTORIES = 120
-BROKEN_HISTORIES = 400  # at most, until one is wrong
+BROKEN_HISTORIES = 400  # at most, until one fails
 
 
 def test_histories_keep_the_laws() -> None:
-    """With all faults at once; a thousand slots and more are handed over in them."""
+    """Histories with all faults at once keep the laws, and hand over more than a thousand slots."""
     handed = lost = 0
     for seed in range(HISTORIES):
         found = World(seed).run()
@@ -40,7 +40,7 @@ class WithoutQuarantine(SlotAuthority):
 
 
 class CountsTimeThatNobodySaw(SlotAuthority):
-    """Lets leases end by the server's clock, whatever happens to that."""
+    """Lets leases end by the server's clock, whatever its steps."""
 
     def _go_on(self, now_us: int, run: str, call: SlotCall) -> int:
         before, last = self._clock_us, self._last_us
@@ -52,7 +52,7 @@ class CountsTimeThatNobodySaw(SlotAuthority):
 
 
 class FencesFromOne(SlotAuthority):
-    """Counts fences from the start again after a loss."""
+    """Counts fences from 1 again after a loss."""
 
     def _go_on(self, now_us: int, run: str, call: SlotCall) -> int:
         before = self._pools.fence if self._is_whole else 0
@@ -65,7 +65,7 @@ class FencesFromOne(SlotAuthority):
 
 
 class HandsOverOnlyWhenAsked(SlotPools):
-    """Leaves a slot that comes free to who asks next for the first time."""
+    """Keeps a freed slot for the next new request, instead of a waiter."""
 
     def _end(self, now_us: int, left: Any) -> None:
         hand_over, self._hand_over = self._hand_over, lambda _: None  # type: ignore[method-assign]
@@ -74,7 +74,7 @@ class HandsOverOnlyWhenAsked(SlotPools):
 
 
 class ReleasesAnybody(SlotPools):
-    """Frees the slot that has been held longest, whoever asks for it."""
+    """Frees the slot held longest, whoever releases."""
 
     def release(self, token: Any, now_us: int) -> bool:
         lease = self._leases.get(token)
@@ -84,7 +84,7 @@ class ReleasesAnybody(SlotPools):
 
 
 class NeverConfirmed(SlotPools):
-    """Takes a hand-over for heard of."""
+    """Treats each hand-over as confirmed."""
 
     def _hold(self, lease: Any) -> None:
         super()._hold(lease)
@@ -92,7 +92,7 @@ class NeverConfirmed(SlotPools):
 
 
 def with_pools(kind: type[SlotPools]) -> Callable[[], SlotAuthority]:
-    """Return an authority on other pools, also after a loss."""
+    """Return a factory of authorities with pools of ``kind``, also after a loss."""
 
     class Authority(SlotAuthority):
         def _go_on(self, now_us: int, run: str, call: SlotCall) -> int:
@@ -107,7 +107,7 @@ def with_pools(kind: type[SlotPools]) -> Callable[[], SlotAuthority]:
 
 
 class HoldsForLonger(SlotPeer):
-    """Goes on with a slot for a while after its lease."""
+    """Keeps using a slot for a while after its lease."""
 
     def take_in(self, call: SlotCall, reply: SlotReply, sent_ns: int, now_ns: int) -> Any:
         changed = super().take_in(call, reply, sent_ns, now_ns)
@@ -130,7 +130,7 @@ class HoldsForLonger(SlotPeer):
     ids=lambda value: "" if isinstance(value, str) else next(iter(value.values())).__name__,
 )
 def test_rule_that_is_broken_on_purpose_is_found(broken: dict[str, Any], what: str) -> None:
-    """So these histories can fail."""
+    """Each rule broken on purpose is found, which shows that the histories can fail."""
     for seed in range(BROKEN_HISTORIES):
         found: Found = World(seed, **broken).run()
         if getattr(found, what):

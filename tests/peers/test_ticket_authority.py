@@ -1,6 +1,6 @@
-"""The laws of joint admission, by one suite: for the authority in memory, and the script on Redis.
+"""The laws of joint admission, checked for the authority in memory and the script on Redis.
 
-The server's clock is an argument, so that nothing here waits.
+The server's clock is an argument, so nothing here waits.
 """
 
 import os
@@ -44,14 +44,14 @@ KEY_WINDOW = WindowSettings.of(2, 5 * SECOND, valid_us=VALID).write()
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    """A client of the server that the tests share."""
+    """A client of the shared server."""
     with redis.Redis.from_url(redis_server.url) as client:
         yield client
 
 
 @pytest.fixture
 def on_redis(client: redis.Redis) -> Iterator[TicketsOnRedis]:
-    """The script."""
+    """The script on Redis."""
     subject = TicketsOnRedis(client)
     yield subject
     subject.cleanup()
@@ -59,15 +59,15 @@ def on_redis(client: redis.Redis) -> Iterator[TicketsOnRedis]:
 
 @pytest.fixture(params=["memory", "redis"])
 def subject(request: pytest.FixtureRequest) -> TicketSubject:
-    """One after the other."""
+    """Each subject in turn."""
     return TicketsInMemory() if request.param == "memory" else request.getfixturevalue("on_redis")
 
 
 class Group:
-    """Peers of an authority, and its clock; after the first quarantine.
+    """Peers of an authority and its clock, after the first quarantine.
 
     Attributes:
-        eras: the last that each peer was told of.
+        eras: the last era that each peer knows.
     """
 
     def __init__(self, subject: TicketSubject, *plan: PlanLimit, plan_id: str = "one") -> None:
@@ -84,7 +84,7 @@ class Group:
         """Make one call."""
         told = {
             "era": self.eras.get(peer, ""),
-            "since_us": 1,  # whoever calls vouches for all time so far
+            "since_us": 1,  # the caller vouches for all time so far
             "earliest_us": self.now,
             "latest_us": self.now,
             "interval_us": INTERVAL,
@@ -103,12 +103,12 @@ class Group:
         return [len(outcome.tickets) for outcome in reply.outcomes]
 
     def copies(self) -> tuple[LimitCopy, ...]:
-        """Return what the latest reply has told of the limits of the plan."""
+        """Return copies of the limits of the plan, as in the latest reply."""
         return tuple(LimitCopy(each.name, False, each.serial, each.text) for each in self.reply.limits)
 
 
 def some(wanted: int = 1, key: str = "", key_settings: str = "", **costs: int) -> TicketRun:
-    """Make a run; each ticket costs one of ``tickets``, and what is named."""
+    """Return a run whose tickets each cost one of ``tickets``, and the given costs."""
     return TicketRun(wanted, tuple(({"tickets": 1} | costs).items()), key, key_settings)
 
 
@@ -116,7 +116,7 @@ def some(wanted: int = 1, key: str = "", key_settings: str = "", **costs: int) -
 
 
 def test_ticket_is_taken_of_all_limits_or_of_none(subject):
-    """A refusal costs nothing."""
+    """A ticket is admitted by all limits or by none: a refusal costs nothing."""
     group = Group(subject, WINDOW, TOKENS)
     assert [1, 0] == group.ask(some(tokens=900), some(tokens=200))
     assert ("tokens", group.now + 1_000_500 + VALID) == (group.reply.outcomes[1].holder, group.reply.outcomes[1].at_us)
@@ -125,18 +125,18 @@ def test_ticket_is_taken_of_all_limits_or_of_none(subject):
 
 
 def test_ticket_tells_its_time_and_the_receipts_of_the_limits_that_count_it(subject):
-    """In the plan's order, and then the key's."""
+    """A ticket has its time, and receipts in the order of the plan, followed by the key's."""
     group = Group(subject, TOKENS, WINDOW, PACE)
     group.ask(some(key="ann", key_settings=KEY))
     ((at, receipts),) = group.reply.outcomes[0].tickets
     assert (group.now, 3) == (at, len(receipts))
-    assert group.now + VALID == receipts[0]  # the window's
+    assert group.now + VALID == receipts[0]  # of the window
     group.ask(some(tokens=1, key="ben", key_settings=KEY))
     assert [4] == [len(receipts) for _, receipts in group.reply.outcomes[0].tickets]
 
 
 def test_tickets_are_admitted_up_to_an_interval_ahead(subject):
-    """Each at its time; the next one's time is told."""
+    """Tickets are admitted up to a grant interval ahead, each at its time, with the time of the next one."""
     group = Group(subject, PACE)
     (count,) = group.ask(some(100))
     times = [at for at, _ in group.reply.outcomes[0].tickets]
@@ -149,11 +149,11 @@ def test_tickets_are_admitted_up_to_an_interval_ahead(subject):
     assert [25] == group.ask(some(100))
 
 
-# In the peer's order.
+# In the order of the peer.
 
 
 def test_what_a_limit_of_all_refuses_stands_before_what_comes_after_it(subject):
-    """Though there were room for that."""
+    """A run refused by a limit of all also holds back the later runs, though there is room for them."""
     group = Group(subject, WINDOW, TOKENS)
     group.ask(some(tokens=900))
     assert [0, 0] == group.ask(some(tokens=500), some(5))
@@ -162,7 +162,7 @@ def test_what_a_limit_of_all_refuses_stands_before_what_comes_after_it(subject):
 
 
 def test_what_the_limit_of_a_key_refuses_holds_nothing_else(subject):
-    """And is not admitted long ahead of its time, which would move all others behind that."""
+    """A run refused by its key's limit holds back no other, and is not admitted far ahead, which would delay others."""
     group = Group(subject, PACE)
     assert [1, 1, 3] == group.ask(some(2, "ann", KEY), some(1, "ben", KEY), some(3))
     assert ("ann", group.now + 1_000_500) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].at_us)
@@ -170,7 +170,7 @@ def test_what_the_limit_of_a_key_refuses_holds_nothing_else(subject):
 
 
 def test_ticket_is_a_little_ahead_of_its_keys_time_behind_all_others(subject):
-    """So that a key is used to its rate."""
+    """A ticket is admitted slightly ahead of its key's time, after all others, so that a key can use its whole rate."""
     group = Group(subject, PACE)
     group.ask(some(1, "ann", KEY))
     group.now += SECOND - INTERVAL // 10 + 500
@@ -181,7 +181,7 @@ def test_ticket_is_a_little_ahead_of_its_keys_time_behind_all_others(subject):
 
 
 def test_keys_have_limits_of_their_own(subject):
-    """A ticket may cost more than one of it; runs tell what they remember."""
+    """Each key has its own limit; a ticket may cost more than one of it, and a reply has a copy of each limit."""
     group = Group(subject, PACE)
     assert [2, 1] == group.ask(some(3, "ann", KEY_WINDOW), some(3, "ben", KEY_WINDOW)._replace(key_cost=2))
     assert all(outcome.text.startswith("w1,") and outcome.serial for outcome in group.reply.outcomes)
@@ -190,7 +190,7 @@ def test_keys_have_limits_of_their_own(subject):
 
 
 def test_cost_that_no_limit_ever_admits_names_it_without_a_time(subject):
-    """And its peer is not hungry for it: nobody waits for that."""
+    """A cost that a limit never admits is refused with the limit's name and no time, and reserves no share."""
     group = Group(subject, WINDOW, TOKENS)
     assert [0] == group.ask(some(tokens=1001))
     assert ("tokens", 0) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].at_us)
@@ -198,7 +198,7 @@ def test_cost_that_no_limit_ever_admits_names_it_without_a_time(subject):
 
 
 def test_limit_of_another_law_is_another_one(subject):
-    """Peers of two releases do not damage each other's state."""
+    """A key's limit of another law is a separate one, so that peers of two releases do not damage each other's."""
     group = Group(subject, PACE)
     for _ in range(2):
         group.ask(some(1, "ann", KEY), some(1, "ann", KEY))
@@ -208,17 +208,17 @@ def test_limit_of_another_law_is_another_one(subject):
     assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
 
 
-# One plan.
+# The plan.
 
 
 def test_limits_in_force_are_those_that_were_set_last(subject):
-    """By a process that starts, too; and what was used before counts."""
+    """The plan set last is in force, also from a process that starts, and what was used before counts."""
     group = Group(subject)
     group.ask(some(4))
     lower = WINDOW._replace(settings=WindowSettings.of(6, 10 * SECOND, valid_us=VALID).write())
     group.call("q", plan_id="two", plan=(lower,), is_new_plan=True)
     assert ("two", 4, 6) == (group.reply.plan_id, group.reply.limits[0].used, group.reply.limits[0].amount)
-    assert [2] == group.ask(some(9))  # of a process that still has the other plan
+    assert [2] == group.ask(some(9))  # from a process that still has the other plan
     assert "two" == group.reply.plan_id
     group.call("p", is_new_plan=True)
     assert [4] == group.ask(some(9), peer="q", plan_id="two", plan=(lower,))
@@ -229,7 +229,7 @@ def test_limits_in_force_are_those_that_were_set_last(subject):
 
 @pytest.mark.parametrize("step", [1, DIFFERENCE])
 def test_time_stands_still_where_the_clock_is_back_by_a_little(subject, step):
-    """As where another server has taken over."""
+    """If the clock goes back slightly, as after a failover, time stands still and the era continues."""
     group = Group(subject)
     group.ask(some(3))
     before, era = group.now, group.reply.era
@@ -243,20 +243,20 @@ def test_time_stands_still_where_the_clock_is_back_by_a_little(subject, step):
     "told", [{"since_us": 0}, {"earliest_us": START * 2}, {"latest_us": START}], ids=["unknown", "early", "late"]
 )
 def test_nothing_is_admitted_at_a_time_that_nobody_vouches_for(subject, told):
-    """Nor forgotten."""
+    """At a time that nobody vouches for nothing is admitted or forgotten."""
     group = Group(subject, WINDOW, TOKENS)
     group.ask(some(10, "ann", KEY_WINDOW))
     group.now += 3600 * SECOND
     assert [0, 0] == group.ask(some(1, "ann", KEY_WINDOW), some(), **told)
     assert ["clock", "clock"] == [each.holder for each in group.reply.outcomes]
-    group.now -= 3600 * SECOND  # the clock is set again
+    group.now -= 3600 * SECOND  # the clock is set back
     assert [0, 8] == group.ask(some(1, "ann", KEY_WINDOW), some(9))
     assert 0 == group.reply.quarantine_us
 
 
 @pytest.mark.parametrize("uses", [True, False])
 def test_era_begins_after_a_gap_that_no_clock_spans(subject, uses):
-    """Unless there is nothing to remember."""
+    """A gap that no clock spans begins a new era, unless nothing was used."""
     group = Group(subject)
     if uses:
         group.ask(some(8))
@@ -268,7 +268,7 @@ def test_era_begins_after_a_gap_that_no_clock_spans(subject, uses):
 
 
 def test_quarantine_is_not_over_by_time_that_nobody_has_seen(subject):
-    """The server lost its memory, was told of it by a call that came late, and its clock was stepped: so the era begins anew."""
+    """If the clock was stepped during a quarantine, time that nobody saw does not end it, and a new era begins."""
     group = Group(subject)
     group.ask(some(8))
     copies = group.copies()
@@ -284,7 +284,7 @@ def test_quarantine_is_not_over_by_time_that_nobody_has_seen(subject):
 
 
 def begin_era(group: Group, cause: str) -> None:
-    """Let the next call begin an era."""
+    """Make the next call begin an era."""
     if cause == "back":
         group.now -= DIFFERENCE + 1
     elif cause == "restart":
@@ -297,7 +297,7 @@ def begin_era(group: Group, cause: str) -> None:
 
 @pytest.mark.parametrize("cause", ["back", "restart", "jump"])
 def test_era_begins_with_a_quarantine_and_no_unseen_time_passes(subject, cause):
-    """All that was used counts as used when that is over; and what was given back before, no more."""
+    """A new era counts all that was used as used at the end of its quarantine, and ignores earlier corrections."""
     group = Group(subject, WINDOW, TOKENS)
     group.ask(some(8, tokens=100))
     ((at, (receipt, _)), *_), era = group.reply.outcomes[0].tickets, group.reply.era
@@ -320,7 +320,7 @@ def test_era_begins_with_a_quarantine_and_no_unseen_time_passes(subject, cause):
 
 
 def test_step_of_the_clock_that_is_told_twice_begins_one_era(subject):
-    """By two peers, each of which has seen it."""
+    """A step of the clock reported by two peers begins one era."""
     group = Group(subject)
     group.call("q")
     group.call("p", has_jumped=True)
@@ -331,7 +331,7 @@ def test_step_of_the_clock_that_is_told_twice_begins_one_era(subject):
 
 
 def test_keys_of_another_era_are_redated(subject):
-    """As limits of all are; those that nobody asks for are not forgotten too early."""
+    """Limits of keys are redated in a new era like all others, and those not asked for are not forgotten too early."""
     group = Group(subject, PACE)
     group.ask(some(2, "ann", KEY_WINDOW), some(2, "ben", KEY_WINDOW))
     begin_era(group, "jump")
@@ -348,7 +348,7 @@ def test_keys_of_another_era_are_redated(subject):
 
 
 def test_window_is_kept_over_a_loss_if_it_is_told_back(subject):
-    """The latest of what is told is in force, whoever calls first."""
+    """A window survives a loss if peers report it: the latest copy applies, whoever calls first."""
     group = Group(subject)
     group.ask(some(3))
     older = group.copies()
@@ -366,7 +366,7 @@ def test_window_is_kept_over_a_loss_if_it_is_told_back(subject):
 
 
 def test_nothing_is_told_back_when_the_quarantine_is_over(subject):
-    """It would be older than what has been admitted since."""
+    """After the quarantine copies are ignored: they are older than what has been admitted since."""
     group = Group(subject)
     group.ask(some(7))
     copies = group.copies()
@@ -378,7 +378,7 @@ def test_nothing_is_told_back_when_the_quarantine_is_over(subject):
 
 
 def test_what_was_written_since_is_later_than_all_before_a_loss(subject):
-    """Numbers begin at the time: a peer that was away for an era tells nothing of its own then."""
+    """Serial numbers begin at the time, so that what was written after a loss is later than all copies from before."""
     group = Group(subject)
     group.ask(some(7))
     older = group.copies()
@@ -392,7 +392,7 @@ def test_what_was_written_since_is_later_than_all_before_a_loss(subject):
 
 
 def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
-    """Each by its own number, whatever has been redated meanwhile: a server may have lost its last writes."""
+    """Each limit takes the copy with its own highest number, whichever other was reported later."""
     group = Group(subject, WINDOW, TOKENS)
     group.ask(some(1, tokens=10))
     group.ask(some(3), peer="q")
@@ -409,7 +409,7 @@ def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
 
 
 def test_keys_are_told_back(subject):
-    """With or without a run that tells their settings; and of what is not asked for nothing is left in the end."""
+    """Limits of keys are reported back, with or without a run of them, and vanish once they are at rest."""
     group = Group(subject, PACE)
     group.ask(*(some(2, key, KEY_WINDOW) for key in ("ann", "ben")))
     copies = [
@@ -427,7 +427,7 @@ def test_keys_are_told_back(subject):
 
 
 def test_copy_that_is_not_sound_is_forgotten(subject):
-    """It begins no era, or its peer could begin one after the other."""
+    """A damaged copy is ignored and begins no era: else its peer could begin one after the other."""
     group = Group(subject)
     subject.wipe()
     group.call()
@@ -442,7 +442,7 @@ def test_copy_that_is_not_sound_is_forgotten(subject):
 
 
 def test_costs_are_given_back_and_charged(subject):
-    """Of limits by their names, and of keys, whose settings a run of no tickets tells."""
+    """Costs are given back or charged to limits by name."""
     group = Group(subject, WINDOW, TOKENS)
     group.ask(some(10, tokens=100))
     at, receipts = group.reply.outcomes[0].tickets[-1]
@@ -457,7 +457,7 @@ def test_costs_are_given_back_and_charged(subject):
 
 
 def test_cost_of_a_key_is_given_back(subject):
-    """Then its next ticket is there at once."""
+    """After the cost of a key is given back, its next ticket is admitted at once."""
     group = Group(subject, PACE)
     group.ask(some(2, "ann", KEY_WINDOW))
     at, (*_, receipt) = group.reply.outcomes[0].tickets[-1]
@@ -470,7 +470,7 @@ def test_cost_of_a_key_is_given_back(subject):
 
 
 def test_penalty_holds_all_or_a_key(subject):
-    """The latest end counts; a penalty of a key holds nothing else, though it has no limit."""
+    """A penalty holds all tickets or those of a key, which needs no limit, until the latest end given."""
     group = Group(subject, PACE)
     group.call(penalties=(("ann", 2 * SECOND), ("ann", SECOND), ("", SECOND), ("", 1000)))
     assert group.now + SECOND == group.reply.penalty_us
@@ -507,21 +507,21 @@ def served(group: Group, wants: dict[str, tuple[int, int]], seconds: int = 20) -
 
 
 def test_peers_that_want_more_than_there_is_get_parts_by_weight(subject):
-    """However much each wants."""
+    """Peers that want more than there is get parts by weight, however much each wants."""
     got = served(Group(subject, PACE), {"p": (1000, 100), "q": (3000, 1000)})
     assert 0.98 * 2000 <= sum(got.values()) <= 2026
     assert 2.6 <= got["q"] / got["p"] <= 3.4
 
 
 def test_small_peer_beside_a_huge_one_gets_what_it_wants(subject):
-    """And all of the rest is the other's."""
+    """A peer with few tasks beside a huge one gets what it wants, and the other one gets the rest."""
     got = served(Group(subject, PACE), {"huge": (1000, 10_000), "small": (1000, 2)})
     assert got["small"] >= 0.95 * 400
     assert sum(got.values()) >= 0.98 * 2000
 
 
 def test_hungry_peer_that_has_died_is_forgotten(subject):
-    """After two intervals and a second; until then others are ahead of it by what starts in an interval."""
+    """A hungry peer that has died delays others by at most an interval, and is forgotten after two and a second."""
     group = Group(subject, PACE)
     group.ask(some(100), peer="dead")
     begun = group.now
@@ -537,7 +537,7 @@ def test_hungry_peer_that_has_died_is_forgotten(subject):
 
 
 def test_idle_time_saves_up_nothing(subject):
-    """Who comes late begins beside the others."""
+    """A peer that was idle gets no more than its share afterwards."""
     group = Group(subject, PACE)
     served(group, {"p": (1000, 100), "q": (1000, 100)})
     got = served(group, {"p": (1000, 100), "q": (1000, 100), "late": (1000, 100)})
@@ -548,7 +548,7 @@ def test_idle_time_saves_up_nothing(subject):
 
 
 def test_keys_that_came_once_leave_nothing_behind(subject):
-    """Each call forgets some, and more than it brings."""
+    """Keys used once leave nothing behind: each call forgets more of them than it brings."""
     group = Group(subject, PACE)
     for number in range(0, 300, 10):
         group.call(
@@ -564,7 +564,7 @@ def test_keys_that_came_once_leave_nothing_behind(subject):
 
 
 def test_key_under_other_settings_is_kept_as_long_as_they_say(subject):
-    """Once it is asked for under them."""
+    """A key requested under other settings is kept as long as these demand."""
     group = Group(subject, PACE)
     group.ask(some(1, "ann", KEY))
     longer = PaceSettings.of(1, 60 * SECOND).write()
@@ -613,7 +613,7 @@ steps = st.one_of(
 @settings(max_examples=PROGRAMS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=st.lists(steps, max_size=40))
 def test_both_say_the_same(client, program):
-    """Random programs of peers, plans, keys, corrections, copies and eras."""
+    """In random programs the script agrees with the memory in every reply."""
     memory, lua = TicketsInMemory(), TicketsOnRedis(client)
     now = START
     eras: dict[str, str] = {}
@@ -707,12 +707,12 @@ law_steps = st.one_of(
 @settings(max_examples=PROGRAMS // 2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=st.lists(law_steps, min_size=12, max_size=40), is_memory=st.booleans())
 def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
-    """As real time goes, of all tickets that were given, wherever in their time they are used, if what peers know is told back."""
+    """No window exceeds its limit in real time across losses and steps, if peers report what they know."""
     subject = TicketsInMemory() if is_memory else TicketsOnRedis(client)
     group = Group(subject, *LAWS)
-    offset, saved = 0, None  # real time is the server's less the offset
-    given_out: list[tuple[int, int, str]] = []  # at, tokens, key
-    copies: dict[tuple[str, bool], LimitCopy] = {}  # as all peers know them together
+    offset, saved = 0, None  # real time is the server's time less the offset
+    given_out: list[tuple[int, int, str]] = []  # time, tokens, key
+    copies: dict[tuple[str, bool], LimitCopy] = {}  # as known by all peers together
 
     def call(peer: str, **fields) -> TicketReply:
         era = group.eras.get("any")
@@ -757,7 +757,7 @@ def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
                 if step == "keep":
                     saved = subject.save()
                 elif step == "set back" and saved is not None:
-                    subject.restore(saved)  # a replica that was behind takes over
+                    subject.restore(saved)  # a lagging replica takes over
                     subject.run = ("b" if subject.run[0] == "a" else "a") * 40
                 elif step == "lose":
                     subject.lose(rest[0])
@@ -791,7 +791,7 @@ def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_state_of_which_a_part_is_lost_begins_an_era(on_redis, key):
-    """Evicted, or deleted by hand; what is left of it counts, and what is told back."""
+    """If a part of the state is lost an era begins, in which the rest and the peers' copies count."""
     group = Group(on_redis)
     group.ask(some(8, "ann", PaceSettings.of(1000, SECOND).write()))
     copies, era = group.copies(), group.reply.era
@@ -808,7 +808,7 @@ def test_state_of_which_a_part_is_lost_begins_an_era(on_redis, key):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_keys_count_over_the_loss_of_another_part(on_redis, key):
-    """Unless it is theirs, or what tells when they rest."""
+    """Limits of keys survive the loss of another part of the state."""
     group = Group(on_redis, PACE)
     group.ask(some(2, "ann", KEY_WINDOW))
     on_redis.lose(key)
@@ -823,7 +823,7 @@ def test_keys_count_over_the_loss_of_another_part(on_redis, key):
     + [("l:wminute", "garbage"), ("l:wminute", ""), ("l:wminute", "1,1,;w1,00000000,0,0,0,0,0,0;")],
 )
 def test_state_that_nobody_can_have_written_begins_an_era(on_redis, field, value):
-    """It is not believed, and what is told back counts."""
+    """An impossible state begins an era, in which the peers' copies count."""
     group = Group(on_redis)
     group.ask(some(8))
     copies, era = group.copies(), group.reply.era
@@ -840,7 +840,7 @@ def test_state_that_nobody_can_have_written_begins_an_era(on_redis, field, value
 
 @pytest.mark.parametrize("plan", ["garbage", "7", "[7]", '[["a","b"]]', '[["a","b","odd"]]'])
 def test_damaged_plan_is_replaced_by_the_callers(on_redis, plan):
-    """In a new era."""
+    """A damaged plan is replaced by the caller's, in a new era."""
     group = Group(on_redis)
     on_redis.write("tickets", "plan", plan)
     group.call("q", plan_id="other")
@@ -848,7 +848,7 @@ def test_damaged_plan_is_replaced_by_the_callers(on_redis, plan):
 
 
 def test_damaged_limit_of_a_key_begins_an_era(on_redis):
-    """When somebody asks for it."""
+    """A damaged limit of a key begins an era when it is requested."""
     group = Group(on_redis, PACE)
     group.ask(some(2, "ann", KEY_WINDOW))
     (outcome,) = group.reply.outcomes
@@ -861,7 +861,7 @@ def test_damaged_limit_of_a_key_begins_an_era(on_redis):
 
 
 def test_settings_that_are_not_sound_are_refused(on_redis):
-    """By name."""
+    """Settings that are not sound are refused by name."""
     group = Group(on_redis, PACE)
     with pytest.raises(redis.ResponseError, match="no settings of a limit: odd"):
         group.call(runs=(some(1, "ann", "odd"),))
@@ -870,7 +870,7 @@ def test_settings_that_are_not_sound_are_refused(on_redis):
 
 
 def test_later_version_is_left_alone(on_redis):
-    """Unless nobody has called for a minute."""
+    """The state of a later version is refused, unless nobody has called for a minute."""
     group = Group(on_redis)
     on_redis.speak(9)
     group.call()
@@ -883,7 +883,7 @@ def test_later_version_is_left_alone(on_redis):
 
 
 def test_state_lives_until_all_limits_are_at_rest(on_redis):
-    """And a day longer, however long nobody calls; those of keys, too."""
+    """The state expires a day after all limits, including those of keys, are at rest."""
     group = Group(on_redis, PACE)
     day = 86_400_000
     assert all(day <= left <= 3 * day for left in on_redis.lives())

@@ -1,4 +1,4 @@
-"""What an operator is told of limits that a group shares is what the script has answered."""
+"""The view of limits that a group shares shows what the script has answered."""
 
 from collections.abc import Iterator
 
@@ -53,7 +53,7 @@ def call(client, *runs: TicketRun, **fields):
 
 
 def test_use_of_each_limit_is_that_of_the_latest_reply(client):
-    """Names, amounts, and when all is free again; without a quarantine or penalty."""
+    """A view shows the names, uses, amounts and end of use of all limits, as in the latest reply."""
     call(client)
     reply, now = call(client, TicketRun(3, (("permits", 1), ("tokens", 50))))
     view = limits_of("model", now, client.hgetall(KEYS[0]))
@@ -67,7 +67,7 @@ def test_use_of_each_limit_is_that_of_the_latest_reply(client):
 
 
 def test_limit_at_rest_and_a_penalty_are_told(client):
-    """Nothing is used, and nothing is admitted for a time."""
+    """A view shows a limit at rest as unused, and the end of a penalty."""
     _, now = call(client, penalties=(("", 5 * SECOND),))
     view = limits_of("model", now, client.hgetall(KEYS[0]))
     assert view is not None
@@ -77,7 +77,7 @@ def test_limit_at_rest_and_a_penalty_are_told(client):
 
 
 def test_key_that_has_gone_is_nothing():
-    """As if there had never been any."""
+    """Without a hash there is no view."""
     assert limits_of("model", 1, {}) is None
 
 
@@ -85,8 +85,8 @@ def test_key_that_has_gone_is_nothing():
     "damage", [{"state": "1,2"}, {"state": "x"}, {"plan": "["}, {"l:wpermits/window/60": "0,0,;w1,x"}]
 )
 def test_what_nobody_can_have_written_is_an_error(client, damage):
-    """It is not shown as if it were sound."""
+    """An impossible state raises an error instead of being shown."""
     call(client)
     _, now = call(client)
-    with pytest.raises(ValueError):  # noqa: PT011  # of several kinds; the command says what it is about
+    with pytest.raises(ValueError):  # noqa: PT011  # of several kinds; the command names what is damaged
         limits_of("model", now, {**client.hgetall(KEYS[0]), **damage})

@@ -1,4 +1,4 @@
-"""Random histories of a group that shares its limits; and the same with a rule broken on purpose, which must be found."""
+"""Random histories of a group that shares its limits keep them, and deliberately broken rules are found."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ COUNT = int(os.environ.get("TICKET_HISTORIES", "10"))
 
 
 def test_no_window_of_any_limit_has_more_than_it_says() -> None:
-    """Whatever is lost, forgotten, restarted or stepped."""
+    """No window of a limit is exceeded, whatever is lost, forgotten, restarted or stepped."""
     faults, started = Counter(), 0
     for seed in range(COUNT):
         history = history_of(seed)
@@ -31,7 +31,7 @@ def test_no_window_of_any_limit_has_more_than_it_says() -> None:
 
 
 def no_quarantine(monkeypatch) -> None:
-    """An era begins, and admits at once what it has no memory of."""
+    """Begin eras without a quarantine, and admit what may have been used before."""
     begin = TicketAuthority._begin_era
 
     def begin_era(self, now_us, run, call) -> None:
@@ -42,18 +42,18 @@ def no_quarantine(monkeypatch) -> None:
 
 
 def no_memory(monkeypatch) -> None:
-    """Peers tell nothing of what they remember."""
+    """Ignore what peers remember."""
     monkeypatch.setattr(TicketAuthority, "_adopt", lambda *_: None)
 
 
 def no_redating(monkeypatch) -> None:
-    """Time that nobody has seen passes for the limits of another era."""
+    """Let unseen time pass for the limits of an earlier era."""
     for kind in (laws._Bucket, laws._Window):
         monkeypatch.setattr(kind, "redate", lambda self, t_us: setattr(self, "_now", t_us))
 
 
 def no_vouching(monkeypatch) -> None:
-    """Each call is heard, whatever the clock shows."""
+    """Accept every call, whatever the clock shows."""
     go_on = TicketAuthority._go_on
 
     def trust(self, now_us, run, call) -> bool:
@@ -65,12 +65,12 @@ def no_vouching(monkeypatch) -> None:
 
 
 def void_tickets_used(monkeypatch) -> None:
-    """Tickets of another era are used."""
+    """Use tickets of an earlier era."""
     monkeypatch.setattr(TicketBudget, "drop", lambda _: None)
 
 
 def refusal_that_burns(monkeypatch) -> None:
-    """What was admitted by one limit is taken of it, though another refuses: less starts than may."""
+    """Charge a limit that admits although another refuses, so that less starts than allowed."""
     decide = laws.decide
 
     def burning(limits, costs, t_us, horizon_us):
@@ -85,7 +85,7 @@ def refusal_that_burns(monkeypatch) -> None:
 
 
 def old_memory(monkeypatch) -> None:
-    """A peer remembers what it was told first, and nothing after it."""
+    """Let a peer remember only the first reply."""
     remember = TicketPeer._remember
 
     def first_only(self, reply, now_ns) -> None:
@@ -96,7 +96,7 @@ def old_memory(monkeypatch) -> None:
 
 
 def silent_leaving(monkeypatch) -> None:
-    """Who leaves tells nothing of what it remembers, and the authority had forgotten it since."""
+    """Let a peer leave without reporting what it remembers."""
     leave = TicketPeer.leave
     monkeypatch.setattr(TicketPeer, "leave", lambda self: replace(leave(self), copies=()))
 
@@ -114,7 +114,7 @@ def silent_leaving(monkeypatch) -> None:
     ],
 )
 def test_broken_rule_is_found(monkeypatch, broken, seeds) -> None:
-    """One of the histories in which it was over a limit is so; if the histories are others now, one of many."""
+    """A broken rule exceeds a limit in one of the histories where it did before, or else in one of many."""
     broken(monkeypatch)
     assert any(history_of(seed).wrong for seed in [*seeds, *range(300)])
 
@@ -122,7 +122,7 @@ def test_broken_rule_is_found(monkeypatch, broken, seeds) -> None:
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("is_broken", [False, True])
 async def test_refusal_that_burns_is_found(monkeypatch, is_broken) -> None:
-    """A group starts ten a second, as its tokens allow; fewer, if each refusal takes of the window of starts."""
+    """A group starts ten a second, as its tokens allow, and fewer if refusals are charged to the window."""
     if is_broken:
         refusal_that_burns(monkeypatch)
     async with Group() as group:

@@ -1,7 +1,7 @@
-"""``uvicorn --workers 3``: three processes of one service, which nobody has told of each other, keep one rate.
+"""Three processes of ``uvicorn --workers 3``, not coordinated otherwise, keep one rate together.
 
-Real processes, a real server and real time. A start is stamped by its process after the permit was checked; on a machine
-with fewer cores than busy processes it may be held up in between, so that windows are allowed one start more than the rate.
+Real processes, a real server and real time. A start is stamped by its process after the permit was checked. On a
+machine with fewer cores than busy processes it may be held up in between, so windows are allowed one more start.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 RATE = 100
 WORKERS = 3
-START_SECONDS = 60  # three imports of the application on a busy machine; 2 s on an idle one
+START_SECONDS = 60  # imports of the application by three processes on a busy machine; 2 s on an idle one
 STOP_SECONDS = 10
 
 
 class Counted:
-    """Starts that processes tell of by datagram; a context manager."""
+    """Counts starts that processes report by datagram; a context manager."""
 
     def __init__(self) -> None:
-        self.starts: list[tuple[float, int]] = []  # (monotonic time, number of the process)
+        self.starts: list[tuple[float, int]] = []  # (monotonic time, process id)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         self._socket.bind(("127.0.0.1", 0))
@@ -67,16 +67,16 @@ class Counted:
 
     @property
     def port(self) -> int:
-        """Where starts are to be told."""
+        """The port for reports of starts."""
         port: int = self._socket.getsockname()[1]
         return port
 
     def by_process(self, start: float, end: float) -> Counter[int]:
-        """Count the starts of each process in a stretch of time."""
+        """Count the starts of each process between two times."""
         return Counter(pid for when, pid in list(self.starts) if start <= when < end)
 
     def worst_second(self) -> int:
-        """Return the most starts in any window of a second, its end left out."""
+        """Return the most starts in any window of a second, its end excluded."""
         times = sorted(when for when, _ in self.starts)
         return max((bisect_left(times, when + 1) - index for index, when in enumerate(times)), default=0)
 
@@ -89,14 +89,14 @@ class Counted:
 
 @dataclass
 class Service:
-    """The running service: its parent process, where it answers, and what it logs."""
+    """The running service: its parent process, its URL and its log."""
 
     process: subprocess.Popen[bytes]
     url: str
     log: Path
 
     def ask(self, seconds: float = START_SECONDS) -> dict[int, dict[str, Any]]:
-        """Ask until each worker has told of its part, with all of them in the plan; return the answers by process."""
+        """Ask until each worker has answered, with all workers in the plan; return the answers by process id."""
         end = time.monotonic() + seconds
         answers: dict[int, dict[str, Any]] = {}
         while len(answers) < WORKERS or any(answer["peers"] != WORKERS for answer in answers.values()):
@@ -110,7 +110,7 @@ class Service:
 
 @contextmanager
 def service(log: Path, settings: dict[str, Any]) -> Iterator[Service]:
-    """Start uvicorn as a user would, on a free port; it logs which. Nothing of it is left at the end."""
+    """Start uvicorn as a user would, on a free port that it logs, and end all of its processes afterwards."""
     command = [sys.executable, "-m", "uvicorn", "tests.peers.app:app", "--port", "0", "--workers", str(WORKERS)]
     environment = {**os.environ, VARIABLE: json.dumps(settings), "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
     with log.open("wb") as sink:
@@ -127,12 +127,12 @@ def service(log: Path, settings: dict[str, Any]) -> Iterator[Service]:
         yield Service(process, match[1], log)
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the workers, too; none is left where all went well
+            os.killpg(process.pid, signal.SIGKILL)  # also the workers; none is left if all went well
         process.wait(STOP_SECONDS)
 
 
 def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path: Path) -> None:
-    """Each worker is a peer with an id and a rank of its own; together they use the rate, and leave at SIGTERM."""
+    """Each worker is a peer with its own id and rank; together they use the rate, and leave on SIGTERM."""
     _, members, *_ = keys_of("rle", GROUP, NAME)
     settings = {"url": redis_server.url, "rate": RATE, "load": 5000}
     with Counted() as counted, service(tmp_path / "log", {**settings, "counter": counted.port}) as running:
@@ -148,8 +148,8 @@ def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path
         time.sleep(2.0)
         counts = counted.by_process(start, start + 2.0)
         assert set(answers) == set(counts)
-        assert 0.4 * 2 * RATE < counts.total() <= 2 * RATE + 1  # nearly all on a quiet machine
-        assert min(counts.values()) > 0.1 * counts.total()  # a third there
+        assert 0.4 * 2 * RATE < counts.total() <= 2 * RATE + 1  # nearly all on an idle machine
+        assert min(counts.values()) > 0.1 * counts.total()  # a third on an idle machine
 
         running.process.terminate()
         assert running.process.wait(STOP_SECONDS) in (0, -signal.SIGTERM)
@@ -160,6 +160,6 @@ def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path
     assert WORKERS == text.count("Application shutdown complete"), text
     assert "Traceback" not in text
     told = [line for line in text.splitlines() if "fleet:" in line and "machine was suspended" not in line]
-    assert [] == told  # a machine that runs tests may be put aside in truth; that is no fault of the group
+    assert [] == told  # a busy machine may suspend a process; that is not the group's fault
     assert [] == redis_server.ask("HKEYS", members)
     assert counted.worst_second() <= RATE + 1

@@ -1,4 +1,4 @@
-"""What the logger tells of a peer's life, one line each; and what the server refuses, as what it is and with the remedy."""
+"""The log has one line for each event of a peer's life, and names what a server refuses, with the remedy."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .simulation import Simulation
 
 @pytest.fixture
 def told(caplog):
-    """The lines about the fleet from information upwards, as ``LEVEL text``."""
+    """Return the lines about the fleet from level INFO on, as ``LEVEL text``."""
     caplog.set_level(logging.INFO, "ratelimited_executor")
     return lambda: [f"{record.levelname} {record.getMessage()}" for record in caplog.records
                     if record.getMessage().startswith("fleet:")]  # fmt: skip
 
 
 async def test_joining_quarantine_outage_and_leaving_are_told(virtual_clock, told):
-    """At INFO, a line for each member and event; the outage itself is a warning, as before."""
+    """Joining, quarantine and leaving are logged at INFO, one line each, and an outage as a warning."""
     fleet = Simulation(41, rate=50.0)
     (node,) = await fleet.add(1, load=1000)
     await asyncio.sleep(3)
@@ -55,7 +55,7 @@ async def test_joining_quarantine_outage_and_leaving_are_told(virtual_clock, tol
 
 
 async def test_newcomer_of_a_running_group_is_told_no_quarantine(virtual_clock, told):
-    """There is none; and who has never been answered has not joined, and does not leave."""
+    """A peer that joins a running group logs no quarantine; one that was never answered logs no joining or leaving."""
     fleet = Simulation(42, rate=50.0)
     await fleet.add(1, load=1000)
     await asyncio.sleep(3)
@@ -70,7 +70,7 @@ async def test_newcomer_of_a_running_group_is_told_no_quarantine(virtual_clock, 
 
 
 async def _refused(url, told, *, seconds=5.0):
-    """Share a rate until the log tells of a failure; return that line, and what explain says."""
+    """Share a rate until the log reports a failure; return that line, and the explanation of a task."""
     async with ExecutorManager(peers=RedisPeers(url, "g", interval=0.1, clock_difference=0)) as manager:
         executor = manager.executor("limit", rate=50, drain_timeout=0)
         handle = executor.submit(int)
@@ -103,7 +103,7 @@ REFUSED = {
 @pytest.mark.real_time("a real server refuses")
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_the_server_refuses_is_told_as_what_it_is(case, told):
-    """Not as an outage without a reason: what the server says, and what to do; ``explain`` says it as well."""
+    """A refusal by the server is logged with its words and a remedy, instead of as an outage; ``explain`` has both."""
     url, prepare, reason, remedy = REFUSED[case]
     users = {"app": "on >secret ~* &* +@all", "reader": "on >secret ~* +get +ping"}
     with RedisServer(password="owner", users=users) as server:
@@ -132,7 +132,7 @@ async def test_what_the_server_refuses_is_told_as_what_it_is(case, told):
     ],
 )
 def test_errors_of_the_server_have_remedies(kind, text, remedy):
-    """Those that take long to bring about; of what nobody knows the server's words alone."""
+    """Errors that take long to provoke have remedies too, and an unknown one only has the server's words."""
     redis = pytest.importorskip("redis.exceptions")
     error = getattr(redis, kind)(text)
     refusal = refusal_of(error)
@@ -143,7 +143,7 @@ def test_errors_of_the_server_have_remedies(kind, text, remedy):
 
 
 def test_lost_connection_is_no_refusal():
-    """Nobody has answered."""
+    """A lost connection or timeout is not a refusal."""
     redis = pytest.importorskip("redis.exceptions")
     for error in (redis.ConnectionError("Connection refused"), redis.TimeoutError(), OSError(111), TimeoutError()):
         assert refusal_of(error) is None

@@ -1,7 +1,7 @@
 """A group of managers in one loop of virtual time, over the pure authority of tickets, with faults between them.
 
-What carries the calls here loses, delays and repeats as it is told, and the authority forgets or restarts. All else is what
-production runs. What starts is counted at the resource: a list of (time, cost) of each name.
+The transport of the calls loses, delays and repeats them on request, and the authority may forget or restart. All else
+is production code. Starts are counted at the resource, as a list of (time, cost).
 """
 
 import asyncio
@@ -23,18 +23,18 @@ EPOCH = 1_700_000_000.0
 
 
 class Server:
-    """The authority of all executors of a group: what a Redis server is.
+    """The authority of all executors of a group, in place of a Redis server.
 
     Attributes:
-        calls: how many it has answered.
-        is_away: whether calls get no answer.
-        loss: the chance of a call, and of its answer, to be lost.
+        calls: number of calls answered.
+        is_away: True while calls get no answer.
+        loss: probability that a call, or its answer, is lost.
         ahead: seconds by which its clock is ahead.
-        run: tells its runs apart.
+        run: name of its current run.
         slots: the authority of slots.
-        slot_calls: how many it has answered.
-        cut_off: peers whose calls of slots do not reach it.
-        listeners: what peers are told of hand-overs by.
+        slot_calls: number of calls of slots answered.
+        cut_off: peers whose calls of slots do not arrive.
+        listeners: callbacks of peers for hand-overs.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -45,7 +45,7 @@ class Server:
         self.run = "1"
         self.random = random.Random(seed)
         self.authorities: dict[str, TicketAuthority] = {}
-        self.paces: dict[str, Authority] = {}  # of executors of one pace
+        self.paces: dict[str, Authority] = {}  # of executors with a single pace
         self.slots = SlotAuthority()
         self.slot_calls = 0
         self.cut_off: set[str] = set()
@@ -53,7 +53,7 @@ class Server:
         self._saved: dict[str, TicketAuthority] = {}
 
     def now_us(self) -> int:
-        """Return its clock."""
+        """Return the server's time."""
         return round((EPOCH + asyncio.get_running_loop().time() + self.ahead) * 1e6)
 
     def forget(self) -> None:
@@ -63,21 +63,21 @@ class Server:
         self.slots = SlotAuthority()
 
     def save(self) -> None:
-        """Write a snapshot."""
+        """Save a snapshot."""
         self._saved = copy.deepcopy(self.authorities)
 
     def restart(self) -> None:
-        """Come back with what the last snapshot has."""
+        """Restart from the last snapshot."""
         self.authorities = copy.deepcopy(self._saved)
         self.run += "1"
 
     def peers(self, seed: int, **settings: Any) -> FleetPeers:
-        """Return the peers of a manager of its own."""
+        """Return the peers of one manager."""
         return GroupPeers(self, seed, **settings)
 
 
 class GroupPeers(FleetPeers):
-    """Peers that share rates and slots by a server."""
+    """Peers that share rates and slots through a server."""
 
     def __init__(self, server: Server, seed: int, **settings: Any) -> None:
         self.link = Link(server)
@@ -85,7 +85,7 @@ class GroupPeers(FleetPeers):
         self._server, self._seed, self._policy = server, seed, settings.get("outage", Outage.STOP)
 
     def slots(self) -> GroupSlots:
-        """Return what keeps the slots of a manager."""
+        """Return the keeper of a manager's slots."""
         return GroupSlots(
             SlotSettings(id="", lease_us=LEASE_US, difference_us=1_000_000),
             lambda: SlotLink(self._server),
@@ -98,13 +98,13 @@ class GroupPeers(FleetPeers):
 
 
 class SlotLink:
-    """What carries calls of slots to a server, and what it tells of hand-overs back."""
+    """The transport of calls of slots to a server, and of notices of hand-overs back."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def call_slots(self, call: SlotCall) -> SlotReply:
-        """Carry a call, each way in half a millisecond, or lose it."""
+        """Carry a call, up to a millisecond each way, or lose it."""
         server = self._server
         await asyncio.sleep(server.random.uniform(0.0002, 0.001))
         if server.is_away or call.peer in server.cut_off or server.random.random() < server.loss:
@@ -122,7 +122,7 @@ class SlotLink:
         return reply
 
     async def listen(self, peer: str, listening: Callable[[], None], woken: Callable[[str], None]) -> None:
-        """Listen for as long as this is."""
+        """Listen until cancelled."""
         self._server.listeners[peer] = woken
         listening()
         try:
@@ -135,10 +135,10 @@ class SlotLink:
 
 
 class Link:
-    """What carries calls to a server.
+    """The transport of calls to a server.
 
     Attributes:
-        is_cut: whether none reaches it, as of a process that is killed.
+        is_cut: True if no call arrives, as from a killed process.
     """
 
     def __init__(self, server: Server) -> None:
@@ -146,7 +146,7 @@ class Link:
         self.is_cut = False
 
     async def connect(self) -> None:
-        """Connect at once, if there is a server."""
+        """Connect at once, if the server answers."""
         if self._server.is_away:
             raise ConnectionError("away")
 
@@ -154,7 +154,7 @@ class Link:
         """Do nothing."""
 
     async def call(self, calls: Any) -> list[Any]:
-        """Carry calls, each way in half a millisecond, or lose them."""
+        """Carry calls, up to a millisecond each way, or lose them."""
         server = self._server
         await asyncio.sleep(server.random.uniform(0.0002, 0.001))
         if server.is_away or self.is_cut or server.random.random() < server.loss:

@@ -1,9 +1,10 @@
-"""Random histories of a group that shares its limits: processes, loads, settings and faults drawn by seed, in virtual time.
+"""Random histories of a group that shares its limits, in virtual time: processes, loads and faults from a seed.
 
-Of each history the starts are counted at the resource, over all processes: in no window of any width that a limit speaks of
-may there be more than it says. What is drawn: calls and answers lost, authority away, FLUSHALL, restarts from a snapshot, steps
-of its clock, processes that come, go and are killed, and penalties. Within a second of each other no process is killed and no
-server forgets: what a process got that is killed, before anybody else has called, is lost with a server that forgets then.
+Starts of each history are counted at the resource, over all processes: no window with a limit may have more than it
+allows. The faults are lost calls and answers, an authority that is away, FLUSHALL, restarts from a snapshot, steps of
+the server's clock, processes that join, leave and are killed, and penalties. No process is killed within a second of
+the server forgetting: what a killed process was granted, before any other has called, is lost if the server forgets
+then.
 
     python -m tests.peers.ticket_simulation --histories 10000
 """
@@ -25,14 +26,14 @@ SECONDS = 25.0
 
 @dataclass
 class History:
-    """What happened in one of them.
+    """What happened in one history.
 
     Attributes:
-        starts: (time, cost) of each.
-        tokens: the same of a resource.
+        starts: (time, cost) of each start.
+        tokens: the same for a resource.
         keys: the same by key.
-        wrong: what was over a limit, in words.
-        faults: how many of each sort there were.
+        wrong: broken limits, in words.
+        faults: number of faults of each kind.
     """
 
     starts: list[tuple[float, int]] = field(default_factory=list)
@@ -42,7 +43,7 @@ class History:
     faults: Counter[str] = field(default_factory=Counter)
 
 
-PLANS: list[tuple[dict[str, Any], dict[float, float], float]] = [  # settings, most by width, of tokens in 5 s
+PLANS: list[tuple[dict[str, Any], dict[float, float], float]] = [  # settings, most by width, tokens in 5 s
     ({"rate": "20/s, 60/5s", "policy": Paced()}, {1: 20, 5: 60}, 1e9),
     ({"rate": "40/5s", "policy": Window(), "resources": {"tokens": "200/5s"}}, {5: 40}, 200),
     ({"rate": "10/s", "policy": Burst(15)}, {1: 25, 5: 65}, 1e9),
@@ -52,7 +53,7 @@ PLANS: list[tuple[dict[str, Any], dict[float, float], float]] = [  # settings, m
 
 
 async def live(seed: int) -> History:
-    """Live through one history."""
+    """Run one history."""
     draw = random.Random(seed)
     history, server = History(), Server(seed)
     settings, bounds, tokens = draw.choice(PLANS)
@@ -136,12 +137,12 @@ async def live(seed: int) -> History:
 
 
 def history_of(seed: int) -> History:
-    """Live through the history of a seed."""
+    """Run the history of a seed."""
     return run_virtual(live(seed))
 
 
 def main() -> None:
-    """Live through many, and print what was wrong, and how much of everything there was."""
+    """Run many histories; print the broken limits, and counts of starts and faults."""
     from rich.progress import track
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -1,4 +1,4 @@
-"""Two authorities of tickets behind one face: values in memory, and the script on a server; as ``subjects.py`` for permits."""
+"""Two authorities of tickets behind one interface: values in memory and a script on a server; see ``subjects.py``."""
 
 import itertools
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 class TicketSubject(Protocol):
-    """An authority whose server's clock and life are in the hands of the test."""
+    """An authority whose server's clock and memory the test controls."""
 
     run: str
 
@@ -35,11 +35,11 @@ class TicketSubject(Protocol):
         ...
 
     def left(self) -> int:
-        """Count the keys of users of which something is stored, and the penalties of such."""
+        """Count the users' keys that have a limit or a penalty stored."""
         ...
 
     def cleanup(self) -> None:
-        """Leave nothing behind."""
+        """Delete what is left."""
         ...
 
 
@@ -55,21 +55,21 @@ class TicketsInMemory:
         return self.authority.call(now_us, self.run, call)
 
     def wipe(self) -> None:
-        """Begin with a new one."""
+        """Start again with a new authority."""
         self.authority = TicketAuthority()
 
     def left(self) -> int:
-        """Count them."""
+        """Count the keys."""
         state = self.authority._state
         assert {*state.key_penalties, *(place for place in state.limits if place[0] == "k")} == {*state.rest_us}
         return len(state.rest_us)
 
     def cleanup(self) -> None:
-        """Do nothing: there is nothing but values."""
+        """Do nothing: there are only values."""
 
 
 class TicketsOnRedis:
-    """The script on a real server, under keys of its own."""
+    """The script on a real server, with its own keys."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.run = "a" * 40
@@ -92,7 +92,7 @@ class TicketsOnRedis:
         self._client.delete(self.name(key))
 
     def name(self, key: str) -> str:
-        """Return the whole name of one of :data:`KEYS`."""
+        """Return the full name of one of :data:`KEYS`."""
         return self.names[KEYS.index(key)]
 
     def read(self, key: str) -> dict[str, str]:
@@ -104,7 +104,7 @@ class TicketsOnRedis:
         self._client.hset(self.name(key), field, value)
 
     def left(self) -> int:
-        """Count them, without the mark."""
+        """Count the keys, without the mark."""
         fields = {field.decode() for field in self._client.hkeys(self.name("keys"))} - {"!"}
         rest = {place.decode() for place in self._client.zrange(self.name("rest"), 0, -1)}
         assert fields == {place for place in rest if place[0] != "!"}
@@ -122,11 +122,11 @@ class TicketsOnRedis:
                 self._client.restore(name, 0, dump)
 
     def lives(self) -> list[int]:
-        """Return in how many milliseconds each key expires."""
+        """Return the remaining milliseconds of each key."""
         return [int(self._client.pttl(self.name(key))) for key in KEYS]
 
     def speak(self, version: int) -> None:
-        """Go on with the script of another version of the protocol."""
+        """Continue with the script of another protocol version."""
         self._script = self._client.register_script(script_with_arguments(version))
 
     def cleanup(self) -> None:

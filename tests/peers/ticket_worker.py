@@ -1,7 +1,7 @@
-"""One process of a fleet whose starts need permits, tokens, the rate of their key and a slot: tells of each by datagram.
+"""One process of a fleet whose starts need permits, tokens, a key's rate and a slot, and are reported by datagram.
 
-Run by :mod:`tests.peers.real_tickets`; options are JSON in the first argument. SIGTERM lets it leave in order, SIGUSR1 blocks
-its event loop for ``block`` seconds, and each SIGUSR2 has it do the next of its ``commands``.
+Run by :mod:`tests.peers.real_tickets`; options are JSON in the first argument. SIGTERM lets it leave in order, SIGUSR1
+blocks its event loop for ``block`` seconds, and each SIGUSR2 lets it do the next of its ``commands``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .worker import client_of
 
 ENTER, LEAVE, LOST, WAIT, BEGUN, TOLD = range(6)  # kinds of messages
 NO_KEY = 1000
-MESSAGE = struct.Struct("!BidQIId")  # kind, process, value, number of the task, cost, key, held up after the decision
+MESSAGE = struct.Struct("!BidQIId")  # kind, process, value, number of the task, cost, key, delay after the decision
 POLICIES = {"Paced": Paced, "Window": Window}
 
 
@@ -40,7 +40,7 @@ class ShiftedLoop(asyncio.SelectorEventLoop):
 
 
 class ShiftedClock(SystemClock):
-    """The clocks of another machine: both are ahead."""
+    """The clocks of another machine, both ahead."""
 
     def __init__(self, ahead: float) -> None:
         self.monotonic = lambda: time.monotonic() + ahead
@@ -48,7 +48,7 @@ class ShiftedClock(SystemClock):
 
 
 class Process:
-    """What one process does."""
+    """One process of the fleet."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -58,7 +58,7 @@ class Process:
         self.numbers = itertools.count(1)
         self.commands = iter(options.get("commands", ()))
         self.handles: dict[int, Any] = {}
-        self.executors: list[Any] = []  # one with rates of keys, and one whose tasks need slots; or one with both
+        self.executors: list[Any] = []  # one with rates of keys and one with slots, or one with both
         self.pool: Any = None
         self.ahead = options.get("ahead", 0.0)
 
@@ -67,7 +67,7 @@ class Process:
         self.sender.send(MESSAGE.pack(kind, self.options["number"], value, number, cost, key, held_up))
 
     async def work(self, number: int, cost: int, key: int) -> float:
-        """Be one task: the time is read before all else."""
+        """Run one task, which reads the time first."""
         now = time.monotonic()
         handle = self.handles.pop(number, None)
         decided = now if handle is None else handle._started - self.ahead
@@ -80,7 +80,7 @@ class Process:
         return now
 
     def submit(self, executor: Any) -> Any:
-        """Have one task done: half of them are of one key, where there are keys."""
+        """Submit a task: with keys, a part ``hot`` of them has the same key."""
         number, cost, key, options = next(self.numbers), self.draw.randint(1, 19), NO_KEY, {}
         if executor.key_rate is not None:
             key = 0 if self.draw.random() < self.options["hot"] else self.draw.randrange(1, self.options["keys"])
@@ -93,7 +93,7 @@ class Process:
         return handle
 
     def do_next(self) -> None:
-        """Do the next command: set limits, or submit tasks."""
+        """Do the next command: set limits or submit tasks."""
         command = next(self.commands)
         for name, value in command.items():
             if name == "slots":
@@ -108,14 +108,14 @@ class Process:
         self.tell(TOLD, time.monotonic())
 
     async def flow(self, per_second: float) -> None:
-        """Bring in tasks that nobody knew of before."""
+        """Submit tasks at random times."""
         while True:
             await asyncio.sleep(self.draw.expovariate(per_second))
             for executor in self.executors:
                 self.submit(executor)
 
     async def probe(self, mean: float) -> None:
-        """Tell how long a task takes to start that is due now."""
+        """Report how long a task that is due now takes to start."""
         while True:
             await asyncio.sleep(mean * self.draw.uniform(0.5, 1.5))
             before = time.monotonic()

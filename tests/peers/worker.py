@@ -1,4 +1,4 @@
-"""One peer of a real fleet, as a process: starts what it can, and tells each start to a counter by datagram.
+"""One peer of a real fleet, as a process that starts what it can, and reports each start to a counter by datagram.
 
 Run by :mod:`tests.peers.real`; options are JSON in the first argument. SIGTERM lets it leave in order.
 """
@@ -78,14 +78,14 @@ async def main(options: dict[str, Any]) -> None:
 
 
 async def _flow(executor: Any, work: Any, per_second: float) -> None:
-    """Bring in tasks that nobody knew of before."""
+    """Submit tasks at random times."""
     while True:
         await asyncio.sleep(random.expovariate(per_second))
         executor.execute(work)
 
 
 async def _probe(executor: Any, work: Any, tell: Any, mean: float) -> None:
-    """Tell how long a task takes that is due now, on a peer that has nothing else to do."""
+    """Report how long a task that is due now takes to start on an otherwise idle peer."""
     while True:
         await asyncio.sleep(mean * random.uniform(0.5, 1.5))
         before = time.monotonic()
@@ -93,7 +93,7 @@ async def _probe(executor: Any, work: Any, tell: Any, mean: float) -> None:
 
 
 def _hold(mean: float) -> None:
-    """Hold the event loop, half of the time, for exponential times with that mean."""
+    """Block the event loop half of the time, for exponential times with this mean."""
     time.sleep(random.expovariate(1 / mean))
     asyncio.get_running_loop().call_later(random.expovariate(1 / mean), _hold, mean)
 

@@ -1,4 +1,4 @@
-"""Where there is no Redis to start, its tests are left out."""
+"""Leave out the tests of Redis where no Redis can be started."""
 
 import sys
 

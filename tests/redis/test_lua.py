@@ -1,4 +1,4 @@
-"""Scripts in Lua: the names of their keys and arguments, what arrives in Lua, and that they are shipped."""
+"""Lua scripts: the names of their keys and arguments, the values that arrive in Lua, and their packaging."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCRIPTS = {
     "stores/complete_turn.lua": store._COMPLETE,
 }
 TASK_SCRIPTS = {f"stores/tasks/redis_{name}.lua": script for name, script in redis_layout.SCRIPTS.items()}
-TASK_RULES = "stores/tasks/redis_rules.lua"  # put before each of these, with what all of them say of their keys
+TASK_RULES = "stores/tasks/redis_rules.lua"  # put before each of these; describes the keys of all of them
 LIBRARIES = {"peers/redis/laws.lua"}  # put before the main text of a script
 WORDS = re.compile(r"\b(keys|args)\.(\w+)")
 
@@ -46,7 +46,7 @@ class Order:
 
 @pytest.fixture
 def make_script(tmp_path, monkeypatch):
-    """Return what makes a script of a text, in a package of its own."""
+    """Return a function that makes a script of a text, in a package of its own."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def make(text, arguments=Order, **constants):
@@ -59,7 +59,7 @@ def make_script(tmp_path, monkeypatch):
 
 
 def test_preamble_names_keys_and_arguments_in_the_order_of_their_declaration(make_script):
-    """And constants before them; the file follows as it is."""
+    """The preamble has constants, then keys and arguments in the order of their declaration, then the file."""
     made = make_script("return args.count\n", VERSION=3)
     assert made.text == (
         "local VERSION = 3\n"
@@ -73,7 +73,7 @@ def test_preamble_names_keys_and_arguments_in_the_order_of_their_declaration(mak
 
 
 def test_files_of_functions_stand_before_the_main_text(make_script, tmp_path):
-    """In the order in which they are named."""
+    """Files of functions come before the main text, in the order given."""
     package = make_script("return two(args.count)").text and f"scripts_of_{tmp_path.name}"
     (tmp_path / package / "two.lua").write_text("local function two(x) return x end", encoding="utf-8")
     made = LuaScript(package, ("two.lua", "one.lua"), keys=(), arguments=Order)
@@ -81,7 +81,7 @@ def test_files_of_functions_stand_before_the_main_text(make_script, tmp_path):
 
 
 def test_argument_of_another_type_is_refused(make_script):
-    """When the script is declared, by its name."""
+    """An argument of an unsupported type is refused by name when the script is declared."""
     wrong = make_dataclass("Wrong", [("owner", str), ("names", list)])
     with pytest.raises(
         TypeError, match=r"Wrong\.names must be a str, bytes, int, float, bool or tuple, it is <class 'list'>"
@@ -100,7 +100,7 @@ def test_argument_of_another_type_is_refused(make_script):
     ids=str,
 )
 def test_lua_reads_what_python_writes(make_script, redis_server, order):
-    """On a real server, under the names of the declaration."""
+    """Lua on a real server reads what Python writes, under the declared names."""
     made = make_script(
         "return {keys.stock, keys.log, args.owner, string.format('%.0f', args.count), tostring(args.is_last), args.weight}"
     )
@@ -111,7 +111,7 @@ def test_lua_reads_what_python_writes(make_script, redis_server, order):
 
 
 def test_every_script_of_the_package_is_known_here():
-    """So that the tests below hold for all of them."""
+    """All scripts of the package are listed here, so that the tests below cover them."""
     assert {*SCRIPTS, *TASK_SCRIPTS, TASK_RULES, *LIBRARIES} == {
         path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.lua")
     }
@@ -119,7 +119,7 @@ def test_every_script_of_the_package_is_known_here():
 
 @pytest.mark.parametrize("file", SCRIPTS)
 def test_script_uses_what_is_declared_and_declares_what_it_uses(file):
-    """A name that is not declared would be nil in Lua, without an error; positions stand in the preamble alone."""
+    """A script uses all declared names and no others, which would be nil in Lua without an error."""
     text, declared = (PACKAGE / file).read_text(encoding="utf-8"), SCRIPTS[file]
     code = re.sub(r"--.*", "", text)
     used = {table: {name for each, name in WORDS.findall(code) if each == table} for table in ("keys", "args")}
@@ -132,7 +132,7 @@ def test_script_uses_what_is_declared_and_declares_what_it_uses(file):
 
 @pytest.mark.parametrize("file", TASK_SCRIPTS)
 def test_scripts_of_tasks_use_the_keys_of_their_rules_and_their_own_arguments(file):
-    """Every name is declared, every argument is used, and heads tell of both."""
+    """Scripts of tasks use declared keys and all of their arguments, and their heads describe both."""
     text, rules = ((PACKAGE / each).read_text(encoding="utf-8") for each in (file, TASK_RULES))
     code = re.sub(r"--.*", "", text)
     used = {table: {name for each, name in WORDS.findall(code) if each == table} for table in ("keys", "args")}
@@ -149,7 +149,7 @@ def test_scripts_of_tasks_use_the_keys_of_their_rules_and_their_own_arguments(fi
 
 
 def test_rules_of_tasks_use_declared_keys_and_no_arguments():
-    """They stand before every script of a store of tasks."""
+    """The rules put before all scripts of tasks use declared keys, no arguments and no globals."""
     code = re.sub(r"--.*", "", (PACKAGE / TASK_RULES).read_text(encoding="utf-8"))
     assert {name for table, name in WORDS.findall(code) if table == "keys"} <= set(redis_layout.KEYS)
     assert not re.search(r"\b(KEYS|ARGV|args)\b", code)
@@ -162,7 +162,7 @@ def test_rules_of_tasks_use_declared_keys_and_no_arguments():
 
 @pytest.mark.parametrize("file", sorted(LIBRARIES))
 def test_library_defines_local_functions_and_nothing_else(file):
-    """It takes no keys and arguments, makes no globals, and leaves room for the locals of the main text."""
+    """A library has only local functions, without keys, arguments or globals, and few enough for Lua's limit."""
     code = re.sub(r"--.*", "", (PACKAGE / file).read_text(encoding="utf-8"))
     own = {
         name
@@ -172,12 +172,12 @@ def test_library_defines_local_functions_and_nothing_else(file):
     assigned = {name for name in re.findall(r"^(?:function )?(\w+)[.\w]*(?: =|\()", code, re.MULTILINE)} - {"local"}
     assert assigned <= own
     assert not re.search(r"\b(KEYS|ARGV|keys|args|redis\.call)\b", code)
-    assert len(own) <= 60  # of 200
+    assert len(own) <= 60  # of at most 200
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
 def test_head_of_a_script_tells_its_keys_arguments_and_reply(file):
-    """In a section for each, by name."""
+    """The head of a script describes its keys, arguments and reply, each in its own section."""
     head = re.match(r"(--.*\n)+", (PACKAGE / file).read_text(encoding="utf-8"))[0]
     _, keys, args, reply = re.split(r"^-- (?:KEYS|ARGS|REPLY)\b", head, flags=re.MULTILINE)
     assert reply
@@ -187,7 +187,7 @@ def test_head_of_a_script_tells_its_keys_arguments_and_reply(file):
 
 @pytest.mark.parametrize("file", [*SCRIPTS, *TASK_SCRIPTS])
 def test_server_compiles_the_script(file, redis_server):
-    """Whole, so that an error of syntax shows even in a line that is never reached."""
+    """A real server compiles the whole script, so that syntax errors also show in lines that are never reached."""
     with redis_server.client() as client:
         assert 40 == len(client.script_load({**SCRIPTS, **TASK_SCRIPTS}[file].text))
 
@@ -206,9 +206,9 @@ print(*map(len, peers), len(redis._CLAIM.text), len(redis._COMPLETE.text), *(len
 
 
 def test_wheel_and_sdist_hold_the_scripts(tmp_path):
-    """And Python loads them from the wheel itself, which is not even unpacked."""
+    """Wheel and sdist contain the scripts, and Python loads them from the packed wheel."""
     build = [sys.executable, "-c", BUILD, str(tmp_path)]
-    pure = {**os.environ, "RATELIMITED_EXECUTOR_PURE": "1"}  # tests/packaging compiles
+    pure = {**os.environ, "RATELIMITED_EXECUTOR_PURE": "1"}  # compiling is left to tests/packaging
     wheel, sdist = subprocess.run(build, cwd=ROOT, env=pure, capture_output=True, text=True, check=True).stdout.split()
     files = {f"ratelimited_executor/{file}" for file in [*SCRIPTS, *TASK_SCRIPTS, TASK_RULES, *LIBRARIES]}
     with zipfile.ZipFile(tmp_path / wheel) as archive:
