@@ -1,4 +1,4 @@
-"""A working directory with targets of every kind, and two ways to run the command line in it."""
+"""A working directory with targets of every kind, and ways to run the command line in it."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ _numbers = itertools.count()
 
 @dataclass
 class Workplace:
-    """A directory with a module of targets of its own name.
+    """A directory with a module of targets.
 
     Attributes:
         path: the directory, which is the current one.
-        module: the name of the targets' module.
+        module: the name of the targets' module, unique for each test.
     """
 
     path: Path
@@ -115,7 +115,7 @@ class Workplace:
         return [json.loads(line) for line in self.text(name).splitlines()]
 
     def target(self, name: str) -> str:
-        """Name a target as the command line does."""
+        """Return a target as written on the command line."""
         return f"{self.module}:{name}"
 
     def done(self) -> list[str]:
@@ -144,7 +144,7 @@ class Workplace:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workplace]:
-    """Give a workplace; imports, paths and signal handlers are as before afterwards."""
+    """Yield a workplace, and restore imports, paths and signal handlers afterwards."""
     module = f"cli_targets_{os.getpid()}_{next(_numbers)}"
     (tmp_path / f"{module}.py").write_text(TARGETS)
     monkeypatch.chdir(tmp_path)
@@ -157,7 +157,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workplace
 
 @pytest.fixture
 def summary_of() -> Callable[[Result], dict[str, str]]:
-    """Give a reader of the summary: the text of each row by its name."""
+    """Return a reader of the summary: the text of each row by its name."""
 
     def read(result: Result) -> dict[str, str]:
         pairs = (line.partition("  ") for line in result.stderr.splitlines())

@@ -1,8 +1,8 @@
-"""What tests of commands share: how they refuse what cannot be."""
+"""An assertion shared by tests of commands: that a command refuses bad input."""
 
 
 def assert_refused(result, *words: str) -> None:
-    """Assert status 2, and a message with all of these words and no traceback."""
+    """Assert status 2, and a message with all ``words`` and no traceback."""
     assert (2, True) == (result.exit_code, isinstance(result.exception, SystemExit)), result.output + repr(
         result.exception
     )

@@ -1,4 +1,4 @@
-"""Everything that is refused, with the reason and status 2, before anything is called."""
+"""Bad input is refused with the reason and status 2, before anything is called."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_run_refuses_values(place: Place, arguments: list[str], reason: str) -> 
 
 
 def test_run_refuses_a_target_before_it_touches_a_file(place: Place) -> None:
-    """With a target that cannot be used, no output is made and standard input is not read."""
+    """With a bad target no output file is made, and standard input is not read."""
     ended = place.pipe("line\n", "missing", "--results", "out")
     reason = f"TARGET '{place.module}:missing': module '{place.module}' has no attribute 'missing'"
     assert (2, f"Error: {reason}\n") == (ended.returncode, ended.stderr)
@@ -76,14 +76,14 @@ def test_run_refuses_a_target_before_it_touches_a_file(place: Place) -> None:
 
 
 def test_run_refuses_a_stream_of_unknown_length_over_a_time(place: Place) -> None:
-    """--over cannot count standard input, and says what to add."""
+    """--over with standard input is refused, and the error says what to add."""
     ended = place.pipe("line\n", "append", "--over", "1m")
     assert (2, []) == (ended.returncode, place.done())
     assert ended.stderr == "Error: --over needs --count for standard input: a stream cannot be counted beforehand\n"
 
 
 def test_run_refuses_an_async_target_in_threads(place: Place) -> None:
-    """--threads is for functions that block."""
+    """--threads with an async target is refused."""
     result = place.run("nap", place.lines(1), "--threads", "2")
     assert (2, "Error: --threads is for plain functions; the target is async: use --concurrency\n") == (
         result.exit_code,
@@ -92,7 +92,7 @@ def test_run_refuses_an_async_target_in_threads(place: Place) -> None:
 
 
 def test_run_names_the_extra_of_uvloop(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--uvloop without uvloop says what to install."""
+    """--uvloop without uvloop names the extra to install."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
     result = place.run("note", place.lines(1), "--uvloop")
     assert (2, "Error: --uvloop needs uvloop: pip install 'ratelimited-executor[uvloop]'\n") == (
@@ -103,7 +103,7 @@ def test_run_names_the_extra_of_uvloop(place: Place, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everything")
 def test_run_refuses_a_file_without_permission(place: Place) -> None:
-    """An existing file that may not be written is refused as well."""
+    """An existing file without write permission is refused."""
     (place.path / place.write("out", "")).chmod(0o400)
     result = place.run("note", place.lines(3), "--results", "out")
     assert "Error: --results 'out' cannot be written: Permission denied\n" == result.stderr
@@ -121,7 +121,7 @@ def test_run_refuses_a_file_without_permission(place: Place) -> None:
     ],
 )  # fmt: skip
 def test_a_bad_line_ends_the_input_there(place: Place, content: str | bytes, arguments: list[str], reason: str) -> None:
-    """The lines before a bad one are done, it and the rest are kept unchanged, status 2."""
+    """Lines before a bad one are done, and it and the rest are kept unchanged, with status 2."""
     name = place.write("in", content)
     result = place.run("note", name, *arguments, "--remaining", "rest", "--results", "out")
     whole = (place.path / name).read_bytes()
@@ -139,7 +139,7 @@ def test_a_bad_line_without_a_file_for_the_rest_says_how_many(place: Place) -> N
 
 
 def test_results_are_appended_only_when_asked(place: Place) -> None:
-    """--append adds to an earlier run's rows."""
+    """--append adds to the rows of an earlier run."""
     place.run("note", place.lines(2), "--results", "out")
     result = place.run("note", place.lines(2), "--results", "out", "--append")
     assert (0, [1, 2, 1, 2]) == (result.exit_code, [row["line"] for row in place.rows("out")])

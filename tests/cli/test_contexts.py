@@ -1,4 +1,4 @@
-"""Targets that are set up and torn down: what counts as one, and what ``run`` does with it."""
+"""Targets that are set up and torn down: which objects are, and what ``run`` does with them."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ async def slow_to_begin():
 
 @pytest.fixture
 def there(place: Place) -> Place:
-    """A workplace whose module has these targets."""
+    """A workplace whose module has the targets of ``CONTEXTS``."""
     place.write(f"{place.module}.py", CONTEXTS)
     return place
 
 
 @pytest.mark.parametrize("target", ["prepared", "prepared_plainly", "Client", "Service", "service"])
 def test_target_is_set_up_before_the_first_call_and_torn_down_after_the_last(there: Place, target: str) -> None:
-    """A context manager, a class of them, or a function that makes one; async or not."""
+    """A context manager, its class or a function that makes one is set up and torn down, async or not."""
     result = there.run(target, there.lines(3), "--results", "out")
 
     assert 0 == result.exit_code, result.output
@@ -122,7 +122,7 @@ def test_target_is_set_up_before_the_first_call_and_torn_down_after_the_last(the
 
 
 def test_target_is_set_up_though_there_is_no_line(there: Place) -> None:
-    """It is torn down as well."""
+    """Without a line a target is still set up and torn down."""
     assert 0 == there.run("prepared", there.write("in", "")).exit_code
     assert ["set up", "torn down"] == there.seen("events")
 
@@ -135,7 +135,7 @@ def test_target_is_set_up_though_there_is_no_line(there: Place) -> None:
     ],
 )
 def test_target_that_cannot_be_set_up_is_refused(there: Place, target: str, words: str) -> None:
-    """Nothing is called, and no file of remaining lines is left; what was entered is left."""
+    """If the set-up fails, nothing is called and no file of remaining lines is left; an entered target is left."""
     result = there.run(target, there.lines(3), "--remaining", "rest")
 
     assert (2, True) == (result.exit_code, words in result.stderr), result.stderr
@@ -145,7 +145,7 @@ def test_target_that_cannot_be_set_up_is_refused(there: Place, target: str, word
 
 
 def test_results_are_kept_if_the_tear_down_fails(there: Place, summary_of: Any) -> None:
-    """The error is told after the summary, and is the exit status."""
+    """An error of the tear-down is reported after the summary, with status 2."""
     result = there.run("not_torn_down", there.lines(3), "--results", "out")
 
     assert (2, "3", 3) == (result.exit_code, summary_of(result)["done"], len(there.rows("out")))
@@ -156,7 +156,7 @@ def test_results_are_kept_if_the_tear_down_fails(there: Place, summary_of: Any) 
 
 
 def test_threads_are_for_plain_functions_from_a_context_as_well(there: Place) -> None:
-    """A plain one runs in them; for an async one they are refused, and the target is left."""
+    """--threads works with a plain function of a context, and is refused with an async one, whose context is left."""
     assert 0 == there.run("prepared_plainly", there.lines(3), "--threads", "2").exit_code
     result = there.run("prepared", there.lines(3), "--threads", "2")
 
@@ -168,7 +168,7 @@ def test_threads_are_for_plain_functions_from_a_context_as_well(there: Place) ->
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
 @pytest.mark.parametrize("signal_count", [1, 2])
 def test_interrupted_run_tears_down(there: Place, signal_count: int) -> None:
-    """Once the calls under way have finished, or have been cancelled by a second signal."""
+    """An interrupted run tears down once its calls have finished, or a second signal has cancelled them."""
     name = there.lines(20)
     with there.start(
         "slow_to_end", name, "--concurrency", str(signal_count), "--remaining", "rest", stdout=subprocess.PIPE
@@ -191,7 +191,7 @@ def test_interrupted_run_tears_down(there: Place, signal_count: int) -> None:
 @pytest.mark.real_time("signals reach processes")
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
 def test_signal_ends_a_set_up_that_takes_long(there: Place) -> None:
-    """Nothing was called: all lines remain."""
+    """A signal during a long set-up ends it, and all lines remain."""
     name = there.lines(20)
     with there.start("slow_to_begin", name, "--remaining", "rest", stdout=subprocess.PIPE) as process:
         assert "begun\n" == process.stdout.readline()
@@ -202,7 +202,7 @@ def test_signal_ends_a_set_up_that_takes_long(there: Place) -> None:
     assert ("given up\n", there.text(name)) == (there.text("events.txt"), there.text("rest"))
 
 
-# Without a command
+# Without a command.
 
 
 @asynccontextmanager
@@ -224,7 +224,7 @@ async def async_generator():
 
 
 async def function(line):
-    """Nothing to set up."""
+    """Take a line, without anything to set up."""
 
 
 @pytest.mark.parametrize(
@@ -233,12 +233,12 @@ async def function(line):
      (asyncio.Timeout, True), (function, False), (print, False), (generator, False), (async_generator, False), (3, False)],
 )  # fmt: skip
 def test_contexts_are_told_from_functions(target: object, expected: bool) -> None:
-    """By what they are; nothing is called to find out."""
+    """Contexts are told from functions without calling either."""
     assert is_context(target) is expected
 
 
 async def test_error_of_the_block_reaches_the_target() -> None:
-    """It can roll back; the error goes on, and one of the tear-down comes with it."""
+    """An error in the block reaches the target, as for a rollback, and is raised with one of the tear-down."""
     seen = []
 
     @asynccontextmanager
@@ -261,7 +261,7 @@ async def test_error_of_the_block_reaches_the_target() -> None:
 
 
 async def test_target_that_ends_the_process_is_an_error() -> None:
-    """While it is set up."""
+    """A target that exits while it is set up raises an error."""
 
     @asynccontextmanager
     async def leaving():

@@ -1,4 +1,4 @@
-"""What raw lines mean, and how bad ones are named."""
+"""Decoding of raw lines, and the errors for bad ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ratelimited_executor.cli.decoding import BadLineError, Facts, JsonDecoder, 
     ],
 )
 def test_text_lines_lose_only_their_newline(number: int, raw: bytes, argument: str) -> None:
-    """The newline goes, and a byte order mark at the very beginning; nothing else."""
+    """Only the newline is removed, and a byte order mark at the beginning of the input."""
     decoder = TextDecoder()
     assert (Facts(), argument) == (decoder.facts(number, raw), decoder.argument(number, raw))
 
@@ -35,12 +35,12 @@ def test_text_names_the_line_and_byte_of_a_bad_encoding() -> None:
 
 @pytest.mark.parametrize("raw", [b"\n", b"  \r\n", b"\t"])
 def test_json_skips_blank_lines(raw: bytes) -> None:
-    """A line of white space is no value."""
+    """A line of white space is skipped."""
     assert JsonDecoder().facts(3, raw) is None
 
 
 def test_json_gives_any_value() -> None:
-    """Without fields to look at, a line may hold any JSON value."""
+    """Without fields to read a line may hold any JSON value."""
     values = [JsonDecoder().argument(1, raw) for raw in (b'{"a": 1}\n', b"[1]\n", b"2.5\n", b"null\n", b'"x"')]
     assert [{"a": 1}, [1], 2.5, None, "x"] == values
 
@@ -63,7 +63,7 @@ def test_json_names_what_is_malformed(raw: bytes, reason: str) -> None:
 
 
 def test_json_survives_nesting_and_numbers_without_end() -> None:
-    """Lines made to break a parser are bad lines, not crashes."""
+    """Endless nesting and numbers are bad lines, and do not crash the parser."""
     for raw in (b"[" * 200_000, b"1" * 10_000):
         with pytest.raises(BadLineError, match="line 1: malformed JSON"):
             JsonDecoder().facts(1, raw)
@@ -99,7 +99,7 @@ def test_at_field_reads_epoch_and_iso(value: bytes, at: float) -> None:
     ],
 )  # fmt: skip
 def test_at_field_refuses(raw: bytes, reason: str) -> None:
-    """A line without a usable due time is bad input, never due at once by accident."""
+    """A line without a usable due time is bad input, and never due at once."""
     with pytest.raises(BadLineError) as caught:
         JsonDecoder(at_field="at").facts(5, raw)
     assert f"line 5: {reason}" == str(caught.value)
@@ -107,7 +107,7 @@ def test_at_field_refuses(raw: bytes, reason: str) -> None:
 
 @pytest.mark.parametrize(("raw", "priority"), [(b'{"p": 7}', 7), (b'{"p": -1}', -1), (b'{"p": null}', 0), (b"{}", 0)])
 def test_priority_field_reads(raw: bytes, priority: int) -> None:
-    """A priority is a whole number; none means 0."""
+    """A priority is a whole number, 0 if missing."""
     assert Facts(None, priority) == JsonDecoder(priority_field="p").facts(1, raw)
 
 
@@ -119,7 +119,7 @@ def test_priority_field_refuses(value: bytes) -> None:
 
 
 def test_priority_field_has_a_range() -> None:
-    """A priority that could not be told from its neighbours is refused."""
+    """A priority beyond the exact range of floats is refused."""
     decoder = JsonDecoder(priority_field="p")
     assert Facts(None, -(2**53)) == decoder.facts(1, b'{"p": -9007199254740992}')
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The parts of the demo: its load, what it makes of arrivals, what it shows."""
+"""The parts of the demo: its load, its evaluation of arrivals, and its views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ratelimited_executor.cli.demo.view import LiveView, PlainView
 
 
 def deliveries(*dues_and_priorities: tuple[float, int]) -> list[Delivery]:
-    """Return a load of these due times and priorities."""
+    """Return a load with these due times and priorities."""
     return [
         Delivery(index, due, priority, f"event-{priority}", 1)
         for index, (due, priority) in enumerate(dues_and_priorities)
@@ -25,18 +25,18 @@ def deliveries(*dues_and_priorities: tuple[float, int]) -> list[Delivery]:
 
 
 def console(width: int = 80) -> tuple[Console, io.StringIO]:
-    """Return a console that is no terminal, and what it prints."""
+    """Return a console that is not a terminal, and the file it prints to."""
     file = io.StringIO()
     return Console(file=file, width=width), file
 
 
 def test_the_shipped_load_is_what_the_script_writes() -> None:
-    """The file can be made again, byte for byte."""
+    """The shipped file is what the script generates, byte for byte."""
     assert "".join(generate.lines()) == generate.DATA_PATH.read_text(encoding="ascii")
 
 
 def test_the_shipped_load_has_a_burst_and_priorities() -> None:
-    """2,200 deliveries in order of due time: 400 overdue, 1,000 at second 3, three priorities."""
+    """The load has 2,200 deliveries in due order: 400 overdue, 1,000 at second 3, in three priorities."""
     load = load_deliveries()
     dues = Counter(delivery.due for delivery in load)
     assert (2_200, True, 1_000) == (len(load), dues[0.0] >= 400, dues[3.0])
@@ -48,25 +48,25 @@ def test_the_shipped_load_has_a_burst_and_priorities() -> None:
     [(20.0, 200, 2_200, 1_000), (10.0, 200, 1_100, 500), (4.0, 20, 44, 20), (20.0, 1000, 11_000, 5_000)],
 )
 def test_stretching_keeps_the_shape(seconds: float, rate: int, count: int, burst: int) -> None:
-    """Another time or rate changes how many there are, not how they are spread."""
+    """Another time or rate changes the number of deliveries, not their distribution."""
     load = stretch(load_deliveries(), seconds=seconds, rate=rate)
     at_burst = sum(1 for delivery in load if delivery.due == pytest.approx(3.0 * seconds / 20))
     assert (count, burst, list(range(count))) == (len(load), at_burst, [delivery.index for delivery in load])
 
 
 def test_due_by_priority_counts_what_is_due() -> None:
-    """The most important priority comes first, and those of which nothing is due are there too."""
+    """The most important priority comes first, and priorities with nothing due are included."""
     load = deliveries((0.0, 1), (1.0, 5), (1.0, 1), (2.0, 9))
     assert [("9", 0), ("5", 1), ("1", 2)] == [(str(key), n) for key, n in due_by_priority(load, 1.0).items()]
 
 
 def test_bins_hold_every_arrival() -> None:
-    """Also one at or beyond the end is counted, in the last bin."""
+    """Every arrival is counted, also one at or beyond the end, in the last bin."""
     assert [2, 0, 2] == per_bin([0.0, 0.99, 2.5, 3.01], width=1.0, end=3.0)
 
 
 def test_mean_delays_are_from_due_to_arrival() -> None:
-    """By priority, the most important first."""
+    """Delays are averaged by priority, the most important first."""
     half = Half(name="x", arrivals=[(1.0, 0), (2.0, 1), (2.0, 2)])
     assert [(9, 1.0), (1, 1.5)] == list(mean_delays(half, deliveries((0.0, 1), (1.0, 9), (0.0, 1))).items())
 
@@ -79,8 +79,8 @@ EVEN = [index / 10 for index in range(30)]
     [
         (EVEN, EVEN, (10, 10), True, 0),
         ([0.0] * 30, [0.0] * 30, (30, 30), False, 0),
-        (EVEN, [at + 0.04 * (at < 1) for at in EVEN], (10, 11), True, 0),  # the way varies
-        (EVEN, [0.0] * 30, (10, 30), False, 0),  # more than the way explains
+        (EVEN, [at + 0.04 * (at < 1) for at in EVEN], (10, 11), True, 0),  # the network's delay varies
+        (EVEN, [0.0] * 30, (10, 30), False, 0),  # more than the network's delay explains
         ([*EVEN[:10], 0.99, *EVEN[11:]], EVEN, (11, 10), False, 0),  # the server need not see it
         (EVEN[:29], EVEN[:29], (10, 10), True, 1),
         ([], [], (0, 0), False, 30),
@@ -89,7 +89,7 @@ EVEN = [index / 10 for index in range(30)]
 def test_the_verdict_is_of_starts_and_arrivals(
     starts: list[float], arrivals: list[float], most: tuple[int, int], is_held: bool, missing: int
 ) -> None:
-    """Starts are never more than the rate in any second, and the server's view agrees."""
+    """The rate is held if no second has more starts than it, and the arrivals agree."""
     seen = sorted((at, index) for index, at in enumerate(arrivals))
     verdict = judge(Half(name="x", starts=starts, arrivals=seen), rate=10, count=30)
     assert (most, is_held, missing) == (
@@ -100,13 +100,13 @@ def test_the_verdict_is_of_starts_and_arrivals(
 
 
 def test_the_verdict_finds_what_came_twice() -> None:
-    """A delivery that arrived twice is one too many, and the one in whose place it came is missing."""
+    """A delivery that arrived twice counts as one too many, and the one it replaced as missing."""
     arrivals = [(at, min(index, 28)) for index, at in enumerate(EVEN)]
     assert 2 == judge(Half(name="x", starts=EVEN, arrivals=arrivals), rate=10, count=30).missing
 
 
 def test_a_second_ends_before_the_next_begins() -> None:
-    """Epoch seconds are rounded: 11 starts from the beginning of a second to that of the next are in two seconds."""
+    """Rounding of epoch seconds does not put starts a second apart into one second."""
     epoch = 1_800_000_000.0
     assert (
         10
@@ -117,7 +117,7 @@ def test_a_second_ends_before_the_next_begins() -> None:
 
 
 def test_the_verdict_in_words() -> None:
-    """One line says what was held and what arrived."""
+    """One line says whether the rate was held, and how much arrived."""
     screen, file = console()
     half = Half(name="executor", arrivals=[], failed=2)
     verdict = Verdict(most_started=200, most_arrived=203, is_held=True, missing=0)
@@ -137,7 +137,7 @@ def test_the_verdict_in_words() -> None:
 
 
 def test_the_report_fits_eighty_columns() -> None:
-    """Table, plots and delays of both halves, compared where they are stable."""
+    """The report fits 80 columns, and shows table, plots and delays of both halves."""
     load = deliveries(*[(0.0, 1)] * 20, *[(1.0, 9)] * 20)
     even = Half(name="executor", arrivals=[((index + 0.5) / 10, index) for index in range(40)])
     burst = Half(name="call_later", arrivals=[(delivery.due + 0.01, delivery.index) for delivery in load])
@@ -165,14 +165,14 @@ def test_the_report_fits_eighty_columns() -> None:
 
 
 def test_the_report_of_nothing_does_not_fail() -> None:
-    """If no delivery arrived there is still a report."""
+    """A report without arrivals does not fail."""
     screen, file = console()
     print_report(screen, Half(name="a", arrivals=[]), Half(name="b", arrivals=[]), deliveries((0.0, 1)), rate=10)
     assert "Mean delay" in file.getvalue()
 
 
 def test_the_plain_view_prints_each_second_once() -> None:
-    """Logs get a line when a second is over, never the running one."""
+    """The plain view prints a line for each second that is over."""
     screen, file = console()
     view = PlainView(screen)
     view.begin("title")
@@ -188,7 +188,7 @@ def test_the_plain_view_prints_each_second_once() -> None:
 
 
 def test_the_live_view_fits_a_plain_terminal() -> None:
-    """However long the demo, the picture has 80 columns and 24 lines at most."""
+    """The live view has at most 80 columns and 24 lines, however long the demo."""
     screen, file = console()
     screen.print(LiveView(screen, rate=200).draw([1_000_000] * 60, {9: 10_000, 5: 10_000, 1: 10_000}))
     lines = file.getvalue().splitlines()
@@ -196,7 +196,7 @@ def test_the_live_view_fits_a_plain_terminal() -> None:
 
 
 async def test_the_server_notes_each_arrival() -> None:
-    """Halves are counted apart, from the moment they are announced."""
+    """The server counts each half separately, once it has been announced."""
     async with TestClient(TestServer(server.make_app())) as client:
         assert 404 == (await client.post("/hook/a", json={"index": 0})).status
         assert 204 == (await client.post("/begin/a")).status
@@ -211,7 +211,7 @@ async def test_the_server_notes_each_arrival() -> None:
 
 
 async def test_the_server_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond its limit it refuses, and keeps what it has."""
+    """Beyond its limit the server refuses arrivals, and keeps what it has."""
     monkeypatch.setattr(server, "ARRIVALS_MAX", 1)
     async with TestClient(TestServer(server.make_app())) as client:
         await client.post("/begin/a")

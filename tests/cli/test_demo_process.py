@@ -15,12 +15,12 @@ import pytest
 
 from ratelimited_executor.cli.demo.server_process import serving
 
-# Far beyond what any step takes; a test that gets there has found a hang.
+# Far longer than any step takes: a test that waits so long has found a hang.
 PATIENCE_S = 60
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
+    """Return True if a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for_end(pid: int) -> None:
-    """Wait until a process is gone."""
+    """Wait until a process has ended."""
     deadline = time.monotonic() + PATIENCE_S
     while is_alive(pid):
         assert time.monotonic() < deadline, f"process {pid} is still there"
@@ -37,7 +37,7 @@ def wait_for_end(pid: int) -> None:
 
 
 def child_of(pid: int) -> int:
-    """Return the one child process of a process."""
+    """Return the only child process of a process."""
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(child)
 
@@ -46,7 +46,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="children are looked 
 
 
 async def test_serving_gives_a_server_and_takes_it_away() -> None:
-    """Inside the block the server answers on the loopback address, after it nobody does."""
+    """Inside the block the server answers on the loopback address, and afterwards it is gone."""
     async with aiohttp.ClientSession() as session:
         async with serving() as url, session.post(f"{url}/begin/x") as answer:
             assert (204, True) == (answer.status, url.startswith("http://127.0.0.1:"))
@@ -56,7 +56,7 @@ async def test_serving_gives_a_server_and_takes_it_away() -> None:
 
 @linux
 async def test_serving_ends_its_server_when_the_block_fails() -> None:
-    """Whatever goes wrong inside, no process stays."""
+    """If the block fails, no process is left."""
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     before = children.read_text()
     with pytest.raises(ZeroDivisionError):
@@ -69,7 +69,7 @@ async def test_serving_ends_its_server_when_the_block_fails() -> None:
 @linux
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
 def test_a_demo_that_is_ended_takes_its_server_along(number: signal.Signals, status: int) -> None:
-    """Ctrl-C, termination, even a kill: the server's process ends too."""
+    """However the demo is ended, by Ctrl-C, SIGTERM or SIGKILL, its server ends too."""
     command = [sys.executable, "-m", "ratelimited_executor", "demo"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None

@@ -1,4 +1,4 @@
-"""The command ``forecast``: its answer, its exit status, and what it asks back."""
+"""The command ``forecast``: its answer, its exit status, and what it refuses."""
 
 import io
 import re
@@ -85,21 +85,21 @@ def forecast(*arguments: str):
 
 
 def rows_of(result) -> dict[str, str]:
-    """Read the table: the text of each row by its name."""
+    """Return the rows of the table: the text of each by its name."""
     pairs = (line.split("│")[1:3] for line in result.stdout.splitlines() if line.startswith("│"))
     return {name.strip(): text.strip() for name, text in pairs}
 
 
 def answer_of(result) -> str:
-    """Return the line with the answer, which is the last one."""
+    """Return the answer, which is the last line."""
     return result.stdout.splitlines()[-1]
 
 
-# Its answer.
+# The answer.
 
 
 def test_yes_is_status_0():
-    """100 calls, one a second, of half a second each: through after 99.5 s."""
+    """Work that is done in time is answered by Yes and status 0: 100 calls at one a second end after 99.5 s."""
     result = forecast("--calls", "100", "--rate", "1", "--duration", "0.5", "--within", "100", "--seeds", "8")
     assert 0 == result.exit_code, result.output
     assert "Yes: through by 00:01:40 in 8 of 8 runs, a chance of 100% (95 % interval 68% to 100%)." == answer_of(result)
@@ -109,7 +109,7 @@ def test_yes_is_status_0():
 
 
 def test_no_is_status_1():
-    """A second too early: by how much it is late is told."""
+    """Work that is late is answered by No and status 1, with its earliest end."""
     result = forecast("--calls", "100", "--rate", "1", "--duration", "0.5", "--within", "98", "--seeds", "8")
     assert 1 == result.exit_code
     assert "No: through by 00:01:38 in 0 of 8 runs, a chance of 0% (95 % interval 0% to 32%)." == answer_of(result)
@@ -117,7 +117,7 @@ def test_no_is_status_1():
 
 
 def test_what_is_never_through_is_later():
-    """Later than is looked for, which is twice the time and an hour at least."""
+    """Work that takes longer than twice the time, and than an hour, ends "later"."""
     result = forecast("--calls", "10000", "--rate", "1", "--duration", "1", "--within", "60", "--seeds", "6")
     rows = rows_of(result)
     assert (1, "later", "later", "later to later") == (
@@ -130,7 +130,7 @@ def test_what_is_never_through_is_later():
 
 @pytest.mark.parametrize("seeds", ["2", "20"])
 def test_not_sure_is_said(place, seeds):
-    """Where one half lies in the interval; the status is that of the estimate."""
+    """If the interval includes one half the answer is not sure, and the status is that of the estimate."""
     result = forecast(f"{place.module}:Coin", "--within", "10", "--seeds", seeds)
     match = re.fullmatch(
         r"It is not sure: through by 00:00:10 in (\d+) of (\d+) runs, a chance of \d+% "
@@ -144,19 +144,19 @@ def test_not_sure_is_said(place, seeds):
 
 
 def test_few_runs_are_not_sure_even_if_all_are_in_time():
-    """Three of three have a chance of 44 % at least."""
+    """Three of three runs in time are not sure: their chance is only 44 % at least."""
     result = forecast("--calls", "1", "--duration", "1", "--within", "10", "--seeds", "3")
     assert (0, True) == (result.exit_code, answer_of(result).startswith("It is not sure: "))
 
 
 def test_same_seed_tells_the_same():
-    """Another first seed tells something else."""
+    """The same first seed gives the same answer, and another one gives another."""
     options = ["--calls", "50", "--mean", "4", "--p90", "8", "--within", "20", "--seeds", "6"]
     first, again, other = forecast(*options), forecast(*options), forecast(*options, "--seed", "6")
     assert first.stdout == again.stdout != other.stdout
 
 
-# By when.
+# The time allowed.
 
 
 @pytest.mark.parametrize(
@@ -171,29 +171,29 @@ def test_same_seed_tells_the_same():
     ],
 )
 def test_by_is_on_the_same_or_the_next_day(start, by, allowed):
-    """Whichever comes first after the start."""
+    """``--by`` is the first such time after the start, on the same or the next day."""
     result = forecast("--calls", "1", "--duration", "1", "--start", start, "--by", by, "--seeds", "1")
     assert (0, allowed) == (result.exit_code, rows_of(result)["allowed"])
     assert f"through by {allowed.partition(' (')[0]} in 1 of 1 runs" in answer_of(result)
 
 
 def test_within_may_be_longer_than_a_day():
-    """The day is told."""
+    """``--within`` longer than a day is shown with the day."""
     result = forecast("--calls", "1", "--duration", "1", "--start", "12:00", "--within", "36h", "--seeds", "1")
     assert "00:00:00 on day 3 (36:00:00)" == rows_of(result)["allowed"]
 
 
 def test_time_of_day_and_span_are_rounded_alike():
-    """The last of 1,000 calls starts after 99.9 s and ends after 100.9: that is 00:01:41 as 1:41 is."""
+    """A time of day and a span are rounded alike: an end after 100.9 s is 00:01:41 and 1:41."""
     result = forecast("--calls", "1000", "--rate", "10", "--duration", "1", "--within", "2m", "--seeds", "1")
     assert "00:01:41 (1:41)" == rows_of(result)["latest end"]
 
 
-# What the work is.
+# The work.
 
 
 def test_durations_are_those_of_an_access_log():
-    """Drawn from what it says."""
+    """Durations are drawn from those of an access log."""
     log = str(DATA / "access.log.gz")
     result = forecast("--calls", "500", "--rate", "10", "--durations", log, "--by", "00:05", "--seeds", "6")
     assert (0, "Yes") == (result.exit_code, answer_of(result)[:3]), result.output
@@ -201,7 +201,7 @@ def test_durations_are_those_of_an_access_log():
 
 
 def test_attempts_are_made_of_what_fails():
-    """Without them a part is lost; with them none is, and it takes longer."""
+    """Without further attempts a part of the calls is lost; with them none is, and the work takes longer."""
     options = [
         "--calls",
         "1000",
@@ -235,14 +235,14 @@ def test_attempts_are_made_of_what_fails():
     ],
 )
 def test_rate_nodes_and_concurrency_hold(options, end):
-    """The rate is of all nodes together, the concurrency of each; without any, all run at once."""
+    """The rate holds for all nodes together, the concurrency for each; without either, all calls run at once."""
     result = forecast(*options, "--within", "1h", "--seeds", "1")
     assert 0 == result.exit_code, result.output
     assert rows_of(result)["latest end"].startswith(end)
 
 
 def test_scenarios_are_what_simulate_takes(place):
-    """A class in a module or file, with parameters, or a TOML file."""
+    """A scenario may be a class in a module or file, with parameters, or a TOML file."""
     for arguments, jobs in (
         ([f"{place.module}:Invoices"], 100),
         ([f"{place.module}.py:Invoices", "--set", "count=50"], 50),
@@ -255,22 +255,22 @@ def test_scenarios_are_what_simulate_takes(place):
 
 
 def test_scenario_that_never_ends_is_never_through(place):
-    """Its jobs come for ever."""
+    """A scenario whose jobs never end is late."""
     result = forecast(f"{place.module}:Endless", "--within", "1m", "--seeds", "6")
     assert (1, "later", "No") == (result.exit_code, rows_of(result)["median end"], answer_of(result)[:2])
 
 
-# How far it is.
+# Progress.
 
 
 def test_pipe_gets_the_answer_alone():
-    """No bar, and nothing on standard error."""
+    """In a pipe only the answer is printed: no bar, and nothing on standard error."""
     result = forecast("--calls", "10", "--duration", "1", "--within", "1m")
     assert ("", False) == (result.stderr, "\x1b" in result.stdout or "of 20 runs\n" in result.stdout)
 
 
 def test_pipe_gets_a_line_now_and_then(monkeypatch):
-    """With the runs that are through, and how far the present one is; none if it is quiet."""
+    """In a pipe progress is a line now and then, and none with ``--quiet``."""
     monkeypatch.setattr(runs_progress, "_LINE_SECONDS", 0.0)
     monkeypatch.setattr(runs, "_PROGRESS_SECONDS", 0.0)
     arguments = ["--calls", "100", "--rate", "1", "--duration", "1", "--within", "5m", "--seeds", "2"]
@@ -281,7 +281,7 @@ def test_pipe_gets_a_line_now_and_then(monkeypatch):
 
 
 def test_terminal_gets_a_bar_unless_it_is_quiet():
-    """Which is taken away at the end."""
+    """On a terminal progress is a bar, removed at the end, and none with ``--quiet``."""
     for is_quiet in (False, True):
         screen = io.StringIO()
         console = Console(file=screen, force_terminal=True, width=120)
@@ -293,14 +293,14 @@ def test_terminal_gets_a_bar_unless_it_is_quiet():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")
 def test_interrupt_is_status_130(place):
-    """Without a traceback."""
+    """An interrupt ends the command with status 130, without a traceback."""
     command = [sys.executable, "-m", "ratelimited_executor", "forecast", f"{place.module}:Stopped", "--within", "1h"]
     done = subprocess.run(command, cwd=place.path, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (130, "") == (done.returncode, done.stderr)
 
 
 def test_it_begins_at_the_time_that_was_said(place):
-    """So many calls a day: a quarter of an hour before midnight the next day is near."""
+    """Quotas count from the given start: shortly before midnight the next day's is near."""
     text = FILE.replace('rate = "1/s"', 'rate = "1/s, 600 per day"')
     text = text[: text.index("[[arrivals]]")] + '[[arrivals]]\nexecutor = "api"\njob = "call"\ncount = 900\n'
     place.write("nightly.toml", text)
@@ -310,19 +310,19 @@ def test_it_begins_at_the_time_that_was_said(place):
 
 
 def test_work_that_never_ends_is_told_so(place):
-    """It is not only late."""
+    """Work that never ends is reported as such, and not only as late."""
     assert "jobs never cease to come" in forecast(f"{place.module}:Endless", "--within", "1m", "--seeds", "1").stdout
 
 
 def test_outage_after_the_end_is_not_waited_for(place):
-    """The last job counts, and not what would have happened afterwards."""
+    """The last job ends the forecast; an outage after it is not waited for."""
     place.write("load.toml", FILE + '[[outages]]\njob = "call"\nbegin = "10h"\nend = "11h"\n')
     for within in ("2m", "24h"):
         result = forecast("load.toml", "--within", within, "--seeds", "1")
         assert rows_of(result)["latest end"].startswith("00:0"), result.output
 
 
-# What it asks back.
+# Refusals.
 
 CALL = ("--calls", "5", "--duration", "1")
 
@@ -375,7 +375,7 @@ CALL = ("--calls", "5", "--duration", "1")
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(place, arguments, words):
-    """With status 2, what is wrong, and what could be."""
+    """Bad input is refused with status 2, what is wrong, and what is possible."""
     place.write("untimed.log", '192.0.2.1 - - [01/Jan/2024:13:55:36 +0100] "GET / HTTP/1.1" 200 99\n')
     place.write("diary.log", "dear diary\n")
     place.write("p90.toml", FILE.replace("duration = 0.5", "duration = {mean = 4, p90 = 120}"))
@@ -399,23 +399,23 @@ def test_what_cannot_be_is_refused(place, arguments, words):
     ids=lambda option: option[0],
 )
 def test_options_of_calls_are_refused_with_a_scenario(place, option):
-    """As --set is with --calls: a rate that has no effect makes a wrong answer."""
+    """Options of ``--calls`` are refused with a scenario, on which they have no effect."""
     result = forecast("load.toml", "--within", "2m", "--seeds", "1", *option)
     assert_refused(result, option[0])
 
 
 def test_time_beyond_all_dates_is_refused():
-    """Rather than a traceback after the runs."""
+    """A time beyond all dates does not end in a traceback."""
     result = forecast(*CALL, "--within", "9999999d", "--seeds", "1")
     assert result.exit_code in (0, 2), repr(result.exception)
 
 
 def test_missing_log_of_a_scenario_is_told(place):
-    """As one of --durations is."""
+    """A missing log of a scenario is reported by name."""
     place.write("logged.toml", FILE.replace("duration = 0.5", 'duration = {log = "missing.log"}'))
     assert_refused(forecast("logged.toml", "--within", "1h", "--seeds", "1"), "missing.log")
 
 
 def test_rate_of_zero_is_refused():
-    """As ``run`` does: it would never start one."""
+    """A rate of 0, which would never start a call, is refused."""
     assert_refused(forecast(*CALL, "--rate", "0", "--within", "1h", "--seeds", "1"), "--rate 0 would never start")

@@ -18,10 +18,10 @@ TEXT = PAGE.read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (.*)$", TEXT, re.MULTILINE)
 
 
-@pytest.mark.timeout(600)  # a busy machine takes a minute
+@pytest.mark.timeout(600)  # takes a minute on a busy machine
 @pytest.mark.real_time  # the page's own rates and times, about 8 s in all; only exit statuses are asserted
 def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
-    """In their order, in one directory, with the page's own targets: as a reader would."""
+    """Every command of the page runs in order, in one directory, with the page's own targets."""
     jobs = re.search(r"^```python\n(# jobs\.py\n.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     assert jobs is not None
     (tmp_path / "jobs.py").write_text(jobs[1])
@@ -36,17 +36,17 @@ def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
             text=True,
             timeout=120,
         )
-        # The demo's verdict is about this machine's timing; that it ran is what counts here.
+        # The verdict of the demo depends on this machine's timing; only that it ran counts here.
         assert ended.returncode in ((0, 1) if " demo " in command else (0,)), (command, ended.stderr)
     assert len(COMMANDS) >= 10
 
 
 def test_every_option_is_on_the_page() -> None:
-    """A new option needs its words."""
+    """Every option of the commands is described on the page."""
     options = {
         option
         for name, command in cli.commands.items()
-        if name not in {"simulate", "forecast"}  # which have a page of their own
+        if name not in {"simulate", "forecast"}  # which have their own page
         for parameter in command.params
         if isinstance(parameter, click.Option)
         for option in parameter.opts

@@ -1,4 +1,4 @@
-"""Raw lines from files and streams."""
+"""Reading raw lines from files and streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ratelimited_executor.cli.inputs import LineSource, LineSplitter, count_line
 
 
 def test_splitter_gives_every_byte_back_however_it_is_cut() -> None:
-    """Lines put together are the text, and only the last one may lack its newline."""
+    """However the text is cut, the lines add up to it, and only the last one may lack its newline."""
     source = random.Random(1)
     for _ in range(300):
         text = bytes(source.choices(b"ab\r\n", k=source.randrange(0, 40)))
@@ -30,7 +30,7 @@ def test_splitter_gives_every_byte_back_however_it_is_cut() -> None:
 
 
 def test_source_reads_a_file_to_its_end(tmp_path: Path) -> None:
-    """All lines come, in order, and then the end."""
+    """All lines of a file are read in order, and then its end."""
     path = tmp_path / "lines"
     expected = [b"%d\n" % number for number in range(100_000)]
     path.write_bytes(b"".join(expected))
@@ -42,7 +42,7 @@ def test_source_reads_a_file_to_its_end(tmp_path: Path) -> None:
 
 
 def test_source_gives_the_unread_rest_byte_for_byte(tmp_path: Path) -> None:
-    """What was read and the rest are the file, the held part of an unfinished line included."""
+    """The lines read and the rest add up to the file, including the part of an unfinished line."""
     path = tmp_path / "lines"
     content = os.urandom(900_000).replace(b"\x00", b"\n") + b"no newline"
     path.write_bytes(content)
@@ -52,7 +52,7 @@ def test_source_gives_the_unread_rest_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_source_refuses_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line beyond the limit is named by number, and given back with the rest."""
+    """A line beyond the limit is refused by number, and kept in the rest."""
     monkeypatch.setattr(inputs, "LINE_BYTES_MAX", 300_000)
     path = tmp_path / "lines"
     path.write_bytes(b"short\n" + b"x" * 2_000_000)
@@ -68,7 +68,7 @@ def test_source_refuses_a_line_without_end(tmp_path: Path, monkeypatch: pytest.M
 def test_source_refuses_a_line_that_is_longer_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: bytes
 ) -> None:
-    """The limit is that of the line, wherever the blocks are cut; what follows in its block is given back, too."""
+    """The limit applies to the line, wherever blocks are cut, and what follows it in its block is kept."""
     monkeypatch.setattr(inputs, "LINE_BYTES_MAX", 300_000)
     path = tmp_path / "lines"
     path.write_bytes(b"x" * 300_000 + b"\n" + b"y" * 300_001 + ending)
@@ -82,7 +82,7 @@ def test_source_refuses_a_line_that_is_longer_by_one(
 
 
 def test_source_on_a_silent_pipe_comes_back_with_nothing() -> None:
-    """Waiting for a writer ends in time, so that a signal is noticed; the lines come once they are written."""
+    """A read from a silent pipe returns soon, so that signals are noticed; later lines are read once written."""
     reader, writer = os.pipe()
     try:
         with LineSource(f"/dev/fd/{reader}") as source:
@@ -101,7 +101,7 @@ def test_source_on_a_silent_pipe_comes_back_with_nothing() -> None:
 def test_source_names_what_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
-    """A missing file and a directory are refused with the system's reason."""
+    """A missing file or a directory is refused with the reason of the system."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CommandError) as caught:
         LineSource(name)
@@ -113,7 +113,7 @@ def test_source_names_what_cannot_be_read(
     [(b"", 0, 0), (b"a", 1, 1), (b"a\n", 1, 1), (b"a\n\nb", 3, 2), (b"\n \t\n", 2, 0), (b"a\r\n\r\n", 2, 1)],
 )
 def test_count_lines_counts(tmp_path: Path, content: bytes, all_lines: int, used_lines: int) -> None:
-    """A last line without newline counts; blank ones as asked."""
+    """Counting includes a last line without a newline, and skips blank ones on request."""
     path = tmp_path / "lines"
     path.write_bytes(content)
     counted = (count_lines(str(path), skip_blank=False), count_lines(str(path), skip_blank=True))
@@ -121,7 +121,7 @@ def test_count_lines_counts(tmp_path: Path, content: bytes, all_lines: int, used
 
 
 def test_count_lines_does_not_hold_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The count ends where the run will: at a line that is too long."""
+    """Counting stops at a line beyond the limit, as the run will, without reading it into memory."""
     monkeypatch.setattr(inputs, "LINE_BYTES_MAX", 300_000)
     path = tmp_path / "lines"
     path.write_bytes(b"1\n" + b"x" * 3_000_000 + b"\n3\n")

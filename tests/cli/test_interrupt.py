@@ -1,4 +1,4 @@
-"""Signals, sent to a real process: nothing is lost, nothing is done twice."""
+"""Signals sent to a real process lose no line, and let none run twice."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 Place = Any  # the fixture's class lives in conftest.py, which importlib mode does not let us import
 
-# Far beyond what any step takes; a test that gets there has found a hang.
+# Far longer than any step takes: a test that waits so long has found a hang.
 PATIENCE_S = 60
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that the process does; the time it takes does not matter."""
+    """Wait until ``condition`` holds; how long the process takes does not matter."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "the process did not get there"
@@ -26,14 +26,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for the process; return its status and what it said."""
+    """Wait for the end of the process; return its status and its output on standard error."""
     _, said = process.communicate(timeout=PATIENCE_S)
     return process.returncode, said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_run_completes_an_interrupted_one(place: Place, number: signal.Signals) -> None:
-    """The lines of both runs together are each line exactly once, and the rest keeps its order."""
+    """Both runs together do each line exactly once, and the rest keeps its order."""
     lines = place.lines(20_000)
     process = place.start(
         "append", lines, "--rate", "500", "--remaining", "rest", "--results", "out", "--look-ahead", "900"
@@ -51,7 +51,7 @@ def test_a_second_run_completes_an_interrupted_one(place: Place, number: signal.
 
 
 def test_an_ordered_run_is_interrupted_without_loss(place: Place) -> None:
-    """Also lines that wait in the look-ahead, out of order, go back in the order of the input."""
+    """Lines that wait out of order in the look-ahead go back in the order of the input."""
     rows = [json.dumps({"n": number, "p": number % 3}) for number in range(3_000)]
     name = place.write("in", "\n".join(rows))  # the last line has no newline
     arguments = ["--jsonl", "--priority-field", "p", "--rate", "300", "--remaining", "rest", "--results", "out"]
@@ -64,7 +64,7 @@ def test_an_ordered_run_is_interrupted_without_loss(place: Place) -> None:
 
 
 def test_what_runs_may_finish_after_the_first_signal(place: Place) -> None:
-    """Calls under way are waited for, and counted as done."""
+    """After the first signal the running calls finish, and count as done."""
     process = place.start("nap", place.lines(5_000), "--rate", "200", "--remaining", "rest", "--results", "out")
     wait_until(lambda: (place.path / "out").exists() and bool(place.text("out")))
     process.send_signal(signal.SIGINT)
@@ -78,7 +78,7 @@ def test_what_runs_may_finish_after_the_first_signal(place: Place) -> None:
     ("target", "arguments"), [("append_and_hang", []), ("append_and_hang_in_thread", ["--threads", "5"])]
 )
 def test_a_second_signal_stops_at_once(place: Place, target: str, arguments: list[str]) -> None:
-    """Calls that hang, in the loop or in threads, are given up; every file is complete."""
+    """A second signal gives up calls that hang, in the loop or in threads, and every file is complete."""
     command = [place.lines(1_000), "--concurrency", "5", "--remaining", "rest", "--results", "out", *arguments]
     process = place.start(target, *command)
     wait_until(lambda: len(place.done()) == 5)
@@ -95,7 +95,7 @@ def test_a_second_signal_stops_at_once(place: Place, target: str, arguments: lis
 
 
 def test_the_unread_rest_of_a_pipe_is_kept(place: Place) -> None:
-    """Lines that the writer has written, and goes on to write until it ends, are in the rest."""
+    """Lines that the writer of a pipe has written, or writes until it ends, are in the rest."""
     process = place.start("append", "--rate", "100", "--remaining", "rest", "--look-ahead", "10", stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write("".join(f"{line}\n" for line in range(1, 5_001)))
@@ -107,7 +107,7 @@ def test_the_unread_rest_of_a_pipe_is_kept(place: Place) -> None:
 
 
 def test_a_silent_writer_does_not_hold_the_end_up(place: Place) -> None:
-    """With a pipe that stays open the rest is what came within a moment of silence."""
+    """If a pipe stays open, the rest is what arrived before a moment of silence."""
     process = place.start("append", "--remaining", "rest", stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write("1\n2\nunfin")
@@ -133,7 +133,7 @@ def test_without_a_file_for_the_rest_it_is_counted(place: Place) -> None:
     not hasattr(signal, "SIGINT") or not __import__("os").path.exists("/dev/full"), reason="no /dev/full"
 )
 def test_a_full_disk_stops_the_run_and_keeps_the_rest(place: Place) -> None:
-    """When rows can no longer be written nothing more is started; status 2 and the reason."""
+    """If rows cannot be written nothing more starts, and the run ends with status 2 and the reason."""
     command = [place.lines(50_000), "--rate", "2000", "--results", "/dev/full", "--remaining", "rest"]
     status, said = end(place.start("append", *command))
     assert (2, True) == (status, "output failed: [Errno 28] No space left on device" in said)
@@ -141,17 +141,17 @@ def test_a_full_disk_stops_the_run_and_keeps_the_rest(place: Place) -> None:
 
 
 def test_a_signal_while_the_file_is_counted_keeps_every_line(place: Place) -> None:
-    """Before the first start the rest is the whole input."""
+    """A signal before the first start keeps the whole input as the rest."""
     big = "x" * 63 + "\n"
     process = place.start("append", place.write("in", big * 4_000_000), "--over", "1h", "--remaining", "rest")
     wait_until(lambda: (place.path / "rest.partial").exists())
-    time.sleep(0.05)  # into the counting, or past it: what must hold is the same
+    time.sleep(0.05)  # during the counting or after it: the same must hold
     process.send_signal(signal.SIGTERM)
     assert 130 == end(process)[0]
     assert 4_000_000 * 64 == (place.path / "rest").stat().st_size + 64 * len(place.done())
 
 
-# What the command is about to do when the signal comes; each from the claim of the file on, when it can be lost.
+# What the command is about to do when the signal comes: each from the claim of the file on, when it can be lost.
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
@@ -164,7 +164,7 @@ def test_a_signal_while_the_file_is_counted_keeps_every_line(place: Place) -> No
     ],
 )
 def test_a_signal_before_the_first_start_keeps_every_line(place: Place, moment: str, number: signal.Signals) -> None:
-    """Nothing is called then, and everything remains."""
+    """A signal at any step before the first start calls nothing, and all lines remain."""
     module, _, path = moment.partition(".")
     owner, _, name = path.rpartition(".")
     (place.path / "sending.py").write_text(
@@ -184,14 +184,14 @@ def test_a_signal_before_the_first_start_keeps_every_line(place: Place, moment: 
 
 
 def test_a_signal_at_any_time_leaves_every_line_or_no_file(place: Place) -> None:
-    """From the start of the process on: no empty file is left behind while lines remain."""
+    """A signal at any time leaves no empty file of remaining lines while lines remain."""
     lines = place.lines(2_000)
     statuses = set()
     for step in range(12):
         process = place.start("append", lines, "--rate", "500", "--remaining", "rest", "-q")
         if step >= 4:
             wait_until(lambda: (place.path / "rest.partial").exists())
-        time.sleep(step % 4 * 0.01)  # spread over the start and the first lines; at all times the same must hold
+        time.sleep(step % 4 * 0.01)  # spread over the start and the first lines
         process.send_signal((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[step % 3])
         statuses.add(end(process)[0])
         if (place.path / "rest").exists():
@@ -205,7 +205,7 @@ def test_a_signal_at_any_time_leaves_every_line_or_no_file(place: Place) -> None
 
 
 def test_a_kill_leaves_no_file_that_says_that_nothing_remains(place: Place) -> None:
-    """Also where an empty file lay before; what is left of a lock does not block the next run."""
+    """A killed run leaves no empty file of remaining lines, and no lock that blocks the next run."""
     place.write("rest", "")
     process = place.start("append", place.lines(5_000), "--rate", "100", "--remaining", "rest")
     wait_until(lambda: len(place.done()) >= 3)
@@ -217,7 +217,7 @@ def test_a_kill_leaves_no_file_that_says_that_nothing_remains(place: Place) -> N
 
 
 def test_a_closed_terminal_stops_the_run_as_a_signal_does(place: Place) -> None:
-    """SIGHUP stops the starting; a second one, which a shell sends too, does not cancel the calls under way."""
+    """SIGHUP stops starts; a second one, which a shell also sends, does not cancel running calls."""
     process = place.start("nap", place.lines(5_000), "--rate", "200", "--remaining", "rest", "--results", "out")
     wait_until(lambda: (place.path / "out").exists() and bool(place.text("out")))
     process.send_signal(signal.SIGHUP)
@@ -228,7 +228,7 @@ def test_a_closed_terminal_stops_the_run_as_a_signal_does(place: Place) -> None:
 
 
 def test_nobody_need_read_what_it_says(place: Place) -> None:
-    """With standard error closed by its reader, as after ``| head``, the run goes on, and a stop keeps the rest."""
+    """If the reader of standard error has gone, as after ``| head``, the run continues, and a stop keeps the rest."""
     lines = place.lines(3_000)
     process = place.start("append", lines, "--rate", "300", "--remaining", "rest")
     assert process.stderr is not None
@@ -240,7 +240,7 @@ def test_nobody_need_read_what_it_says(place: Place) -> None:
 
 
 def test_a_hangup_that_is_ignored_stays_ignored(place: Place) -> None:
-    """As ``nohup`` has it."""
+    """An ignored SIGHUP, as with ``nohup``, stays ignored."""
     process = place.start(
         "append",
         place.lines(300),
@@ -255,7 +255,7 @@ def test_a_hangup_that_is_ignored_stays_ignored(place: Place) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_are_heeded_on_uvloop(place: Place, number: signal.Signals) -> None:
-    """uvloop has its own way with signals; the first one must stop the run there too."""
+    """The first signal stops the run also on uvloop, which handles signals in its own way."""
     pytest.importorskip("uvloop")
     process = place.start("append", place.lines(5_000), "--uvloop", "--rate", "200", "--remaining", "rest")
     wait_until(lambda: len(place.done()) >= 5)
@@ -265,7 +265,7 @@ def test_signals_are_heeded_on_uvloop(place: Place, number: signal.Signals) -> N
 
 
 def test_an_error_of_our_own_loses_no_line(place: Place) -> None:
-    """Even a bug in the middle of the run leaves the rest behind."""
+    """After an internal error in the middle of a run, the rest is kept."""
     (place.path / "broken.py").write_text(
         "from ratelimited_executor.cli import bulk_run\n"
         "original = bulk_run.BulkRun._take\n"

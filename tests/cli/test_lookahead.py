@@ -1,4 +1,4 @@
-"""How many lines may wait, and which came too late for their turn."""
+"""The look-ahead: how many lines may wait, and which lines came too late for their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ratelimited_executor.cli.lookahead import Gate, OrderWatch
 
 
 def test_gate_admits_up_to_its_lines_and_bytes() -> None:
-    """Either limit closes it; the largest number that waited is kept."""
+    """The gate closes at its number of lines or bytes, and keeps the largest number that waited."""
     gate = Gate(3, bytes_max=100)
     for size, has_room in [(10, True), (10, True), (10, False)]:
         gate.enter(size)
@@ -21,7 +21,7 @@ def test_gate_admits_up_to_its_lines_and_bytes() -> None:
 
 
 def test_gate_admits_one_line_of_any_size() -> None:
-    """A line larger than the bytes allowed does not stop the job for ever."""
+    """A line larger than the allowed bytes is admitted alone, so that the job does not stop."""
     gate = Gate(3, bytes_max=100)
     rooms = [gate.has_room]
     gate.enter(1_000)
@@ -32,7 +32,7 @@ def test_gate_admits_one_line_of_any_size() -> None:
 
 
 async def test_gate_wakes_its_waiter_when_there_is_room() -> None:
-    """Waiting ends with the first place."""
+    """A waiter wakes with the first free place."""
     gate = Gate(1)
     gate.enter(5)
     waiting = asyncio.create_task(gate.wait())
@@ -43,7 +43,7 @@ async def test_gate_wakes_its_waiter_when_there_is_room() -> None:
 
 
 async def test_gate_wakes_its_waiter_when_the_run_is_stopped() -> None:
-    """Waiting ends without a place, so that the reader can look."""
+    """A waiter wakes without a place when the run is stopped."""
     gate = Gate(1)
     gate.enter(5)
     waiting = asyncio.create_task(gate.wait())
@@ -54,7 +54,7 @@ async def test_gate_wakes_its_waiter_when_the_run_is_stopped() -> None:
 
 
 def test_order_watch_finds_lines_that_came_too_late() -> None:
-    """A line is late if a less important one, or one due later, started though it was due."""
+    """A line is late if a less important one, or one due later, has started since it was due."""
     watch = OrderWatch()
     #    started: (priority, due, started)     read: (priority, due) -> late?
     steps = [
@@ -69,7 +69,7 @@ def test_order_watch_finds_lines_that_came_too_late() -> None:
 
 
 def test_order_watch_equals_looking_at_every_start() -> None:
-    """The short memory of the watch decides as a list of all starts does."""
+    """The watch with its short memory decides as a list of all starts would."""
     source = random.Random(2)
     for _ in range(100):
         watch, starts = OrderWatch(), list[tuple[int, float, float]]()

@@ -1,4 +1,4 @@
-"""The entry points, with and without the extra."""
+"""The entry points, with and without their extra."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python and return how it ended."""
+    """Run Python, and return how it ended."""
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize("module", ["aiohttp", "click", "plotext", "rich"])
 def test_a_missing_extra_is_named(module: str) -> None:
-    """Without the extra the module says what to install, and ends with status 2."""
+    """Without its extra the command line says what to install, with status 2."""
     code = (
         f"import runpy, sys; sys.modules[{module!r}] = None; sys.argv = ['x', 'demo']\n"
         "runpy.run_module('ratelimited_executor', run_name='__main__')"
@@ -31,7 +31,7 @@ def test_a_missing_extra_is_named(module: str) -> None:
 
 
 def test_an_error_of_our_own_is_not_taken_for_a_missing_extra() -> None:
-    """Another module that is missing is shown as what it is."""
+    """A missing module that is not part of the extra raises its own error."""
     code = (
         "import sys; sys.modules['ratelimited_executor.cli.job'] = None\n"
         "from ratelimited_executor.cli.main import main; main()"
@@ -42,7 +42,7 @@ def test_an_error_of_our_own_is_not_taken_for_a_missing_extra() -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["demo", "--help"], ["--version"]])
 def test_help_and_version_are_there(arguments: list[str]) -> None:
-    """Both entry points answer alike, on standard output, with status 0."""
+    """Both entry points print the same on standard output, with status 0."""
     script = Path(sys.executable).with_name("ratelimited-executor")
     by_module = python("-m", "ratelimited_executor", *arguments)
     by_script = subprocess.run([str(script), *arguments], capture_output=True, text=True, timeout=60)
@@ -52,7 +52,7 @@ def test_help_and_version_are_there(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_version_names_the_kernel(value: str) -> None:
-    """Which body runs, and why: nothing else that a user sees differs."""
+    """``--version`` names the kernel that runs, and why."""
     code = "from ratelimited_executor import kernel; print(kernel)"
     environment = {**os.environ, "RATELIMITED_EXECUTOR_PURE": value}
     shown, chosen = (
@@ -63,5 +63,5 @@ def test_version_names_the_kernel(value: str) -> None:
 
 
 def test_no_command_shows_the_help_with_status_2() -> None:
-    """A bare call is bad usage."""
+    """A call without a command shows the help, with status 2."""
     assert 2 == python("-m", "ratelimited_executor").returncode

@@ -1,4 +1,4 @@
-"""The files a run writes: whole, locked, and never in the place of what an earlier run left."""
+"""The files that a run writes are complete, locked, and never overwrite what an earlier run left."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ratelimited_executor.cli.inputs import LineSource
 from ratelimited_executor.cli.outputs import Remaining, open_results
 
 Place = Any  # the fixture's class lives in conftest.py, which importlib mode does not let us import
-Usage = namedtuple("Usage", "total used free")  # noqa: PYI024  # as shutil gives it
+Usage = namedtuple("Usage", "total used free")  # noqa: PYI024  # as shutil returns it
 
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Give an input, in a directory that is the current one."""
+    """Yield an input in the current directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").write_bytes(b"1\n2\n")
     with LineSource("in") as opened:
@@ -33,19 +33,19 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def names() -> list[str]:
-    """Return what lies in the current directory beside the input."""
+    """Return the names in the current directory, without the input."""
     return sorted(path.name for path in Path().iterdir() if path.name != "in")
 
 
 def claimed(path: str, source: LineSource) -> Remaining:
-    """Return the file of the remaining lines, as a run has it."""
+    """Return a claimed file of remaining lines."""
     remaining = Remaining(path, source=source)
     remaining.claim()
     return remaining
 
 
 def test_remaining_lines_are_there_once_they_are_complete(source: LineSource) -> None:
-    """Until then nothing lies under the name, not even an empty file that was there."""
+    """The file of remaining lines appears once it is complete, and until then an empty one of its name is removed."""
     Path("rest").touch(mode=0o600)
     remaining = claimed("rest", source)
     assert ["rest.partial"] == names()
@@ -60,7 +60,7 @@ def test_remaining_lines_are_there_once_they_are_complete(source: LineSource) ->
 
 
 def test_nothing_remains_is_an_empty_file(source: LineSource) -> None:
-    """It is there at the end, and only then."""
+    """If nothing remains an empty file is written, and only at the end."""
     remaining = claimed("rest", source)
     assert 0 == remaining.keep([], is_bounded=True)
     remaining.close()
@@ -68,13 +68,13 @@ def test_nothing_remains_is_an_empty_file(source: LineSource) -> None:
 
 
 def test_a_run_that_ends_without_an_account_leaves_nothing(source: LineSource) -> None:
-    """Whoever finds no file knows that nothing is known."""
+    """A run that ends without keeping its rest leaves no file."""
     claimed("rest", source).close()
     assert [] == names()
 
 
 def test_a_symbolic_link_stays_one(source: LineSource) -> None:
-    """The lines come where it leads to."""
+    """A symbolic link stays one, and the lines are written to its target."""
     Path("other").mkdir()
     Path("rest").symlink_to("other/rest")
     remaining = claimed("rest", source)
@@ -84,7 +84,7 @@ def test_a_symbolic_link_stays_one(source: LineSource) -> None:
 
 
 def test_a_file_that_came_meanwhile_is_not_overwritten(source: LineSource) -> None:
-    """The lines stay in the file beside it."""
+    """A file of this name that appeared meanwhile is not overwritten: the lines stay in the partial file."""
     remaining = claimed("rest", source)
     Path("rest").write_text("mine")
     with pytest.raises(FileExistsError, match="another file with this name has appeared"):
@@ -94,7 +94,7 @@ def test_a_file_that_came_meanwhile_is_not_overwritten(source: LineSource) -> No
 
 
 def test_lines_that_an_earlier_run_could_not_write_to_the_end_are_not_overwritten(source: LineSource) -> None:
-    """They are named, and refused."""
+    """The partial file of an earlier run is refused by name, and not overwritten."""
     Path("rest.partial").write_text("1\n")
     with pytest.raises(CommandError, match=r"rest\.partial holds lines that an earlier run"):
         claimed("rest", source)
@@ -102,7 +102,7 @@ def test_lines_that_an_earlier_run_could_not_write_to_the_end_are_not_overwritte
 
 
 def test_two_runs_cannot_have_the_same_file(source: LineSource) -> None:
-    """The second one is refused with the first one's process, also under another name of the file."""
+    """A second run with the same file, also under another name, is refused with the first one's process."""
     first = claimed("rest", source)
     Path("link").symlink_to("rest")
     for name in ("rest", "./rest", "link"):
@@ -117,7 +117,7 @@ def test_two_runs_cannot_have_the_same_file(source: LineSource) -> None:
 
 
 def test_a_lock_that_has_gone_meanwhile_is_taken_anew(source: LineSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that ends between our opening of its file and our lock has renamed it: it must not become ours."""
+    """A file that another run has renamed between opening and locking is not taken."""
     first = claimed("rest", source)
     locked = outputs._is_locked
 
@@ -135,7 +135,7 @@ def test_a_lock_that_has_gone_meanwhile_is_taken_anew(source: LineSource, monkey
 
 
 def test_a_file_system_without_locks_is_no_hindrance(source: LineSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There, nothing is locked."""
+    """On a file system without locks files are used without them."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOTSUP, "Operation not supported")
@@ -146,7 +146,7 @@ def test_a_file_system_without_locks_is_no_hindrance(source: LineSource, monkeyp
 
 
 def test_what_is_no_regular_file_is_written_as_it_is(source: LineSource) -> None:
-    """Nothing is made beside a device or a pipe."""
+    """A device or pipe is written directly, without a partial file beside it."""
     reader, writer = os.pipe()
     remaining = claimed(f"/dev/fd/{writer}", source)
     os.close(writer)
@@ -157,7 +157,7 @@ def test_what_is_no_regular_file_is_written_as_it_is(source: LineSource) -> None
 
 
 def test_an_endless_rest_leaves_room_on_the_disk(source: LineSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once less than the limit is free it is given up; a small rest, and that of a file, is written all the same."""
+    """An endless rest stops once too little disk is free; a small one, and that of a file, is written all the same."""
     monkeypatch.setattr(outputs, "FREE_CHECK_BYTES", 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1, 1, outputs.FREE_BYTES_MIN - 1))
     block = b"y\n" * 250
@@ -180,7 +180,7 @@ def test_an_endless_rest_leaves_room_on_the_disk(source: LineSource, monkeypatch
 
 
 def test_a_torn_row_is_ended_before_the_next(place: Place) -> None:
-    """A row that a crash has cut off stays, on a line of its own."""
+    """A row cut off by a crash is kept on its own line."""
     place.write("out", '{"line": 9, "st')
     result = place.run("note", place.lines(2), "--results", "out", "--append")
     first, *rows = place.text("out").splitlines()
@@ -188,14 +188,14 @@ def test_a_torn_row_is_ended_before_the_next(place: Place) -> None:
 
 
 def test_a_whole_last_row_gets_no_blank_line(place: Place) -> None:
-    """Nor does an empty file."""
+    """No blank line is added after a complete row or in an empty file."""
     for _ in range(2):
         place.run("note", place.lines(1), "--results", "out", "--append")
     assert [1, 1] == [row["line"] for row in place.rows("out")]
 
 
 def test_results_that_another_run_writes_are_refused_but_to_those_that_append(source: LineSource) -> None:
-    """A run alone has its file alone; runs that append may share one."""
+    """A results file belongs to one run, or is shared by runs that append."""
     first = open_results("out", source=source, append=False)
     for append in (False, True):
         with pytest.raises(CommandError, match="--results 'out' is in use by"):
@@ -209,14 +209,14 @@ def test_results_that_another_run_writes_are_refused_but_to_those_that_append(so
 
 
 def test_one_file_under_two_names_is_refused(place: Place) -> None:
-    """What became of lines and what remains must not be mixed."""
+    """The same file for results and remaining lines is refused."""
     result = place.run("note", place.lines(2), "--results", "out", "--remaining", "./out")
     assert (2, "Error: --results and --remaining must be different files\n") == (result.exit_code, result.stderr)
     assert [] == place.seen("calls")
 
 
 def test_a_second_run_with_the_same_files_is_refused(place: Place) -> None:
-    """The first one holds them, in a process of its own."""
+    """A results file in use by another process is refused."""
     (place.path / "out").touch()
     with open_results("out", source=LineSource(place.lines(1)), append=False):
         result = place.run("note", "in.txt", "--results", "out")

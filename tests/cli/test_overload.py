@@ -38,7 +38,7 @@ async def crowd(line):
 
 @pytest.fixture(name="place")
 def _place(place):
-    """A workplace with more targets."""
+    """A workplace with the targets of this file."""
     place.write(f"{place.module}.py", TARGETS)
     return place
 
@@ -48,7 +48,7 @@ def _lines(place, rows):
 
 
 def test_fair_gives_each_key_its_share(place):
-    """A hundred lines of one tenant do not delay the two of another."""
+    """With ``--fair`` a hundred lines of one key do not delay the two of another."""
     rows = [{"key": "big"}] * 100 + [{"key": "small"}] * 2
     result = place.run("note", _lines(place, rows), "--jsonl", "--key-field", "key", "--fair", "--rate", "500", "-q")
 
@@ -58,7 +58,7 @@ def test_fair_gives_each_key_its_share(place):
 
 
 def test_costs_are_audited(place):
-    """Lines that cost more than one permit take more time, and the summary counts permits."""
+    """Lines of higher cost take more time, and the summary counts permits."""
     rows = [{"key": 1, "points": 5}, {"key": 1}, {"key": 1, "points": None}, {"key": 2, "points": 3}]
     result = place.run("note", _lines(place, rows), "--jsonl", "--cost-field", "points", "--rate", "100", "-q")
 
@@ -68,7 +68,7 @@ def test_costs_are_audited(place):
 
 
 def test_lines_are_tried_again(place):
-    """As often as was said; the results tell how often it was."""
+    """Failed lines are retried up to the given number, and results have the number of attempts."""
     rows = [{"n": 1, "fails": 0}, {"n": 2, "fails": 1}, {"n": 3, "fails": 5}]
     result = place.run("flaky", _lines(place, rows), "--jsonl", "--retry", "3", "--results", "out.jsonl", "-q")
 
@@ -78,7 +78,7 @@ def test_lines_are_tried_again(place):
 
 
 def test_key_concurrency_bounds_the_calls_of_a_key(place):
-    """Two at a time of one key."""
+    """``--key-concurrency 2`` runs two calls of a key at a time."""
     result = place.run("crowd", _lines(place, [{"key": "a"}] * 10), "--jsonl", "--key-field", "key",
         "--key-concurrency", "2", "-q",
     )  # fmt: skip
@@ -100,7 +100,7 @@ def test_key_concurrency_bounds_the_calls_of_a_key(place):
     ],
 )
 def test_options_that_do_not_go_together_are_refused(place, options, words):
-    """With the reason, and before anything is read."""
+    """Options that do not fit together are refused with the reason, before anything is read."""
     result = place.run("note", _lines(place, [{"key": 1}]), *options)
 
     assert 2 == result.exit_code
@@ -117,7 +117,7 @@ def test_options_that_do_not_go_together_are_refused(place, options, words):
     ],
 )
 def test_fields_of_a_wrong_kind_end_the_input(place, row, words):
-    """With the line's number and what was expected."""
+    """A field of a wrong type ends the input, with the line's number and what was expected."""
     result = place.run("note", _lines(place, [row]), "--jsonl", "--key-field", "key", "--cost-field", "cost", "-q")
 
     assert 2 == result.exit_code
@@ -125,7 +125,7 @@ def test_fields_of_a_wrong_kind_end_the_input(place, row, words):
 
 
 def test_field_that_no_line_has_is_told(place):
-    """Else a typing error would silently lift the limits of keys."""
+    """A field that no line has is reported: else a typing error would silently lift the limits of keys."""
     _lines(place, [{"key": "a"}, {"key": "b"}])
     for field, is_told in (("kay", True), ("key", False)):
         result = place.run("note", "in.jsonl", "--jsonl", "--key-field", field, "--key-rate", "100/s")

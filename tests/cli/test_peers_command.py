@@ -1,4 +1,4 @@
-"""The command ``peers`` on a real server: what it shows, once and live, and how it ends when there is nothing to show.
+"""The command ``peers`` on a real server: what it shows, once and live, and how it ends without anything to show.
 
 A grant interval of these tests takes an hour, so that all permits belong to the interval in which they are read.
 """
@@ -38,7 +38,7 @@ RUN = "fedcba9876543210" * 2 + "01234567"
 
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[RedisServer]:
-    """The process behind ``server``."""
+    """The server process behind ``server``."""
     with RedisServer() as server:
         yield server
 
@@ -51,7 +51,7 @@ def server(shared_server: RedisServer) -> RedisServer:
 
 
 def write(client: Any, name: str = "mail", group: str = "default", **state: Any) -> None:
-    """Write a rate of two active peers and a stale one, as the script would."""
+    """Write a rate with two active peers and a stale one, as the script would."""
     seconds, _ = client.time()
     now_us, number = seconds * 1_000_000, seconds * 1_000_000 // T_US
     grid = f"{T_US},100,1,0,{number - 5}"
@@ -80,7 +80,7 @@ def peers(*arguments: str) -> Result:
 
 
 def shown(text: str) -> str:
-    """Put X for what depends on the moment, and two blanks for more of them."""
+    """Replace what depends on the moment by X, and longer gaps by two blanks."""
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$", "X", text, flags=re.MULTILINE)
     text = re.sub(r"([\d.]+ m?s|\d+(:\d\d)+)$", "X", text, flags=re.MULTILINE)
     return re.sub(r" +$", "", re.sub(r" {2,}", "  ", text), flags=re.MULTILINE)
@@ -101,7 +101,7 @@ granted  42 of 100  70 of 100
 
 @pytest.mark.parametrize("arguments", [[], ["--once"], ["--interval", "0.1"]])
 def test_pipe_gets_the_group_once_and_plainly(server: RedisServer, arguments: list[str]) -> None:
-    """A table for each rate, whole, without colours and without an end mark."""
+    """In a pipe the group is printed once, a table for each rate, without colours."""
     with server.client() as client:
         write(client)
     result = peers("--redis", server.url, *arguments)
@@ -109,7 +109,7 @@ def test_pipe_gets_the_group_once_and_plainly(server: RedisServer, arguments: li
 
 
 def test_each_rate_has_its_block(server: RedisServer) -> None:
-    """In the order of their names; a rate to come with its time, a quarantine and idleness are named."""
+    """Rates are shown by name, with a coming rate and its time, a quarantine, and idleness."""
     with server.client() as client:
         number = int(client.time()[0]) * 1_000_000 // T_US
         write(client, "sms", next=f"{T_US},7200,1,0,{number + 2}")
@@ -127,7 +127,7 @@ def test_each_rate_has_its_block(server: RedisServer) -> None:
 
 
 def test_shared_limits_have_their_block(server: RedisServer) -> None:
-    """An executor of several limits is shown with what is used of each, in JSON too."""
+    """Shared limits of an executor are shown with the use of each, also as JSON."""
     plan = (PlanLimit("permits/window/60", "permits", WindowSettings.of(10, 60_000_000, valid_us=19_000).write()),)
     keys = ticket_keys_of("rle", "default", "model")
     with server.client() as client:
@@ -146,7 +146,7 @@ def test_shared_limits_have_their_block(server: RedisServer) -> None:
 
 
 def test_long_ids_are_whole_in_a_pipe(server: RedisServer) -> None:
-    """There is no width to keep."""
+    """In a pipe long ids are not cut."""
     name = "h" * 200 + ":1:aa"
     with server.client() as client:
         write(client)
@@ -155,7 +155,7 @@ def test_long_ids_are_whole_in_a_pipe(server: RedisServer) -> None:
 
 
 def test_json_is_one_line(server: RedisServer) -> None:
-    """Seconds, permits a second, and all of an id."""
+    """JSON is printed on one line, with seconds, permits a second and whole ids."""
     with server.client() as client:
         number = int(client.time()[0]) * 1_000_000 // T_US
         write(client, next=f"{T_US},7200,1,0,{number + 2}")
@@ -193,7 +193,7 @@ def test_json_is_one_line(server: RedisServer) -> None:
 
 
 def test_group_and_prefix_are_taken_literally(server: RedisServer) -> None:
-    """Rates of other groups are not shown, whatever the names look like."""
+    """Special characters in a group's name are literal, and rates of other groups are not shown."""
     with server.client() as client:
         write(client, "one", group="a*")
         write(client, "two", group="ab")
@@ -202,14 +202,14 @@ def test_group_and_prefix_are_taken_literally(server: RedisServer) -> None:
 
 
 def test_redis_may_be_named_by_the_environment(server: RedisServer) -> None:
-    """A password is better there than in the list of processes."""
+    """The URL may come from the environment, which hides a password better than the list of processes."""
     with server.client() as client:
         write(client)
     assert 0 == CliRunner().invoke(cli, ["peers"], env={"REDIS_URL": server.url}).exit_code
 
 
 def test_command_only_reads(server: RedisServer) -> None:
-    """A user without a right to write may run it, and nothing is changed."""
+    """A user without rights to write may run the command, which changes nothing."""
     rights = "on >secret ~{rle:default}:* +scan +time +info +hgetall"
     with server.client() as client:
         write(client)
@@ -222,7 +222,7 @@ def test_command_only_reads(server: RedisServer) -> None:
         assert before == {key: client.dump(key) for key in client.scan_iter()}
 
 
-# Nothing to show.
+# Without anything to show.
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_command_only_reads(server: RedisServer) -> None:
 def test_group_without_rates_is_status_1(
     server: RedisServer, groups: list[str], hint: str, arguments: list[str]
 ) -> None:
-    """The groups that there are help with a misspelt name."""
+    """An unknown group ends with status 1, and the existing groups are named in case of a misspelling."""
     with server.client() as client:
         for group in groups:
             write(client, group=group)
@@ -262,7 +262,7 @@ def test_group_without_rates_is_status_1(
     ],
 )  # fmt: skip
 def test_url_that_leads_nowhere_is_status_2(url: str, reason: str) -> None:
-    """With the reason, and no traceback."""
+    """A bad or unreachable URL ends with status 2 and the reason, without a traceback."""
     result = peers("--redis", url)
     assert (2, "") == (result.exit_code, result.stdout)
     line = result.stderr
@@ -271,7 +271,7 @@ def test_url_that_leads_nowhere_is_status_2(url: str, reason: str) -> None:
 
 @pytest.mark.parametrize("url", ["redis://user:sEcr3t/x@127.0.0.1:1", "redis://:sEcr3t#x@127.0.0.1:1"])
 def test_password_that_is_not_encoded_is_not_printed(url: str) -> None:
-    """The message says what to write in place of it, and holds no part of it."""
+    """No part of a password that was not encoded is printed, and the message says how to encode it."""
     result = peers("--redis", url)
     assert (2, "") == (result.exit_code, result.stdout)
     assert "--redis cannot be used" in result.stderr
@@ -280,7 +280,7 @@ def test_password_that_is_not_encoded_is_not_printed(url: str) -> None:
 
 
 def test_escapes_of_a_terminal_are_shown_and_not_obeyed(server: RedisServer) -> None:
-    """In names of rates, peers and groups, and in errors: whoever can write to Redis is not to write to the terminal."""
+    """Escape sequences in names and errors are shown and not obeyed, since others may write to Redis."""
     with server.client() as client:
         write(client, name="x\x1b[2Jy", group="mail")
         client.hset("{rle:mail}:x\x1b[2Jy:members", "host\x1b]0;owned\x07:1:2", "1.0,0,1,7")
@@ -300,7 +300,7 @@ def test_escapes_of_a_terminal_are_shown_and_not_obeyed(server: RedisServer) -> 
 
 
 def test_password_that_is_refused_is_status_2(server: RedisServer) -> None:
-    """And is not printed."""
+    """A refused password ends with status 2, and is not printed."""
     result = peers("--redis", server.url_of("nobody", "secret"))
     assert (2, True, False) == (
         result.exit_code,
@@ -310,7 +310,7 @@ def test_password_that_is_refused_is_status_2(server: RedisServer) -> None:
 
 
 def test_keys_of_somebody_else_are_status_2(server: RedisServer) -> None:
-    """A hash that the script has not written, or no hash at all, is named as such."""
+    """A key that the script has not written ends with status 2, and is named."""
     with server.client() as client:
         write(client, safe="soon")
         bad_field = peers("--redis", server.url)
@@ -333,7 +333,7 @@ def test_keys_of_somebody_else_are_status_2(server: RedisServer) -> None:
     ids=["last", "next", "grid"],
 )
 def test_numbers_that_nobody_can_show_are_status_2(server: RedisServer, state: dict[str, str], output: str) -> None:
-    """Also those that are well written and make no sense: one line, and no traceback."""
+    """Values that are well-formed but impossible end with status 2 in one line, without a traceback."""
     with server.client() as client:
         write(client, **state)
         result = peers("--redis", server.url, output)
@@ -342,7 +342,7 @@ def test_numbers_that_nobody_can_show_are_status_2(server: RedisServer, state: d
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra of the command line does not bring Redis's client."""
+    """Without the client of Redis the command names the extra to install."""
     monkeypatch.setitem(sys.modules, "redis", None)
     result = peers("--redis", "redis://127.0.0.1")
     assert (2, "Error: peers needs the package redis: pip install 'ratelimited-executor[redis]'\n") == (
@@ -362,7 +362,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_bad_usage_is_status_2(arguments: list[str], reason: str) -> None:
-    """As for every command."""
+    """Bad usage ends with status 2 and the reason."""
     result = peers(*arguments)
     assert (2, reason) == (result.exit_code, result.stderr.splitlines()[-1])
 
@@ -371,12 +371,12 @@ def test_bad_usage_is_status_2(arguments: list[str], reason: str) -> None:
 
 
 def terminal() -> Console:
-    """A terminal that remembers what was drawn."""
+    """Return a terminal that records what is drawn."""
     return Console(file=io.StringIO(), force_terminal=True, width=110, height=40, color_system=None)
 
 
 def watch(server: RedisServer, console: Console, *steps: Callable[[], object]) -> None:
-    """Watch a group, with a step between each two readings; Ctrl-C comes after the last one."""
+    """Watch a group, with a step between readings, and Ctrl-C after the last step."""
     waiting = iter(steps)
 
     def sleep(seconds: float) -> None:
@@ -391,13 +391,13 @@ def watch(server: RedisServer, console: Console, *steps: Callable[[], object]) -
 
 
 def drawn(console: Console) -> str:
-    """Return all that a terminal was sent."""
+    """Return all that was sent to a terminal."""
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_terminal_is_drawn_anew_after_each_interval(server: RedisServer) -> None:
-    """Until it is interrupted; the last picture stays, and the former handler of SIGTERM comes back."""
+    """A terminal is redrawn after each interval until it is interrupted; then the former handler of SIGTERM is back."""
     before = signal.getsignal(signal.SIGTERM)
     console = terminal()
     with server.client() as client:
@@ -413,7 +413,7 @@ def test_terminal_is_drawn_anew_after_each_interval(server: RedisServer) -> None
 
 
 def test_terminal_keeps_the_last_picture_while_redis_is_away() -> None:
-    """With the reason under it; what comes afterwards is shown again."""
+    """While Redis is down a terminal keeps the last picture with the reason, and later shows the group again."""
     console = terminal()
     seen: list[int] = []
 
@@ -433,7 +433,7 @@ def test_terminal_keeps_the_last_picture_while_redis_is_away() -> None:
 
 
 def test_termination_ends_the_live_view(server: RedisServer) -> None:
-    """As Ctrl-C does, so that the terminal is given back."""
+    """SIGTERM ends the live view as Ctrl-C does, and restores the terminal."""
     with server.client() as client:
         write(client)
     reached: list[int] = []
@@ -442,7 +442,7 @@ def test_termination_ends_the_live_view(server: RedisServer) -> None:
 
 
 def test_terminal_is_drawn_once_if_asked_for(server: RedisServer) -> None:
-    """--once holds for a terminal, too."""
+    """With ``--once`` a terminal is drawn once."""
     console = terminal()
     with server.client() as client:
         write(client)
@@ -455,7 +455,7 @@ def test_terminal_is_drawn_once_if_asked_for(server: RedisServer) -> None:
 
 @pytest.mark.slow
 def test_any_node_of_a_cluster_will_do() -> None:
-    """The group lies on one of them, which is found."""
+    """Through any node of a cluster the group is found on its own one."""
     with redis_cluster() as cluster:
         for group in ("a", "b", "c", "d"):
             with cluster.master_of(keys_of("rle", group, "mail")[0]).client() as client:

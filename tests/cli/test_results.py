@@ -1,4 +1,4 @@
-"""Rows of the results file, and how they reach it."""
+"""Rows of the results file, and the writer that writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ratelimited_executor.cli.results import ResultsWriter, result_row
 
 
 class Unprintable:
-    """Raises where it is shown."""
+    """Raises in ``repr()``."""
 
     def __repr__(self) -> str:
         """Fail."""
@@ -21,7 +21,7 @@ class Unprintable:
 
 
 class UnprintableError(Exception):
-    """Raises where its message is asked for."""
+    """Raises in ``str()``."""
 
     def __str__(self) -> str:
         """Fail."""
@@ -51,14 +51,14 @@ def loop_of_lists() -> list[object]:
     ],
 )
 def test_row_holds_any_result_as_valid_json(result: object, text: str) -> None:
-    """JSON values are kept as they are, all others by their repr."""
+    """JSON values are kept, and others are written as their repr."""
     row = result_row(3, "done", 0.00123456, result=result)
     assert f'{{"line": 3, "state": "done", "lateness": 0.001235, "result": {text}}}\n'.encode() == row
     json.loads(row)
 
 
 def test_a_line_that_started_has_times():
-    """When it started, in UTC, and for how long it ran; never less than no time."""
+    """A line that started has its start in UTC and its duration, which is never negative."""
     row = json.loads(result_row(3, "done", 0.5, started=1_700_000_000.25, ended=1_700_000_001.0))
     assert ("2023-11-14T22:13:20.250000+00:00", 0.75) == (row["started"], row["duration"])
     assert json.loads(result_row(3, "done", 0.5, started=2.0, ended=1.0))["duration"] == 0
@@ -74,21 +74,21 @@ def test_a_line_that_started_has_times():
     ],
 )
 def test_row_names_any_error(error: BaseException | str, text: str) -> None:
-    """An error is its type and message, or our own words; a line that never started has no lateness."""
+    """An error is written as type and message, or as our text; a line that never started has no lateness."""
     expected = {"line": 3, "state": "failed", "lateness": None, "error": text}
     assert expected == json.loads(result_row(3, "failed", None, error=error))
 
 
 class FullDisk(io.BytesIO):
-    """A file that takes nothing."""
+    """A file on a full disk."""
 
     def write(self, data: object, /) -> int:
-        """Refuse."""
+        """Raise the error of a full disk."""
         raise OSError(28, "No space left on device")
 
 
 async def test_writer_reports_a_full_disk_once_and_keeps_nothing_more() -> None:
-    """The first failure is told on the loop; later rows do not fill the memory."""
+    """The first failure to write is reported on the loop, and later rows are dropped."""
     failures: list[OSError] = []
     with ThreadPoolExecutor(1) as files:
         writer = ResultsWriter(FullDisk(), files, on_failure=failures.append)
@@ -101,7 +101,7 @@ async def test_writer_reports_a_full_disk_once_and_keeps_nothing_more() -> None:
 
 
 async def test_writer_finishes_what_it_was_given() -> None:
-    """Rows are written in order, whether by the loop or at the end."""
+    """Rows are written in order, by the running writer or at the end."""
     file = io.BytesIO()
     with ThreadPoolExecutor(1) as files:
         writer = ResultsWriter(file, files, on_failure=lambda error: None)

@@ -1,4 +1,4 @@
-"""``run`` in this process: lines in, calls, rows and a summary out."""
+"""The subcommand ``run`` in this process: lines in; calls, rows and a summary out."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def test_run_calls_the_target_once_for_each_line(place: Place, summary_of: Summa
 
 @pytest.mark.parametrize("extra", [[], ["-"]])
 def test_run_reads_standard_input(place: Place, extra: list[str]) -> None:
-    """Without INPUT, or with -, lines come from standard input; an empty line is a line."""
+    """Without INPUT, or with ``-``, lines come from standard input, and an empty line counts."""
     ended = place.pipe("a\n\nb", "append", *extra)
     assert (0, ["a", "", "b"]) == (ended.returncode, place.done())
 
 
 def test_standard_output_is_the_target_s(place: Place) -> None:
-    """What the target prints is all there is on standard output."""
+    """Only the output of the target is on standard output."""
     ended = place.pipe("a\nb\n", "print_line", "--rate", "1000")
     assert (0, "a\nb\n") == (ended.returncode, ended.stdout)
 
 
 def test_run_of_an_empty_file_is_done(place: Place, summary_of: SummaryOf) -> None:
-    """Nothing to do is no failure."""
+    """A run of an empty file is done, with status 0."""
     result = place.run("note", place.write("in.txt", ""), "--over", "10m", "--results", "out")
     assert (0, "", "0") == (result.exit_code, place.text("out"), summary_of(result)["done"])
 
@@ -59,7 +59,7 @@ def test_run_passes_json_values_and_skips_blank_lines(place: Place, summary_of: 
 
 def test_run_writes_a_row_for_each_line(place: Place) -> None:
     """A row has the line's number, its state, its lateness, its start, its duration, and result or error."""
-    before = datetime.now(UTC) - timedelta(seconds=1)  # the executor's clock is anchored once, this one may be slewed
+    before = datetime.now(UTC) - timedelta(seconds=1)  # the executor's clock is set once, and this one may be slewed
     place.run("fail_on_threes", place.lines(4), "--results", "out")
     after = datetime.now(UTC) + timedelta(seconds=1)
     rows = place.rows("out")
@@ -76,13 +76,13 @@ def test_run_writes_a_row_for_each_line(place: Place) -> None:
 
 
 def test_run_writes_rows_to_standard_output(place: Place) -> None:
-    """``--results -`` makes the rows the output, as the summary goes elsewhere."""
+    """With ``--results -`` the rows are on standard output, and the summary is not."""
     result = place.run("note", place.lines(3), "--results", "-")
     assert ["1", "2", "3"] == [json.loads(line)["result"] for line in result.stdout.splitlines()]
 
 
 def test_failing_lines_do_not_stop_the_run(place: Place, summary_of: SummaryOf) -> None:
-    """All other lines are done; the first errors are shown with their numbers; status 1."""
+    """Failing lines do not stop the others; the first errors are shown with their numbers, and the status is 1."""
     result = place.run("fail_on_threes", place.lines(80))
     assert (1, "72", "8") == (result.exit_code, summary_of(result)["done"], summary_of(result)["failed"])
     shown = [line for line in result.stderr.splitlines() if "line" in line]
@@ -92,7 +92,7 @@ def test_failing_lines_do_not_stop_the_run(place: Place, summary_of: SummaryOf) 
 
 @pytest.mark.parametrize(("target", "error"), [("leave", "SystemExit: 7"), ("leave_later", "KeyboardInterrupt")])
 def test_a_target_that_leaves_fails_its_line_only(place: Place, target: str, error: str) -> None:
-    """sys.exit and KeyboardInterrupt in a target end neither the run nor other lines."""
+    """``sys.exit`` and ``KeyboardInterrupt`` in a target fail only their line."""
     result = place.run(target, place.lines(4), "--results", "out")
     rows = {row["line"]: row for row in place.rows("out")}
     assert (1, {1, 2, 3, 4}) == (result.exit_code, set(rows))
@@ -101,32 +101,32 @@ def test_a_target_that_leaves_fails_its_line_only(place: Place, target: str, err
 
 
 def test_a_target_that_cancels_itself_is_counted_as_cancelled(place: Place, summary_of: SummaryOf) -> None:
-    """A CancelledError that nobody asked for is a state of its own, and status 1."""
+    """A target that cancels itself is counted as cancelled, with status 1."""
     result = place.run("give_up", place.lines(2))
     assert (1, "0", "2") == (result.exit_code, summary_of(result)["done"], summary_of(result)["cancelled"])
 
 
 def test_threads_bound_blocking_calls(place: Place) -> None:
-    """Blocking functions run beside the loop, no more than N at a time."""
+    """No more than ``--threads`` blocking calls run at a time, beside the loop."""
     result = place.run("block", place.lines(20), "--threads", "3", "--results", "out")
     assert (0, [False] * 20) == (result.exit_code, [row["result"] for row in place.rows("out")])
     assert 3 == place.seen("most_at_once")
 
 
 def test_more_threads_than_the_library_starts_by_itself(place: Place) -> None:
-    """The bound that was asked for is the one that holds, also beyond the usual 40."""
+    """``--threads`` may be above the default of 40."""
     result = place.run("block", place.lines(150), "--threads", "60")
     assert (0, True) == (result.exit_code, 40 < place.seen("most_at_once") <= 60)
 
 
 def test_concurrency_bounds_calls_under_way(place: Place) -> None:
-    """Of async calls no more than N are under way; threads obey it too."""
+    """No more than ``--concurrency`` calls run at a time, also in threads."""
     result = place.run("block", place.lines(12), "--threads", "8", "--concurrency", "2")
     assert (0, 2) == (result.exit_code, place.seen("most_at_once"))
 
 
 def test_priorities_are_ordered_within_the_look_ahead(place: Place) -> None:
-    """The look-ahead is filled before the first start, so the most important line comes first; larger is more."""
+    """The look-ahead is filled before the first start, so the most important line starts first."""
     lines = "".join(json.dumps({"n": number, "p": number % 7}) + "\n" for number in range(700))
     place.run("note", place.write("in", lines), "--jsonl", "--priority-field", "p")
     calls = place.seen("calls")
@@ -135,7 +135,7 @@ def test_priorities_are_ordered_within_the_look_ahead(place: Place) -> None:
 
 @pytest.mark.parametrize("option", ["--look-ahead", "--window"])  # the older name
 def test_lines_beyond_the_look_ahead_are_counted_and_named(place: Place, option: str) -> None:
-    """A more important line that was read after less important ones had started is reported."""
+    """A more important line that is read after less important ones have started is reported."""
     lines = '{"p": 1}\n' * 50 + '{"p": 9}\n' * 7
     result = place.run("note", place.write("in", lines), "--jsonl", "--priority-field", "p", option, "10")
     note = "7 lines out of order by more than the look-ahead of 10: line 51, 52, 53, 54, 55, ..."
@@ -143,7 +143,7 @@ def test_lines_beyond_the_look_ahead_are_counted_and_named(place: Place, option:
 
 
 def test_due_times_in_the_past_are_started_in_their_order(place: Place) -> None:
-    """Overdue lines start at once, the earliest due first; their lateness counts from the due time."""
+    """Overdue lines start at once in the order of their due times, from which their lateness counts."""
     lines = "".join(f'{{"at": {1_700_000_000 - number}}}\n' for number in range(100))
     place.run("note", place.write("in", lines), "--jsonl", "--at-field", "at", "--results", "out")
     dues = [call["at"] for call in place.seen("calls")]
@@ -154,7 +154,7 @@ def test_due_times_in_the_past_are_started_in_their_order(place: Place) -> None:
 @pytest.mark.real_time  # one due time lies 0.3 s ahead; only "not before" is asserted, which no slow machine breaks
 @pytest.mark.parametrize("form", ["epoch", "iso"])
 def test_no_line_starts_before_its_due_time(place: Place, form: str) -> None:
-    """A due time ahead is waited for, whether given as a number or as a text."""
+    """No line starts before its due time, given as a number or as text."""
     due = datetime.now(UTC) + timedelta(seconds=0.3)
     value = due.timestamp() if form == "epoch" else due.isoformat()
     place.run("note", place.write("in", json.dumps({"at": value})), "--jsonl", "--at-field", "at", "--on-time")
@@ -164,7 +164,7 @@ def test_no_line_starts_before_its_due_time(place: Place, form: str) -> None:
 
 @pytest.mark.real_time  # 40 lines over 0.4 s; "at least 0.39 s" cannot fail on a slow machine
 def test_over_spreads_the_lines_of_a_counted_file(place: Place, summary_of: SummaryOf) -> None:
-    """The last of n lines starts (n - 1)/n of the way through."""
+    """With ``--over`` the last of n lines starts (n - 1)/n of the way through."""
     before = time.monotonic()
     result = place.run("note", place.lines(40), "--over", "400ms")
     assert (0, "40") == (result.exit_code, summary_of(result)["done"])
@@ -173,7 +173,7 @@ def test_over_spreads_the_lines_of_a_counted_file(place: Place, summary_of: Summ
 
 @pytest.mark.real_time  # the rate allows 40 starts in 0.4 s however fast the machine is; only a lower bound is asserted
 def test_rate_holds_beside_over(place: Place, summary_of: SummaryOf) -> None:
-    """Lines that are due faster than the rate wait for it, and the summary says that it was held."""
+    """Lines due faster than the rate wait for it, and the summary says that it was held."""
     before = time.monotonic()
     result = place.run("note", place.lines(40), "--over", "1ms", "--rate", "100/s")
     assert time.monotonic() - before >= 0.35
@@ -181,13 +181,13 @@ def test_rate_holds_beside_over(place: Place, summary_of: SummaryOf) -> None:
 
 
 def test_over_takes_the_count_of_a_stream_as_told(place: Place) -> None:
-    """--over works on a pipe whose length is told, also if it turns out longer."""
+    """``--over`` works on a pipe with ``--count``, also if the stream is longer."""
     ended = place.pipe("x\n" * 40, "append", "--over", "10ms", "--count", "30")
     assert (0, 40) == (ended.returncode, len(place.done()))
 
 
 def test_lines_that_waited_too_long_expire(place: Place, summary_of: SummaryOf) -> None:
-    """Lines overdue by more than --expires are not started: state expired, status 1."""
+    """Lines overdue by more than ``--expires`` are not started, count as expired, and set status 1."""
     at = '{"at": 1700000000}\n'
     soon = json.dumps({"at": time.time()}) + "\n"
     result = place.run(
@@ -200,20 +200,20 @@ def test_lines_that_waited_too_long_expire(place: Place, summary_of: SummaryOf) 
 
 @pytest.mark.real_time  # ten starts a second against a limit of 0.5 s: at least 5 of 30 lines can never start in time
 def test_lines_that_the_rate_holds_back_expire(place: Place) -> None:
-    """A file is due as a whole when the run begins, so --expires ends the run that the rate stretches."""
+    """A file without due times is due at the begin, so lines that the rate delays beyond ``--expires`` expire."""
     result = place.run("note", place.lines(30), "--rate", "10", "--expires", "500ms", "--results", "out")
     states = [row["state"] for row in sorted(place.rows("out"), key=lambda row: int(row["line"]))]
     assert (1, 30, True) == (result.exit_code, len(states), states.count("expired") >= 15)
 
 
 def test_uvloop_runs_the_loop(place: Place) -> None:
-    """With --uvloop the job runs on uvloop and ends the same."""
+    """With ``--uvloop`` the job runs on uvloop with the same result."""
     pytest.importorskip("uvloop")
     assert (0, ["1", "2", "3"]) == (place.run("note_async", place.lines(3), "--uvloop").exit_code, place.seen("calls"))
 
 
 def test_memory_is_bounded_by_the_window(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 50,000 lines never more than the window wait in the executor, nor more than a block with the reader."""
+    """Of 50,000 lines no more than the look-ahead wait in the executor, and a block in the reader."""
     from ratelimited_executor.cli import bulk_run
 
     runs: list[Any] = []
@@ -229,6 +229,6 @@ def test_memory_is_bounded_by_the_window(place: Place, monkeypatch: pytest.Monke
     lines = "".join(f'{{"p": {number % 5}}}\n' for number in range(50_000))
     arguments = ["--jsonl", "--priority-field", "p", "--look-ahead", "500", "--quiet"]
     assert 0 == place.run("note", place.write("in", lines), *arguments).exit_code
-    # Calls that have ended count until their callbacks have run, in the next turn of the loop.
+    # Ended calls count until their callbacks have run, in the next turn of the loop.
     assert (50_000, True) == (len(place.seen("calls")), most[0] <= 5_000)
     assert runs[0]._gate.peak <= 500

@@ -1,4 +1,4 @@
-"""The command ``simulate``: what it names, runs, shows and writes, and how it goes on with what was interrupted."""
+"""The command ``simulate``: what it lists, runs, shows and writes, and how it resumes what was interrupted."""
 
 import io
 import json
@@ -98,12 +98,12 @@ def _place(place):
 
 @pytest.fixture(autouse=True)
 def _seconds_as_they_were(monkeypatch):
-    """The scenarios of these tests change how often progress is told: undo it."""
+    """Restore the interval of progress, which the scenarios of these tests change."""
     monkeypatch.setattr(runs, "_PROGRESS_SECONDS", runs._PROGRESS_SECONDS)
 
 
 def simulate(*arguments: str, columns: str = "200"):
-    """Run the command in this process, without a report unless it is asked for."""
+    """Run the command in this process, without a report unless one is requested."""
     report = [] if {"--report", "--no-report"} & set(arguments) else ["--no-report"]
     return CliRunner().invoke(cli, ["simulate", *report, *arguments], env={"COLUMNS": columns})
 
@@ -115,7 +115,7 @@ def process(place, *arguments: str) -> subprocess.CompletedProcess:
 
 
 def content(path) -> dict:
-    """Read all that is in a database, but what depends on the moment; a property by its name."""
+    """Read all of a database that does not depend on the moment; properties by name."""
     tables = ("source", "step", "quantiles", "counter", "histogram", "key_summary", "slot", "event")
     with closing(sqlite3.connect(path)) as connection:
         found = {f"{table} rows": sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}
@@ -124,12 +124,12 @@ def content(path) -> dict:
     return found | properties
 
 
-# What there is to simulate.
+# What can be simulated.
 
 
 @pytest.mark.parametrize("arguments", [["--list"], ["--list", "slots", "--days", "-1"]])
 def test_list_names_the_strategies(arguments):
-    """Each with what it does, on a line; nothing is run."""
+    """``--list`` prints each strategy with its description on a line, and runs nothing."""
     result = CliRunner().invoke(cli, ["simulate", *arguments])
     lines = result.stdout.splitlines()
     assert (0, list(STRATEGIES)) == (result.exit_code, [line.split()[0] for line in lines])
@@ -138,7 +138,7 @@ def test_list_names_the_strategies(arguments):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_strategy_is_simulated(place, name):
-    """A table of what it came to, and a database in a directory that is named after it."""
+    """A strategy prints a table, and writes a database in a directory named after it."""
     result = simulate(name, *SMALL, "--seed", "3")
     assert 0 == result.exit_code, result.output
     assert f"{name}, seed 3: 9:36:00 in " in result.stdout
@@ -153,7 +153,7 @@ def test_strategy_is_simulated(place, name):
 
 
 def test_class_of_a_module_a_file_and_toml(place):
-    """module:Class, file.py:Class and file.toml are scenarios too."""
+    """A scenario may be module:Class, file.py:Class or file.toml."""
     for text, name, count in (
         (f"{place.module}:Invoices", "invoices", 100),
         (f"{place.module}.py:Invoices", "invoices", 100),
@@ -169,7 +169,7 @@ def test_class_of_a_module_a_file_and_toml(place):
 
 
 def test_days_step_and_interval_are_those_of_the_scenario_unless_given(place):
-    """A TOML file says its days; a step is what rows are summed up over."""
+    """Days and interval of a scenario apply unless given; ``--step`` sets the resolution of the rows."""
     simulate("load.toml", "--output", "out", "--step", "10s")
     found = content(place.path / "out" / "load.sqlite3")
     assert (0.1, 10.0, 8640.0) == (found["days"], found["step"], found["reached"])
@@ -177,7 +177,7 @@ def test_days_step_and_interval_are_those_of_the_scenario_unless_given(place):
 
 
 def test_samples_are_kept_if_they_are_asked_for(place):
-    """Every single value."""
+    """With ``--samples`` every single value is stored."""
     for arguments, count in (([], 0), (["--samples"], 50)):
         simulate("load.toml", "--output", "out", "--force", *arguments)
         with closing(sqlite3.connect(place.path / "out" / "load.sqlite3")) as connection:
@@ -233,7 +233,7 @@ def test_samples_are_kept_if_they_are_asked_for(place):
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(place, arguments, words):
-    """With status 2, what is wrong, and what there is."""
+    """Bad input is refused with status 2, what is wrong, and what is possible."""
     place.write("broken.py", "class Load(:\n")
     place.write("raising.py", "1 / 0\n")
     place.write("bad.toml", "daze = 1\n" + FILE)
@@ -244,11 +244,11 @@ def test_what_cannot_be_is_refused(place, arguments, words):
     assert "Traceback" not in result.output
 
 
-# What parameters are set.
+# Parameters.
 
 
 def test_parameters_are_set_by_the_type_of_their_defaults(place):
-    """Numbers, texts and booleans, in every word for these; the last one counts."""
+    """Parameters are parsed by the type of their defaults, booleans in several spellings; the last one counts."""
     for word, is_true in (("yes", True), ("No", False), ("TRUE", True), ("0", False)):
         arguments = ("--set", "count=7", "--set", "count=9", "--set", f"must={word}", "--set", "note=a=b")
         result = simulate(f"{place.module}:Invoices", "--days", "0.01", "--output", "out", "--force", *arguments)
@@ -258,7 +258,7 @@ def test_parameters_are_set_by_the_type_of_their_defaults(place):
 
 
 def test_parameters_are_set_for_all_scenarios(place):
-    """Those that are compared have the same."""
+    """``--set`` applies to all compared scenarios."""
     result = simulate("slots", "central", *SMALL, "--output", "out")
     assert 0 == result.exit_code
     for name in ("slots", "central"):
@@ -267,13 +267,13 @@ def test_parameters_are_set_for_all_scenarios(place):
 
 @pytest.mark.parametrize("setting", ["rate=0.5", "rate=1e2", "limit=5"])
 def test_parameters_are_set_by_their_annotation(place, setting):
-    """``rate: float = 50`` is a float, as in the docstring of Scenario, and ``limit: int | None = None`` is an integer."""
+    """Parameters are parsed by annotation: ``rate: float = 50`` as a float, ``limit: int | None = None`` as an int."""
     result = simulate(f"{place.module}:Invoices", "--days", "0.01", "--set", setting)
     assert 0 == result.exit_code, result.output
 
 
 def test_parameter_without_a_default_is_set(place):
-    """By its annotation too."""
+    """A parameter without a default is required, and parsed by its annotation."""
     place.write(
         "need.py",
         "import dataclasses\nfrom ratelimited_executor.simulation import Scenario\n"
@@ -284,11 +284,11 @@ def test_parameter_without_a_default_is_set(place):
     assert 0 == simulate("need.py:Need", "--set", "count=5", "--days", "0.01").exit_code
 
 
-# What is compared.
+# Comparison.
 
 
 def test_strategies_are_compared(place):
-    """A line for the best by each criterion, and by all of them; a database for each."""
+    """A comparison names the best by each criterion and by all, and writes a database for each."""
     result = simulate("strategies", "--compare", *SMALL)
     assert 0 == result.exit_code, result.output
     for criterion in CRITERIA:
@@ -304,14 +304,14 @@ def test_strategies_are_compared(place):
 
 
 def test_comparison_is_whole_in_a_pipe(place):
-    """A number that is cut is none, and a verdict that is broken is two lines to grep."""
+    """In a pipe a comparison is not cut or wrapped."""
     result = simulate("strategies", "--compare", *SMALL, columns=None)
     assert "…" not in result.stdout
     assert all(len(line.split(": ")) == 2 for line in result.stdout.partition("Best by")[2].splitlines())
 
 
 def test_one_scenario_is_compared_with_other_parameters(place):
-    """Each is called as it was written, and has files of its own; what is set for all goes to all."""
+    """Scenarios with parameters in brackets are named as written, with their own files; ``--set`` applies to all."""
     result = simulate("slots[workers=1]", "slots[workers=9,mean=3.75]", "slots", *SMALL, "--output", "out")
     assert 0 == result.exit_code, result.output
     names = [line.partition(": out/")[2] for line in result.stdout.splitlines() if line.startswith("Database: ")]
@@ -327,7 +327,7 @@ def test_one_scenario_is_compared_with_other_parameters(place):
 
 
 def test_parameters_in_brackets_are_checked_as_all_others(place):
-    """Names, values, and files that have none."""
+    """Bad parameters in brackets are refused like others, also those of files, which have none."""
     assert_refused(simulate("slots[wokers=1]"), "wokers=1", "workers")
     assert_refused(simulate("slots[workers]"), "name=value")
     assert_refused(simulate("load.toml[count=5]"), "change load.toml itself")
@@ -337,7 +337,7 @@ def test_parameters_in_brackets_are_checked_as_all_others(place):
 
 
 def test_executors_are_summed_up(place):
-    """First all together, then each; each of many is for the report alone."""
+    """Executors are summed up together, and then shown singly if they are few."""
     for nodes in (3, 9):
         place.write("load.toml", FILE.replace("[executors.api]", f"[executors.api]\nnodes = {nodes}"))
         lines = simulate("load.toml", "--output", f"{nodes}").stdout.splitlines()
@@ -347,13 +347,13 @@ def test_executors_are_summed_up(place):
 
 
 def test_equal_sums_are_all_best(place):
-    """A tie is no victory."""
+    """Equal sums are all named the best."""
     result = simulate("slots[workers=30]", "slots[workers=31]", *SMALL, "--set", "accounts=5")
     assert "Best by the sum of all ranks: slots[workers=30], slots[workers=31]" in result.stdout
 
 
 def test_errors_of_a_scenario_are_told_with_their_place(place):
-    """Whatever their kind, with status 2."""
+    """Errors of a scenario are reported with their place and status 2, whatever their kind."""
     place.write(
         "bad.py",
         textwrap.dedent("""\
@@ -384,7 +384,7 @@ def test_errors_of_a_scenario_are_told_with_their_place(place):
 
 
 def test_attempts_are_told(place):
-    """How many were followed by another."""
+    """Attempts that were followed by another are counted."""
     assert "followed by another" not in simulate("load.toml", "--output", "once").stdout
     place.write(
         "load.toml",
@@ -396,28 +396,28 @@ def test_attempts_are_told(place):
 
 
 def test_scenarios_of_all_kinds_are_compared(place):
-    """Those without a population too."""
+    """Scenarios without a population can be compared too."""
     result = simulate("load.toml", f"{place.module}:Invoices", "slots", "--days", "0.1", "--compare", "--output", "out")
     assert 0 == result.exit_code, result.output
     assert "Best by sync delay: " in result.stdout
 
 
-# What is written.
+# Output files.
 
 
 def test_report_and_plots_are_written(place):
-    """Beside the database, and said where."""
+    """The report and its plots are written beside the database, and their place is printed."""
     result = simulate("slots", *SMALL, "--report", "--output", "out")
     assert 0 == result.exit_code, result.output
     pngs = list((place.path / "out" / "plots").glob("*.png"))
     assert f"Report: out/report.html, and {len(pngs)} plots in out/plots" in result.stdout
-    assert len(pngs) >= 4  # of the queue only if one was seen
+    assert len(pngs) >= 4  # the plot of the queue exists only if there was one
     assert all(png.read_bytes().startswith(b"\x89PNG") for png in pngs)
     assert "<html" in place.text("out/report.html")
 
 
 def test_no_report_is_no_report(place):
-    """Only the database, and no word of it."""
+    """With ``--no-report`` only the database is written, and no report mentioned."""
     result = simulate("slots", *SMALL, "--no-report", "--output", "out")
     assert (0, ["slots.sqlite3"]) == (result.exit_code, sorted(file.name for file in (place.path / "out").iterdir()))
     assert "report" not in result.output.lower()
@@ -425,7 +425,7 @@ def test_no_report_is_no_report(place):
 
 @pytest.mark.parametrize("name", ["matplotlib", "plotly"])
 def test_missing_extra_is_told_before_the_run(place, monkeypatch, name):
-    """With both remedies, and nothing is written; without a report it is not needed."""
+    """A missing extra of the report is reported with both remedies before the run, and only if it is needed."""
     find = simulate_command.find_spec
     monkeypatch.setattr(simulate_command, "find_spec", lambda each: None if each == name else find(each))
     result = simulate("slots", *SMALL, "--report", "--output", "out")
@@ -435,7 +435,7 @@ def test_missing_extra_is_told_before_the_run(place, monkeypatch, name):
 
 
 def test_plots_need_not_be_installed_without_a_report(place):
-    """The command loads them for nothing else."""
+    """The libraries of plots are not loaded without a report."""
     program = (
         "import sys\nfor name in ('matplotlib', 'plotly'): sys.modules[name] = None\n"
         "from ratelimited_executor.cli.main import main\nmain()"
@@ -446,7 +446,7 @@ def test_plots_need_not_be_installed_without_a_report(place):
 
 
 def test_files_of_others_stay(place):
-    """Who gives a directory of his own, such as the one he is in, must not lose what lies there."""
+    """Files in the output directory that are not of a simulation stay, such as in the current directory."""
     (place.path / "plots").mkdir()
     (place.path / "plots" / "thesis.png").write_text("precious")
     simulate("load.toml", "--report", "--output", ".")
@@ -454,14 +454,14 @@ def test_files_of_others_stay(place):
 
 
 def test_report_of_another_is_not_written_over(place):
-    """As databases are not."""
+    """A report that is not of a simulation is not overwritten."""
     place.write("report.html", "mine")
     simulate("load.toml", "--report", "--output", ".")
     assert "mine" == place.text("report.html")
 
 
 def test_what_is_there_is_not_written_over(place):
-    """The three ways out are named; one of them begins anew."""
+    """An existing database is refused with three remedies; ``--force`` replaces it."""
     assert 0 == simulate("load.toml", "--output", "out").exit_code
     before = content(place.path / "out" / "load.sqlite3")
     result = simulate("load.toml", "--output", "out", "--seed", "2")
@@ -473,7 +473,7 @@ def test_what_is_there_is_not_written_over(place):
 
 
 def test_what_is_there_stays_if_nothing_comes_in_its_place(place):
-    """A scenario that cannot be set up costs nobody the run before, in spite of --force."""
+    """A scenario that cannot be set up leaves the previous database, in spite of ``--force``."""
     assert 0 == simulate("load.toml", "--output", "out").exit_code
     before = content(place.path / "out" / "load.sqlite3")
     place.write("load.toml", FILE.replace('rate = "2/s"', "max_concurrency = -1"))
@@ -487,11 +487,11 @@ def test_what_is_there_stays_if_nothing_comes_in_its_place(place):
 
 
 def test_what_was_there_survives_a_killed_run(place):
-    """And the next one that cannot begin."""
+    """After a run with ``--force`` was killed, the previous database is restored if the next one cannot start."""
     assert 0 == simulate("load.toml", "--output", "out").exit_code
     before = content(place.path / "out" / "load.sqlite3")
     out = place.path / "out"
-    (out / "load.sqlite3").rename(out / "load.sqlite3.before")  # as a run with --force leaves it that is killed
+    (out / "load.sqlite3").rename(out / "load.sqlite3.before")  # as a killed run with --force leaves it
     (out / "load.sqlite3").write_text("half")
     place.write("load.toml", FILE.replace('rate = "2/s"', "max_concurrency = -1"))
     assert_refused(simulate("load.toml", "--output", "out", "--force"), "max_concurrency")
@@ -500,7 +500,7 @@ def test_what_was_there_survives_a_killed_run(place):
 
 
 def test_what_was_there_is_forgotten_once_another_run_goes_on(place):
-    """It was put aside by a run that was killed, and then resumed."""
+    """The previous database, put aside by a killed run, is removed once that run is resumed."""
     assert 0 == simulate("load.toml", "--output", "out").exit_code
     out = place.path / "out"
     (out / "load.sqlite3.before").write_bytes((out / "load.sqlite3").read_bytes())
@@ -522,7 +522,7 @@ def test_what_was_there_is_forgotten_once_another_run_goes_on(place):
     ],
 )
 def test_a_database_that_was_edited_is_refused_in_one_line(place, statement, words):
-    """Whatever is wrong with it, the last line says what, and the status is 2."""
+    """An edited database is refused in one line that says what is wrong, with status 2."""
     assert 0 == simulate("load.toml", "--days", "0.05", "--output", "out", "--no-report").exit_code
     with closing(sqlite3.connect(place.path / "out" / "load.sqlite3")) as connection, connection:
         connection.execute(statement)
@@ -533,7 +533,7 @@ def test_a_database_that_was_edited_is_refused_in_one_line(place, statement, wor
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")
 def test_past_that_is_not_made_again_changes_nothing(place):
-    """A run that goes on may be stopped before it has come to where it was: its file is as it was."""
+    """A resumed run that is stopped before it has reached its old end leaves its file unchanged."""
     first = simulate(f"{place.module}:Stopped", "--days", "1", "--output", "out")
     assert 130 == first.exit_code
     before = content(place.path / "out" / "stopped.sqlite3")
@@ -544,7 +544,7 @@ def test_past_that_is_not_made_again_changes_nothing(place):
 
 
 def test_slip_leaves_nothing_behind(place):
-    """Who mends what was refused simply runs it again."""
+    """After a refused parameter the same command can be run again, without ``--force``."""
     assert_refused(simulate("slots", "--set", "mean=0", "--output", "out"))
     assert 0 == simulate("slots", *SMALL, "--output", "out").exit_code
 
@@ -558,32 +558,32 @@ def test_slip_leaves_nothing_behind(place):
     ],
 )
 def test_files_that_cannot_be_are_told(place, arguments, words):
-    """A directory within a file, a name that is no name of a file, a log that is not there."""
+    """A bad output directory, a bad name and a missing log are reported."""
     place.write("named.toml", 'name = "a/b"\n' + FILE)
     place.write("logged.toml", FILE.replace("{mean = 1}", '{log = "missing.log"}'))
     assert_refused(simulate(*arguments), words)
 
 
 def test_file_that_exits_is_told(place):
-    """As a module that does is."""
+    """A file that exits on import is reported."""
     place.write("leaving.py", "import sys\nsys.exit(0)\n")
     assert_refused(simulate("leaving.py:Load"), "'leaving.py:Load' cannot be imported: SystemExit")
 
 
 @pytest.mark.parametrize("name", ["[red]api", "[/x]"])
 def test_names_are_shown_as_they_are(place, name):
-    """Also those that look like markup."""
+    """Names that look like markup are shown literally."""
     place.write("odd.toml", FILE.replace("executors.api", f'executors."{name}"').replace('"api"', f'"{name}"'))
     result = simulate("odd.toml")
     assert 0 == result.exit_code, repr(result.exception)
     assert name in result.stdout
 
 
-# How far it is.
+# Progress.
 
 
 def test_pipe_gets_plain_lines(place, monkeypatch):
-    """One every few seconds, with days, jobs and speed, and no bar."""
+    """In a pipe progress is a plain line every few seconds, with days, jobs and speed."""
     monkeypatch.setattr(runs_progress, "_LINE_SECONDS", 0.0)
     monkeypatch.setattr(runs, "_PROGRESS_SECONDS", 0.0)
     result = simulate("slots", *SMALL)
@@ -595,7 +595,7 @@ def test_pipe_gets_plain_lines(place, monkeypatch):
 
 
 def test_quiet_shows_the_summary_alone(place, monkeypatch):
-    """In a pipe, and on a terminal."""
+    """With ``--quiet`` only the summary is printed."""
     monkeypatch.setattr(runs_progress, "_LINE_SECONDS", 0.0)
     monkeypatch.setattr(runs, "_PROGRESS_SECONDS", 0.0)
     result = simulate("slots", *SMALL, "--quiet")
@@ -604,7 +604,7 @@ def test_quiet_shows_the_summary_alone(place, monkeypatch):
 
 
 def test_terminal_gets_a_bar(place, monkeypatch):
-    """Which is taken away at the end."""
+    """On a terminal progress is a bar, removed at the end."""
     monkeypatch.setattr(runs, "_PROGRESS_SECONDS", 0.0)
     for is_quiet in (False, True):
         screen = io.StringIO()
@@ -617,12 +617,12 @@ def test_terminal_gets_a_bar(place, monkeypatch):
         assert "jobs enqueued" in screen.getvalue()
 
 
-# Interrupted, and gone on with.
+# Interrupted and resumed.
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")
 def test_interrupted_run_is_finished_by_another(place):
-    """130, how far it came, and a database that can be read; --resume makes what one run would have made."""
+    """An interrupted run ends with 130 and a readable database; resumed, it is as one run would have been."""
     scenario = f"{place.module}:Stopped"
     first = process(place, scenario, "--days", "1", "--output", "out")
     assert (130, "") == (first.returncode, first.stderr)
@@ -639,14 +639,14 @@ def test_interrupted_run_is_finished_by_another(place):
     whole = simulate(scenario, "--days", "1", "--output", "whole")
     assert 0 == whole.exit_code
     assert content(place.path / "whole" / "stopped.sqlite3") == content(place.path / "out" / "stopped.sqlite3")
-    # From the first table on: a slow run says more before.
+    # Compare from the first table on: a slow run prints more before.
     tables = [run.stdout.partition("┌")[2].partition("Database")[0] for run in (second, whole)]
     assert tables[0] == tables[1]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")
 def test_run_may_be_interrupted_again_and_again(place):
-    """Also while it makes its past again: what was reached stays reached."""
+    """A resumed run may be interrupted again, also while it repeats its past, and keeps what was reached."""
     scenario = f"{place.module}:Stopped"
     for resume in ([], ["--resume"]):
         assert 130 == simulate(scenario, "--days", "1", "--output", "out", *resume).exit_code
@@ -655,7 +655,7 @@ def test_run_may_be_interrupted_again_and_again(place):
 
 
 def test_run_goes_on_for_more_days(place):
-    """And becomes what it would have been at once."""
+    """A finished run can be resumed for more days, and is then as a longer run would have been."""
     options = ("--set", "accounts=30", "--output")
     assert 0 == simulate("slots", "--days", "0.5", *options, "out").exit_code
     assert 0 == simulate("slots", "--days", "1", *options, "out", "--resume").exit_code
@@ -664,7 +664,7 @@ def test_run_goes_on_for_more_days(place):
 
 
 def test_run_goes_on_from_within_a_step(place):
-    """Where its days were no multiple of the step: no job is counted twice."""
+    """A run that ended within a step counts no job twice when it is resumed."""
     options = ("--step", "7m", "--output")
     assert 0 == simulate(f"{place.module}:Other", "--days", "0.1", *options, "out").exit_code
     assert 0 == simulate(f"{place.module}:Other", "--days", "0.2", *options, "out", "--resume").exit_code
@@ -673,7 +673,7 @@ def test_run_goes_on_from_within_a_step(place):
 
 
 def test_another_run_is_not_gone_on_with(place):
-    """Of other parameters, another seed or step; or one that has come further."""
+    """A run of other parameters, seed or step, or one that has come further, is not resumed."""
     options = ("--output", "out", "--resume")
     assert 0 == simulate("slots", *SMALL, "--output", "out").exit_code
     before = content(place.path / "out" / "slots.sqlite3")
@@ -686,7 +686,7 @@ def test_another_run_is_not_gone_on_with(place):
 
 
 def test_file_of_something_else_is_not_gone_on_with(place):
-    """It is left as it is."""
+    """A file that is not of a simulation is not resumed, and is left unchanged."""
     (place.path / "out").mkdir()
     place.write("out/slots.sqlite3", "my diary")
     assert_refused(simulate("slots", *SMALL, "--output", "out", "--resume"), "is not a database of a simulation")
@@ -694,7 +694,7 @@ def test_file_of_something_else_is_not_gone_on_with(place):
 
 
 def test_interrupted_comparison_is_finished_by_another(place):
-    """What is finished is taken as it is, and the others are run."""
+    """Resuming a comparison keeps finished runs, and runs the others."""
     assert 0 == simulate("slots", *SMALL, "--output", "out").exit_code  # as if interrupted between the two
     result = simulate("slots", "central", *SMALL, "--output", "out", "--resume", "--compare")
     assert 0 == result.exit_code, result.output
@@ -702,7 +702,7 @@ def test_interrupted_comparison_is_finished_by_another(place):
 
 
 def test_comparison_needs_no_option_to_be_gone_on_with(place):
-    """Two scenarios are compared, whether it is said or not."""
+    """Several scenarios are compared also without ``--compare``."""
     assert 0 == simulate("slots", *SMALL, "--output", "out").exit_code
     result = simulate("slots", "central", *SMALL, "--output", "out", "--resume")
     assert (0, True) == (result.exit_code, "Best by sync delay: " in result.stdout), result.output
@@ -710,7 +710,7 @@ def test_comparison_needs_no_option_to_be_gone_on_with(place):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")
 def test_interrupted_comparison_names_no_best(place):
-    """Who has had half of the time has had fewer of all troubles."""
+    """An interrupted comparison names no best: a shorter run has fewer troubles."""
     module = place.module
     done = simulate(f"{module}:Other", f"{module}:Stopped", "--days", "1", "--output", "out", "--compare")
     assert 130 == done.exit_code
@@ -719,7 +719,7 @@ def test_interrupted_comparison_names_no_best(place):
 
 
 def test_resume_and_force_exclude_each_other(place):
-    """The one wants to keep what the other removes."""
+    """``--resume`` and ``--force`` together are refused."""
     assert 0 == simulate("load.toml", "--output", "out").exit_code
     before = content(place.path / "out" / "load.sqlite3")
     assert_refused(
@@ -730,7 +730,7 @@ def test_resume_and_force_exclude_each_other(place):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal to send")
 def test_signal_handlers_come_back(place):
-    """The workplace looks whether they are as before; here a run is stopped in between."""
+    """Signal handlers are restored after a run that was stopped; the workplace checks this."""
     place.write("kill.py", SCENARIOS)
     result = simulate("kill.py:Stopped", "--days", "1", "--output", "out")
     assert (130, True) == (result.exit_code, "The same command with --resume goes on" in result.stdout)

@@ -27,7 +27,7 @@ HOUR_US = 3_600_000_000
 
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[RedisServer]:
-    """The process behind ``server``."""
+    """The server process behind ``server``."""
     with RedisServer() as server:
         yield server
 
@@ -40,7 +40,7 @@ def server(shared_server: RedisServer) -> RedisServer:
 
 
 def call(server: RedisServer, peer: str = "web-1:17:aa", **fields: Any) -> SlotReply:
-    """Make one call of a peer."""
+    """Make one call as a peer."""
     keys = slot_keys_of("rle", "default")
     asked = SlotCall(peer=peer, lease_us=HOUR_US, difference_us=0, **fields)
     with server.client() as client:
@@ -48,7 +48,7 @@ def call(server: RedisServer, peer: str = "web-1:17:aa", **fields: Any) -> SlotR
 
 
 def begin(server: RedisServer) -> list[int]:
-    """Have two slots of gpu held, one of them with a licence, and a third waited for; return the fences."""
+    """Hold two slots of gpu, one of them with a licence, and wait for a third; return the fences."""
     call(server, limits=(("gpu", 2), ("licence", 1), ("idle", 0)))
     with server.client() as client:
         client.hset(slot_keys_of("rle", "default")[0], "safe", 0)  # no quarantine
@@ -67,7 +67,7 @@ def slots(server: RedisServer, *arguments: str, answer: str | None = None) -> Re
 
 
 def shown(text: str) -> str:
-    """Put X for fences and times."""
+    """Replace fences by X, and times by T."""
     text = re.sub(r"\d{16}", "X", text)
     text = re.sub(r"(?<=\s)([\d.]+ m?s|\d+(:\d\d)+)(?=\s)", "T", text)
     return re.sub(r" +$", "", re.sub(r" {2,}", "  ", text), flags=re.MULTILINE)
@@ -89,14 +89,14 @@ holder  node  fence  age  lease left
 
 
 def test_pools_are_shown_with_holders_and_who_waits(server: RedisServer) -> None:
-    """Who holds a slot, where, since when, and how long its lease lasts."""
+    """Pools are shown with their holders and waiters: who, where, since when, and the end of the lease."""
     begin(server)
     result = slots(server)
     assert (0, PLAIN) == (result.exit_code, shown(result.stdout))
 
 
 def test_peers_show_the_slots_of_their_group(server: RedisServer) -> None:
-    """Beside the rates, if there are any."""
+    """``peers`` also shows the slots of the group, beside its rates."""
     begin(server)
     result = CliRunner().invoke(cli, ["peers", "--redis", server.url])
     assert 0 == result.exit_code
@@ -106,7 +106,7 @@ def test_peers_show_the_slots_of_their_group(server: RedisServer) -> None:
 
 
 def test_limits_are_set_for_the_group(server: RedisServer) -> None:
-    """And what comes free thereby is handed over."""
+    """``--set`` sets limits for the group, and slots that come free are handed over."""
     begin(server)
     result = slots(server, "--set", "gpu=3", "--set", "idle=7", "--json")
     pools = {pool["name"]: pool for pool in json.loads(result.stdout)["pools"]}
@@ -115,7 +115,7 @@ def test_limits_are_set_for_the_group(server: RedisServer) -> None:
 
 
 def test_slots_of_keys_are_shown_and_have_no_limit_to_be_set(server: RedisServer) -> None:
-    """It is that of the executor in each process."""
+    """Slots of keys are shown, and ``--set`` is refused: their limit is that of each executor."""
     begin(server)
     asked = [SlotEntry(f"web-1:17:aa:{each}", ("mail: key 'ann'",), 0.0, 0, 0, "mail", 1) for each in (8, 9)]
     call(server, entries=tuple(asked))
@@ -131,7 +131,7 @@ def test_slots_of_keys_are_shown_and_have_no_limit_to_be_set(server: RedisServer
 def test_slot_of_a_dead_holder_is_released_after_asking(
     server: RedisServer, answer: str | None, arguments: list[str], status: int, left: int
 ) -> None:
-    """The question says who holds it, and what happens if it is alive."""
+    """``--release`` asks first, with the holder and the risk if it is alive, unless ``--yes`` is given."""
     fences = begin(server)
     result = slots(server, "--release", str(fences[1]), *arguments, answer=answer)
     assert status == result.exit_code
@@ -140,7 +140,7 @@ def test_slot_of_a_dead_holder_is_released_after_asking(
 
 
 def test_fence_that_nobody_holds_is_refused(server: RedisServer) -> None:
-    """And changes nothing."""
+    """A fence without a holder is refused, and nothing is changed."""
     begin(server)
     result = slots(server, "--release", "7", "--set", "gpu=9")
     assert 2 == result.exit_code
@@ -149,7 +149,7 @@ def test_fence_that_nobody_holds_is_refused(server: RedisServer) -> None:
 
 
 def test_group_without_slots_is_said(server: RedisServer) -> None:
-    """With the groups that there are, as a name may be misspelt; ``peers`` names them as well."""
+    """A group without slots ends with status 1, and the existing groups are named, as in ``peers``."""
     nothing = "in group 'other' of prefix 'rle': there is no group of this prefix\n"
     result = slots(server, "--group", "other")
     assert (1, f"No slots {nothing}") == (result.exit_code, result.stderr)
@@ -162,7 +162,7 @@ def test_group_without_slots_is_said(server: RedisServer) -> None:
 
 
 def test_limit_of_a_pool_that_was_not_there_is_warned_of(server: RedisServer) -> None:
-    """It is set, for processes that name none; but a halt of a misspelt pool halts nothing."""
+    """Setting the limit of a new pool is done with a warning, since a misspelt halt would halt nothing."""
     begin(server)
     result = slots(server, "--set", "gqu=0", "--set", "idle=1")
     warning = "Warning: --set: 'gqu' is a new pool of this group; there were: gpu, idle, licence\n"
@@ -172,7 +172,7 @@ def test_limit_of_a_pool_that_was_not_there_is_warned_of(server: RedisServer) ->
 
 
 def test_slots_of_those_who_are_long_gone_are_shown_as_that(server: RedisServer) -> None:
-    """While nobody calls, leases stand still: what is shown of them is of then, and the command says so."""
+    """If no peer has called for long, leases are shown as of then, and the output says so."""
     fences = begin(server)
     key = slot_keys_of("rle", "default")[0]
     with server.client() as client:
@@ -189,7 +189,7 @@ def test_slots_of_those_who_are_long_gone_are_shown_as_that(server: RedisServer)
 
 @pytest.mark.parametrize("text", ["gpu", "=3", "gpu=-1", "gpu=many", "gpu=1e3", "gpu=" + "9" * 16])
 def test_limit_that_is_none_is_refused(server: RedisServer, text: str) -> None:
-    """With what it should look like."""
+    """A bad limit is refused with an example."""
     result = slots(server, "--set", text)
     assert 2 == result.exit_code
     assert "gpu=4" in result.stderr
@@ -197,7 +197,7 @@ def test_limit_that_is_none_is_refused(server: RedisServer, text: str) -> None:
 
 @pytest.mark.parametrize(("field", "value"), [("t:web-1:17:aa:1", "garbage"), ("clock", "x")])
 def test_garbage_in_the_state_is_said(server: RedisServer, field: str, value: str) -> None:
-    """In place of a traceback."""
+    """A damaged state is reported without a traceback."""
     begin(server)
     with server.client() as client:
         client.hset(slot_keys_of("rle", "default")[0], field, value)
@@ -207,7 +207,7 @@ def test_garbage_in_the_state_is_said(server: RedisServer, field: str, value: st
 
 
 def test_server_that_is_away_is_said() -> None:
-    """As for every other command."""
+    """An unreachable server is reported with status 2."""
     result = CliRunner().invoke(cli, ["slots", "--redis", "redis://127.0.0.1:1"])
     assert 2 == result.exit_code
     assert "Redis cannot be read" in result.stderr

@@ -1,4 +1,4 @@
-"""The table at the end, compared whole."""
+"""The summary table at the end of a run, compared whole."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ratelimited_executor.cli.windows import busiest_second, whole_excess, worst
 
 
 def printed(summary: Summary) -> str:
-    """Return what a summary prints where there is no terminal."""
+    """Return what a summary prints without a terminal."""
     file = io.StringIO()
     print_summary(Console(file=file, width=80), summary)
     return file.getvalue()
 
 
 def ledger_of(starts: list[float]) -> Ledger:
-    """Return the account of a run with these starts, all done, each 10 ms late."""
+    """Return the ledger of a run with these starts, all done, each 10 ms late."""
     ledger = Ledger()
     for start in starts:
         ledger.taken += 1
@@ -34,7 +34,7 @@ def ledger_of(starts: list[float]) -> Ledger:
 
 
 def test_summary_of_a_run_that_is_done() -> None:
-    """Counts, time, lateness and the busiest windows."""
+    """The summary of a finished run has counts, time, lateness and the busiest windows."""
     summary = Summary(ledger=ledger_of([index / 10 for index in range(25)]), rate=Rate(10), wall_seconds=2.5)
     assert printed(summary) == (
         "done            25\n"
@@ -47,9 +47,9 @@ def test_summary_of_a_run_that_is_done() -> None:
 
 
 def test_a_busiest_second_above_the_rate_is_explained() -> None:
-    """Where a start of the second before came late, as it may."""
+    """A busiest second above the rate is explained if a start was late, as it may be."""
     starts = [0.0, *(0.0101 + index / 10 for index in range(1, 21)), 2.1]
-    starts[10] += 0.009  # it belongs to the first second, and falls into the second one
+    starts[10] += 0.009  # belongs to the first second, and falls into the second one
     text = printed(Summary(ledger=ledger_of(starts), rate=Rate(10), wall_seconds=2.5))
     count = int(text.split("busiest second")[1].split()[0])
     assert count == 11
@@ -58,7 +58,7 @@ def test_a_busiest_second_above_the_rate_is_explained() -> None:
 
 
 def test_summary_of_a_run_that_was_interrupted() -> None:
-    """States that did not occur are left out; errors, late lines and the rest are named."""
+    """The summary of an interrupted run leaves out states without lines, and lists errors, late lines and the rest."""
     ledger = ledger_of([0.0])
     ledger.states.update(failed=7, expired=1_234)
     ledger.blank = 2
@@ -99,7 +99,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
     ],
 )
 def test_summary_says_what_is_left_to_do(not_started: int | None, remaining: str | None, text: str) -> None:
-    """The last line tells whether a second run is needed, and from what."""
+    """The last line says whether a second run is needed, and for which lines."""
     summary = Summary(
         ledger=Ledger(),
         rate=Rate(1),
@@ -112,14 +112,14 @@ def test_summary_says_what_is_left_to_do(not_started: int | None, remaining: str
 
 
 def test_summary_shows_a_rate_that_was_not_held() -> None:
-    """A burst is found and said."""
+    """A burst above the rate is reported."""
     assert "5 starts in 0 ms, 1.2 allowed: 3.80 too many" in printed(
         Summary(ledger=ledger_of([1.0] * 5), rate=Rate(10), wall_seconds=1)
     )
 
 
 def test_long_runs_are_audited_in_chunks() -> None:
-    """However the starts are cut, the busiest window is found; a slow drift is seen by the run as a whole."""
+    """In chunks of any size the busiest window is found, and a slow drift by the run as a whole."""
     starts = [index / 8 for index in range(1_000)]
     starts[777:777] = [777 / 8] * 7
     whole = (busiest_second(starts), worst_report(starts, Rate(10)).count)
@@ -131,7 +131,7 @@ def test_long_runs_are_audited_in_chunks() -> None:
 
 
 def test_starts_reported_late_find_their_place() -> None:
-    """A start told by a thread after a later one is put in order."""
+    """A start that a thread reports late is put in order."""
     assert [1.0, 2.0, 3.0, 3.0] == list(ledger_of([1.0, 3.0, 2.0, 3.0]).starts)
 
 
@@ -153,7 +153,7 @@ def test_expected_end(left: int | None, limit: float, recent: float, last_due_in
 
 
 def test_progress_in_words() -> None:
-    """A line has what is known, and leaves out what is not."""
+    """A line of progress has what is known, and leaves out the rest."""
     full = Snapshot(
         finished=1_500, total=10_000, unwell=3, running=7, waiting=100, rate=123.456, backlog=12.0, seconds_left=85.0
     )

@@ -1,4 +1,4 @@
-"""Targets by name."""
+"""Loading targets by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ratelimited_executor.cli.targets import load_target
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Work in a directory of our own; forget what was imported from it."""
+    """Work in a directory of the test's own, and forget what was imported from it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
@@ -24,13 +24,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_target_is_found_in_the_current_directory(here: Path) -> None:
-    """A module beside the user is found, and an attribute of an attribute."""
+    """A module in the current directory is found, and an attribute of an attribute."""
     (here / "jobs_a.py").write_text("class Mail:\n    @staticmethod\n    def send(line): return line * 2\n")
     assert "xx" == load_target("jobs_a:Mail.send")("x")
 
 
 def test_target_is_found_in_a_file(here: Path) -> None:
-    """Wherever it lies and whatever its name; what lies beside it can be imported."""
+    """A target in a file is found wherever it is and whatever its name, and may import what is beside it."""
     (here / "tools").mkdir()
     (here / "tools" / "beside_jobs.py").write_text("def twice(line): return line * 2\n")
     (here / "tools" / "json.py").write_text(
@@ -43,7 +43,7 @@ def test_target_is_found_in_a_file(here: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "jobs", ":f", "jobs:", "jobs:a..b", "jobs:.a"])
 def test_target_refuses_another_form(here: Path, text: str) -> None:
-    """Anything but module:function is refused with the form."""
+    """A text that is not module:function is refused with the expected form."""
     with pytest.raises(CommandError) as caught:
         load_target(text)
     assert f"TARGET must look like module:function or file.py:function, got {text!r}" == str(caught.value)
@@ -66,7 +66,7 @@ def test_target_refuses_another_form(here: Path, text: str) -> None:
     ],
 )  # fmt: skip
 def test_target_says_why_it_cannot_be_used(here: Path, source: str | None, target: str, message: str) -> None:
-    """The reason is named, with the place in the user's own file where there is one."""
+    """A target that cannot be loaded is refused with the reason, and with the place in the user's own file."""
     if source is not None:
         (here / f"{target.partition(':')[0].removesuffix('.py')}.py").write_text(source)
     with pytest.raises(CommandError) as caught:

@@ -1,4 +1,4 @@
-"""``tasks``: what is in a store, and what can be done about it, for people and for scripts."""
+"""The command ``tasks``: what it shows of a store, and what it changes, for people and scripts."""
 
 import asyncio
 import io
@@ -18,7 +18,7 @@ from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore
 
 @pytest.fixture
 def path(tmp_path):
-    """A store with a task in most states: one waits, one is due, one is behind it, one is dead, one is unknown."""
+    """A store with tasks in most states: scheduled, ready, behind, dead and unknown."""
     file = tmp_path / "tasks.db"
 
     async def fill():
@@ -41,18 +41,18 @@ def path(tmp_path):
 
 
 def run(*arguments):
-    """Run the command; return its exit status, what it printed, and what it said on standard error."""
+    """Run the command; return its exit status, standard output and standard error."""
     result = CliRunner().invoke(cli, ["tasks", *arguments])
     return result.exit_code, result.stdout, result.stderr
 
 
 def counts(path):
-    """Return the tasks in each state."""
+    """Return the number of tasks in each state."""
     return json.loads(run(path, "--json")[1])["counts"]
 
 
 def test_states_are_counted(path):
-    """With what they mean."""
+    """Tasks are counted by state, with an explanation of each."""
     status, out, _ = run(path)
     assert 0 == status
     assert {"scheduled": 1, "ready": 1, "behind": 1, "claimed": 0, "unknown": 1, "dead": 1} == counts(path)
@@ -60,7 +60,7 @@ def test_states_are_counted(path):
 
 
 def test_age_of_what_is_ready_is_shown(path):
-    """Of the one that was put first; none, if nothing is ready."""
+    """The age of the first ready task is shown, or none if no task is ready."""
     fields = json.loads(run(path, "--json")[1])
     assert 0 <= fields["ready_seconds"] < 600
     assert re.search(r"ready +1  due, and not claimed: the first \d.* ago", run(path)[1])
@@ -71,7 +71,7 @@ def test_age_of_what_is_ready_is_shown(path):
 
 @pytest.mark.parametrize(("ago", "seconds", "text"), [(130, 130.0, "2:10"), (-1, 0.0, "0 ms")])
 def test_age_of_what_is_ready_counts_from_when_it_was_due(ago, seconds, text):
-    """However long before that it was put; what becomes ready a moment ahead has none."""
+    """The age of a ready task counts from its due time, however long before it was put, and is never negative."""
     row = TaskRow(
         number=1, id="x", queue="default", name="f", version=1, body=b"", state=DurableState.READY, put_us=0,
         due_us=(1000 - ago) * 1_000_000, priority=0, lane=None, key=None, attempt_count=0, lost_count=0, owner="",
@@ -85,7 +85,7 @@ def test_age_of_what_is_ready_counts_from_when_it_was_due(ago, seconds, text):
 
 
 def test_tasks_of_a_state_are_listed(path):
-    """What a terminal would obey is shown as an escape."""
+    """Tasks of a state are listed, with escape sequences shown literally."""
     _, out, _ = run(path, "--state", "dead")
     [line] = [line for line in out.splitlines() if line.startswith("dead ") and "mail" in line]
     assert line.endswith(r"ValueError: \x1b[2Jboom")
@@ -94,7 +94,7 @@ def test_tasks_of_a_state_are_listed(path):
 
 
 def test_lanes_in_which_tasks_wait_are_listed(path):
-    """With who goes first."""
+    """Lanes with waiting tasks are listed with their heads."""
     assert ["l", "1", "due", "ready"] in [line.split() for line in run(path, "--lanes")[1].splitlines()]
     assert [{"lane": "l", "behind": 1, "head": "due", "state": "ready"}] == json.loads(
         run(path, "--json", "--lanes")[1]
@@ -102,7 +102,7 @@ def test_lanes_in_which_tasks_wait_are_listed(path):
 
 
 def test_json_has_it_all(path):
-    """For programs."""
+    """``--json`` has all figures for programs."""
     [row] = json.loads(run(path, "--json", "--state", "behind")[1])["tasks"]
     assert ("behind", "l", "k", 0) == (row["id"], row["lane"], row["key"], row["attempts"])
     [row] = json.loads(run(path, "--json", "--state", "ready")[1])["tasks"]
@@ -110,7 +110,7 @@ def test_json_has_it_all(path):
 
 
 def test_dead_letters_are_put_back_and_tasks_cancelled(path):
-    """What is not there, or is no dead letter, is said, and the others are done."""
+    """Dead letters are requeued and tasks cancelled; unknown ids and other states are reported."""
     status, _, err = run(path, "--requeue", "dead", "--requeue", "due", "--requeue", "none", "--cancel", "later")
     assert 1 == status
     assert ["--requeue: 'due' is ready", "--requeue: 'none' does not exist"] == err.splitlines()
@@ -122,13 +122,13 @@ def test_dead_letters_are_put_back_and_tasks_cancelled(path):
 
 
 def test_all_dead_letters_are_put_back(path):
-    """However many there are."""
+    """All dead letters are requeued, however many there are."""
     assert 0 == run(path, "--requeue-dead")[0]
     assert 0 == counts(path)["dead"]
 
 
 def test_dead_letters_are_put_back_once_though_they_fail_again_at_once(path, monkeypatch):
-    """As where processes run what can only fail."""
+    """Requeued dead letters that fail again at once are requeued only once."""
     calls = []
 
     async def requeue(store, ids):
@@ -142,7 +142,7 @@ def test_dead_letters_are_put_back_once_though_they_fail_again_at_once(path, mon
 
 
 def test_check_is_for_monitors(path):
-    """Dead letters, and functions that nobody knows."""
+    """``--check`` fails for monitors if there are dead letters or tasks of unknown functions."""
     assert 1 == run(path, "--check")[0]
     run(path, "--cancel", "dead")
     assert 1 == run(path, "--check")[0]
@@ -151,7 +151,7 @@ def test_check_is_for_monitors(path):
 
 
 def test_stores_that_cannot_be_used(tmp_path, monkeypatch):
-    """No file is made where there was none."""
+    """A store that cannot be used is refused, and no file is made."""
     status, _, err = run(str(tmp_path / "none.db"))
     assert 2 == status
     assert "there is no file" in err
@@ -165,13 +165,13 @@ def test_stores_that_cannot_be_used(tmp_path, monkeypatch):
 
 
 def test_store_by_the_environment(path, monkeypatch):
-    """As services have it."""
+    """The store may come from the environment, as for services."""
     monkeypatch.setenv("DURABLE_STORE", path)
     assert 0 == run()[0]
 
 
 def test_store_of_redis(redis_server, monkeypatch):
-    """By its URL, and the prefix of its keys."""
+    """A store in Redis is given by its URL, and the prefix of its keys."""
 
     async def fill():
         store = RedisStore(redis_server.url, prefix="mine")
@@ -198,7 +198,7 @@ def test_store_of_redis(redis_server, monkeypatch):
 
 
 def test_store_of_postgresql(postgresql):
-    """By its URL; a database without durable tasks stays as it is."""
+    """A store in PostgreSQL is given by its URL; a database without durable tasks is left unchanged."""
     import psycopg
 
     with psycopg.connect(postgresql, autocommit=True) as connection:
@@ -220,7 +220,7 @@ def test_store_of_postgresql(postgresql):
 
 
 def test_time_after_the_last_year_is_shown_as_its_end(tmp_path):
-    """Stores take times up to the year 30,000."""
+    """A time after the last year of dates is shown as the last one: stores take times up to the year 30,000."""
     file = tmp_path / "tasks.db"
 
     async def fill():
