@@ -1,4 +1,4 @@
-"""What tests of simulations share: databases of runs as a simulation writes them."""
+"""Databases of runs for tests, as a simulation writes them."""
 
 import json
 import math
@@ -104,5 +104,5 @@ def write_run(
 
 @pytest.fixture(scope="session")
 def make_run():
-    """Write the database of a run."""
+    """Return the function that writes the database of a run."""
     return write_run

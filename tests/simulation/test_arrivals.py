@@ -1,4 +1,4 @@
-"""Arrivals: none is lost or doubled however time is cut, their means are what was asked for, and bad input is refused."""
+"""Arrivals: none is lost or doubled however time is cut, means are as requested, and bad input is refused."""
 
 import math
 import random
@@ -19,7 +19,7 @@ def recording(times, keys=None):
 
 
 def all_between(arrivals, cuts, seed=0):
-    """Ask for each stretch between two cuts; check that each answer lies in it, rising; return all."""
+    """Return the arrivals of all stretches between cuts, each checked to be within its stretch and sorted."""
     chance, found = random.Random(seed), []
     for begin, end in zip(cuts, cuts[1:], strict=False):
         times = arrivals.between(begin, end, chance)
@@ -32,7 +32,7 @@ def all_between(arrivals, cuts, seed=0):
 
 
 def cuts_of(end):
-    """Cuts of [0, end) at any places, those of whole and broken numbers included."""
+    """Draw cuts of [0, end) at any places, including whole and fractional numbers."""
     places = st.one_of(
         st.floats(0, end, allow_nan=False),
         st.integers(0, int(end)).map(float),
@@ -53,14 +53,14 @@ RATES = st.one_of(
 
 @given(RATES, cuts_of(100.0))
 def test_regular_arrivals_are_the_same_however_time_is_cut(rate, cuts):
-    """One for each multiple of the gap before the end, as often as not cut at all."""
+    """However time is cut, there is one regular arrival at each multiple of the gap before the end."""
     found = all_between(Regular(rate), cuts)
     assert len(found) == len(all_between(Regular(rate), [0.0, 100.0])) == math.ceil(100 * rate)
     assert found == pytest.approx([number / rate for number in range(len(found))])
 
 
 def test_regular_arrivals_begin_at_the_start_and_never_end():
-    """Evenly, also far from the start."""
+    """Regular arrivals are even, start at 0 and never end, also far from the start."""
     every = Regular(4)
     assert [0, 0.25, 0.5, 0.75] == every.between(0, 1, random.Random())
     far = 1e9
@@ -71,7 +71,7 @@ def test_regular_arrivals_begin_at_the_start_and_never_end():
 
 @given(RATES, st.integers(1, 400))
 def test_hours_of_regular_arrivals_hold_their_share(rate, hour):
-    """As they are asked for in a run."""
+    """Each hour of regular arrivals has its share of them."""
     times = Regular(rate).between(hour * HOUR, (hour + 1) * HOUR, random.Random())
     assert abs(len(times) - rate * HOUR) < 1.001
     assert all(hour * HOUR <= time < (hour + 1) * HOUR for time in times)
@@ -79,7 +79,7 @@ def test_hours_of_regular_arrivals_hold_their_share(rate, hour):
 
 @pytest.mark.parametrize("rate", [1.1, 0.3, 3.3, 0.7, 1 / 7])
 def test_no_regular_arrival_is_as_late_as_the_end(rate):
-    """It belongs to the next stretch, where it comes, once."""
+    """An arrival at the end of a stretch belongs to the next one, and comes once."""
     cuts = [HOUR * hour for hour in range(100)]
     found, whole = all_between(Regular(rate), cuts), Regular(rate).between(0, cuts[-1], random.Random())
     assert len(whole) == len(found)
@@ -90,7 +90,7 @@ def test_no_regular_arrival_is_as_late_as_the_end(rate):
 
 
 def test_poisson_arrivals_have_their_mean_and_know_nothing_of_each_other():
-    """Mean and variance of the counts of a minute are those of the rate, as far as 10,000 minutes can tell."""
+    """Mean and variance of Poisson counts are the rate, as far as 10,000 minutes can tell."""
     chance, every = random.Random(1), Poisson(0.5)
     counts = [len(every.between(60.0 * n, 60.0 * (n + 1), chance)) for n in range(10_000)]
     mean = sum(counts) / len(counts)
@@ -102,7 +102,7 @@ def test_poisson_arrivals_have_their_mean_and_know_nothing_of_each_other():
 
 @given(cuts_of(1000.0), st.integers())
 def test_poisson_arrivals_lie_where_they_were_asked_for(cuts, seed):
-    """Rising, and repeatable with the seed."""
+    """Poisson arrivals are sorted within their stretch, and repeatable with the seed."""
     found = all_between(Poisson(0.05), cuts, seed)
     assert found == all_between(Poisson(0.05), cuts, seed)
 
@@ -111,7 +111,7 @@ def test_poisson_arrivals_lie_where_they_were_asked_for(cuts, seed):
 
 
 def test_daily_arrivals_follow_the_hours_of_the_day():
-    """Hours that are left out go on as the one before, those before the first as the last of the day before."""
+    """Daily arrivals keep the last given hour's rate, and before the first hour that of the previous day."""
     chance, every = random.Random(2), Daily({6: 0.5, 8: 2, 20: 0})
     counts = [0.0] * 24
     days = 10
@@ -125,7 +125,7 @@ def test_daily_arrivals_follow_the_hours_of_the_day():
 
 @given(cuts_of(2 * 86400.0), st.integers())
 def test_daily_arrivals_lie_where_they_were_asked_for(cuts, seed):
-    """Rising, and repeatable with the seed; none in an hour without any."""
+    """Daily arrivals are sorted and repeatable with the seed, with none in an hour of rate 0."""
     every = Daily({0: 0.001, 12: 0})
     found = all_between(every, cuts, seed)
     assert found == all_between(every, cuts, seed)
@@ -133,7 +133,7 @@ def test_daily_arrivals_lie_where_they_were_asked_for(cuts, seed):
 
 
 def test_one_rate_holds_for_the_whole_day():
-    """Whatever hour it is given for."""
+    """A single rate holds for the whole day, whatever its hour."""
     times = Daily({23: 0.1}).between(0, 86400, random.Random(3))
     assert len(times) == pytest.approx(8640, abs=5 * math.sqrt(8640))
 
@@ -147,7 +147,7 @@ TIMES = st.lists(st.integers(0, 99_000).map(lambda n: n / 1000), min_size=1, max
 
 @given(TIMES, cuts_of(300.0), st.booleans(), st.sampled_from([1, 2, 0.5, 3]))
 def test_recorded_arrivals_come_once_however_time_is_cut(times, cuts, has_keys, speed):
-    """Each with its key."""
+    """Recorded arrivals come once, with their keys, however time is cut."""
     keys = [f"key {number}" for number in range(len(times))] if has_keys else None
     every = Recorded(recording(times, keys), speed=speed)
     found = all_between(every, cuts)
@@ -158,7 +158,7 @@ def test_recorded_arrivals_come_once_however_time_is_cut(times, cuts, has_keys, 
 
 @given(TIMES, cuts_of(1000.0), st.one_of(st.just(0.001), st.floats(0.001, 3)))
 def test_recordings_are_played_again_however_time_is_cut(times, cuts, rest):
-    """Without a loss or a double at any border of a recording or a stretch."""
+    """A repeated recording loses and doubles no arrival at the border of a recording or stretch."""
     times = [*times, times[-1] + 5]
     period = times[-1] + rest
     every = Recorded(recording(times, list(map(str, range(len(times))))), every=period)
@@ -173,7 +173,7 @@ def test_recordings_are_played_again_however_time_is_cut(times, cuts, rest):
 
 
 def test_hours_of_a_recording_that_is_played_again_follow_each_other():
-    """A day of it, and the next, as they are asked for in a run."""
+    """Hours of a recording repeated daily follow each other."""
     every = Recorded(recording([0, 1800, HOUR, 86_399]), every="1d")
     found = all_between(every, [hour * HOUR for hour in range(49)])
     assert [0, 1800, 3600, 86_399, 86_400, 88_200, 90_000, 172_799] == found
@@ -182,7 +182,7 @@ def test_hours_of_a_recording_that_is_played_again_follow_each_other():
 
 
 def test_the_last_of_a_recording_comes_where_an_hour_begins():
-    """The end is later than it."""
+    """The last arrival of a recording comes even if it is at the begin of an hour."""
     every = Recorded(recording([0, HOUR]))
     assert HOUR < every.end
     assert [0, HOUR] == all_between(every, [0, HOUR, 2 * HOUR])
@@ -190,7 +190,7 @@ def test_the_last_of_a_recording_comes_where_an_hour_begins():
 
 
 def test_recorded_arrivals_without_keys_are_nobodys():
-    """And no recording is played before its start."""
+    """Recorded arrivals without keys have none, and a recording is played only from its start."""
     every = Recorded(recording([0, 5]))
     assert every.keys_between(0, 10) is None
     assert [] == every.between(6, 10, random.Random())
@@ -209,14 +209,14 @@ def test_recorded_arrivals_without_keys_are_nobodys():
     ],
 )  # fmt: skip
 def test_rates_out_of_range_are_refused(make, rate, error):
-    """By name."""
+    """A rate out of range is refused by name."""
     with pytest.raises(error, match=r"rate"):
         make(rate)
 
 
 @pytest.mark.parametrize("rates", [{}, {24: 1}, {-1: 1}, {1.5: 1}, {"8": 1}, {None: 1}, {0: 0}, {3: 0, 4: 0.0}])
 def test_hours_that_are_none_are_refused(rates):
-    """And days in which nothing arrives."""
+    """Bad hours, and days without arrivals, are refused."""
     with pytest.raises(ValueError, match="rates must have .*hour"):
         Daily(rates)
 
@@ -242,7 +242,7 @@ def test_hours_that_are_none_are_refused(rates):
     ],
 )
 def test_recordings_that_cannot_be_played_so_are_refused(options, error, words):
-    """With the reason."""
+    """A recording that cannot be played with the options is refused with the reason."""
     with pytest.raises(error, match=words):
         Recorded(recording([0, 50, 100]), **options)
 
@@ -253,13 +253,13 @@ def test_recordings_that_cannot_be_played_so_are_refused(options, error, words):
     ids=["Regular", "Poisson", "Daily", "Recorded"],
 )
 def test_equal_arrivals_have_the_same_text(make):
-    """As distributions do: it is written down as a parameter of the run."""
+    """Equal arrivals have the same repr, which is recorded as a parameter of the run."""
     assert repr(make()) == repr(make())
     assert " at 0x" not in repr(make())
 
 
 def test_the_text_of_arrivals_tells_their_rate():
-    """So that another one is another run."""
+    """The repr of arrivals includes their rate, so that another rate is another run."""
     assert "2.5" in repr(Poisson(2.5))
     assert repr(Regular(1)) != repr(Regular(2))
     assert " at 0x" not in repr(Regular(1))

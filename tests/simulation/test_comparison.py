@@ -1,4 +1,4 @@
-"""Runs side by side: smaller is better, equals share a rank, and the sum of ranks makes the order."""
+"""Comparison of runs: smaller is better, equal values share a rank, and runs are ordered by the sum of ranks."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ TEXTS = {"float": 0.0, "int": 0, "float | None": None}
 
 
 def _filled(kind, **values):
-    """Make a record of a kind, with nothing in it but these values."""
+    """Make a record of a kind with these values, and others empty."""
     empty = {field.name: TEXTS.get(field.type) for field in dataclasses.fields(kind)}
     return kind(**empty | values)
 
@@ -37,7 +37,7 @@ def summary(
     executors: int = 1,
     populations: int = 1,
 ) -> Summary:
-    """Make the summary of a run in which all executors, and all populations, have had the same."""
+    """Make the summary of a run in which all executors, and all populations, have the same figures."""
     nothing = _filled(Quantiles)
     delays = _filled(Quantiles, count=1, mean=delay, p50=delay, p90=delay, p99=delay, most=delay)
     executor = _filled(
@@ -66,7 +66,7 @@ WORSE = {
 
 
 def test_every_criterion_is_named_once():
-    """And those of these tests are all of them."""
+    """Every criterion has a unique name, a unit, and a case in these tests."""
     assert len(set(NAMES)) == len(NAMES)
     assert set(WORSE) == set(NAMES)
     assert all(criterion.unit for criterion in CRITERIA)
@@ -74,7 +74,7 @@ def test_every_criterion_is_named_once():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_criterion_looks_at_its_own(name):
-    """A run that is worse in one thing is worse by that criterion, and as good by all others."""
+    """A run that is worse in one thing is worse by that criterion only."""
     found = compare({"good": summary(), "bad": summary(**WORSE[name])})
     assert {"good": 1, "bad": 2} == found.ranks[name]
     assert found.values[name]["good"] < found.values[name]["bad"]
@@ -84,7 +84,7 @@ def test_each_criterion_looks_at_its_own(name):
 
 
 def test_values_are_summed_up_over_executors_and_populations():
-    """Jobs and keys add up; a delay is that of the population that is worst off."""
+    """Jobs and keys are added up, and a delay is that of the worst population."""
     one = compare({"a": summary(depth=3, overdue=2, delay=7.0, conflicts=4), "b": summary()}).values
     two = compare(
         {"a": summary(depth=3, overdue=2, delay=7.0, conflicts=4, executors=2, populations=2), "b": summary()}
@@ -96,7 +96,7 @@ def test_values_are_summed_up_over_executors_and_populations():
 
 
 def test_equals_share_a_rank_and_the_next_one_is_left_out():
-    """Two firsts are followed by a third."""
+    """Two runs that share the first rank are followed by a third rank."""
     made = {"a": summary(depth=5), "b": summary(depth=2), "c": summary(depth=2), "d": summary(depth=9)}
     found = compare(made)
     assert {"a": 3, "b": 1, "c": 1, "d": 4} == found.ranks["queue depth"]
@@ -105,14 +105,14 @@ def test_equals_share_a_rank_and_the_next_one_is_left_out():
 
 
 def test_all_equal_are_all_first():
-    """In the order in which they were given."""
+    """Equal runs all have rank 1, in the order given."""
     found = compare({name: summary() for name in "cab"})
     assert all({"a": 1, "b": 1, "c": 1} == ranks for ranks in found.ranks.values())
     assert ["c", "a", "b"] == list(found.order)
 
 
 def test_order_is_by_the_sum_of_ranks():
-    """One that is last in one thing and first in the others is before one that is second in all."""
+    """A run that is last by one criterion and first by all others ranks before one that is second by all."""
     first = summary(depth=100)
     second = summary(depth=1, delay=1.0, overdue=1, conflicts=1, evenness=0.9, pending=1)
     third = summary(depth=2, delay=2.0, overdue=2, conflicts=2, evenness=0.8, pending=2)
@@ -123,7 +123,7 @@ def test_order_is_by_the_sum_of_ranks():
 
 
 def test_runs_without_populations_or_jobs_are_compared_too():
-    """Nobody was late; a run in which nothing was done is as uneven as can be."""
+    """A run without populations has no delay, and one without jobs is maximally uneven."""
     found = compare({"none": summary(populations=0, evenness=None), "some": summary(delay=5.0, evenness=0.5)})
     assert (0.0, 5.0) == (found.values["sync delay"]["none"], found.values["sync delay"]["some"])
     assert (1.0, 0.5) == (found.values["throughput evenness"]["none"], found.values["throughput evenness"]["some"])
@@ -131,19 +131,19 @@ def test_runs_without_populations_or_jobs_are_compared_too():
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_are_refused(count):
-    """There is nothing to compare."""
+    """Fewer than two runs are refused."""
     with pytest.raises(ValueError, match=f"summaries must be at least two, got {count}"):
         compare({str(number): summary() for number in range(count)})
 
 
 def test_criterion_that_is_none_is_an_error():
-    """Rather than no run at all."""
+    """An unknown criterion raises KeyError."""
     with pytest.raises(KeyError):
         compare({"a": summary(), "b": summary()}).best("beauty")
 
 
 def test_strategies_are_compared():
-    """Ranks and values for each of them; weighted slots are first by conflicts, and self-rescheduling last by evenness."""
+    """All strategies are ranked by all criteria; weighted slots have the fewest conflicts."""
     options = {"accounts": 100, "outage_day": 0, "workers": 2}
     found = compare({name: simulate(made(**options), days=0.4).summary for name, made in STRATEGIES.items()})
     assert isinstance(found, Comparison)

@@ -1,4 +1,4 @@
-"""Each distribution has the mean and the quantiles that it was made from, and what it cannot have is refused."""
+"""Each distribution has the mean and quantiles that it was made from, and impossible ones are refused."""
 
 import math
 import random
@@ -25,7 +25,7 @@ LIMIT = math.exp(1.2815515655446004**2 / 2)
 
 @pytest.mark.parametrize("distribution", EVERY, ids=repr)
 def test_what_is_drawn_has_the_mean_and_the_quantiles(distribution):
-    """As far as 200,000 draws can tell; the same seed draws the same."""
+    """Draws have the mean and quantiles of the distribution, and are the same for the same seed."""
     chance = random.Random(1)
     in_order = [distribution.draw(chance) for _ in range(200_000)]
     drawn = sorted(in_order)
@@ -44,7 +44,7 @@ def test_what_is_drawn_has_the_mean_and_the_quantiles(distribution):
 
 @given(st.floats(1e-6, 1e6), st.floats(1.000001, LIMIT * 0.999999))
 def test_log_normal_has_the_mean_and_p90_that_it_was_made_from(mean, ratio):
-    """Over the whole range of ratios that there are."""
+    """A log-normal distribution has its mean and p90 over the whole range of ratios."""
     found = LogNormal(mean=mean, p90=mean * ratio)
     assert mean * ratio == pytest.approx(found.quantile(0.9), rel=1e-6)
     mu = math.log(found.quantile(0.5))
@@ -53,13 +53,13 @@ def test_log_normal_has_the_mean_and_p90_that_it_was_made_from(mean, ratio):
 
 
 def test_example_of_the_talk_is_refused_with_its_limit():
-    """Mean 4 and p90 120: no distribution of values >= 0 has them."""
+    """Mean 4 and p90 120 are refused with the limit: no distribution of values >= 0 has them."""
     with pytest.raises(ValueError, match=r"at most 10 times the mean, 40, .* every distribution .* Percentiles"):
         LogNormal(mean=4, p90=120)
 
 
 def test_limit_of_the_log_normal_is_named():
-    """What another distribution could have."""
+    """A p90 beyond the limit of log-normal distributions is refused with the limit and the alternative."""
     with pytest.raises(ValueError, match=r"at most 2\.273 times the mean, 9\.09\d*, .* log-normal .* Percentiles"):
         LogNormal(mean=4, p90=30)
     assert LogNormal(mean=4, p90=4 * LIMIT * (1 - 1e-12)).sigma == pytest.approx(1.2816, abs=1e-4)
@@ -67,13 +67,13 @@ def test_limit_of_the_log_normal_is_named():
 
 @pytest.mark.parametrize("p90", [4, 3.9, 0.1])
 def test_p90_of_the_mean_or_less_is_refused(p90):
-    """Its mean would come from a few values: percentiles can say so."""
+    """A p90 of at most the mean is refused: such a mean comes from few values, which Percentiles can describe."""
     with pytest.raises(ValueError, match="p90 must be more than the mean"):
         LogNormal(mean=4, p90=p90)
 
 
 def test_percentiles_keep_to_their_points():
-    """And to the lines between them."""
+    """Percentiles have the given points, and are linear between them."""
     times = Percentiles({0: 0, 50: 1, 90: 5, 100: 10})
     assert [0, 0.5, 1, 5] == [times.quantile(part) for part in (0, 0.25, 0.5, 0.9)]
     assert times.quantile(0.95) == pytest.approx(7.5)
@@ -95,7 +95,7 @@ def test_percentiles_keep_to_their_points():
     ],
 )
 def test_percentiles_that_cannot_be_are_refused(values, words):
-    """With the reason."""
+    """Bad percentiles are refused with the reason."""
     with pytest.raises(ValueError, match=words):
         Percentiles(values)
 
@@ -111,7 +111,7 @@ def test_percentiles_that_cannot_be_are_refused(values, words):
     ],
 )
 def test_values_out_of_range_are_refused(make):
-    """By name."""
+    """Values out of range or of a wrong type are refused by name."""
     for value in (-1, math.nan, math.inf):
         with pytest.raises(ValueError, match="must be (> 0|>= 0|finite)"):
             make(value)
@@ -121,7 +121,7 @@ def test_values_out_of_range_are_refused(make):
 
 
 def test_what_is_empty_or_zero_is_refused():
-    """A sample of nothing, a mean of nothing, percentiles that are none, a quantile beyond."""
+    """An empty sample, a mean of 0, no percentiles and a quantile out of range are refused."""
     with pytest.raises(ValueError, match="at least one value"):
         Sample([])
     for make in (lambda: Exponential(0), lambda: LogNormal(mean=0, p90=1)):

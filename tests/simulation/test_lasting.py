@@ -1,4 +1,4 @@
-"""A job that only lasts starts, ends, fails and is cancelled in a simulation as if it were awaited in a task of its own."""
+"""A job that only lasts starts, ends, fails and is cancelled in a simulation as if awaited in its own task."""
 
 import asyncio
 import logging
@@ -26,11 +26,11 @@ from ..helpers import now
 
 
 class FailedError(Exception):
-    """What a job raises at its end."""
+    """The error of a job at its end."""
 
 
 def simulated(coroutine):
-    """Run a coroutine on a loop of a simulation."""
+    """Run a coroutine on the loop of a simulation."""
     loop = SimulationLoop()
     told = []
     loop.set_exception_handler(lambda _, context: told.append(context))
@@ -46,7 +46,7 @@ both = pytest.mark.parametrize("run", [simulated, run_virtual], ids=["simulated"
 
 
 class Jobs:
-    """Jobs that last, and when each began and ended."""
+    """Jobs that last, with their starts and ends."""
 
     def __init__(self):
         self.begins = []
@@ -67,7 +67,7 @@ class Jobs:
 
 @both
 def test_a_job_is_running_until_its_end(run, account):
-    """Its handle says so, and the counts close at each instant."""
+    """A job runs until its end, by its handle and the counts."""
 
     async def main():
         jobs = Jobs()
@@ -90,7 +90,7 @@ def test_a_job_is_running_until_its_end(run, account):
 
 @both
 def test_a_job_that_fails_does_so_at_its_end(run, account):
-    """With its error, which nobody is told of twice."""
+    """A failing job raises its error at its end, and the error is reported once."""
 
     async def main():
         jobs = Jobs()
@@ -108,7 +108,7 @@ def test_a_job_that_fails_does_so_at_its_end(run, account):
 @both
 @pytest.mark.parametrize("seconds", [0, 0.0, 1e-9, 1])
 def test_a_job_of_any_length_ends(run, seconds):
-    """Also one that takes no time at all."""
+    """A job may have any length, also 0."""
 
     async def main():
         async with RateLimitedExecutor("x", max_concurrency=1) as executor:
@@ -120,13 +120,13 @@ def test_a_job_of_any_length_ends(run, seconds):
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, math.nan, math.inf, -math.inf])
 def test_a_length_that_cannot_be_is_refused(seconds):
-    """It would break the order of all timers; a distribution of one's own may draw one."""
+    """A negative or infinite length is refused, since it would break the order of timers."""
     with pytest.raises(ValueError, match="seconds must be >= 0 and finite"):
         Lasting(seconds)
 
 
 def test_a_job_that_takes_for_ever_holds_its_place():
-    """And nothing else."""
+    """A job that never ends holds its place, and nothing else."""
 
     async def main():
         async with RateLimitedExecutor("x", max_concurrency=2, drain_timeout=5) as executor:
@@ -140,7 +140,7 @@ def test_a_job_that_takes_for_ever_holds_its_place():
 
 @both
 def test_what_follows_a_job_may_schedule_the_next(run):
-    """In the same executor, which has room by then."""
+    """A callback after a job may schedule the next one, and finds room in the executor."""
 
     async def main():
         begins = []
@@ -159,7 +159,7 @@ def test_what_follows_a_job_may_schedule_the_next(run):
 
 @both
 def test_one_that_lasts_may_be_awaited_within_a_job(run):
-    """A coroutine function as a job, which awaits several."""
+    """A lasting job may be awaited within a coroutine function, also several at once."""
 
     async def main():
         async def job():
@@ -179,7 +179,7 @@ class Longer(Lasting):
 
 @both
 def test_a_subclass_lasts_as_well(run):
-    """What it adds is not known, so that it is awaited."""
+    """A subclass is awaited, since what it adds is unknown."""
 
     async def main():
         async with RateLimitedExecutor("x") as executor:
@@ -192,7 +192,7 @@ def test_a_subclass_lasts_as_well(run):
 @both
 @pytest.mark.parametrize("places", [1, 2])
 def test_the_same_twice_loses_no_job(run, places):
-    """At a time or one after the other: each ends, or is refused as a coroutine is that was awaited."""
+    """The same object as two jobs ends twice, or is refused like a coroutine that was awaited."""
 
     async def main():
         same = Lasting(3)
@@ -208,7 +208,7 @@ def test_the_same_twice_loses_no_job(run, places):
 
 @both
 def test_the_error_of_what_follows_is_not_lost(run):
-    """It is an error of the program, which somebody hears of."""
+    """An error of the callback after a job is reported."""
 
     async def main():
         async with RateLimitedExecutor("x") as executor:
@@ -223,7 +223,7 @@ def test_the_error_of_what_follows_is_not_lost(run):
 
 @both
 def test_a_job_is_cancelled_by_its_handle(run, account):
-    """At once; what was to follow does not, and its place is free."""
+    """Cancelling a job ends it at once, without its callback, and frees its place."""
 
     async def main():
         jobs = Jobs()
@@ -247,7 +247,7 @@ def test_a_job_is_cancelled_by_its_handle(run, account):
 
 @both
 def test_whoever_awaits_a_job_cancels_it(run):
-    """As with any call."""
+    """A cancelled awaiter cancels the job, as with any call."""
 
     async def main():
         async with RateLimitedExecutor("x") as executor:
@@ -261,7 +261,7 @@ def test_whoever_awaits_a_job_cancels_it(run):
 
 @both
 def test_a_batch_is_cancelled(run, account):
-    """What waits of it; what runs goes on to its end."""
+    """Cancelling a batch cancels its waiting jobs, and the running ones continue."""
 
     async def main():
         jobs = Jobs()
@@ -278,7 +278,7 @@ def test_a_batch_is_cancelled(run, account):
 
 @both
 def test_shutdown_with_cancel_ends_what_runs_now(run):
-    """What waits as well; nobody waits for the ends that would have been."""
+    """A shutdown with cancellation ends running and waiting jobs at once."""
 
     async def main():
         jobs = Jobs()
@@ -295,7 +295,7 @@ def test_shutdown_with_cancel_ends_what_runs_now(run):
 
 @both
 def test_closing_drains_for_as_long_as_it_may(run, caplog):
-    """What has not ended by then is cancelled, with one warning."""
+    """A drain cancels what has not ended at its timeout, with one warning."""
 
     async def main():
         jobs = Jobs()
@@ -309,7 +309,7 @@ def test_closing_drains_for_as_long_as_it_may(run, caplog):
 
 @both
 def test_closing_waits_for_the_last_end(run):
-    """And not a moment longer."""
+    """A drain ends with the last job."""
 
     async def main():
         async with RateLimitedExecutor("x", rate=1) as executor:
@@ -321,7 +321,7 @@ def test_closing_waits_for_the_last_end(run):
 
 @both
 def test_an_error_within_the_context_cuts_short(run):
-    """As leaving it by an exception does."""
+    """Leaving the context by an exception cancels the jobs."""
 
     async def main():
         with pytest.raises(KeyError):
@@ -339,7 +339,7 @@ def test_an_error_within_the_context_cuts_short(run):
 
 @both
 def test_run_timeout_ends_a_job(run):
-    """With its error, at its time; a shorter one is not touched."""
+    """A job that exceeds its run timeout ends with that error, and a shorter one is not affected."""
 
     async def main():
         jobs = Jobs()
@@ -358,7 +358,7 @@ def test_run_timeout_ends_a_job(run):
 
 @both
 def test_jobs_are_tried_again(run, account):
-    """As often as the policy says; each attempt lasts."""
+    """A failing job is retried by the policy, and each attempt lasts."""
 
     async def main():
         begins = []
@@ -385,7 +385,7 @@ def test_jobs_are_tried_again(run, account):
 
 @both
 def test_no_more_run_at_a_time_than_may(run):
-    """In all, and of one key; the next starts when one ends."""
+    """No more jobs run than allowed, in total and for a key, and the next starts when one ends."""
 
     async def main():
         running, most, of_key = 0, 0, {"a": 0, "b": 0}
@@ -413,7 +413,7 @@ def test_no_more_run_at_a_time_than_may(run):
 
 @both
 def test_permits_and_jobs_share_the_places(run):
-    """A permit that somebody holds is one that runs."""
+    """A held permit and a job share the limit of concurrency."""
 
     async def main():
         jobs = Jobs()
@@ -432,7 +432,7 @@ def test_permits_and_jobs_share_the_places(run):
 
 @pytest.mark.parametrize("rate", [5, "90/min", (10, "60/min")])
 def test_a_rate_is_kept_and_used(rate):
-    """To the permit, as awaited jobs do."""
+    """Lasting jobs use the rate as awaited ones do, to the permit."""
 
     async def main():
         jobs = Jobs()
@@ -445,7 +445,7 @@ def test_a_rate_is_kept_and_used(rate):
 
 @both
 def test_nothing_is_left_of_many_jobs(run):
-    """Neither running, nor a timer, nor an error."""
+    """After many jobs no running task, timer or error is left."""
 
     async def main():
         async with RateLimitedExecutor("x", max_concurrency=50) as executor:
@@ -459,7 +459,7 @@ def test_nothing_is_left_of_many_jobs(run):
     assert (2000, 0, 0) == run(main())
 
 
-# The heart: any program, simulated and really awaited.
+# The core property: any program has the same history simulated and really awaited.
 
 DELAYS = st.one_of(st.sampled_from([0, 1, 5]), st.integers(0, 90_000).map(lambda number: number / 1000))
 SECONDS = st.one_of(st.sampled_from([0, 2]), st.integers(0, 20_000).map(lambda number: number / 1000))
@@ -503,9 +503,9 @@ JOBS = st.lists(
 
 
 async def live_through(interval, executors, jobs):
-    """Run a program; return (start, end, outcome) of each attempt, and what became of each handle.
+    """Run a program; return (start, end, outcome) of each attempt, and the end of each handle.
 
-    No two jobs are due at the same instant, and none ends when another one is due: what happens first is left open there.
+    No two jobs are due at the same instant, and none ends when another one is due: their order is not defined there.
     """
     loop, rows, handles = asyncio.get_running_loop(), [], []
 
@@ -560,7 +560,7 @@ async def live_through(interval, executors, jobs):
 
 @pytest.fixture
 def quiet(caplog):
-    """What is logged of drains that take long is no news."""
+    """Silence the warnings of long drains."""
     caplog.set_level(logging.CRITICAL, "ratelimited_executor")
 
 
@@ -569,12 +569,12 @@ def quiet(caplog):
 )
 @given(st.sampled_from([1.0, 60.0, 0.5]), st.lists(OPTIONS, min_size=1, max_size=2), JOBS)
 def test_a_simulation_starts_and_ends_all_as_the_executor_does_really(quiet, interval, executors, jobs):
-    """Any rates, policies, places, keys, orders, retries, deadlines and cancellations: the same to the last digit."""
+    """Any program has the same starts and ends in a simulation as with awaited jobs, to the last digit."""
     assert simulated(live_through(interval, executors, jobs)) == run_virtual(live_through(interval, executors, jobs))
 
 
 def test_jobs_due_together_start_at_the_same_times():
-    """Items of a batch and single ones: which of them goes first may differ, since buckets of a minute open earlier."""
+    """Jobs due together start at the same times, though their order may differ with the width of buckets."""
 
     async def main():
         jobs = Jobs()
@@ -592,7 +592,7 @@ def test_jobs_due_together_start_at_the_same_times():
 
 
 def test_jobs_that_may_be_early_are_as_early():
-    """They start where the bucket of their due time begins, which is another one in a simulation."""
+    """With ``early`` jobs start at the begin of their bucket, which differs in a simulation."""
 
     async def main():
         jobs = Jobs()
@@ -605,7 +605,7 @@ def test_jobs_that_may_be_early_are_as_early():
 
 
 def test_an_error_of_what_is_called_at_the_end_stops_no_cancelling():
-    """All are cancelled, and the error is told."""
+    """An error of a callback at the end is reported, and all jobs are cancelled."""
     told = []
 
     def fail(error):

@@ -1,4 +1,4 @@
-"""What would fill the memory or never end is refused at once, by name, limit and unit."""
+"""Input that would fill the memory or never end is refused at once, by name, limit and unit."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ USUAL = {"days": "0.01", "executor": "", "keys": "5", "duration": "0.4", "arriva
     ],
 )  # fmt: skip
 def test_a_file_beyond_a_limit_is_refused(tmp_path, change, words):
-    """The message names the place, the key, the limit and what was given."""
+    """A file beyond a limit is refused with the place, the key, the limit and the value."""
     (tmp_path / "load.toml").write_text(SCENARIO.format(**(USUAL | change)))
     with pytest.raises(ValueError, match=words):
         simulate(load_toml(tmp_path / "load.toml"))
 
 
 def test_a_scenario_in_a_file_is_bounded(tmp_path, monkeypatch):
-    """A file that is no scenario is not read to its end; nor does one that is nested without end take the stack."""
+    """A file too large or nested too deeply is refused without reading it all."""
     monkeypatch.setattr("ratelimited_executor.simulation.toml.TOML_BYTES_MAX", 100)
     (tmp_path / "load.toml").write_text("#" * 101)
     with pytest.raises(ValueError, match="a scenario must be at most 100 bytes, got 101"):
@@ -81,7 +81,7 @@ def test_a_scenario_in_a_file_is_bounded(tmp_path, monkeypatch):
 
 
 def test_jobs_that_wait_are_bounded(monkeypatch):
-    """More that come than can start do not fill the memory; the message says what to do."""
+    """The number of waiting jobs is bounded, with a message that says what to do."""
     monkeypatch.setattr(simulation, "JOBS_MAX", 1000)
 
     class Flood(Scenario):
@@ -97,7 +97,7 @@ def test_jobs_that_wait_are_bounded(monkeypatch):
 
 
 def test_what_python_scenarios_are_given_is_bounded_too(tmp_path):
-    """The same limits hold without a file."""
+    """The limits also apply to scenarios in Python."""
     with pytest.raises(ValueError, match="count must be at most 20,000,000 jobs"):
         Calls(count=10**12)
     with pytest.raises(ValueError, match="nodes must be at most 10,000 nodes"):
@@ -109,12 +109,12 @@ def test_what_python_scenarios_are_given_is_bounded_too(tmp_path):
     (tmp_path / "one.csv").write_text("at\n5\n")
     with pytest.raises(ValueError, match="every: the rate of a recording that is played again must be at most 100,000"):
         Recorded(read_csv(tmp_path / "one.csv", time="at"), every=1e-300)
-    assert Constant(1e300).mean == 1e300  # a distribution by itself has no limit
+    assert Constant(1e300).mean == 1e300  # a distribution alone has no limit
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom", "/dev/null"])
 def test_a_recording_is_a_regular_file(path):
-    """What may never end is not begun."""
+    """A recording must be a regular file: a device may never end."""
     if not os.path.exists(path):
         pytest.skip("no such device here")
     with pytest.raises(ValueError, match=f"{path}: path must name a regular file"):
@@ -123,7 +123,7 @@ def test_a_recording_is_a_regular_file(path):
 
 @pytest.mark.parametrize("name", ["zeros.csv", "zeros.log", "zeros", "zeros.csv.gz"])
 def test_a_line_of_a_recording_is_bounded(tmp_path, monkeypatch, name):
-    """Also of what a small compressed file becomes."""
+    """The length of a recording's line is bounded, also in a compressed file."""
     monkeypatch.setattr(recordings, "RECORD_CHARS_MAX", 1000)
     content = b"at,key\n1,a\n" + bytes(1_000_000) + b"\n"
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
@@ -133,7 +133,7 @@ def test_a_line_of_a_recording_is_bounded(tmp_path, monkeypatch, name):
 
 
 def test_the_lines_of_a_recording_are_bounded(tmp_path, monkeypatch):
-    """One more than that is refused."""
+    """The number of a recording's lines is bounded."""
     monkeypatch.setattr(recordings, "RECORDED_MAX", 5)
     for rows in (4, 5):
         (tmp_path / "load.csv").write_text("at\n" + "1\n" * rows)
@@ -160,7 +160,7 @@ def test_the_lines_of_a_recording_are_bounded(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_a_command_beyond_a_limit_is_refused_in_one_line(tmp_path, monkeypatch, arguments, words):
-    """The status is 2, and there is no traceback."""
+    """A command beyond a limit is refused in one line with status 2, without a traceback."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "long.toml").write_text(f'name = "{"a" * 300}"\n{SCENARIO.format(**USUAL)}')
     result = CliRunner().invoke(cli, arguments)

@@ -1,4 +1,4 @@
-"""The loop of a simulation keeps to asyncio: order, times, cancellation, errors; what it has not, it refuses by name."""
+"""The loop of a simulation behaves as asyncio's in order, times, cancellation and errors, and refuses the rest."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ def loop():
 
 
 def run(coroutine):
-    """Run a coroutine on a loop of its own; return its result and the time at its end."""
+    """Run a coroutine on a new loop; return its result and the time at its end."""
     loop = SimulationLoop()
     try:
         return loop.run_until_complete(coroutine), loop.time()
@@ -35,7 +35,7 @@ def run(coroutine):
         loop.close()
 
 
-# Programs of asyncio, each of which tells what it has seen.
+# Programs of asyncio, each of which returns what it has seen.
 
 
 async def gathers():
@@ -173,7 +173,7 @@ async def completes():
 
 
 async def soon():
-    """Callbacks of one turn, tasks and callbacks among each other."""
+    """Callbacks and tasks of one turn."""
     loop, seen = asyncio.get_running_loop(), []
     loop.call_soon(seen.append, 1)
     task = asyncio.create_task(asyncio.sleep(0))
@@ -190,7 +190,7 @@ async def soon():
 
 
 async def lasts():
-    """Something that only lasts is a coroutine, wherever one is taken."""
+    """A lasting job is a coroutine wherever one is accepted."""
     seen = []
     await Lasting(2)
     seen.append(now())
@@ -214,12 +214,12 @@ PROGRAMS = [gathers, groups, times_out, cancels, queues, locks, completes, soon,
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_what_asyncio_offers_does_the_same_as_on_the_virtual_loop(program):
-    """To the last value, and in the same order."""
+    """Programs of asyncio give the same values in the same order as on the virtual loop."""
     assert run_virtual(program()) == run(program())[0]
 
 
 def test_times_are_those_of_the_timers_exactly():
-    """Without any rounding, and without anybody waiting for them in reality."""
+    """Times are exactly those of the timers, and nothing waits in real time."""
     assert [(3, 3.0), (1, 1.0), (2, 2.0), (0, 0.0)] == run(gathers())[0]
     assert [("cancelled", 2.0), ("cancelled", 2.0), (1, 2.0)] == run(groups())[0]
     assert ("a year later", 365 * 86400.0) == run(asyncio.sleep(365 * 86400, "a year later"))
@@ -242,7 +242,7 @@ RANDOM_PROGRAMS = st.lists(st.lists(OPERATIONS, min_size=1, max_size=6), min_siz
 
 
 async def interpret(program):
-    """Run tasks of random operations; return their log. No two timers ever fall due together."""
+    """Run tasks of random operations; return their log. No two timers fall due together."""
     loop, log = asyncio.get_running_loop(), []
     bounded, unbounded = asyncio.Queue(1), asyncio.Queue()
     channels, lock, event = (bounded, unbounded), asyncio.Lock(), asyncio.Event()
@@ -278,7 +278,7 @@ async def interpret(program):
 
     async def work(number, operations):
         for index, (name, argument) in enumerate(operations):
-            part = 2.0 ** -(6 * number + index + 1)  # of a kind with no other, nor with any sum of others
+            part = 2.0 ** -(6 * number + index + 1)  # different from all others, and from any sum of them
             try:
                 found = await step(name, argument, part)
             except asyncio.CancelledError:
@@ -297,7 +297,7 @@ async def interpret(program):
 @settings(deadline=None, max_examples=400)
 @given(RANDOM_PROGRAMS)
 def test_random_programs_do_the_same_at_the_same_times_as_on_the_virtual_loop(program):
-    """Sleeps, queues, locks, events, timeouts, cancellations and timers, as long as no two timers fall due together."""
+    """Random programs run at the same times as on the virtual loop, if no two timers fall due together."""
     assert run_virtual(interpret(program)) == run(interpret(program))[0]
 
 
@@ -305,7 +305,7 @@ def test_random_programs_do_the_same_at_the_same_times_as_on_the_virtual_loop(pr
 
 
 def test_timers_due_together_go_first_come_first_served(loop):
-    """However many there are; asyncio itself promises nothing there."""
+    """Timers due together are called in order of arrival, which asyncio does not guarantee."""
     seen = []
     for number in range(100):
         loop.call_at(5, seen.append, number)
@@ -317,7 +317,7 @@ def test_timers_due_together_go_first_come_first_served(loop):
 
 
 def test_what_is_ready_goes_before_what_falls_due_now(loop):
-    """A callback of this turn is never overtaken by a timer; what has passed already is due now."""
+    """Callbacks of this turn precede timers, and a timer in the past is due now."""
     seen = []
 
     def first():
@@ -332,7 +332,7 @@ def test_what_is_ready_goes_before_what_falls_due_now(loop):
 
 
 def test_tasks_that_wake_together_take_their_steps_in_turn():
-    """As in asyncio, where all timers that are due are ready before the first of them runs."""
+    """Tasks that wake together take their steps in turn, as in asyncio."""
 
     async def main():
         log = []
@@ -351,7 +351,7 @@ def test_tasks_that_wake_together_take_their_steps_in_turn():
 
 
 def test_callbacks_run_in_their_context(loop):
-    """In the one that was given, or in that of whoever asked."""
+    """Callbacks run in the given context, or in that of their caller."""
     variable, seen = contextvars.ContextVar("variable", default=0), []
     context = contextvars.copy_context()
     context.run(variable.set, 1)
@@ -367,7 +367,7 @@ def test_callbacks_run_in_their_context(loop):
 
 
 def test_run_until_stops_where_it_was_told(loop):
-    """What is due then has run, what is later has not; the clock stands there, and never goes back."""
+    """``run_until`` runs what is due by then and nothing later, and the clock never goes back."""
     seen = []
     for when in (1.0, 2.0, 2.5):
         loop.call_at(when, seen.append, when)
@@ -382,7 +382,7 @@ def test_run_until_stops_where_it_was_told(loop):
 
 
 def test_next_time_is_that_of_the_next_event(loop):
-    """Now if something is ready, never if nothing will come."""
+    """The next time is now if a callback is ready, and infinity if nothing will happen."""
     assert math.inf == loop.next_time()
     loop.call_at(7, print)
     assert 7 == loop.next_time()
@@ -394,7 +394,7 @@ def test_next_time_is_that_of_the_next_event(loop):
 
 
 def test_what_is_never_due_never_comes(loop):
-    """A timer at infinity holds nobody up."""
+    """A timer at infinity is never called, and delays nothing."""
     loop.call_at(math.inf, print)
 
     async def main():
@@ -406,7 +406,7 @@ def test_what_is_never_due_never_comes(loop):
 
 
 def test_cancelled_timers_are_nothing_that_happens(loop):
-    """Neither for who asks when something happens next, nor for when something has happened last."""
+    """Cancelled timers count neither for the next time nor for the last one."""
     loop.call_at(3, lambda: None)
     loop.call_at(50, print).cancel()
     loop.run_until(10)
@@ -416,7 +416,7 @@ def test_cancelled_timers_are_nothing_that_happens(loop):
 
 
 def test_a_callback_that_blocks_makes_the_others_late(loop):
-    """As on a real loop: they come at the time that it is by then."""
+    """A callback that blocks makes later ones late, as on a real loop."""
     seen = []
     loop.call_at(1, loop.clock.block, 5)
     loop.call_at(2, lambda: seen.append(loop.time()))
@@ -426,7 +426,7 @@ def test_a_callback_that_blocks_makes_the_others_late(loop):
 
 
 def test_wall_clock_goes_along():
-    """From where it was told to start."""
+    """The wall clock runs with the simulation, from its given start."""
     loop = SimulationLoop(start_wall=1000)
     loop.call_at(5, loop.clock.step_wall, 100)
     loop.run_until(10)
@@ -435,7 +435,7 @@ def test_wall_clock_goes_along():
 
 
 def test_the_same_seed_draws_the_same():
-    """And another one something else."""
+    """The same seed draws the same numbers, and another one others."""
     first, second, third = (SimulationLoop(seed=seed).random.random() for seed in (1, 1, 2))
     assert first == second != third
 
@@ -444,7 +444,7 @@ def test_the_same_seed_draws_the_same():
 
 
 def test_cancelled_timers_are_never_called(loop):
-    """Before or after their time, once or twice."""
+    """A cancelled timer is never called, whenever and however often it is cancelled."""
     seen = []
     handle = loop.call_at(1, seen.append, "never")
     kept = loop.call_at(2, seen.append, "called")
@@ -457,7 +457,7 @@ def test_cancelled_timers_are_never_called(loop):
 
 
 def test_cancelled_timers_are_freed(loop):
-    """Long before their time, and the others keep their order."""
+    """Cancelled timers are freed long before their time, and the others keep their order."""
     seen = []
     for number in range(30_000):
         handle = loop.call_at(1e6 + number, print)
@@ -479,7 +479,7 @@ def test_cancelled_timers_are_freed(loop):
 
 
 def test_timers_are_freed_while_one_of_them_is_called(loop):
-    """By the callback itself, and it goes on as if nothing had been."""
+    """A callback may cancel and free many timers, and the others are still called."""
     seen = []
     handles = [loop.call_at(10 + number, seen.append, number) for number in range(5000)]
     loop.call_at(5, lambda: [handle.cancel() for handle in handles[1:]])
@@ -489,7 +489,7 @@ def test_timers_are_freed_while_one_of_them_is_called(loop):
 
 
 def test_timers_that_have_fired_are_not_counted_as_cancelled(loop):
-    """Every sleep cancels its timer at its end: else the heap is cleaned again and again, for nothing."""
+    """Timers that have fired do not count as cancelled: else the heap would be cleaned repeatedly for nothing."""
 
     async def main():
         for _ in range(100):
@@ -503,7 +503,7 @@ def test_timers_that_have_fired_are_not_counted_as_cancelled(loop):
 
 
 def test_errors_of_callbacks_are_told_and_stop_nothing(loop):
-    """As asyncio tells its exception handler."""
+    """Errors of callbacks go to the exception handler, and stop nothing."""
     told, seen = [], []
     loop.set_exception_handler(lambda _, context: told.append(context))
     loop.call_soon(lambda: 1 / 0)
@@ -516,7 +516,7 @@ def test_errors_of_callbacks_are_told_and_stop_nothing(loop):
 
 
 def test_errors_of_tasks_that_nobody_awaits_are_told(loop):
-    """Once the task is gone."""
+    """The error of a task that nobody awaits is reported once the task is freed."""
     told = []
     loop.set_exception_handler(lambda _, context: told.append(context))
 
@@ -532,7 +532,7 @@ def test_errors_of_tasks_that_nobody_awaits_are_told(loop):
 
 
 def test_errors_that_nobody_takes_are_logged(loop, caplog):
-    """Under the name of the simulation."""
+    """Without a handler errors are logged under the name of the simulation."""
     loop.call_soon(lambda: 1 / 0)
     loop.run_until(0)
     assert ["ratelimited_executor.simulation"] == [record.name for record in caplog.records]
@@ -541,7 +541,7 @@ def test_errors_that_nobody_takes_are_logged(loop, caplog):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_ends_the_program_goes_on_its_way(loop, error):
-    """Out of run_until(), and the loop can go on afterwards."""
+    """``KeyboardInterrupt`` and ``SystemExit`` leave ``run_until()``, after which the loop may continue."""
 
     def leave():
         raise error
@@ -557,7 +557,7 @@ def test_what_ends_the_program_goes_on_its_way(loop, error):
 
 
 def test_a_handler_may_hand_on_to_the_default_one(loop, caplog):
-    """As handlers of asyncio do."""
+    """An exception handler may call the default one."""
     loop.set_exception_handler(None)
     loop.call_soon(lambda: 1 / 0)
     with contextlib.suppress(RecursionError):
@@ -566,7 +566,7 @@ def test_a_handler_may_hand_on_to_the_default_one(loop, caplog):
 
 
 def test_result_and_error_of_a_coroutine_come_back(loop):
-    """And what other tasks do meanwhile goes on in the next run."""
+    """The result or error of a coroutine is returned, and other tasks continue in the next run."""
     seen = []
 
     async def fail():
@@ -589,7 +589,7 @@ def test_result_and_error_of_a_coroutine_come_back(loop):
 
 
 def test_what_waits_for_ever_is_said_so(loop):
-    """It is cancelled, and whoever ran it is told."""
+    """A coroutine that waits for ever is cancelled, and reported to the caller."""
     seen = []
 
     async def wait():
@@ -607,7 +607,7 @@ def test_what_waits_for_ever_is_said_so(loop):
 
 @pytest.fixture
 def still(monkeypatch):
-    """Only so few things may happen at one instant."""
+    """Allow only 1,000 events at one instant."""
     monkeypatch.setattr("ratelimited_executor.simulation.loop._STILL_COUNT_MAX", 1000)
 
 
@@ -621,8 +621,8 @@ def still(monkeypatch):
     ],
 )
 def test_what_asks_for_itself_at_once_for_ever_is_said_so(loop, still, how):
-    """Time would never pass; everything that may do so is found."""
-    left = 20_000  # as good as for ever, and yet an end
+    """An endless loop without passing time is detected, whatever causes it."""
+    left = 20_000  # practically endless
 
     async def main():
         nonlocal left
@@ -657,7 +657,7 @@ def test_what_asks_for_itself_at_once_for_ever_is_said_so(loop, still, how):
 
 
 def test_much_may_happen_as_long_as_time_passes(loop, still):
-    """However little of it."""
+    """Many events are allowed as long as time passes, however little."""
 
     async def main():
         for _ in range(5000):
@@ -670,7 +670,7 @@ def test_much_may_happen_as_long_as_time_passes(loop, still):
 
 
 def test_a_simulation_does_not_run_twice_at_a_time(loop):
-    """From a callback of its own."""
+    """A simulation cannot be run from its own callback."""
     told = []
     loop.call_soon(lambda: told.append(pytest.raises(RuntimeError, loop.run_until, 5).match("is already running")))
     loop.run_until(1)
@@ -679,7 +679,7 @@ def test_a_simulation_does_not_run_twice_at_a_time(loop):
 
 
 def test_a_simulation_does_not_run_within_a_running_loop(loop):
-    """It would hold that: also within another simulation."""
+    """A simulation cannot be run within a running loop."""
 
     async def main():
         with pytest.raises(RuntimeError, match="cannot run within a running event loop"):
@@ -692,7 +692,7 @@ def test_a_simulation_does_not_run_within_a_running_loop(loop):
 
 
 def test_a_simulation_runs_in_any_thread():
-    """Beside another one, too."""
+    """A simulation may run in any thread, also beside others."""
     found = []
     threads = [threading.Thread(target=lambda: found.append(run(gathers())[1])) for _ in range(3)]
     for thread in threads:
@@ -703,7 +703,7 @@ def test_a_simulation_runs_in_any_thread():
 
 
 def test_no_other_thread_calls_in(loop):
-    """While it runs: nobody waits for it."""
+    """Another thread may not call into a simulation, which does not wait for threads."""
     found = []
 
     def call():
@@ -722,7 +722,7 @@ def test_no_other_thread_calls_in(loop):
 
 
 def test_a_closed_loop_is_refused(loop):
-    """Whatever would have run does not, and nothing can."""
+    """A closed loop runs nothing, and refuses all calls."""
     seen = []
     loop.call_soon(seen.append, 1)
     loop.call_at(1, seen.append, 2)
@@ -742,7 +742,7 @@ def test_a_closed_loop_is_refused(loop):
 
 
 def test_the_runner_of_asyncio_takes_it():
-    """Tasks left over are cancelled, and generators closed."""
+    """With ``asyncio.Runner`` leftover tasks are cancelled, and generators closed."""
     seen = []
 
     async def left():
@@ -776,7 +776,7 @@ async def numbers(seen):
 
 
 def test_generators_are_closed_at_the_end(loop):
-    """By shutdown_asyncgens(), wherever they stand."""
+    """``shutdown_asyncgens()`` closes generators wherever they are."""
     seen = []
     generator = numbers(seen)
 
@@ -792,7 +792,7 @@ def test_generators_are_closed_at_the_end(loop):
 
 
 def test_generators_that_nobody_reads_any_more_are_closed(loop):
-    """Soon after they were left, as in asyncio; their clean-up runs in the loop."""
+    """A generator that is not read any more is closed soon, and its cleanup runs in the loop."""
     seen = []
 
     async def main():
@@ -806,7 +806,7 @@ def test_generators_that_nobody_reads_any_more_are_closed(loop):
 
 
 def test_generators_that_were_read_to_their_end_are_forgotten(loop):
-    """Memory does not grow with their number."""
+    """Generators read to their end are freed."""
 
     async def main():
         for _ in range(100):
@@ -817,7 +817,7 @@ def test_generators_that_were_read_to_their_end_are_forgotten(loop):
     assert 0 == len(loop._generators)
 
 
-# What there is not.
+# What is missing.
 
 
 @pytest.mark.parametrize(
@@ -837,7 +837,7 @@ def test_generators_that_were_read_to_their_end_are_forgotten(loop):
     ],
 )
 def test_the_world_outside_is_refused_by_name(loop, call, name):
-    """With what to do in its place."""
+    """Calls to the outside world are refused by name, with what to do instead."""
 
     async def main():
         found = call(loop)
@@ -857,12 +857,12 @@ METHODS = [
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_of_a_loop_is_there_or_refused(name):
-    """None is left that raises a bare NotImplementedError."""
+    """Every method of a loop is implemented or refused, and none raises a bare NotImplementedError."""
     assert getattr(SimulationLoop, name) is not getattr(asyncio.AbstractEventLoop, name)
 
 
 def test_an_exception_handler_may_be_set(loop):
-    """As on every loop of asyncio."""
+    """An exception handler may be set, as on every loop."""
     told = []
     loop.set_exception_handler(lambda loop, context: told.append((loop, type(context["exception"]))))
     loop.call_soon(lambda: 1 / 0)
@@ -871,7 +871,7 @@ def test_an_exception_handler_may_be_set(loop):
 
 
 def test_an_exception_handler_that_was_set_is_there(loop):
-    """Others set one of their own for a time, and that one again."""
+    """The exception handler can be read, so that it can be restored."""
 
     def handler(loop, context):
         raise AssertionError
@@ -884,7 +884,7 @@ def test_an_exception_handler_that_was_set_is_there(loop):
 
 
 def test_a_task_factory_makes_the_tasks(loop):
-    """As on every loop of asyncio."""
+    """A task factory makes the tasks, as on every loop."""
     made = []
 
     def factory(loop, coroutine, **options):
@@ -903,13 +903,13 @@ def test_a_task_factory_makes_the_tasks(loop):
 
 
 def test_there_is_no_debug_mode(loop):
-    """It may be asked for, and is not there."""
+    """Debug mode may be requested, and stays off."""
     loop.set_debug(True)
     assert not loop.get_debug()
 
 
 def test_looking_again_and_again_stops_nobody(loop):
-    """Who waits for what is due now by turns of the loop is not in its way."""
+    """Polling in turns of the loop does not stop what is due now."""
     seen = []
 
     async def main():
@@ -926,7 +926,7 @@ def test_looking_again_and_again_stops_nobody(loop):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_executors_go_on_after_what_ends_a_program(loop, error):
-    """If somebody goes on with the loop: nothing is lost."""
+    """After an error that ends the program, executors lose nothing if the loop continues."""
     seen = []
 
     def fail():
@@ -947,7 +947,7 @@ def test_executors_go_on_after_what_ends_a_program(loop, error):
 
 
 def test_jobs_that_were_cancelled_are_let_go_of(loop):
-    """Long before their end, once they are most of what there is."""
+    """Cancelled jobs are freed long before their end, once they are most of the events."""
 
     async def main():
         async with RateLimitedExecutor("x") as executor:
@@ -961,7 +961,7 @@ def test_jobs_that_were_cancelled_are_let_go_of(loop):
 
 
 def test_time_does_not_move_for_timers_that_were_cancelled(loop):
-    """However many: they are let go of, and counted right."""
+    """Cancelled timers do not move the time, however many, and are counted right."""
     handles = [loop.call_at(50 + number / 1000, int) for number in range(1025)]
     loop.call_at(3, int)
     for handle in handles:

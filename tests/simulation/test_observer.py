@@ -1,4 +1,4 @@
-"""For how long jobs run is measured by whoever observes, exactly, whatever they consist of."""
+"""Running times are measured exactly by an observer, whatever the jobs are."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def loop():
 
 @pytest.mark.parametrize("job", [Lasting, asyncio.sleep], ids=["lasting", "coroutine"])
 def test_running_time_is_the_sum_over_all_jobs(loop, job):
-    """Three of 2 s, of which one is cancelled after 0.5 s, one of no time, and a plain function."""
+    """The running time is the sum over all jobs, including cancelled ones and plain functions."""
 
     async def main():
         meter = Meter(1, "start_delay")
@@ -44,7 +44,7 @@ def test_running_time_is_the_sum_over_all_jobs(loop, job):
 
 
 def test_jobs_are_measured_from_when_somebody_observes(loop):
-    """One that runs already counts from then on."""
+    """A job that already runs counts from when it is observed."""
 
     async def main():
         async with RateLimitedExecutor("x") as executor:

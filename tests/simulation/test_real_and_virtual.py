@@ -1,4 +1,4 @@
-"""The same load on the real clock and in a simulation: the same tasks start at the same times."""
+"""The same load starts the same tasks at the same times on the real clock and in a simulation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPAN_SECONDS = 25.0
 
 
 def make_load(seed: int) -> list[tuple[float, float, float]]:
-    """Return when tasks are due, how long they take and how important they are: quiet stretches, and bursts over the rate."""
+    """Return due times, durations and priorities of tasks, with quiet stretches and bursts above the rate."""
     draw = random.Random(seed)
     load = []
     while len(load) < COUNT:
@@ -32,7 +32,7 @@ def make_load(seed: int) -> list[tuple[float, float, float]]:
 
 
 async def run(load: list[tuple[float, float, float]], pacing: Pacing) -> tuple[float, list[tuple[float, int]]]:
-    """Run a load; return the epoch time of the begin by the executor's timeline, and (start, number) of each task."""
+    """Run a load; return the epoch time of its begin by the timeline, and (start, number) of each task."""
     loop = asyncio.get_running_loop()
     starts: list[tuple[float, int]] = []
     async with RateLimitedExecutor("trace", rate=25, max_concurrency=12, pacing=pacing) as executor:
@@ -49,7 +49,7 @@ async def run(load: list[tuple[float, float, float]], pacing: Pacing) -> tuple[f
 
 
 def replay(load: list[tuple[float, float, float]], pacing: Pacing, epoch: float) -> list[tuple[float, int]]:
-    """Run the same in a simulation that begins at the same time of day, so that permits come up at the same times."""
+    """Run the load in a simulation that begins at the same time of day, so that permits come at the same times."""
     loop = SimulationLoop(start_wall=epoch)
     _, starts = loop.run_until_complete(run(load, pacing))
     loop.close()
@@ -58,14 +58,13 @@ def replay(load: list[tuple[float, float, float]], pacing: Pacing, epoch: float)
 
 @pytest.mark.slow
 async def test_real_run_and_its_replay_start_the_same_tasks_at_the_same_times() -> None:
-    """Half a minute in real time: what differs is what the machine adds.
+    """A load of half a minute in real time starts as in its simulation, except for delays of the machine.
 
-    It depends on real time, since that is what it is about. The tolerances are wide: half of the starts within a permit,
-    40 ms, of the replay, nine in ten within a quarter of a second, and all within three, for a machine that is busy with other
-    tests all the while.
+    It needs real time, which is what it tests. The tolerances are wide: half of the starts are within a permit, 40 ms,
+    of the replay, nine in ten within a quarter of a second, and all within three, for a machine busy with other tests.
     """
     load = make_load(7)
-    for _ in range(3):  # where the process stood still, permits have lapsed, and what came after them is later for good
+    for _ in range(3):  # if the process stood still, permits have lapsed, and later tasks stay late
         ticker = asyncio.ensure_future(longest_stall())
         runs = await asyncio.gather(*(run(load, pacing) for pacing in Pacing))
         ticker.cancel()
@@ -76,7 +75,7 @@ async def test_real_run_and_its_replay_start_the_same_tasks_at_the_same_times() 
 
 
 async def longest_stall() -> float:
-    """Return for how many seconds the loop has stood still at most, when cancelled."""
+    """Return the longest stall of the loop in seconds, when cancelled."""
     loop, longest = asyncio.get_running_loop(), 0.0
     try:
         while True:
@@ -97,13 +96,13 @@ def check(real: list[tuple[float, int]], virtual: list[tuple[float, int]]) -> No
     assert differences[int(0.9 * COUNT)] < 0.250, differences[:: COUNT // 20]
     assert median(differences) < 0.040
     assert differences[-1] < 3.0
-    # Neither is early: a permit is one 25th of a second, the grid is the same, and so is the order but for neighbours.
+    # Neither is early: permits come 25 times a second on the same grid, and the order is the same but for neighbours.
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(sorted(virtual))]
-    assert min(gaps) > 1 / 25 - 0.0201 - 1e-6  # a start may use its permit up to 20 ms late
+    assert min(gaps) > 1 / 25 - 0.0201 - 1e-6  # a permit may be used up to 20 ms late
 
 
 @pytest.mark.parametrize("pacing", Pacing)
 def test_replay_is_repeatable(pacing: Pacing) -> None:
-    """Two replays are equal to the last digit."""
+    """Two replays of a load are equal to the last digit."""
     load = make_load(8)
     assert replay(load, pacing, 1_700_000_000.25) == replay(load, pacing, 1_700_000_000.25)

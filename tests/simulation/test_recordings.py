@@ -1,4 +1,4 @@
-"""What a log says is what is read, in the order of arrival; what cannot be read is counted, too much of it refused."""
+"""Logs are read as written, in the order of arrival; unreadable lines are counted, and too many refused."""
 
 import gzip
 import math
@@ -20,12 +20,12 @@ MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 def stamp(moment: datetime) -> str:
-    """Write a time as servers do, by other means than the reader's."""
+    """Format a time as servers do, by other code than the reader's."""
     return f"{moment.day:02}/{MONTHS[moment.month - 1]}/{moment.year:04}:{moment:%H:%M:%S %z}"
 
 
 def line(second: float = 0, *, host: str = "192.0.2.1", user: str = "-", rest: str = "") -> str:
-    """Return a line of the common log format, so many seconds after noon."""
+    """Return a line of the common log format, ``second`` seconds after noon."""
     when = stamp(datetime.fromtimestamp(NOON + second, UTC))
     return f'{host} - {user} [{when}] "GET /a HTTP/1.1" 200 12{rest}'
 
@@ -37,21 +37,21 @@ def write(path: Path, lines: list[str], *, end: str = "\n") -> Path:
 
 @pytest.fixture
 def log(tmp_path):
-    """Return a function that writes a log of lines, and gives its path."""
+    """Return a function that writes a log of lines, and returns its path."""
     return lambda *lines, end="\n": write(tmp_path / "access.log", list(lines), end=end)
 
 
 @pytest.fixture
 def table(tmp_path):
-    """The same for a CSV file."""
+    """Return a function that writes a CSV file of lines, and returns its path."""
     return lambda *lines, end="\n": write(tmp_path / "arrivals.csv", list(lines), end=end)
 
 
-# Access logs: what is read
+# Access logs: what is read.
 
 
 def test_common_log_format_is_read(log):
-    """Times since the first arrival, who came, no durations."""
+    """The common log format has times since the first arrival, hosts as keys, and no durations."""
     found = read_access_log(log(line(0, host="a"), line(3, host="b"), line(7, host="a")))
     assert found == Recording(found.times, ["a", "b", "a"], None, NOON, 0)
     assert [0, 3, 7] == list(found.times)
@@ -74,7 +74,7 @@ def test_common_log_format_is_read(log):
     ],
 )
 def test_rest_of_a_line(log, rest):
-    """Combined format, more quoted fields, escaped quotes; with how long it took, or without."""
+    """Combined format, more quoted fields and escaped quotes are read, with durations or without."""
     found = read_access_log(log(line(0, rest=rest), line(5, rest=rest)))
     assert [0, 5] == list(found.times)
     assert ([0.25] * 2 if rest.endswith(("250", "250000")) else None) == (found.durations and list(found.durations))
@@ -83,12 +83,12 @@ def test_rest_of_a_line(log, rest):
 
 @pytest.mark.parametrize("host", ["2001:db8::7", "::ffff:192.0.2.9", "client-17", "fe80::1%eth0"])
 def test_hosts(log, host):
-    """Addresses of both kinds, and names."""
+    """Hosts may be addresses of both kinds, or names."""
     assert [host] == read_access_log(log(line(host=host))).keys
 
 
 def test_user_or_nobody_as_the_key(log):
-    """A user's name may have spaces; without a key none is kept."""
+    """A user may be the key, also with spaces; with ``key=None`` no keys are kept."""
     path = log(line(user="ann"), line(1, user="bob the third"), line(2))
     assert ["ann", "bob the third", "-"] == read_access_log(path, key="user").keys
     assert read_access_log(path, key=None).keys is None
@@ -96,7 +96,7 @@ def test_user_or_nobody_as_the_key(log):
 
 
 def test_other_requests(log):
-    """No request line, no status, no bytes, a request that is binary rubbish."""
+    """Lines without a request, status or size, and with binary requests, are read."""
     path = log(
         line().replace("200 12", "400 -"),
         line(1).replace("GET /a HTTP/1.1", r"\x16\x03\x01 \"\\"),
@@ -106,7 +106,7 @@ def test_other_requests(log):
 
 
 def test_order_of_the_file_is_not_that_of_arrival(log):
-    """Sorted, and what is equal stays in the order of the file."""
+    """Arrivals are sorted by time, and equal ones stay in the order of the file."""
     path = log(*(line(second, host=host) for second, host in [(5, "a"), (1, "b"), (5, "c"), (0, "d"), (1, "e")]))
     found = read_access_log(path, smooth=False)
     assert [0, 1, 1, 5, 5] == list(found.times)
@@ -115,7 +115,7 @@ def test_order_of_the_file_is_not_that_of_arrival(log):
 
 
 def test_arrivals_of_one_second_are_spread_over_it(log):
-    """In the order of the file, even if they do not stand together in it."""
+    """Arrivals within a second are spread over it in the order of the file."""
     path = log(
         *(line(second, host=host) for second, host in [(1, "a"), (0, "b"), (1, "c"), (1, "d"), (0, "e"), (1, "f")])
     )
@@ -125,7 +125,7 @@ def test_arrivals_of_one_second_are_spread_over_it(log):
 
 
 def test_seconds_are_subtracted_from_the_time_of_the_end(log):
-    """As nginx writes it: what came first may end last."""
+    """Durations in seconds, as of nginx, are subtracted from the logged time, which is the end of a request."""
     path = log(line(4, host="short", rest=" 0.500"), line(6, host="long", rest=" 6.000"))
     found = read_access_log(path)
     assert ["long", "short"] == found.keys
@@ -136,7 +136,7 @@ def test_seconds_are_subtracted_from_the_time_of_the_end(log):
 
 
 def test_microseconds_are_not_subtracted_from_the_time_of_arrival(log):
-    """As Apache writes it."""
+    """Durations in microseconds, as of Apache, are not subtracted: the logged time is the arrival."""
     path = log(line(4, host="short", rest=" 500000"), line(6, host="long", rest=" 6000000"))
     found = read_access_log(path)
     assert [0, 2] == list(found.times)
@@ -145,7 +145,7 @@ def test_microseconds_are_not_subtracted_from_the_time_of_arrival(log):
 
 
 def test_offsets_are_honoured(log):
-    """Local times that run back are times that go on."""
+    """Offsets from UTC are respected."""
     stamps = ["31/Jan/2024:14:00:00 +0200", "31/Jan/2024:06:30:01 -0530", "31/Jan/2024:12:00:02 -0000"]
     path = log(*(f'a - - [{each}] "GET / HTTP/1.1" 200 1' for each in stamps))
     found = read_access_log(path)
@@ -155,7 +155,7 @@ def test_offsets_are_honoured(log):
 
 @pytest.mark.parametrize("day", [(2024, 3, 31), (2024, 10, 27)])
 def test_change_to_and_from_summer_time(log, day):
-    """A request every ten minutes comes every ten minutes, though an hour of the clock is left out, or comes twice."""
+    """Requests every ten minutes stay so across a change to and from summer time."""
     begin = datetime(*day, tzinfo=UTC).timestamp()
     zone = ZoneInfo("Europe/Berlin")
     moments = [datetime.fromtimestamp(begin + 600 * number, zone) for number in range(24)]
@@ -166,7 +166,7 @@ def test_change_to_and_from_summer_time(log, day):
 
 
 def test_leap_second_and_leap_day(log):
-    """Second 60 is the first of the next minute."""
+    """Second 60 is read as the first of the next minute."""
     path = log(*(f'a - - [{each} +0000] "-" 200 1' for each in ["29/Feb/2016:23:59:59", "31/Dec/2016:23:59:60"]))
     found = read_access_log(path)
     assert found.begin == datetime(2016, 2, 29, 23, 59, 59, tzinfo=UTC).timestamp()
@@ -175,7 +175,7 @@ def test_leap_second_and_leap_day(log):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_ends_of_lines_and_blank_lines(log, end):
-    """Lines of Windows, an empty line at the end and a last line without its end; none of them is skipped."""
+    """Windows line ends, blank lines and a last line without its end are not counted as skipped."""
     path = log(line(), line(1), "", "  ", end=end)
     with path.open("ab") as file:
         file.write(line(2).encode())
@@ -185,24 +185,24 @@ def test_ends_of_lines_and_blank_lines(log, end):
 
 
 def test_bytes_that_are_no_text(log):
-    """A log in another encoding than UTF-8 is read; a byte order mark is no part of the first host."""
+    """A log in another encoding than UTF-8 is read, and a byte order mark is not part of the first host."""
     path = log(line(), line(1))
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"/a", b"/\xe4"))
     assert ["192.0.2.1"] * 2 == read_access_log(path).keys
 
 
-# Access logs: what is refused
+# Access logs: what is refused.
 
 
 @pytest.mark.parametrize(("good", "bad"), [(1, 10), (990, 10), (2000, 20), (1099, 11)])
 def test_few_lines_that_cannot_be_read_are_counted(log, good, bad):
-    """Ten of them, or one in a hundred."""
+    """Up to ten unreadable lines, or one in a hundred, are skipped and counted."""
     assert read_access_log(log(*["rubbish"] * bad, *[line()] * good)).skipped == bad
 
 
 @pytest.mark.parametrize(("good", "bad"), [(1, 11), (1000, 11), (1979, 21)])
 def test_more_are_refused(log, good, bad):
-    """The first of them is named, and what is expected."""
+    """More unreadable lines are refused with the first of them and the expected format."""
     with pytest.raises(
         ValueError, match=rf"access.log: path must .* got {bad} of {good + bad}: .* line 2, 'rubbish'; .* combined log"
     ):
@@ -224,7 +224,7 @@ def test_more_are_refused(log, good, bad):
     ],
 )
 def test_what_is_no_time_is_skipped(log, bad):
-    """Also in the first line, which then decides nothing about the others."""
+    """A line without a valid time is skipped, also the first one."""
     found = read_access_log(log(f'a - - [{bad}] "GET / HTTP/1.1" 200 1 17', line(0, rest=" 0.5"), line(0, rest=" 0.5")))
     assert found.skipped == 1
     assert [0.5, 0.5] == list(found.durations)
@@ -232,7 +232,7 @@ def test_what_is_no_time_is_skipped(log, bad):
 
 @pytest.mark.parametrize(("first", "other"), [(" 0.500", ""), ("", " 0.500"), (" 0.500", " 500"), (" 500", " 0.500")])
 def test_lines_unlike_the_first_are_not_read(log, first, other):
-    """Half a log with durations is not taken for a log without, and microseconds not for seconds."""
+    """Lines must all have durations in the same unit as the first, or none."""
     assert read_access_log(log(line(rest=first), line(rest=other))).skipped == 1
     with pytest.raises(ValueError, match="every line with how long the request took, or none"):
         read_access_log(log(line(rest=first), *[line(rest=other)] * 11))
@@ -240,19 +240,19 @@ def test_lines_unlike_the_first_are_not_read(log, first, other):
 
 @pytest.mark.parametrize("lines", [(), ("",), ("", " ")])
 def test_empty_log_is_refused(log, lines):
-    """There is nothing to simulate."""
+    """A log without arrivals is refused."""
     with pytest.raises(ValueError, match=r"access.log: path must name a file with arrivals, .* give another"):
         read_access_log(log(*lines))
 
 
 def test_log_without_a_readable_line_is_refused(log):
-    """However few there are."""
+    """A log without a readable line is refused, also if it has only one."""
     with pytest.raises(ValueError, match=r"got 1 of 1: the first is line 2, 'x{160}';"):
         read_access_log(log("", "x" * 10_000))
 
 
 def test_negative_duration_in_a_log_is_refused(log):
-    """It is the sign of a broken clock, or of another field."""
+    """A negative duration is refused, as the sign of a broken clock or of another field."""
     with pytest.raises(
         ValueError, match=r"access.log: path must .* >= 0 and finite, in seconds, got -0.5 in line 2: corr"
     ):
@@ -261,7 +261,7 @@ def test_negative_duration_in_a_log_is_refused(log):
 
 @pytest.mark.parametrize("bad", [{"key": "path"}, {"stamped": "middle"}])
 def test_unknown_choice_is_refused(log, bad):
-    """The choices are named."""
+    """An unknown choice is refused with the possible ones."""
     with pytest.raises(ValueError, match=rf"{next(iter(bad))} must be one of '.*', None, got"):
         read_access_log(log(line()), **bad)
 
@@ -269,7 +269,7 @@ def test_unknown_choice_is_refused(log, bad):
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("piece", ["[", " [", ' "', '\\"', ' [31/Jan/2024:12:00:00 +0000] "', ' "a"', "a ", "9"])
 def test_no_line_takes_long(log, piece):
-    """Half a megabyte of what could make a pattern go back and forth."""
+    """No line takes long to read, even half a megabyte made to let a pattern backtrack."""
     began = time.perf_counter()
     assert read_access_log(log(line(), *[head + piece * (500_000 // len(piece)) for head in ("", line()[:-7])])).skipped
     assert time.perf_counter() - began < 5
@@ -289,8 +289,8 @@ def test_no_line_takes_long(log, piece):
     st.booleans(),
 )
 def test_what_was_written_is_read_back_to_the_second(tmp_path_factory, requests, is_close, smooth):
-    """Sorted; and each client's requests are its own."""
-    if is_close:  # so that many are of the same second
+    """Times are read back as written, to the second and sorted, each with its client."""
+    if is_close:  # so that many fall into the same second
         requests = [
             (requests[0][0].replace(microsecond=0, second=moment.second % 3), *rest) for moment, *rest in requests
         ]
@@ -307,7 +307,7 @@ def test_what_was_written_is_read_back_to_the_second(tmp_path_factory, requests,
     assert found.times[0] == 0
 
 
-# CSV files
+# CSV files.
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_what_was_written_is_read_back_to_the_second(tmp_path_factory, requests,
     ],
 )
 def test_times_of_a_table(table, texts, time_format):
-    """Seconds since the epoch, ISO 8601 with a zone or in UTC, or a format of their own."""
+    """Times may be epoch seconds, ISO 8601 with a time zone or in UTC, or of a given format."""
     found = read_csv(table("when", *texts), time="when", time_format=time_format)
     assert [0, 1.5, 2.25] == pytest.approx(list(found.times))
     assert (found.keys, found.durations, found.skipped) == (None, None, 0)
@@ -332,7 +332,7 @@ def test_times_of_a_table(table, texts, time_format):
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_columns_of_a_table(table, end, mark):
-    """Sorted stably with keys and durations; byte order marks, lines of Windows, quotes, blank lines are no matter."""
+    """Rows are sorted stably with keys and durations; byte order marks, quotes and blank lines are handled."""
     path = table(mark + "time, who ,took", '3,"a, ""b""",0.5', "1,c,2", "", "3,d,1e-3", ",,", end=end)
     found = read_csv(path, time="time", key="who", duration="took")
     assert [0, 2, 2] == list(found.times)
@@ -342,7 +342,7 @@ def test_columns_of_a_table(table, end, mark):
 
 
 def test_semicolons_are_read_if_the_sniffer_is_sure(table):
-    """The column is there then; nothing else is guessed."""
+    """Semicolons are recognised only if they give the named column."""
     found = read_csv(table("time;who", "1;a,b", "2;c"), time="time", key="who")
     assert ["a,b", "c"] == found.keys
     with pytest.raises(ValueError, match=r"time must name a column, one of 'time;who', got 'when'"):
@@ -350,7 +350,7 @@ def test_semicolons_are_read_if_the_sniffer_is_sure(table):
 
 
 def test_commas_come_first(table):
-    """A table whose column is found with commas is read so, whatever else it has."""
+    """A table whose column is found with commas is read with commas."""
     found = read_csv(table("time,a;b", "1,x;y", "2,x;y"), time="time", key="a;b")
     assert ["x;y"] * 2 == found.keys
 
@@ -360,14 +360,14 @@ def test_commas_come_first(table):
     [("time", {"time": "no"}), ("key", {"time": "a", "key": "no"}), ("duration", {"time": "a", "duration": "no"})],
 )
 def test_unknown_column_is_refused(table, argument, columns):
-    """With the columns that there are."""
+    """An unknown column is refused with the existing ones."""
     with pytest.raises(ValueError, match=rf"arrivals.csv: {argument} must name a column, one of 'a', 'b', got 'no'"):
         read_csv(table("a,b", "1,2"), **columns)
 
 
 @pytest.mark.parametrize("bad", ["nan", "inf", "-inf", "1e400", "1706702400000"])
 def test_time_that_is_none_is_refused(table, bad):
-    """Not finite, or in milliseconds."""
+    """A time that is not finite, or in milliseconds, is refused."""
     with pytest.raises(
         ValueError, match=rf"arrivals.csv: time must .* finite times, .* got '{bad}' in line 3: divide mi"
     ):
@@ -376,7 +376,7 @@ def test_time_that_is_none_is_refused(table, bad):
 
 @pytest.mark.parametrize("bad", ["nan", "inf", "-0.001"])
 def test_duration_that_is_none_is_refused(table, bad):
-    """Negative, or not finite."""
+    """A duration that is negative or not finite is refused."""
     with pytest.raises(
         ValueError, match=rf"arrivals.csv: duration must .* >= 0 and finite, .* got {bad} in line 3: corr"
     ):
@@ -385,7 +385,7 @@ def test_duration_that_is_none_is_refused(table, bad):
 
 @pytest.mark.parametrize("bad", ["soon,1,a", "1,,a", "1,long,a", "1", "1,2", "2024-13-01,1,a"])
 def test_rows_that_cannot_be_read_are_counted_and_too_many_refused(table, bad):
-    """No time, no number, a row that is too short: by the rule of 1 percent."""
+    """Unreadable rows are counted, and refused if they are too many, as in logs."""
     good = ["1,0.5,a"] * 20
     columns = {"time": "time", "duration": "took", "key": "who"}
     found = read_csv(table("time,took,who", *good, *[bad] * 10), **columns)
@@ -397,7 +397,7 @@ def test_rows_that_cannot_be_read_are_counted_and_too_many_refused(table, bad):
 
 
 def test_numbers_of_lines_count_the_lines_of_the_file(table):
-    """A field of two lines and a blank line are counted, too."""
+    """Line numbers count the lines of the file, including blank ones and those within a field."""
     with pytest.raises(ValueError, match="in line 6:"):
         read_csv(table("time,who", '1,"a', 'b"', "", "1,c", "nan,d"), time="time")
 
@@ -415,12 +415,12 @@ def test_numbers_of_lines_count_the_lines_of_the_file(table):
     ],
 )
 def test_table_without_arrivals_is_refused(table, lines, message):
-    """Empty, without a header, with a header only, without a row that can be read."""
+    """A table without readable rows is refused."""
     with pytest.raises(ValueError, match=rf"arrivals.csv: path must name .*{message}"):
         read_csv(table(*lines), time="time")
 
 
-# Files of any kind
+# Files of any kind.
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_table_without_arrivals_is_refused(table, lines, message):
     ],
 )  # fmt: skip
 def test_kind_of_a_file(tmp_path, name, is_log):
-    """By its suffix, or by its first line; compressed or not."""
+    """The kind of a file is known by its suffix or its first line, compressed or not."""
     text = "\n".join([line(), line(1)] if is_log else ["when,who", "5,192.0.2.1", "6,192.0.2.1", ""])
     (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     columns = {} if is_log else {"time": "when", "key": "who"}
@@ -442,7 +442,7 @@ def test_kind_of_a_file(tmp_path, name, is_log):
 
 
 def test_columns_must_fit_the_kind(log, table):
-    """A table needs one for the time, a log has none, and there are four arguments."""
+    """A table needs a column of times, and a log must not have one."""
     with pytest.raises(ValueError, match=r"arrivals.csv: time must name .* one of 'a', 'b'"):
         read_recording(table("a,b", "1,2"), key="b")
     with pytest.raises(ValueError, match=r"one of none, as its first line is blank"):
@@ -455,7 +455,7 @@ def test_columns_must_fit_the_kind(log, table):
 
 @pytest.mark.parametrize("cut", [-20, 30])
 def test_damaged_compressed_file_is_refused(tmp_path, cut):
-    """Half of a log is not the log."""
+    """A damaged compressed file is refused."""
     whole = gzip.compress("".join(line(second) + "\n" for second in range(5000)).encode())
     (tmp_path / "a.log.gz").write_bytes(whole[:cut] if cut < 0 else whole[:cut] + b"\xff" * 50 + whole[cut + 50 :])
     with pytest.raises(ValueError, match=r"a.log.gz: path must name a file that is whole, .* copy it again"):
@@ -464,16 +464,16 @@ def test_damaged_compressed_file_is_refused(tmp_path, cut):
 
 @pytest.mark.parametrize("read", [read_access_log, read_recording, lambda path: read_csv(path, time="time")])
 def test_missing_file(tmp_path, read):
-    """It is the operating system that says so."""
+    """A missing file raises ``FileNotFoundError``."""
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "none")
 
 
-# The data set of the examples
+# The data set of the examples.
 
 
 def test_log_that_is_shipped():
-    """All lines are read; the rate is what it was recorded with."""
+    """All lines of the shipped log are read, with the rate at which it was recorded."""
     found = read_recording(DATA / "access.log.gz")
     assert (len(found.times), found.skipped) == (3953, 0)
     assert 170 < found.times[-1] < 182
@@ -482,13 +482,13 @@ def test_log_that_is_shipped():
 
 
 def test_table_that_is_shipped_is_the_beginning_of_the_log():
-    """The same requests, at times that differ by what the log does not say: up to a second."""
+    """The shipped table has the first requests of the log, at times that differ by up to a second."""
     excerpt = read_csv(DATA / "arrivals.csv", time="time", key="client", duration="seconds")
     whole = read_recording(DATA / "access.log.gz")
     assert (len(excerpt.times), excerpt.skipped) == (500, 0)
 
     def by_request(recording: Recording) -> dict:
-        """Return the times of the requests that no other is like."""
+        """Return the times of the unique requests."""
         requests = list(zip(recording.keys, recording.durations, strict=True))
         counts = Counter(requests)
         times = zip(requests, recording.times, strict=True)

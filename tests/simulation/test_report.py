@@ -1,4 +1,4 @@
-"""The report of a run: what it reads, which plots it has, what stands on its page, and what it refuses."""
+"""The report of a run: what it reads, its plots and its page, and what it refuses."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ EVIL = "<script>alert(1)</script> & \"q\" 'a' $x_1$ %{y}"
 
 
 class Page(HTMLParser):
-    """What a test wants to know of a page."""
+    """The parts of a page that tests compare."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -84,14 +84,14 @@ def run(make_run, tmp_path_factory) -> Path:
 
 
 def test_page_and_pictures_are_written(run, tmp_path):
-    """All paths are returned, the page first; directories are made; pictures are PNG files named after their plots."""
+    """Page and pictures are written, the page first, and directories are created."""
     written = write_report([run], tmp_path / "deep" / "report.html", pictures=tmp_path / "pictures")
     assert [tmp_path / "deep" / "report.html", *(tmp_path / "pictures" / f"{key}.png" for key in ALL_PLOTS)] == written
     assert all(path.read_bytes().startswith(b"\x89PNG\r\n") for path in written[1:])
 
 
 def test_page_is_complete_and_asks_no_host(run, tmp_path):
-    """One copy of plotly; nothing with an address of a host; language, title and headings of tables are there."""
+    """The page has one copy of plotly, refers to no host, and has language, title and headings."""
     page = page_of(tmp_path, run)
     assert ("html", {"lang": "en"}) in page.attributes
     assert page.tags.count("title") == page.tags.count("h1") == 1
@@ -104,7 +104,7 @@ def test_page_is_complete_and_asks_no_host(run, tmp_path):
 
 
 def test_summary_tells_what_the_tables_hold(run, tmp_path):
-    """Each number of the summary is that of a query."""
+    """Each number of the summary equals that of a query."""
     page = page_of(tmp_path, run)
     done, failed, expired = query(run, "SELECT sum(done_jobs), sum(failed_jobs), sum(expired_jobs) FROM step")[0]
     assert [[f"{done:,}"], [f"{failed:,}"], [f"{expired:,}"]] == [
@@ -123,7 +123,7 @@ def test_summary_tells_what_the_tables_hold(run, tmp_path):
 
 
 def test_summary_has_the_figures_of_the_terminal(tmp_path):
-    """Looks between the ends of steps find a deeper queue than the table of steps holds: the report shows that one."""
+    """The report shows the queue depth between steps, which the table of steps does not have."""
 
     class Rush(Scenario):
         def setup(self, sim):
@@ -144,7 +144,7 @@ def test_summary_has_the_figures_of_the_terminal(tmp_path):
 
 
 def test_sync_delays_are_those_of_the_terminal(tmp_path):
-    """To the last digit, and not to the width of a bin."""
+    """Sync delays in the report equal those on the terminal to the last digit."""
     database = tmp_path / "run.sqlite"
     result = simulate(Central(accounts=60), days=1.5, seed=1, database=database)
     (population,) = result.summary.populations.values()
@@ -153,7 +153,7 @@ def test_sync_delays_are_those_of_the_terminal(tmp_path):
 
 
 def test_figures_of_an_earlier_end_are_not_shown(make_run, tmp_path):
-    """A run that goes on may have been resumed, and a summary that is damaged is none."""
+    """The summary of an unfinished run, or a damaged one, is not shown."""
     summary = json.dumps({"queue_depth_most": 123_456, "queue_depth_mean": 7.5, "start_delay": {"count": 1}})
     ended = read_run(make_run(tmp_path / "ended.sqlite", summary=summary))
     assert (ended.depth_max, ended.depth_mean) == (123_456, 7.5)
@@ -165,7 +165,7 @@ def test_figures_of_an_earlier_end_are_not_shown(make_run, tmp_path):
 
 
 def test_flat_plot_is_left_out_and_named(make_run, tmp_path):
-    """A queue that was never seen with anything in it is a sentence, and no empty frame."""
+    """A plot that is 0 everywhere is replaced by a sentence."""
     path = make_run(tmp_path / "run.sqlite")
     change(path, "UPDATE step SET queue_depth = 0")
     files = write_report([path], tmp_path / "page.html", pictures=tmp_path / "plots")
@@ -175,7 +175,7 @@ def test_flat_plot_is_left_out_and_named(make_run, tmp_path):
 
 
 def test_text_of_users_is_never_markup(make_run, tmp_path):
-    """A scenario, a parameter, an executor, a population, a cycle and an event may have any name."""
+    """Names given by users are never markup."""
     path = make_run(tmp_path / "evil.sqlite", scenario=EVIL, status=EVIL, version=EVIL, seed=3)
     quoted = EVIL.replace("'", "''")
     change(path, f"UPDATE source SET name = '{quoted}' || id", f"UPDATE event SET name = '{quoted}'",
@@ -191,7 +191,7 @@ def test_text_of_users_is_never_markup(make_run, tmp_path):
 
 
 def test_names_that_matplotlib_would_hide_or_lack_are_drawn(make_run, tmp_path):
-    """A label that begins with an underscore, and letters that the font does not have."""
+    """Labels with a leading underscore, or letters that the font lacks, are drawn."""
     path = make_run(tmp_path / "run.sqlite")
     change(path, "UPDATE source SET name = '_' || name || ' 銀行'")
     assert len(write_report([path], tmp_path / "page.html", pictures=tmp_path)) == 7
@@ -202,7 +202,7 @@ def test_names_that_matplotlib_would_hide_or_lack_are_drawn(make_run, tmp_path):
     [("interrupted", "was interrupted"), ("failed", "failed"), ("running", "still goes on, or was killed")],
 )
 def test_run_that_did_not_finish_says_so(make_run, tmp_path, status, words):
-    """A notice at the top tells what happened and how far it came."""
+    """A notice says what happened to an unfinished run, and how far it came."""
     path = make_run(tmp_path / "run.sqlite", status=status, days=1)
     page = page_of(tmp_path, path)
     assert any(attributes.get("role") == "alert" for _, attributes in page.attributes)
@@ -211,7 +211,7 @@ def test_run_that_did_not_finish_says_so(make_run, tmp_path, status, words):
 
 
 def test_killed_run_is_read_from_its_journal_and_left_as_it_is(make_run, tmp_path):
-    """What only the journal holds is there; neither the database nor the journal changes."""
+    """A killed run is read with its journal, and neither file changes."""
     path = make_run(tmp_path / "run.sqlite", status="running", wall_seconds=None)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -226,7 +226,7 @@ def test_killed_run_is_read_from_its_journal_and_left_as_it_is(make_run, tmp_pat
 
 
 def test_reading_creates_nothing(make_run, tmp_path):
-    """Not even the files of a journal, of a database that is made for one."""
+    """Reading creates no files, not even those of a journal."""
     (tmp_path / "runs").mkdir()
     path = make_run(tmp_path / "runs" / "a b#1?%.sqlite")
     change(path, "PRAGMA journal_mode = WAL")
@@ -237,7 +237,7 @@ def test_reading_creates_nothing(make_run, tmp_path):
 
 
 def test_run_that_goes_on_is_read(make_run, tmp_path):
-    """While its writer has a transaction open, whose rows are not yet there."""
+    """A run can be read while its writer has an open transaction, without its rows."""
     path = make_run(tmp_path / "run.sqlite", status="running")
     change(path, "PRAGMA journal_mode = WAL")
     with closing(sqlite3.connect(path)) as writer:
@@ -247,7 +247,7 @@ def test_run_that_goes_on_is_read(make_run, tmp_path):
 
 
 def test_plots_without_data_are_left_out(make_run, tmp_path):
-    """No population and no cycle: no sync intervals, no slots; no step: no plot at all."""
+    """Plots without data are left out."""
     path = make_run(tmp_path / "run.sqlite", keys=0)
     assert ["throughput", "queue_depth", "start_delay", "executing_jobs"] == list(plots_of(path))
     page = page_of(tmp_path, path)
@@ -260,7 +260,7 @@ def test_plots_without_data_are_left_out(make_run, tmp_path):
 
 
 def test_long_run_keeps_spikes_and_sums(make_run, tmp_path):
-    """A week at a step a minute has 2,000 points a line at most; one step's spike is there, and no job is missing."""
+    """A long run has at most 2,000 points per line, and keeps spikes and sums."""
     path = make_run(tmp_path / "week.sqlite", steps=10_080, spike=1_000_000, keys=0)
     plots = plots_of(path)
     assert all(len(line.x) == 1680 for plot in plots.values() for line in plot.lines if plot.key != "start_delay")
@@ -278,7 +278,7 @@ def test_long_run_keeps_spikes_and_sums(make_run, tmp_path):
 
 
 def test_each_run_has_its_line_and_column(make_run, run, tmp_path):
-    """A comparison overlays the sums; single executors wait in the legend; what differs is marked."""
+    """A comparison has a line and a column for each run, with its differences marked."""
     other = make_run(tmp_path / "other.sqlite", seed=2, slots=12, outage=False)
     plots = plots_of(run, other)
     assert ALL_PLOTS == list(plots)
@@ -288,7 +288,7 @@ def test_each_run_has_its_line_and_column(make_run, run, tmp_path):
     assert len({line.colour for line in lines}) == 6
     assert {"p99"} == {line.name.split()[0] for line in plots["start_delay"].lines if line.is_shown}
     assert [24, 12] == [len(ring.keys) for ring in plots["slots"].rings]
-    texts = [mark.text for mark in plots["throughput"].marks]  # of the one run that has them
+    texts = [mark.text for mark in plots["throughput"].marks]  # of the only run with events
     assert [True, True] == [text.startswith(f"outage {what} (bank") for text, what in zip(texts, ("begins", "ends"))]
     page = page_of(tmp_path, run, other)
     assert all(len(cells) == 2 for cells in page.rows.values())
@@ -299,7 +299,7 @@ def test_each_run_has_its_line_and_column(make_run, run, tmp_path):
 
 
 def test_many_executors_are_summed_up(make_run, tmp_path):
-    """Of a large fleet there are not hundreds of lines, and the caption says what is left out."""
+    """Many executors are summed up, and the caption says what is left out."""
     path = make_run(tmp_path / "run.sqlite", steps=5, keys=0, executors=30)
     plots = plots_of(path)
     assert ["all executors"] == [line.name for line in plots["queue_depth"].lines]
@@ -309,7 +309,7 @@ def test_many_executors_are_summed_up(make_run, tmp_path):
 
 
 def test_labels_of_runs_differ(make_run, tmp_path):
-    """As short as they can be: scenario, seed, file, path."""
+    """Labels of runs differ by as little as needed: scenario, seed, file or path."""
     (tmp_path / "again").mkdir()
     for name, values in {
         "a.sqlite": {}, "b.sqlite": {}, "c.sqlite": {"seed": 2}, "d.sqlite": {"scenario": "other"},
@@ -325,7 +325,7 @@ def test_labels_of_runs_differ(make_run, tmp_path):
 
 
 def test_events_are_marked_and_crowded_texts_are_joined(make_run, tmp_path):
-    """Each event has its line; neighbours share a text; too many have none."""
+    """Each event is marked; close ones share a text, and too many have none."""
     path = make_run(tmp_path / "run.sqlite", outage=False)
     change(path, "INSERT INTO event VALUES (3600, 'a'), (3601, 'b'), (18000, 'c')")
     assert [(1, "a, b"), (5, "c")] == [
@@ -337,7 +337,7 @@ def test_events_are_marked_and_crowded_texts_are_joined(make_run, tmp_path):
 
 
 def test_histogram_has_the_bins_and_tells_of_keys_never_synced(run):
-    """Bars go from low to high, in a unit that fits, and their parts are of all."""
+    """The histogram has rising bars in a fitting unit, as parts of all, and names keys never synced."""
     plot = plots_of(run)["sync_interval"]
     assert isinstance(plot, HistogramPlot)
     assert plot.is_log
@@ -351,7 +351,7 @@ def test_histogram_has_the_bins_and_tells_of_keys_never_synced(run):
 
 
 def test_fine_bins_are_joined(make_run, tmp_path):
-    """Bins of two percent become bars that can be seen; no interval is lost; a rare short one does not widen the axis."""
+    """Fine bins are joined into visible bars without losing an interval, and a rare one does not widen the axis."""
     path = make_run(tmp_path / "run.sqlite")
     change(path, "DELETE FROM histogram WHERE metric = 'sync_interval'")
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -372,7 +372,7 @@ def test_fine_bins_are_joined(make_run, tmp_path):
 
 
 def test_line_is_broken_where_nothing_started(make_run, tmp_path):
-    """A pause is no slope; what stands alone has a marker."""
+    """A line is interrupted where nothing started, and a single point has a marker."""
     path = make_run(tmp_path / "run.sqlite", keys=0, executors=1, outage=False)
     change(path, "DELETE FROM quantiles WHERE time > 6000 AND time < 12000 OR time > 12000 AND time < 20000")
     line = plots_of(path)["start_delay"].lines[0]
@@ -380,12 +380,12 @@ def test_line_is_broken_where_nothing_started(make_run, tmp_path):
     gaps = [place for place, y in enumerate(line.y) if y is None]
     assert [100, 102] == gaps
     assert line.x == sorted(line.x)
-    assert len(write_report([path], tmp_path / "page.html", pictures=tmp_path)) == 4  # no queue, and so no plot of it
+    assert len(write_report([path], tmp_path / "page.html", pictures=tmp_path)) == 4  # no queue, no plot of it
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0.5), (0, float("inf"))])
 def test_bins_at_the_ends_are_drawn(make_run, tmp_path, low, high):
-    """A bin that begins at 0 has a place on a logarithmic axis, and one without an end has one."""
+    """A bin from 0, or without an end, has a place on a logarithmic axis."""
     path = make_run(tmp_path / "run.sqlite")
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO histogram VALUES (99, 'sync_interval', ?, ?, 5)", (low, high))
@@ -396,7 +396,7 @@ def test_bins_at_the_ends_are_drawn(make_run, tmp_path, low, high):
 
 
 def test_rings_have_a_segment_for_each_slot(run):
-    """As large as it has keys."""
+    """A ring has a segment for each slot, as large as its number of keys."""
     plot = plots_of(run)["slots"]
     assert isinstance(plot, RingPlot)
     (ring,) = plot.rings
@@ -406,18 +406,18 @@ def test_rings_have_a_segment_for_each_slot(run):
 
 @pytest.mark.parametrize("weights", ["1.0", "0.0"])
 def test_slots_of_one_weight_and_without_keys_are_drawn(make_run, tmp_path, weights):
-    """There is no range of colours to divide by, and nothing to fill the ring with."""
+    """Slots of equal weight, and slots without keys, can be drawn."""
     path = make_run(tmp_path / "run.sqlite")
     change(path, f"UPDATE slot SET weight = {weights}, keys = 0")
     assert len(write_report([path], tmp_path / "page.html", pictures=tmp_path)) == 7
 
 
 class TestPieces:
-    """A span in pieces of steps."""
+    """The grid that divides a span into pieces of steps."""
 
     @pytest.mark.parametrize(("span", "step"), [(604_800, 60), (600, 60), (1e7, 0.1), (0, 60), (59, 60), (119_999, 60)])
     def test_pieces_cover_the_span(self, span, step):
-        """With no more points than allowed, and ends that rise to the end of the span."""
+        """Pieces cover the span with no more points than allowed, and with rising ends."""
         grid = Grid.of(span, step)
         assert 1 <= grid.pieces <= POINTS_MAX
         assert len(grid.ends) == grid.pieces
@@ -426,12 +426,12 @@ class TestPieces:
         assert grid.step_at(span) == grid.steps - 1
 
     def test_a_step_belongs_to_the_time_of_its_end(self):
-        """Also where a sum of steps is off by a rounding error."""
+        """A step belongs to the time of its end, in spite of rounding errors."""
         grid = Grid.of(100, 0.1)
         assert [0, 1, 2, 2, 3] == [grid.step_at(time) for time in (0.1, 0.2, 0.1 + 0.2, 0.25, 0.4)]
 
     def test_level_is_zero_in_steps_without_a_row(self):
-        """A piece has the maximum at the ends of its steps, and the mean counts every step."""
+        """A piece has the maximum of its steps, and the mean counts steps without a row as 0."""
         levels = Maxima(Grid.of(6000, 1))  # pieces of 3 steps
         levels.add(1, 5)
         levels.add(2, 3)
@@ -441,7 +441,7 @@ class TestPieces:
         assert levels.most == 5
 
     def test_rate_of_a_short_last_piece_is_of_its_own_length(self):
-        """Ten jobs in half a minute are 20 a minute."""
+        """The rate of a short last piece is computed by its own length."""
         sums = Sums(Grid.of(90, 60))
         sums.add(0, 10)
         sums.add(1, 10)
@@ -449,7 +449,7 @@ class TestPieces:
 
 
 def test_quantiles_are_read_from_bins():
-    """On a straight line within a bin, and never beyond the greatest value."""
+    """Quantiles are interpolated within a bin, and never exceed the greatest value."""
     bins = [Bin(0, 1, 50), Bin(1, 2, 40), Bin(2, float("inf"), 10)]
     assert [0.5, 1, 2, 3] == [pytest.approx(_quantile(bins, part, 4)) for part in (0.25, 0.5, 0.9, 0.95)]
     assert _quantile(bins, 0.95, None) == 2
@@ -457,7 +457,7 @@ def test_quantiles_are_read_from_bins():
 
 
 def test_numbers_and_times_are_readable():
-    """Each in the unit that fits."""
+    """Numbers and times are formatted in a fitting unit."""
     texts = ["0 s", "4.2 ms", "12.3 s", "1 min", "3 min 20 s", "1 h", "5 h 12 min", "1 d", "7 d 3 h", "-1 s"]
     seconds = [0, 0.0042, 12.34, 59.99, 200, 3600, 18720, 86399.9, 7 * 86400 + 10800, -1]
     assert texts == [duration(value) for value in seconds]
@@ -483,7 +483,7 @@ def test_numbers_and_times_are_readable():
     ids=["missing", "text", "empty", "directory", "another database"],
 )
 def test_what_is_no_run_is_refused(tmp_path, make, error, words):
-    """The message names the file and what to do; no page is written, and nothing is created."""
+    """A file that is not a run is refused with its name and what to do, and nothing is written."""
     path = tmp_path / "run.sqlite"
     make(path)
     with pytest.raises(error, match=words):
@@ -493,7 +493,7 @@ def test_what_is_no_run_is_refused(tmp_path, make, error, words):
 
 @pytest.mark.parametrize("found", ["2", "'x'", "NULL"])
 def test_another_format_is_refused(make_run, tmp_path, found):
-    """The message names the version that wrote it."""
+    """A run of another format is refused with the version that wrote it."""
     path = make_run(tmp_path / "run.sqlite", steps=2, version="9.8.7")
     change(path, f"UPDATE run SET value = {found} WHERE name = 'format'")
     with pytest.raises(
@@ -503,7 +503,7 @@ def test_another_format_is_refused(make_run, tmp_path, found):
 
 
 def test_damaged_run_is_refused(make_run, tmp_path):
-    """A table is missing."""
+    """A run without one of its tables is refused as damaged."""
     path = make_run(tmp_path / "run.sqlite", steps=2)
     change(path, "DROP TABLE slot")
     with pytest.raises(ValueError, match=r"run\.sqlite.*damaged \(no such table: slot\)"):
@@ -523,7 +523,7 @@ def test_damaged_run_is_refused(make_run, tmp_path):
     ],
 )
 def test_a_value_that_no_simulation_writes_is_refused(make_run, tmp_path, statement, words):
-    """The message names the file and the column; no page is written."""
+    """An impossible value is refused with the file and the column, and no page is written."""
     path = make_run(tmp_path / "run.sqlite", steps=2)
     change(path, statement)
     with pytest.raises(ValueError, match=rf"run\.sqlite.*{words}"):
@@ -532,7 +532,7 @@ def test_a_value_that_no_simulation_writes_is_refused(make_run, tmp_path, statem
 
 
 def test_one_path_is_no_sequence(run, tmp_path):
-    """A text is not read as a sequence of letters; none is too few."""
+    """A single path, or none, is refused."""
     for path in (run, str(run)):
         with pytest.raises(TypeError, match="databases must be a sequence of paths"):
             write_report(path, tmp_path / "page.html")
@@ -542,7 +542,7 @@ def test_one_path_is_no_sequence(run, tmp_path):
 
 @pytest.mark.parametrize("module", ["plotly", "matplotlib"])
 def test_missing_extra_is_named(run, tmp_path, monkeypatch, module):
-    """Before anything is written; a page alone does without matplotlib."""
+    """A missing extra is reported before anything is written, and only if it is needed."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{module}.*pip install 'ratelimited-executor\[simulate\]'"):
         write_report([run], tmp_path / "page.html", pictures=tmp_path / "pictures")
@@ -552,7 +552,7 @@ def test_missing_extra_is_named(run, tmp_path, monkeypatch, module):
 
 
 def test_details_that_are_no_json_are_shown_as_they_are(make_run, tmp_path):
-    """So are numbers that are none, and times beyond the calendar."""
+    """Bad details are shown as they are."""
     path = make_run(tmp_path / "run.sqlite", parameters="no {json", start=1e300, days="x", wall_seconds=0)
     change(path, "UPDATE run SET value = '?' WHERE name = 'step'")
     page = page_of(tmp_path, path)
@@ -561,7 +561,7 @@ def test_details_that_are_no_json_are_shown_as_they_are(make_run, tmp_path):
 
 
 def test_time_axis_fits_the_span(make_run, tmp_path):
-    """Minutes, hours or days, with a label that says so."""
+    """The time axis is in minutes, hours or days, as its label says."""
     labels = []
     for name, step in (("a", 1), ("b", 60), ("c", 3600)):
         plot = plots_of(make_run(tmp_path / name, steps=600, step=step, keys=0))["throughput"]

@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: plots are drawn and answer, nothing fails, and no host is asked."""
+"""The page of a report in a real browser: plots are drawn and respond without errors or requests."""
 
 import sqlite3
 from contextlib import closing
@@ -17,7 +17,7 @@ EVIL = "<script>window.isBroken = true</script><img src=x onerror='window.isBrok
 
 @pytest.fixture
 def visit(browser):
-    """Open a page; return it with what it complains of and asks for, of which there may be nothing at the end."""
+    """Open a page with a record of its problems and requests, which must be empty at the end."""
     opened = []
 
     def go(path, **options):
@@ -49,14 +49,14 @@ def report(make_run, tmp_path_factory):
 
 
 def sizes(page, selector):
-    """Return the sizes of what is drawn."""
+    """Return the sizes of drawn elements."""
     return page.eval_on_selector_all(
         selector, "all => all.map(one => one.getBoundingClientRect()).map(box => [box.width, box.height])"
     )
 
 
 def test_plots_are_drawn(visit, report):
-    """Each has its lines over the width of the plot, its bars or its segments."""
+    """Each plot has its lines over the whole width, its bars or its segments."""
     page = visit(report.page)
     assert page.locator(".js-plotly-plot").count() == 6
     assert all(width > 800 and height > 200 for width, height in sizes(page, ".js-plotly-plot .main-svg:first-of-type"))
@@ -78,7 +78,7 @@ def test_plots_are_drawn(visit, report):
 
 
 def test_texts_do_not_overlap(visit, report):
-    """Neither those of events with each other, nor the legend with the label of the axis."""
+    """Texts of events do not overlap, nor do the legend and the label of the axis."""
     page = visit(report.page)
     for key in ("throughput", "queue_depth", "start_delay", "executing_jobs"):
         legend = page.locator(f"#plot-{key} .legend .bg").bounding_box()
@@ -89,7 +89,7 @@ def test_texts_do_not_overlap(visit, report):
 
 
 def test_table_has_the_numbers(visit, report):
-    """Those that the database has."""
+    """The table has the numbers of the database."""
     page = visit(report.page)
     with closing(sqlite3.connect(report.run)) as connection:
         ((done,),) = connection.execute("SELECT sum(done_jobs) FROM step")
@@ -99,20 +99,20 @@ def test_table_has_the_numbers(visit, report):
 
 
 def test_legend_switches_a_line(visit, report):
-    """A click on its name takes it out of the plot, another one brings it back."""
+    """A click on a name in the legend removes its line, and another one restores it."""
     page = visit(report.page)
     lines = page.locator("#plot-throughput .scatterlayer path.js-line")
     name = page.locator("#plot-throughput .legendtoggle").nth(1)
     name.click()
     until(page, "document.querySelectorAll('#plot-throughput .scatterlayer path.js-line').length === 2")
-    page.wait_for_timeout(500)  # a click soon after would be a double click
+    page.wait_for_timeout(500)  # an earlier click would be a double click
     name.click()
     until(page, "document.querySelectorAll('#plot-throughput .scatterlayer path.js-line').length === 3")
     assert lines.count() == 3
 
 
 def test_pointer_shows_values(visit, report):
-    """Of all lines at its time, with their names; of a segment what is in it."""
+    """The pointer shows the values of all lines at its time, or those of a segment."""
     page = visit(report.page)
     page.locator("#plot-throughput").scroll_into_view_if_needed()
     page.locator("#plot-throughput .nsewdrag").first.hover()
@@ -126,7 +126,7 @@ def test_pointer_shows_values(visit, report):
 
 
 def test_scale_becomes_logarithmic(visit, report):
-    """The button tells its state."""
+    """The button switches the scale to logarithmic, and shows its state."""
     page = visit(report.page)
     button = page.locator('button[data-plot="plot-queue_depth"]')
     assert button.get_attribute("aria-pressed") == "false"
@@ -138,14 +138,14 @@ def test_scale_becomes_logarithmic(visit, report):
 
 
 def test_dark_page_has_light_texts(visit, report):
-    """In the plots as well."""
+    """On a dark page texts are light, also in plots."""
     page = visit(report.page, color_scheme="dark")
     until(page, "document.getElementById('plot-slots')._fullLayout.font.color === '#e4e6ea'")
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(228, 230, 234)"
 
 
 def test_names_are_shown_and_not_run(visit, make_run, tmp_path):
-    """Whatever stands in a name, as text of the page and of the plots."""
+    """Names are shown as text on the page and in plots, and never run."""
     run = make_run(tmp_path / "run.sqlite", scenario=EVIL, status=EVIL)
     with closing(sqlite3.connect(run)) as connection, connection:
         connection.execute("UPDATE source SET name = ? || id", (EVIL,))
@@ -161,7 +161,7 @@ def test_names_are_shown_and_not_run(visit, make_run, tmp_path):
 
 
 def test_runs_are_compared(visit, make_run, report, tmp_path):
-    """A line for each run, a ring for each, a column for each; a run that was interrupted says so."""
+    """A comparison has a line, a ring and a column for each run, and marks an interrupted one."""
     other = make_run(tmp_path / "other.sqlite", steps=5000, seed=2, keys=300, status="interrupted", days=7)
     write_report([report.run, other], tmp_path / "report.html")
     page = visit(tmp_path / "report.html")

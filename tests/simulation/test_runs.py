@@ -1,4 +1,4 @@
-"""A run is repeatable, measures what happened to the job, and goes on from wherever it was interrupted."""
+"""A run is repeatable, measures what happened exactly, and resumes from wherever it was interrupted."""
 
 import asyncio
 import dataclasses
@@ -31,7 +31,7 @@ TABLES = ("run", "source", "step", "quantiles", "counter", "histogram", "sample"
 
 
 def read(path):
-    """Return all rows of all tables, but for the real time that the run has taken."""
+    """Return all rows of all tables, except for the real time that the run has taken."""
     with closing(sqlite3.connect(path)) as connection:
         rows = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}
     rows["run"] = [row for row in rows["run"] if row[0] != "wall_seconds"]
@@ -60,7 +60,7 @@ def run(setup, seconds=HOUR, **options):
 
 @dataclasses.dataclass
 class Busy(Scenario):
-    """A bit of everything: arrivals, failures, conflicts, an outage, a cycle, a task of its own, a backlog."""
+    """A scenario with arrivals, failures, conflicts, an outage, a cycle, a task and a backlog."""
 
     days = 0.25
     rate: float = 0.1
@@ -89,14 +89,14 @@ class Busy(Scenario):
 
 @pytest.fixture
 def each_step(monkeypatch):
-    """Progress is told, and rows are written, at each step, and not by real time."""
+    """Report progress and write rows at each step, instead of by real time."""
     monkeypatch.setattr("ratelimited_executor.simulation.runs._PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr("ratelimited_executor.simulation.runs._WRITE_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory):
-    """What a run of ``Busy`` writes that nobody interrupts, without samples or with them; each is made once."""
+    """Return what an uninterrupted run of ``Busy`` writes, with or without samples; each is made once."""
 
     @functools.cache
     def made(*, samples=False):
@@ -111,12 +111,12 @@ def stop_at(seconds):
     return lambda progress: progress.seconds >= seconds
 
 
-# Repeatable.
+# Repeatability.
 
 
 @pytest.mark.parametrize("samples", [False, True])
 def test_the_same_seed_writes_the_same(tmp_path, samples):
-    """Every row, but for the real time; another seed writes others."""
+    """The same seed writes the same rows, except for the real time, and another one writes others."""
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         simulate(Busy(), seed=seed, samples=samples, database=tmp_path / name)
     first, second, third = (read(tmp_path / name) for name in "abc")
@@ -136,7 +136,7 @@ from test_runs import *
 
 
 def run_code(code, **environment):
-    """Run code in a process of its own, which knows this module."""
+    """Run code in another process that imports this module."""
     script = CODE.format(directory=os.path.dirname(__file__), code=code)
     return subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True, check=False
@@ -144,7 +144,7 @@ def run_code(code, **environment):
 
 
 def test_another_process_writes_the_same(tmp_path):
-    """Whatever the hashes of texts are there."""
+    """Another process writes the same, whatever its hash seed."""
     simulate(Busy(), database=tmp_path / "here", samples=True)
     for seed in ("1", "2"):
         path = tmp_path / seed
@@ -158,7 +158,7 @@ def as_tuple(value):
 
 
 def test_the_step_changes_nothing_that_happens(tmp_path):
-    """Only how finely it is looked at."""
+    """The step changes only the resolution, not what happens."""
     results = [simulate(Busy(), step=step).summary for step in (7, 60, 1000, 3600)]
     for one, other in pairwise(results):
         for name in one.executors:
@@ -170,7 +170,7 @@ def test_the_step_changes_nothing_that_happens(tmp_path):
 
 
 def test_without_a_database_the_result_is_the_same(tmp_path):
-    """Nothing is written, all is measured."""
+    """Without a database the result is the same, and nothing is written."""
     with_one = simulate(Busy(), database=tmp_path / "a")
     without = simulate(Busy())
     assert (with_one.summary, with_one.end, with_one.rows) == (without.summary, without.end, without.rows)
@@ -178,7 +178,7 @@ def test_without_a_database_the_result_is_the_same(tmp_path):
 
 
 def test_parameters_are_written_the_same_in_every_run(tmp_path):
-    """Arrivals may be one: it could not be resumed in another process."""
+    """Arrivals as a parameter are recorded the same in every run, so that it can be resumed."""
 
     @dataclasses.dataclass
     class WithArrivals(Scenario):
@@ -197,7 +197,7 @@ def test_parameters_are_written_the_same_in_every_run(tmp_path):
 
 
 def test_counts_agree(tmp_path):
-    """The sums of all steps are the totals, and each step follows from the one before."""
+    """The sums of all steps are the totals, and each step continues the one before."""
     path = tmp_path / "run"
     result = simulate(Busy(), database=path)
     sources = {name: number for number, kind, name, _ in read(path)["source"] if kind == "executor"}
@@ -238,7 +238,7 @@ def test_counts_agree(tmp_path):
 
 
 def test_properties_tell_of_the_run(tmp_path):
-    """What was run, and how far."""
+    """Properties record what was run, and how far."""
     path = tmp_path / "run"
     result = simulate(Busy(rate=0.3), days=0.1, seed=7, step=30, start=1_000_000_000, database=path)
     found = properties(path)
@@ -258,7 +258,7 @@ def test_properties_tell_of_the_run(tmp_path):
 
 
 def test_a_tiny_run_by_hand(tmp_path):
-    """Ten jobs of 5 s, one in 10 s, all due at the start: depth, starts, delays and their quantiles."""
+    """Ten jobs of 5 s, one in 10 s, have the depths, starts, delays and quantiles computed by hand."""
 
     def setup(sim):
         sim.executor("a", rate="6/min", pacing=Pacing.ON_TIME).schedule_many(sim.job("job", 5), range(10))
@@ -286,7 +286,7 @@ def test_a_tiny_run_by_hand(tmp_path):
 
 
 def test_quantiles_are_those_of_the_nearest_rank(tmp_path):
-    """Of a hundred values in one step, and of one."""
+    """Quantiles of a step are those of the nearest rank."""
 
     def setup(sim):
         executor = sim.executor("a", pacing=Pacing.ON_TIME)
@@ -304,7 +304,7 @@ def test_quantiles_are_those_of_the_nearest_rank(tmp_path):
 
 
 def test_start_delay_is_exact():
-    """From the due time to the start, of records, batches and plain calls, with a limit and without."""
+    """Start delays count from due time to start, for every kind of task, with and without limits."""
     for options in ({}, {"rate": 1}, {"max_concurrency": 1}, {"rate": 2, "max_concurrency": 2}):
         expected = []
 
@@ -326,7 +326,7 @@ def test_start_delay_is_exact():
 
 
 def test_the_end_of_a_step_belongs_to_it(tmp_path):
-    """What happens at that instant is counted there, and not in the next."""
+    """What happens at the end of a step is counted in it, and not in the next."""
 
     def setup(sim):
         executor = sim.executor("a", pacing=Pacing.ON_TIME)
@@ -341,7 +341,7 @@ def test_the_end_of_a_step_belongs_to_it(tmp_path):
 
 
 def test_idle_time_is_skipped_and_the_means_are_right(tmp_path):
-    """A day in which little happens has few rows, and its integrals are those of the day."""
+    """A quiet day has few rows, and the means of the whole day."""
 
     def setup(sim):
         executor = sim.executor("a", max_concurrency=1, pacing=Pacing.ON_TIME)
@@ -361,7 +361,7 @@ def test_idle_time_is_skipped_and_the_means_are_right(tmp_path):
 
 @pytest.mark.parametrize("case", ["rate of 0", "no place", "penalty", "paused"])
 def test_jobs_that_cannot_start_are_in_the_queue(tmp_path, case):
-    """From their due times on, in each step."""
+    """Jobs that cannot start are in the queue from their due times on."""
 
     def setup(sim):
         options = {"rate of 0": {"rate": 0}, "no place": {"max_concurrency": 0}}.get(case, {})
@@ -382,7 +382,7 @@ def test_jobs_that_cannot_start_are_in_the_queue(tmp_path, case):
 
 
 def test_the_backlog_of_a_node_is_what_its_own_rate_takes(tmp_path):
-    """Of four nodes with 4/s together, each starts one a second."""
+    """The backlog of a node counts by its own part of the rate."""
 
     def setup(sim):
         sim.fleet("node", 4, rate=4).schedule_many(sim.job("job", 0), range(4000))
@@ -394,7 +394,7 @@ def test_the_backlog_of_a_node_is_what_its_own_rate_takes(tmp_path):
 
 
 def test_samples_keep_each_value(tmp_path):
-    """As many as there are, and the quantiles are theirs."""
+    """With samples every value is stored, and quantiles are theirs."""
     path = tmp_path / "run"
     simulate(Busy(), samples=True, database=path)
     for metric in ("start_delay", "execution_time", "sync_interval"):
@@ -411,7 +411,7 @@ def test_samples_keep_each_value(tmp_path):
 
 @pytest.mark.parametrize("metric", ["sync_delay"])
 def test_samples_keep_what_is_derived(tmp_path, metric):
-    """Every single value, as it is said."""
+    """With samples derived values are stored as well."""
     path = tmp_path / "run"
     simulate(Busy(), samples=True, database=path)
     assert columns(path, "SELECT sum(count) FROM quantiles WHERE metric = ?", metric) == columns(
@@ -420,7 +420,7 @@ def test_samples_keep_what_is_derived(tmp_path, metric):
 
 
 def test_samples_of_start_delays_have_no_key_of_another(tmp_path):
-    """Whose job starts is known once it is called: they have none."""
+    """Samples of start delays have no key: it is known only once the job is called."""
 
     def setup(sim):
         sim.executor("a", rate=1, pacing=Pacing.ON_TIME).schedule_many(sim.job("job", 1), ["a", "b", "c"])
@@ -435,7 +435,7 @@ def test_samples_of_start_delays_have_no_key_of_another(tmp_path):
 
 
 def test_samples_of_any_key_are_written(tmp_path):
-    """Jobs without a population may have any argument."""
+    """Samples of jobs without a population may have any argument as the key."""
 
     def setup(sim):
         sim.executor("a").schedule(sim.job("job", 1), ("a", 1))
@@ -444,7 +444,7 @@ def test_samples_of_any_key_are_written(tmp_path):
 
 
 def test_keys_with_the_same_text_are_written(tmp_path):
-    """A UUID and its text are two keys, here as everywhere."""
+    """A UUID and its text are different keys."""
     key = uuid.UUID(int=5)
 
     def setup(sim):
@@ -457,7 +457,7 @@ def test_keys_with_the_same_text_are_written(tmp_path):
 
 
 def test_every_kind_of_key_is_written(tmp_path):
-    """Numbers, texts, bytes and UUIDs."""
+    """Keys may be numbers, texts, bytes and UUIDs."""
     key = uuid.UUID(int=5)
 
     def setup(sim):
@@ -474,7 +474,7 @@ def test_every_kind_of_key_is_written(tmp_path):
 
 
 def test_until_done_ends_with_the_last_job():
-    """And tells when that was; otherwise all days pass."""
+    """With ``until_done`` a run ends with its last job, and otherwise after all days."""
 
     def setup(sim):
         sim.executor("a", rate=1, pacing=Pacing.ON_TIME).schedule_many(sim.job("job", 2.5), range(100))
@@ -495,7 +495,7 @@ def test_until_done_ends_with_the_last_job():
 
 @pytest.mark.parametrize("case", ["cancelled", "run_timeout", "timeout"])
 def test_until_done_does_not_wait_for_what_was_cancelled(case):
-    """The end of a job that was cancelled, and the time limit of one that kept to it."""
+    """With ``until_done`` a run does not wait for the end of a cancelled job, or for an unused time limit."""
 
     def setup(sim):
         executor = sim.executor("a", pacing=Pacing.ON_TIME)
@@ -518,7 +518,7 @@ def test_until_done_does_not_wait_for_what_was_cancelled(case):
 
 @pytest.mark.parametrize(("seconds", "step"), [(DAY, 60), (120, 60), (100, 60), (20, 0.1)])
 def test_the_end_is_when_something_has_happened_last(seconds, step):
-    """And not where a step ends, however long the last one is."""
+    """The end of a run is the time of its last event, not the end of a step."""
 
     def setup(sim):
         sim.executor("a").schedule(sim.job("job", 1.25))
@@ -527,7 +527,7 @@ def test_the_end_is_when_something_has_happened_last(seconds, step):
 
 
 def test_days_need_not_be_a_multiple_of_the_step(tmp_path):
-    """The last step is shorter."""
+    """The last step is shorter if the days are not a multiple of the step."""
 
     def setup(sim):
         sim.arrive(Regular(1), sim.executor("a", pacing=Pacing.ON_TIME), sim.job("job", 0.5))
@@ -538,12 +538,12 @@ def test_days_need_not_be_a_multiple_of_the_step(tmp_path):
     assert (100.0, 101) == (result.summary.seconds, result.summary.executors["a"].started)
 
 
-# Interrupted, and resumed.
+# Interrupted and resumed.
 
 
 @pytest.mark.parametrize(("at", "samples"), [(60, True), (3600, False), (10_020, True), (21_540, False)])
 def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not(tmp_path, each_step, at, samples, whole):
-    """The file holds the same rows in the end; in between it says how far it came."""
+    """A stopped and resumed run writes the same rows as an uninterrupted one."""
     path = tmp_path / "run"
     result = simulate(Busy(), database=path, samples=samples, on_progress=stop_at(at))
     found = properties(path)
@@ -560,7 +560,7 @@ def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not(tmp_path, each_ste
 
 
 def test_a_run_is_interrupted_again_and_again(tmp_path, each_step, whole):
-    """Also while it makes its past again: that is not lost."""
+    """A resumed run may be interrupted again, also while it repeats its past, and keeps what was reached."""
     path = tmp_path / "run"
     simulate(Busy(), database=path, on_progress=stop_at(6000))
     for stop, reached in ((1200, 6000.0), (6060, 6060.0), (60, 6060.0), (12_000, 12_000.0)):
@@ -571,7 +571,7 @@ def test_a_run_is_interrupted_again_and_again(tmp_path, each_step, whole):
 
 
 def test_a_finished_run_goes_on_for_more_days(tmp_path):
-    """As if it had been asked for them at once."""
+    """A finished run resumed for more days is as a longer run would have been."""
     simulate(Busy(), days=0.5, database=tmp_path / "whole")
     path = tmp_path / "run"
     simulate(Busy(), days=0.25, database=path)
@@ -582,7 +582,7 @@ def test_a_finished_run_goes_on_for_more_days(tmp_path):
 
 
 def test_a_finished_run_goes_on_in_the_middle_of_a_step(tmp_path):
-    """No job is counted twice."""
+    """A run resumed in the middle of a step counts no job twice."""
 
     def setup(sim):
         sim.arrive(Regular(1), sim.executor("a"), sim.job("job", 1))
@@ -610,7 +610,7 @@ simulate(Killed(), database={path!r}, samples=True)
 
 @pytest.mark.parametrize("at", [100, 9999])
 def test_a_run_that_was_killed_goes_on(tmp_path, at, whole):
-    """From its last transaction; the file can be read meanwhile."""
+    """A killed run is resumed from its last transaction, and its file can be read meanwhile."""
     path = tmp_path / "run"
     found = run_code(KILLED.format(at=at, path=str(path)))
     assert -signal.SIGKILL == found.returncode, found.stderr
@@ -620,7 +620,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, at, whole):
 
 
 def test_a_run_that_was_killed_in_its_first_step_goes_on(tmp_path, whole):
-    """Before anything was written but that it runs."""
+    """A run killed in its first step can be resumed."""
     path = tmp_path / "run"
     found = run_code(KILLED.format(at=10, path=str(path)))
     assert -signal.SIGKILL == found.returncode, found.stderr
@@ -629,7 +629,7 @@ def test_a_run_that_was_killed_in_its_first_step_goes_on(tmp_path, whole):
 
 
 class Interrupted(Busy):
-    """The same scenario, in which somebody presses Ctrl+C at a time, the first time."""
+    """The same scenario with a keyboard interrupt at a given time in its first run."""
 
     name = "busy"
 
@@ -648,7 +648,7 @@ class Interrupted(Busy):
 
 @pytest.mark.parametrize("samples", [False, True])
 def test_a_keyboard_interrupt_leaves_a_run_that_goes_on(tmp_path, samples):
-    """It goes on its way; the file says how far the run came, and holds nothing of the step that it was in."""
+    """A keyboard interrupt is raised, and the file has all complete steps, from which the run resumes."""
     path, scenario = tmp_path / "run", Interrupted(9999)
     with pytest.raises(KeyboardInterrupt):
         simulate(scenario, database=path, samples=samples)
@@ -663,7 +663,7 @@ def test_a_keyboard_interrupt_leaves_a_run_that_goes_on(tmp_path, samples):
 
 
 def test_a_keyboard_interrupt_while_a_step_is_measured_leaves_a_run_that_goes_on(tmp_path, monkeypatch, whole):
-    """At whatever line of the program it comes."""
+    """A keyboard interrupt while a step is measured leaves a run that can be resumed."""
     path, count = tmp_path / "run", 0
     take = Recorder._take_conflicts
 
@@ -683,7 +683,7 @@ def test_a_keyboard_interrupt_while_a_step_is_measured_leaves_a_run_that_goes_on
 
 
 def test_sources_that_come_after_the_interruption_are_written(tmp_path, each_step):
-    """Executors that the scenario makes later on."""
+    """Executors that the scenario makes after the interruption are written."""
 
     def setup(sim):
         sim.executor("a")
@@ -707,7 +707,7 @@ def test_sources_that_come_after_the_interruption_are_written(tmp_path, each_ste
     ],
 )
 def test_another_run_is_not_resumed(tmp_path, each_step, scenario, options, words):
-    """What differs is said, and the file is left as it is."""
+    """A run with other settings is not resumed: the difference is reported, and the file unchanged."""
     path = tmp_path / "run"
     simulate(Busy(), database=path, on_progress=stop_at(600))
     before = read(path)
@@ -724,7 +724,7 @@ def changed(rate):
 
 
 def test_a_scenario_that_has_changed_is_not_resumed(tmp_path, each_step):
-    """Its past comes out differently."""
+    """A changed scenario is not resumed, since its past differs."""
     path = tmp_path / "run"
     simulate(changed(1), days=0.1, database=path, on_progress=stop_at(1800))
     with pytest.raises(ValueError, match=r"the past could not be repeated: \d+ jobs instead of \d+"):
@@ -732,7 +732,7 @@ def test_a_scenario_that_has_changed_is_not_resumed(tmp_path, each_step):
 
 
 def test_a_scenario_that_has_changed_is_refused_again(tmp_path, each_step):
-    """And the one that has not changed goes on."""
+    """A changed scenario is refused repeatedly, and the unchanged one is then resumed."""
     path = tmp_path / "run"
     simulate(changed(1), days=0.1, database=path, on_progress=stop_at(1800))
     for _ in range(2):
@@ -744,7 +744,7 @@ def test_a_scenario_that_has_changed_is_refused_again(tmp_path, each_step):
 
 
 def test_a_scenario_that_has_changed_leaves_the_file_as_it_is(tmp_path, each_step):
-    """Every row of it."""
+    """A changed scenario leaves every row of the file as it was."""
     path = tmp_path / "run"
     simulate(changed(1), days=0.1, database=path, on_progress=stop_at(1800))
     before = read(path)
@@ -761,7 +761,7 @@ def nothing(sim):
 
 
 def test_a_file_that_is_there_is_not_written(tmp_path):
-    """Whatever it is, also a link that leads nowhere."""
+    """An existing file or link is not overwritten."""
     path = tmp_path / "run"
     path.write_text("mine")
     with pytest.raises(FileExistsError, match="run already exists: give another name, resume it, or remove it first"):
@@ -781,7 +781,7 @@ def test_a_file_that_is_there_is_not_written(tmp_path):
     "kind", ["none", "text", "empty", "directory", "another database", "another format", "no format"]
 )
 def test_a_file_that_is_no_run_is_not_resumed(tmp_path, kind):
-    """It is left as it is."""
+    """A file that is not a run is not resumed, and is left unchanged."""
     path = tmp_path / "run"
     if kind == "text":
         path.write_text("mine" * 1000)
@@ -802,7 +802,7 @@ def test_a_file_that_is_no_run_is_not_resumed(tmp_path, kind):
 
 
 def test_resuming_needs_a_file():
-    """By name."""
+    """``resume`` without a database is refused."""
     with pytest.raises(ValueError, match="resume needs database="):
         run(nothing, resume=True)
 
@@ -833,14 +833,14 @@ def test_resuming_needs_a_file():
     ],
 )
 def test_arguments_out_of_range_are_refused(tmp_path, options, error, words):
-    """By name, before there is a file."""
+    """Arguments out of range are refused by name, before a file exists."""
     with pytest.raises(error, match=words):
         simulate(Made(nothing), database=tmp_path / "run", **{"days": 1, **options})
     assert [] == list(tmp_path.iterdir())
 
 
 def test_a_seed_of_any_size_will_do(tmp_path):
-    """Or is refused before there is a file."""
+    """A huge seed works, or is refused before a file exists."""
     path = tmp_path / "run"
     try:
         run(nothing, 60, seed=2**70, database=path)
@@ -851,7 +851,7 @@ def test_a_seed_of_any_size_will_do(tmp_path):
 
 
 def test_a_scenario_whose_interval_cannot_be_leaves_no_file(tmp_path):
-    """It is refused, and nothing has begun."""
+    """A scenario with a bad interval is refused, and leaves no file."""
     scenario = Made(nothing)
     scenario.interval = 0
     with pytest.raises(ValueError, match="interval must be"):
@@ -861,7 +861,7 @@ def test_a_scenario_whose_interval_cannot_be_leaves_no_file(tmp_path):
 
 @pytest.mark.parametrize("days", [-1, math.inf, None, "x"])
 def test_days_of_the_scenario_that_cannot_be_are_named(days):
-    """With their value."""
+    """Bad days of a scenario are refused with their value."""
     scenario = Made(nothing)
     scenario.days = days
     with pytest.raises((ValueError, TypeError), match=f"days must be .*got {days!r}"):
@@ -870,7 +870,7 @@ def test_days_of_the_scenario_that_cannot_be_are_named(days):
 
 @pytest.mark.filterwarnings("ignore:coroutine .*begin.* was never awaited")
 def test_a_running_loop_is_refused():
-    """In words that help."""
+    """A run within a running loop is refused with a remedy."""
 
     async def main():
         with pytest.raises(RuntimeError, match="cannot run within a running event loop.*thread"):
@@ -881,7 +881,7 @@ def test_a_running_loop_is_refused():
 
 
 def test_a_running_loop_is_refused_before_anything_is_made(tmp_path, recwarn):
-    """Neither a file is left, nor a coroutine that nobody awaits."""
+    """A run refused within a running loop leaves neither a file nor a coroutine that was never awaited."""
 
     async def main():
         with pytest.raises(RuntimeError):
@@ -897,7 +897,7 @@ def test_a_running_loop_is_refused_before_anything_is_made(tmp_path, recwarn):
 
 @pytest.mark.parametrize("where", ["setup", "at", "job", "spawn", "progress"])
 def test_a_run_that_fails_leaves_a_file_that_can_be_read(tmp_path, each_step, where):
-    """With how far it came; the error comes out as it is."""
+    """A failed run raises the error, and leaves a readable file that records how far it came."""
 
     def fail(*_):
         raise KeyError("mine")
@@ -931,7 +931,7 @@ def test_a_run_that_fails_leaves_a_file_that_can_be_read(tmp_path, each_step, wh
 
 
 def test_a_run_that_fails_closes_its_file(tmp_path, monkeypatch):
-    """Also if several jobs fail so at the same instant; the first error is the one that comes out."""
+    """A failed run closes its file, and raises the first of several errors."""
     closed = []
     close = RunDatabase.close
     monkeypatch.setattr(RunDatabase, "close", lambda self: (closed.append(self), close(self)))
@@ -948,7 +948,7 @@ def test_a_run_that_fails_closes_its_file(tmp_path, monkeypatch):
 
 
 def test_time_that_passes_in_an_asynchronous_setup_is_measured(tmp_path):
-    """Step by step, as all other."""
+    """Time that passes in an asynchronous setup is measured step by step."""
 
     async def setup(sim):
         executor = sim.executor("a", pacing=Pacing.ON_TIME)
@@ -961,7 +961,7 @@ def test_time_that_passes_in_an_asynchronous_setup_is_measured(tmp_path):
 
 
 def test_warnings_of_the_library_are_events(tmp_path, caplog):
-    """They are not logged: a minute may hold a month of them."""
+    """Warnings of the library are recorded as events, and not logged."""
 
     def setup(sim):
         executor = sim.executor("a", drain_timeout=10, max_concurrency=1)
@@ -980,7 +980,7 @@ def test_warnings_of_the_library_are_events(tmp_path, caplog):
 
 
 def test_progress_is_told_to_the_end(each_step):
-    """Rising, from the first step to the last."""
+    """Progress is reported from the first step to the last."""
     told = []
     result = run(lambda sim: sim.arrive(Regular(1), sim.executor("a"), sim.job("job", 1)), on_progress=told.append)
     seconds = [progress.seconds for progress in told]
@@ -993,12 +993,12 @@ def test_progress_is_told_to_the_end(each_step):
 
 
 def test_any_other_answer_than_true_goes_on():
-    """One is not True."""
+    """Only ``True`` from ``on_progress`` stops a run."""
     assert "finished" == run(nothing, on_progress=lambda _: 1).status
 
 
 def test_memory_does_not_grow_with_the_length_of_a_run(tmp_path, each_step, monkeypatch):
-    """A run of four days holds at its end what one of a day does."""
+    """A run of four days needs no more memory at its end than one of a day."""
 
     def setup(sim):
         population = sim.population("keys", 30, period="4h")
@@ -1022,17 +1022,17 @@ def test_memory_does_not_grow_with_the_length_of_a_run(tmp_path, each_step, monk
         return found[0]
 
     monkeypatch.setattr("ratelimited_executor.simulation.meters._GATHER_COUNT", 100)  # else it takes days to fill up
-    held(0.25)  # what is made once
+    held(0.25)  # allocated once
     short, long = held(1), held(4)
     assert long < 1.1 * short, (short, long)
 
 
-# What is the same in steps of any width.
+# Independence of the step.
 
 
 @pytest.mark.parametrize("step", [7.0, 60.0, 450.0, 900.0, 3600.0, 86_400.0])
 def test_means_and_evenness_do_not_hang_on_the_step(step):
-    """Six jobs a minute, at the very times at which one looks."""
+    """Means and evenness do not depend on the step, also for events at its ends."""
 
     def setup(sim):
         sim.arrive(Regular(0.1), sim.executor("a", pacing=Pacing.ON_TIME), sim.job("job", 2.5))
@@ -1043,7 +1043,7 @@ def test_means_and_evenness_do_not_hang_on_the_step(step):
 
 
 def test_running_time_is_exact():
-    """Of jobs that last, coroutines, those that were cancelled, and those that still run."""
+    """Running times are exact for lasting jobs, coroutines, cancelled and unfinished ones."""
 
     def setup(sim):
         executor = sim.executor("a", pacing=Pacing.ON_TIME)
@@ -1060,7 +1060,7 @@ def test_running_time_is_exact():
 
 
 def test_what_setup_enqueues_is_written_at_once(tmp_path):
-    """However long it takes until it is due."""
+    """What the setup enqueues is written at once, however late it is due."""
     path = tmp_path / "run"
     run(
         lambda sim: sim.executor("a").schedule_many(sim.job("job", 1), range(9), delay=5 * HOUR) and None,
@@ -1072,7 +1072,7 @@ def test_what_setup_enqueues_is_written_at_once(tmp_path):
 
 @pytest.mark.parametrize("how", ["rate", "max_concurrency"])
 def test_queue_of_an_executor_that_is_halted_in_mid_run(tmp_path, how):
-    """What falls due meanwhile is seen in each step."""
+    """Jobs that fall due while an executor is halted are in the queue in each step."""
 
     def setup(sim):
         executor = sim.executor("a", pacing=Pacing.ON_TIME)
@@ -1088,7 +1088,7 @@ def test_queue_of_an_executor_that_is_halted_in_mid_run(tmp_path, how):
 
 
 def test_ages_are_looked_at_each_hour(tmp_path):
-    """Also while nothing happens."""
+    """Ages of keys are recorded each hour, also while nothing happens."""
 
     def setup(sim):
         population = sim.population("all", 10, period="1h")
@@ -1102,7 +1102,7 @@ def test_ages_are_looked_at_each_hour(tmp_path):
 
 
 def test_the_end_is_that_of_the_last_job():
-    """And not of a timeout that was not needed, or of a mark."""
+    """The end of a run is that of its last job, and not of an unused timeout or a mark."""
 
     def setup(sim):
         executor = sim.executor("a")
@@ -1118,7 +1118,7 @@ def test_the_end_is_that_of_the_last_job():
 @pytest.mark.parametrize("step", [1.0, 60.0, 600.0])
 @pytest.mark.parametrize("kind", ["a duration", "a coroutine"])
 def test_the_end_does_not_hang_on_what_happens_later(step, kind):
-    """A call of the scenario, a timer that is not called, a key that is remembered."""
+    """The end does not depend on later calls of the scenario, unused timers and remembered keys."""
 
     def setup(sim):
         executor = sim.executor("a", rate=10, key_rate="1/h", pacing=Pacing.ON_TIME)

@@ -1,4 +1,4 @@
-"""The world of a simulation: executors, fleets, populations, jobs, arrivals and outages do what they say, and no more."""
+"""The world of a simulation: executors, fleets, populations, jobs, arrivals and outages do what they promise."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ class Made(Scenario):
 
 @contextlib.contextmanager
 def world(setup, **options):
-    """A simulation that is set up, at its start."""
+    """Yield a simulation that is set up, at its start."""
     sim = Simulation(**options)
     try:
         sim.set_up(Made(setup))
@@ -50,14 +50,14 @@ def world(setup, **options):
 
 
 def live(setup, seconds=HOUR, **options):
-    """Set a world up, and let time pass in it."""
+    """Set up a simulation, and run it for ``seconds``."""
     with world(setup, **options) as sim:
         sim.run_until(seconds)
     return sim
 
 
 class Starts:
-    """A job, and when it was started for whom."""
+    """A job that logs its starts and keys."""
 
     def __init__(self, sim, seconds=0.0):
         self.sim = sim
@@ -77,7 +77,7 @@ class Starts:
 
 
 def test_executors_are_those_of_production():
-    """They run from the start on, with the options that they were given."""
+    """Executors of a simulation are those of production, with the given options, and run from its start."""
     made = []
 
     def setup(sim):
@@ -94,7 +94,7 @@ def test_executors_are_those_of_production():
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_setup_may_be_asynchronous(is_async):
-    """It runs in the loop in either case, at the start."""
+    """``setup`` may be asynchronous; it runs in the loop in either case."""
     seen = []
 
     def setup(sim):
@@ -110,7 +110,7 @@ def test_setup_may_be_asynchronous(is_async):
 
 
 def test_a_scenario_needs_an_executor():
-    """It is said so, by its name."""
+    """A scenario without an executor is refused by name."""
 
     def setup(sim):
         sim.population("keys", 3, period="1h")
@@ -125,7 +125,7 @@ def test_a_scenario_needs_an_executor():
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_error_of_the_setup_comes_out(is_async):
-    """As it is."""
+    """An error of ``setup`` is raised unchanged."""
 
     def setup(sim):
         sim.executor("a")
@@ -139,7 +139,7 @@ def test_an_error_of_the_setup_comes_out(is_async):
 
 
 def test_a_setup_that_waits_for_ever_is_said_so():
-    """Nothing is left to happen."""
+    """A ``setup`` that waits for ever is reported."""
 
     async def setup(sim):
         sim.executor("a")
@@ -150,7 +150,7 @@ def test_a_setup_that_waits_for_ever_is_said_so():
 
 
 def test_names_in_use_are_refused():
-    """Each kind has names of its own."""
+    """Names in use are refused; each kind has its own names."""
 
     def setup(sim):
         sim.executor("a")
@@ -174,7 +174,7 @@ def test_names_in_use_are_refused():
 
 
 def test_an_executor_may_be_made_and_closed_in_mid_run():
-    """At any time, like everything else."""
+    """An executor may be made and closed during the run."""
     made = []
 
     def later(sim):
@@ -188,7 +188,7 @@ def test_an_executor_may_be_made_and_closed_in_mid_run():
 
 
 def test_the_same_seed_makes_the_same_world():
-    """And another one another."""
+    """The same seed makes the same simulation, and another one another."""
 
     def draw(seed):
         drawn = []
@@ -199,7 +199,7 @@ def test_the_same_seed_makes_the_same_world():
 
 
 def test_time_of_day_is_that_of_the_start():
-    """Tasks may be due by the wall clock."""
+    """The time of day starts at ``start``, so that tasks may be due by the wall clock."""
     seen = []
 
     def setup(sim):
@@ -214,7 +214,7 @@ def test_time_of_day_is_that_of_the_start():
 
 @pytest.mark.parametrize("nodes", [1, 2, 5])
 def test_nodes_of_a_fleet_keep_the_rate_together(nodes):
-    """And use it all, evenly."""
+    """The nodes of a fleet keep the rate together, and use it evenly."""
     made = []
 
     def setup(sim):
@@ -229,7 +229,7 @@ def test_nodes_of_a_fleet_keep_the_rate_together(nodes):
 
 
 def test_a_fleet_deals_single_calls_out_in_turn():
-    """As a load balancer does."""
+    """A fleet assigns single calls to its nodes in turn, as a load balancer does."""
 
     def setup(sim):
         fleet = sim.fleet("node", 3)
@@ -242,7 +242,7 @@ def test_a_fleet_deals_single_calls_out_in_turn():
 
 
 def test_a_fleet_deals_batches_out():
-    """Each item to one node, at its time."""
+    """A fleet assigns each item of a batch to one node, at its time."""
     made = []
 
     def setup(sim):
@@ -255,7 +255,7 @@ def test_a_fleet_deals_batches_out():
 
 
 def test_a_fleet_deals_small_batches_out_in_turn():
-    """As many to each node, however few come at a time."""
+    """A fleet assigns small batches evenly over time."""
     made = []
 
     def setup(sim):
@@ -269,7 +269,7 @@ def test_a_fleet_deals_small_batches_out_in_turn():
 
 @pytest.mark.parametrize(("nodes", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)])
 def test_a_fleet_needs_a_node(nodes, error):
-    """By name."""
+    """A bad number of nodes is refused by name."""
 
     def setup(sim):
         with pytest.raises(error, match="nodes must be"):
@@ -313,13 +313,13 @@ def test_a_fleet_needs_a_node(nodes, error):
     ],
 )
 def test_populations_that_cannot_be_are_refused(keys, options, error, words):
-    """With the reason."""
+    """Bad populations are refused with the reason."""
     with pytest.raises(error, match=words):
         Population("all", keys, **{"period": "1h", **options})
 
 
 def test_a_population_knows_its_members():
-    """Their weights and groups, in the order in which they came."""
+    """A population has its members in order, with weights and groups."""
     uuid = uuid4()
     made = Population(
         "all", ["b", "a", b"c", 7, uuid], period="8h", weight=lambda key: 2 if key == "a" else 1, group=repr
@@ -337,7 +337,7 @@ def test_a_population_knows_its_members():
 
 
 def test_jobs_take_as_long_as_they_were_told():
-    """Multiplied by the weight of their key."""
+    """A job lasts as long as its duration, multiplied by the weight of its key."""
     made = []
 
     def setup(sim):
@@ -353,7 +353,7 @@ def test_jobs_take_as_long_as_they_were_told():
 
 @pytest.mark.parametrize("share", [0, 0.25, 1])
 def test_so_many_of_them_fail(share):
-    """The others return; what follows either is called with the key, at the end."""
+    """A given part of the jobs fails, and the callback of each outcome gets the key at its end."""
     made = []
 
     def setup(sim):
@@ -373,7 +373,7 @@ def test_so_many_of_them_fail(share):
 
 
 def test_failures_may_depend_on_the_key():
-    """By a function of it."""
+    """Failures may be a function of the key."""
     made = []
 
     def setup(sim):
@@ -401,7 +401,7 @@ def test_failures_may_depend_on_the_key():
     ],
 )
 def test_failures_out_of_range_are_refused(failures, error):
-    """By name."""
+    """Failures out of range are refused by name."""
     sim = Simulation()
     with pytest.raises(error, match="failures must be"):
         sim.job("job", 1, failures=failures)
@@ -422,7 +422,7 @@ def test_failures_out_of_range_are_refused(failures, error):
     ],
 )
 def test_durations_out_of_range_are_refused(name, value, error):
-    """By name."""
+    """Durations out of range are refused by name."""
     sim = Simulation()
     with pytest.raises(error, match=rf"{name}(: a duration looks like| must be)"):
         sim.job("job", **{"duration": 1, name: value})
@@ -431,7 +431,7 @@ def test_durations_out_of_range_are_refused(name, value, error):
 
 @pytest.mark.parametrize("name", ["then", "on_failure"])
 def test_what_follows_must_be_callable(name):
-    """By name."""
+    """A callback that is not callable is refused by name."""
     sim = Simulation()
     with pytest.raises(TypeError, match=f"{name} must be a callable"):
         sim.job("job", 1, **{name: 5})
@@ -439,7 +439,7 @@ def test_what_follows_must_be_callable(name):
 
 
 def test_a_key_that_is_none_of_the_population_ends_the_run():
-    """It is an error of the scenario, and no failure of a job."""
+    """A key outside of the population ends the run: it is an error of the scenario."""
 
     def setup(sim):
         population = sim.population("all", 3, period="1h")
@@ -450,7 +450,7 @@ def test_a_key_that_is_none_of_the_population_ends_the_run():
 
 
 def test_syncs_are_noted_at_their_ends():
-    """With the time since the one before, and the longest of them; jobs that only need the lock are none."""
+    """Syncs are recorded at their ends with the time since the previous one; other jobs are not syncs."""
     made = []
 
     def setup(sim):
@@ -467,14 +467,14 @@ def test_syncs_are_noted_at_their_ends():
     live(setup)
     meter, population = made[0]
     member = population.members[0]
-    assert [100.0, 300.0] == meter.values  # the time until the first one is none
+    assert [100.0, 300.0] == meter.values  # not counting the time until the first one
     assert (3, 0, 410.0, 300.0) == (member.syncs, member.failures, member.synced_at, member.longest)
     assert [90.0] == population.ages(500.0)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "timed out", "under way"])
 def test_a_job_that_does_not_come_to_its_end_has_synced_nothing(how):
-    """It was cancelled, took too long, or is still under way."""
+    """A job that is cancelled, times out or still runs has not synced its key."""
     made = []
 
     def setup(sim):
@@ -492,7 +492,7 @@ def test_a_job_that_does_not_come_to_its_end_has_synced_nothing(how):
 
 
 def test_jobs_that_work_on_a_key_at_the_same_time_are_conflicts():
-    """They are counted, and go on; one that begins as another ends is none."""
+    """Concurrent jobs of a key count as conflicts, and continue; one that begins as another ends is none."""
     made = []
 
     def setup(sim):
@@ -509,7 +509,7 @@ def test_jobs_that_work_on_a_key_at_the_same_time_are_conflicts():
 
 
 def test_each_failure_is_an_error_of_its_own():
-    """Its traceback tells of itself alone; memory does not grow with their number."""
+    """Each failure is a new error, so that tracebacks and memory do not grow."""
     errors = []
 
     async def work(executor, job):
@@ -530,7 +530,7 @@ def test_each_failure_is_an_error_of_its_own():
 
 
 def test_failures_of_jobs_are_no_news():
-    """Whoever looks at them or not: the run goes on."""
+    """Failures of jobs are expected, and do not stop the run, observed or not."""
 
     def setup(sim):
         executor = sim.executor("a")
@@ -543,11 +543,11 @@ def test_failures_of_jobs_are_no_news():
     assert [] == sim.events
 
 
-# What happens.
+# Events.
 
 
 def test_calls_come_at_their_times():
-    """Once, or again and again without drift."""
+    """Calls come at their times, and repeated ones without drift."""
     seen = []
 
     def setup(sim):
@@ -589,7 +589,7 @@ def test_calls_come_at_their_times():
     ],
 )
 def test_bad_input_is_refused(call):
-    """Where it is given, and not when it happens."""
+    """Bad input is refused at the call."""
 
     def setup(sim):
         sim.executor("a")
@@ -600,7 +600,7 @@ def test_bad_input_is_refused(call):
 
 
 def test_what_is_to_be_called_again_and_again_begins_now():
-    """Also if it is asked for in mid-run, without a first time."""
+    """A repeated call without a first time begins now, also during the run."""
     seen = []
 
     def setup(sim):
@@ -613,7 +613,7 @@ def test_what_is_to_be_called_again_and_again_begins_now():
 
 @pytest.mark.parametrize("where", ["at", "every", "spawn", "call_soon", "then", "job"])
 def test_an_error_of_the_scenario_ends_the_run(where):
-    """Wherever it is raised."""
+    """An error of the scenario ends the run, wherever it is raised."""
 
     def fail(*_):
         raise KeyError("mine")
@@ -642,7 +642,7 @@ def test_an_error_of_the_scenario_ends_the_run(where):
 
 
 def test_what_is_spawned_runs_beside_all_else():
-    """And is cancelled at the end of the run."""
+    """A spawned task runs beside all else, and is cancelled at the end of the run."""
     seen = []
 
     async def work(sim):
@@ -658,7 +658,7 @@ def test_what_is_spawned_runs_beside_all_else():
 
 
 def test_a_spawned_task_may_be_cancelled():
-    """That is no error."""
+    """Cancelling a spawned task is not an error."""
 
     def setup(sim):
         sim.executor("a")
@@ -669,7 +669,7 @@ def test_a_spawned_task_may_be_cancelled():
 
 
 def test_marks_are_noted_with_their_time():
-    """In their order."""
+    """Marks are recorded with their time, in order."""
     sim = live(lambda sim: (sim.executor("a"), sim.mark("begin"), sim.at(7, lambda: sim.mark("seven"))) and None)
     assert [(0.0, "begin"), (7.0, "seven")] == sim.events
 
@@ -684,7 +684,7 @@ def recording(keys=None):
 @pytest.mark.parametrize("begin", [0, 100])
 @pytest.mark.parametrize("place", ["executor", "fleet"])
 def test_jobs_arrive_when_they_are_told_to(begin, place):
-    """Each kind of arrivals, over the borders of hours, from the time on at which it was asked for."""
+    """Jobs of each kind of arrivals arrive on time, across hours, from when they were requested."""
     made = {}
     kinds = {
         "regular": Regular(0.1),
@@ -721,7 +721,7 @@ def test_jobs_arrive_when_they_are_told_to(begin, place):
 
 
 def test_daily_arrivals_come_by_the_clock():
-    """A simulation that begins at five has its noon after seven hours."""
+    """Daily arrivals follow the time of day: from a start at five, noon is after seven hours."""
     made = []
 
     def setup(sim):
@@ -734,7 +734,7 @@ def test_daily_arrivals_come_by_the_clock():
 
 
 def test_arrivals_are_whose_they_were_recorded():
-    """Or drawn evenly from those that were given."""
+    """Arrivals have recorded keys, or keys drawn evenly from those given."""
     made = {}
 
     def setup(sim):
@@ -754,7 +754,7 @@ def test_arrivals_are_whose_they_were_recorded():
 
 
 def test_arrivals_take_the_options_of_a_batch():
-    """Such as when they expire."""
+    """Arrivals take the options of a batch, such as ``expires``."""
     made = []
 
     def setup(sim):
@@ -766,7 +766,7 @@ def test_arrivals_take_the_options_of_a_batch():
 
 
 def test_memory_holds_a_minute_of_arrivals():
-    """And not all that will ever come."""
+    """Only a minute of arrivals is in memory."""
     most = []
 
     def setup(sim):
@@ -782,7 +782,7 @@ def test_memory_holds_a_minute_of_arrivals():
 
 
 def test_jobs_of_a_group_fail_while_it_is_out():
-    """After the time that they wait for it; others do not, nor those that do not need it."""
+    """Jobs of a group fail during its outage after their time to wait, and others do not."""
     made = []
 
     def setup(sim):
@@ -815,7 +815,7 @@ def test_jobs_of_a_group_fail_while_it_is_out():
 
 
 def test_jobs_under_way_as_an_outage_begins_go_on():
-    """Only those that start in it fail."""
+    """Jobs that run when an outage begins continue, and only those that start in it fail."""
     made = []
 
     def setup(sim):
@@ -829,7 +829,7 @@ def test_jobs_under_way_as_an_outage_begins_go_on():
 
 
 def test_an_outage_that_cannot_be_changes_nothing():
-    """It is refused as a whole."""
+    """A bad outage is refused, and changes nothing."""
     sim = Simulation()
     population = sim.population("all", 2, period="1h", group=lambda key: "ab"[key])
     with pytest.raises(ValueError, match="group must be one of the population all, a, b, got 'c'"):
@@ -842,7 +842,7 @@ def test_an_outage_that_cannot_be_changes_nothing():
 
 
 def test_slots_hold_every_key_once():
-    """Where the function of slots puts it, with the weight of all; the begin is that of its phase."""
+    """Each key is in one slot, and a slot has its begin and the weight of its keys."""
     made = []
 
     def setup(sim):
@@ -865,7 +865,7 @@ def test_slots_hold_every_key_once():
 
 @pytest.mark.parametrize("case", ["twice", "foreign"])
 def test_slots_that_cannot_be_written_are_refused(case):
-    """At once: a name that is there, a population of another simulation."""
+    """Slots with a name in use, or of another simulation's population, are refused at once."""
 
     def setup(sim):
         sim.executor("a")
@@ -884,7 +884,7 @@ def test_slots_that_cannot_be_written_are_refused(case):
 
 
 def test_time_that_has_passed_is_the_same_in_any_steps():
-    """Of a run in one go, and of one in many."""
+    """A simulation run in one call or in many steps gives the same result."""
 
     def setup_of(made):
         def setup(sim):
@@ -906,13 +906,13 @@ def test_time_that_has_passed_is_the_same_in_any_steps():
 
 
 def test_what_is_closed_runs_no_more():
-    """And closing ends what runs, without an error or a warning."""
+    """Closing ends all tasks without an error or warning, and nothing runs afterwards."""
 
     async def work():
         try:
             await asyncio.sleep(1000)
         except asyncio.CancelledError:
-            raise KeyError from None  # nobody hears of it any more
+            raise KeyError from None  # nobody observes it any more
 
     def setup(sim):
         executor = sim.executor("a", drain_timeout=5)
@@ -927,7 +927,7 @@ def test_what_is_closed_runs_no_more():
 
 
 def test_jobs_in_threads_are_refused():
-    """No simulation waits for a thread: the handle says so."""
+    """A job with ``in_thread`` fails: a simulation does not wait for threads."""
     handles = []
 
     def setup(sim):
@@ -939,11 +939,11 @@ def test_jobs_in_threads_are_refused():
             handles[0].result()
 
 
-# A setup that takes time.
+# Setups that take time.
 
 
 def test_a_setup_may_go_on_for_ever():
-    """It is part of what happens, and ends with the run."""
+    """A ``setup`` may continue for ever, and ends with the run."""
     seen = []
 
     async def setup(sim):
@@ -959,7 +959,7 @@ def test_a_setup_may_go_on_for_ever():
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_setup_that_waits_for_nothing_is_an_error(is_late):
-    """Nothing can happen any more that lets it go on."""
+    """A ``setup`` that waits when nothing can happen any more is an error."""
 
     async def setup(sim):
         sim.executor("a")
@@ -972,7 +972,7 @@ def test_a_setup_that_waits_for_nothing_is_an_error(is_late):
 
 
 def test_an_error_of_a_setup_that_has_waited_is_raised():
-    """As one that comes at once."""
+    """An error of ``setup`` after it has waited is raised."""
 
     async def setup(sim):
         sim.executor("a")
@@ -985,7 +985,7 @@ def test_an_error_of_a_setup_that_has_waited_is_raised():
 
 @pytest.mark.parametrize("how", ["before its first step", "in a task of its own", "closed"])
 def test_a_job_that_has_not_begun_holds_no_key(how):
-    """It was cancelled first, or is given up: later jobs of its key are no conflicts."""
+    """A job that was cancelled before it began holds no key, so that later ones are not conflicts."""
     made = []
 
     def setup(sim):
@@ -1008,7 +1008,7 @@ def test_a_job_that_has_not_begun_holds_no_key(how):
 
 
 def test_arrivals_that_find_no_room_are_counted():
-    """Of one executor and of nodes, for all their tasks and for those of a key."""
+    """Arrivals refused by a full backlog are counted, in executors and fleets, in total and by key."""
     for options in ({"max_pending": 5}, {"max_pending": 100, "key_max_pending": 5}):
         for is_fleet in (False, True):
 
@@ -1024,7 +1024,7 @@ def test_arrivals_that_find_no_room_are_counted():
 
 
 def test_keys_of_arrivals_are_told_where_room_is_bounded_too():
-    """By the function that tells them, and not that function itself."""
+    """Keys and costs of arrivals may be functions of the item, also with a bounded backlog."""
     for options in ({}, {"max_pending": 1000}):
 
         def setup(sim, options=options):
@@ -1035,7 +1035,7 @@ def test_keys_of_arrivals_are_told_where_room_is_bounded_too():
 
 
 def test_a_job_may_be_cancelled_as_it_begins():
-    """By what it calls then."""
+    """A job may be cancelled by its own first call."""
     ends, handles = [], []
 
     def setup(sim):
@@ -1049,7 +1049,7 @@ def test_a_job_may_be_cancelled_as_it_begins():
 
 
 def test_a_cancelled_job_frees_its_key():
-    """What starts afterwards is no conflict."""
+    """A cancelled job frees its key, so that a later one is not a conflict."""
     made = []
 
     def setup(sim):
@@ -1065,7 +1065,7 @@ def test_a_cancelled_job_frees_its_key():
 
 
 def test_time_has_an_end():
-    """No clock can be moved to infinity, and back."""
+    """A time that is not finite is refused by ``run_until``."""
     with world(lambda sim: sim.executor("a") and None) as sim:
         for bad in (math.inf, math.nan):
             with pytest.raises(ValueError, match="must be finite"):
@@ -1075,7 +1075,7 @@ def test_time_has_an_end():
 
 
 def test_a_cycle_keeps_its_progress_in_memory(tmp_path, monkeypatch):
-    """Unless it is told otherwise: a simulation must not find what an earlier one has left."""
+    """By default a cycle keeps its progress in memory, and finds nothing of earlier simulations."""
     monkeypatch.chdir(tmp_path)
     seen = []
 

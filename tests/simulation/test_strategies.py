@@ -1,4 +1,4 @@
-"""Each strategy does what it is known for: who is synced in time, who waits, who is forgotten, who gets in whose way."""
+"""Each strategy has its known properties: who is synced in time, waits, is forgotten or conflicts."""
 
 import sqlite3
 from contextlib import closing
@@ -11,21 +11,21 @@ from ratelimited_executor.simulation import STRATEGIES, Summary, simulate
 CYCLE = 8 * 3600.0
 DAY = 86_400.0
 SLOTTED = ["slots", "weighted-slots"]
-# Nobody fails, nobody is locked out, no bank is out.
+# No job fails, no account is locked out, and no bank has an outage.
 WELL = {"failures": 0.0, "locked_out": 0.0, "outage_day": 0}
-# A bank with half of the accounts is out for all of the day, and there are as few workers for them as by default.
+# The bank of half of the accounts is out for the whole day, with the usual number of workers per account.
 OUT = {"accounts": 1000, "workers": 1, "failures": 0.0, "locked_out": 0.0, "outage_day": 1}
 
 
 class Run:
-    """What has become of a strategy.
+    """The result of a strategy.
 
     Attributes:
-        summary: of the run.
-        executor: of the workers.
-        population: of the accounts.
-        keys: of each account its bank, weight, syncs, failures, and seconds without a sync at most.
-        pending: how many jobs waited at the end of each step in which something happened, those due later included.
+        summary: the summary of the run.
+        executor: the workers.
+        population: the accounts.
+        keys: bank, weight, syncs, failures, and longest time without a sync in seconds, by account.
+        pending: waiting jobs, including those due later, at the end of each step with events.
     """
 
     def __init__(self, summary: Summary, connection: sqlite3.Connection) -> None:
@@ -41,19 +41,19 @@ class Run:
         self.events = connection.execute("SELECT time, name FROM event").fetchall()
 
     def longest(self, *, is_out: bool) -> float:
-        """Return the longest time without a sync, of an account of the bank that is out or of the others."""
+        """Return the longest time without a sync, of accounts of the failed bank or of the others."""
         return max(key[4] for key in self.keys.values() if (key[0] == "bank 0") == is_out)
 
 
 @pytest.fixture(scope="module")
 def runs():
-    """The runs that were made already: several tests look at the same."""
+    """Results by settings: several tests use the same run."""
     return {}
 
 
 @pytest.fixture
 def run(runs, tmp_path):
-    """Simulate a strategy, or take the run that there is."""
+    """Return a function that simulates a strategy, or returns an earlier result."""
 
     def run(name: str, *, days: float = 1.0, seed: int = 0, **options) -> Run:
         key = (name, days, seed, tuple(sorted(options.items())))
@@ -72,18 +72,18 @@ def run(runs, tmp_path):
 
 @pytest.mark.parametrize("name", SLOTTED)
 def test_slots_sync_each_account_once_in_each_cycle(run, name):
-    """Each account has one sync in each of the cycles, one cycle after the last, but for how long it takes."""
+    """With slots each account is synced once in each cycle, a cycle after the previous sync."""
     found = run(name, days=2, accounts=300, **WELL)
     assert {6} == {syncs for _, _, syncs, _, _ in found.keys.values()}
     most = found.population.sync_interval.most
-    assert CYCLE < most < CYCLE + 120  # that one is ten times the work, and took long
+    assert CYCLE < most < CYCLE + 120  # that account has ten times the work
     assert CYCLE + 120 > max(longest for *_, longest in found.keys.values())
     assert found.population.sync_delay.most < 120
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_syncs_everyone_while_all_is_well(run, name):
-    """Three times a day and more, none of them never; the last one may still run at the end."""
+    """Without faults every strategy syncs all accounts three times a day, except that the last may still run."""
     found = run(name, accounts=300, **WELL)
     assert 0 == found.population.never_synced == found.executor.failed
     assert 2 <= min(syncs for _, _, syncs, _, _ in found.keys.values())
@@ -91,7 +91,7 @@ def test_every_strategy_syncs_everyone_while_all_is_well(run, name):
 
 
 def test_random_spread_may_need_two_cycles(run):
-    """Early in one and late in the next: it is late by nearly a cycle, where slots are in time."""
+    """Random spread may sync early in one cycle and late in the next, nearly a cycle late."""
     found = run("random-spread", accounts=300, **WELL)
     assert 1.8 * CYCLE < found.population.sync_interval.most < 2 * CYCLE + 120
     assert found.population.sync_delay.most > 100 * run("slots", days=2, accounts=300, **WELL).population.sync_delay.p90
@@ -99,7 +99,7 @@ def test_random_spread_may_need_two_cycles(run):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_who_is_locked_out_is_reported_as_never_synced(run, name):
-    """Whatever decides when its turn is."""
+    """A locked-out account is reported as never synced, by every strategy."""
     found = run(name, accounts=300, locked_out=0.1, failures=0.0, outage_day=0)
     tried = {key for key, (_, _, syncs, failures, _) in found.keys.items() if failures}
     assert 15 < len(tried) < 45 or name == "central"
@@ -111,7 +111,7 @@ def test_who_is_locked_out_is_reported_as_never_synced(run, name):
 
 
 def test_who_is_locked_out_is_the_same_for_every_seed_and_strategy(run):
-    """It is drawn from the key, so that strategies have the same accounts."""
+    """Locked-out accounts are drawn from the key, so that they are the same for all seeds and strategies."""
     locked = [
         {key for key, (_, _, _, failures, _) in found.keys.items() if failures}
         for found in (
@@ -127,7 +127,7 @@ def test_who_is_locked_out_is_the_same_for_every_seed_and_strategy(run):
 
 
 def test_self_rescheduling_loses_some_for_ever(run):
-    """Those that do not schedule their next job are never synced again, and more of them are overdue with each cycle."""
+    """With self-rescheduling, accounts whose next job is lost are never synced again, more with each cycle."""
     options = {"accounts": 300, "losses": 0.05, **WELL}
     two, three = run("self-rescheduling", days=2, **options), run("self-rescheduling", days=3, **options)
     assert 30 < two.population.overdue < three.population.overdue
@@ -137,7 +137,7 @@ def test_self_rescheduling_loses_some_for_ever(run):
 
 
 def test_self_rescheduling_loses_nobody_without_losses(run):
-    """One that fails is scheduled again all the same."""
+    """Without losses self-rescheduling loses no account, also if jobs fail."""
     options = {"accounts": 300, "losses": 0.0, "locked_out": 0.0, "outage_day": 0}
     assert 0 == run("self-rescheduling", days=2, **options, failures=0.0).population.overdue
     found = run("self-rescheduling", days=2, **options, failures=0.2)
@@ -145,7 +145,7 @@ def test_self_rescheduling_loses_nobody_without_losses(run):
 
 
 def test_self_rescheduling_stays_bunched(run):
-    """All began at once, and do so again a cycle later: the throughput is as uneven as it can be."""
+    """With self-rescheduling all jobs stay bunched, and throughput is maximally uneven."""
     bunched, even = run("self-rescheduling", accounts=300, **WELL), run("weighted-slots", accounts=300, **WELL)
     assert bunched.executor.queue_depth_most > 100 > 10 > even.executor.queue_depth_most
     assert bunched.executor.evenness < 0.2 < 0.8 < even.executor.evenness
@@ -155,7 +155,7 @@ def test_self_rescheduling_stays_bunched(run):
 
 
 def test_central_clogs_under_an_outage(run):
-    """Accounts that fail stay the least recently synced: they are all that is enqueued, and the queue grows."""
+    """In an outage the central strategy enqueues the failing accounts again and again, and its queue grows."""
     central, slots = run("central", **OUT), run("slots", **OUT)
     assert central.executor.queue_depth_most > 10 * slots.executor.queue_depth_most
     assert central.executor.queue_depth_mean > 10 * slots.executor.queue_depth_mean
@@ -165,7 +165,7 @@ def test_central_clogs_under_an_outage(run):
 
 
 def test_central_starves_the_healthy_under_an_outage(run):
-    """Accounts at banks that are well wait for more than two cycles, where with slots none waits."""
+    """In an outage the central strategy delays healthy accounts by more than two cycles, and slots do not."""
     assert run("central", **OUT).longest(is_out=False) > 2 * CYCLE
     for name in SLOTTED:
         found = run(name, **OUT)
@@ -175,7 +175,7 @@ def test_central_starves_the_healthy_under_an_outage(run):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_outage_fails_the_syncs_of_the_bank(run, name):
-    """Of none other, and for a day; sorting needs no bank."""
+    """An outage fails all syncs of its bank and no others, and does not affect sorting."""
     found = run(name, **OUT)
     assert 500 == sum(bank == "bank 0" for bank, *_ in found.keys.values())
     for bank, _, syncs, failures, _ in found.keys.values():
@@ -187,7 +187,7 @@ def test_outage_fails_the_syncs_of_the_bank(run, name):
 
 @pytest.mark.parametrize("name", ["self-rescheduling", "random-spread", "slots"])
 def test_who_was_out_is_synced_on_the_next_day(run, name):
-    """After the outage each account of the bank has its turns again."""
+    """After an outage the accounts of the bank are synced again."""
     found = run(name, days=2, **OUT, **({"losses": 0.0} if name == "self-rescheduling" else {}))
     assert {3, 4} >= {syncs for bank, _, syncs, _, _ in found.keys.values() if bank == "bank 0"}
     assert 0 == found.population.never_synced
@@ -197,7 +197,7 @@ def test_who_was_out_is_synced_on_the_next_day(run, name):
 
 
 def test_random_spread_holds_the_whole_population(run):
-    """At the begin of a cycle all jobs of both kinds are pending, where slots load a few at a time."""
+    """Random spread has all jobs of a cycle pending at once, where slots load few at a time."""
     spread = run("random-spread", accounts=300, **WELL)
     assert 590 <= max(spread.pending) <= 600
     assert 200 < sum(spread.pending) / len(spread.pending) < 400
@@ -209,13 +209,13 @@ def test_random_spread_holds_the_whole_population(run):
 
 
 def test_slots_have_conflicts_and_weighted_slots_have_none(run):
-    """Both kinds of jobs have an account's turn at the same time, or half a cycle apart."""
+    """With slots both kinds of jobs of an account conflict; with weighted slots they are half a cycle apart."""
     assert run("slots", accounts=300, **WELL).population.lock_conflicts >= 300
     assert 0 == run("weighted-slots", accounts=300, **WELL).population.lock_conflicts
 
 
 def test_weighted_slots_balance_the_work(run):
-    """No slot has much more than its share, while by the hash some have several times of it."""
+    """Weighted slots divide the work evenly, and slots by hash do not."""
     weights = {}
     for name in SLOTTED:
         found = run(name, days=0.1, accounts=300, jumbo=0.1, **WELL)
@@ -227,7 +227,7 @@ def test_weighted_slots_balance_the_work(run):
 
 
 def test_kinds_of_weighted_slots_are_half_a_cycle_apart(run):
-    """The begin of a slot of the one is that of the other and half a cycle."""
+    """The slots of the two kinds of jobs are half a cycle apart."""
     begins = {(kind, slot): begin for kind, slot, begin, *_ in run("weighted-slots", accounts=300, **WELL).slots}
     for (kind, slot), begin in begins.items():
         if kind == "sync":
@@ -239,7 +239,7 @@ def test_kinds_of_weighted_slots_are_half_a_cycle_apart(run):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_same_seed_makes_the_same(run, name):
-    """And another one something else."""
+    """The same seed gives the same result, and another one another."""
     options = {"accounts": 100, "failures": 0.1}
     made = [simulate(STRATEGIES[name](**options), days=0.4, seed=seed).summary for seed in (3, 3, 4)]
     assert made[0] == made[1] != made[2]
@@ -247,7 +247,7 @@ def test_same_seed_makes_the_same(run, name):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_weights_and_banks_are_as_they_were_said(run, name):
-    """A part of the accounts is ten times the work; the first bank has half of them, the others share the rest."""
+    """Weights and banks of accounts are as requested."""
     found = run(name, days=0.1, accounts=300, jumbo=0.1, banks=4, **WELL)
     assert {1.0, 10.0} == {weight for _, weight, *_ in found.keys.values()}
     assert 15 < sum(weight == 10 for _, weight, *_ in found.keys.values()) < 45
@@ -258,7 +258,7 @@ def test_weights_and_banks_are_as_they_were_said(run, name):
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize(("cycle", "count"), [("1h", 12), ("4h", 3)])
 def test_another_cycle_is_kept(run, name, cycle, count):
-    """As often as it fits into half a day."""
+    """Syncs are as frequent as another cycle requires."""
     found = run(name, days=0.5, accounts=50, cycle=cycle, **WELL)
     least = min(syncs for _, _, syncs, _, _ in found.keys.values())
     most = max(syncs for _, _, syncs, _, _ in found.keys.values())
@@ -268,7 +268,7 @@ def test_another_cycle_is_kept(run, name, cycle, count):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_one_worker_has_one_job_at_a_time(run, name):
-    """And there are no lock conflicts then."""
+    """One worker runs one job at a time, without conflicts."""
     found = run(name, days=0.5, accounts=300, workers=1, **WELL)
     assert (0, 0) == (found.population.lock_conflicts, found.population.never_synced)
     assert found.executor.executing <= 1
@@ -277,7 +277,7 @@ def test_one_worker_has_one_job_at_a_time(run, name):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_outage_of_day_zero_is_none(run, name):
-    """And one on a day that does not come is none either."""
+    """An outage on day 0, or on a day that does not come, has no effect."""
     for day in (0, 5):
         found = run(name, days=0.2, accounts=100, failures=0.0, locked_out=0.0, outage_day=day)
         assert (0, 0, []) == (found.executor.failed, found.population.outage_failures, found.events)
@@ -285,20 +285,20 @@ def test_outage_of_day_zero_is_none(run, name):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_one_account_is_enough(run, name):
-    """It is synced as one of many is."""
+    """A single account is synced as one of many."""
     found = run(name, accounts=1, **WELL)
-    assert 96 == found.keys[0][2] if name == "central" else 3 == found.keys[0][2]  # it looks each 15 minutes
+    assert 96 == found.keys[0][2] if name == "central" else 3 == found.keys[0][2]  # it looks every 15 minutes
     assert (1, 0) == (found.population.keys, found.population.never_synced)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_one_account_is_enough_with_an_outage(run, name):
-    """By default there is one: the first bank has the account."""
+    """A single account may have the default outage."""
     assert run(name, accounts=1).population.keys == 1
 
 
 def test_one_bank_has_all_accounts(run):
-    """There are as many banks as were said."""
+    """With one bank all accounts belong to it."""
     found = run("slots", days=0.1, accounts=100, banks=1, **WELL)
     assert {"bank 0"} == {bank for bank, *_ in found.keys.values()}
 
@@ -306,7 +306,7 @@ def test_one_bank_has_all_accounts(run):
 @pytest.mark.parametrize("name", ["failures", "locked_out", "jumbo", "losses"])
 @pytest.mark.parametrize("value", [5.0, -0.5])
 def test_parts_out_of_range_are_refused(name, value):
-    """A part is 0 to 1, as Job says of its failures."""
+    """A part outside of 0 to 1 is refused by name."""
     with pytest.raises(ValueError, match=name):
         simulate(STRATEGIES["self-rescheduling"](accounts=10, outage_day=0, **{name: value}), days=0.1)
 
@@ -326,27 +326,27 @@ def test_parts_out_of_range_are_refused(name, value):
 )
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_parameters_out_of_range_are_refused(name, options, words):
-    """With the reason."""
+    """Bad parameters are refused with the reason."""
     with pytest.raises(ValueError, match=words):
         simulate(STRATEGIES[name](**{"accounts": 10, **options}), days=0.1)
 
 
 @pytest.mark.parametrize("name", SLOTTED)
 def test_cycle_that_cannot_be_cut_is_refused(name):
-    """Into slots of whole seconds; the next one that can be is named."""
+    """A cycle that cannot be divided into slots of whole seconds is refused with the next possible one."""
     with pytest.raises(ValueError, match="take 28802 s"):
         simulate(STRATEGIES[name](accounts=10, cycle="28801s"), days=0.1)
     assert 0 < simulate(STRATEGIES["random-spread"](accounts=10, cycle="28801s", outage_day=0), days=0.1).summary.jobs
 
 
 def test_names_are_those_of_the_classes():
-    """In small letters, in the order in which they are told."""
+    """Strategies are named after their classes, in lower case and in order."""
     assert ["self-rescheduling", "central", "random-spread", "slots", "weighted-slots"] == list(STRATEGIES)
     assert list(STRATEGIES) == [made().name for made in STRATEGIES.values()]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_parameters_are_the_fields(name):
-    """A run of one day must not be written down as one with days=7.0 among its parameters."""
+    """Parameters are the fields of a strategy, without days or other attributes of the class."""
     made = STRATEGIES[name]()
     assert {field.name for field in fields(made)} == set(made.parameters())

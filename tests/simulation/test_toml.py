@@ -1,4 +1,4 @@
-"""Scenarios as TOML files: what a file says is what happens, and what no scenario can have is refused where it stands."""
+"""Scenarios as TOML files: what a file says happens, and bad input is refused with its place."""
 
 import sqlite3
 from collections import Counter
@@ -67,7 +67,7 @@ def play(write, tmp_path):
 
 
 def test_full_file_does_all_that_it_says(write, tmp_path):
-    """Every table and every option of it in one file, named by itself."""
+    """A file with every table and option does all that it says."""
     path = write(
         f"""
         name = "everything"
@@ -189,21 +189,21 @@ def test_full_file_does_all_that_it_says(write, tmp_path):
     assert 6 * HOUR == pytest.approx(counts["text"], abs=30)
     assert 36 * 60 == pytest.approx(counts["skewed"], abs=5 * 46)
     assert 2 * HOUR == pytest.approx(counts["gaps"], abs=5 * 85)
-    assert counts["known"] in (12 * 3953, 12 * 3953 + 1)  # the next one begins with the end
+    assert counts["known"] in (12 * 3953, 12 * 3953 + 1)  # the next recording begins at the end of one
     assert counts["sync"] >= 200 * 5
     assert counts["sort"] == pytest.approx(counts["sync"] - accounts.outage_failures, abs=10)
     assert [(2 * HOUR, "accounts 1 is out"), (3 * HOUR, "accounts 1 is back")] == events
 
 
 def test_name_is_that_of_the_file_unless_it_says_so(write):
-    """And days and interval are those of every scenario."""
+    """The name is that of the file unless given; days and interval have the usual defaults."""
     scenario = load_toml(write(HEAD.replace("days = 0.05", "") + CALL + "count = 1\n", "my load.toml"))
     assert ("my load", 7.0, 1.0) == (scenario.name, scenario.days, scenario.interval)
     assert isinstance(scenario, TomlScenario)
 
 
 def test_count_comes_at_a_time_and_evenly_over_a_span(play):
-    """The first at its begin, the next after equal gaps; all at once without a span."""
+    """A count of arrivals comes at a time, or evenly over a span from its begin."""
     _, rows = play(HEAD + CALL + 'count = 6\nat = "1m"\nover = 60\n')
     assert [("call", 60.0 + 10 * n, n, 2.0) for n in range(6)] == rows
     _, rows = play(HEAD + CALL + "count = 3\n")
@@ -211,7 +211,7 @@ def test_count_comes_at_a_time_and_evenly_over_a_span(play):
 
 
 def test_count_goes_round_a_population(play):
-    """Its own, or that of its job; keys come again when there are more arrivals than keys."""
+    """Arrivals take the keys of their population, or of their job's, in turn, and again if there are more."""
     _, rows = play(HEAD + SYNC + "count = 23\n")
     assert [n % 10 for n in range(23)] == [key for _, _, key, _ in rows]
     _, rows = play(HEAD + CALL + 'count = 4\npopulation = "users"\n')
@@ -219,7 +219,7 @@ def test_count_goes_round_a_population(play):
 
 
 def test_regular_rate_has_even_gaps(play):
-    """From the start on, across the hours, without a gap or a double."""
+    """A regular rate has even gaps from the start on, across hours."""
     _, rows = play(HEAD + CALL + 'rate = "6/min"\npattern = "regular"\n')
     assert [10.0 * n for n in range(433)] == pytest.approx([time for _, time, _, _ in rows])
     assert list(range(433)) == [key for _, _, key, _ in rows]
@@ -227,7 +227,7 @@ def test_regular_rate_has_even_gaps(play):
 
 @pytest.mark.parametrize("pattern", ["", 'pattern = "poisson"\n'])
 def test_rate_is_random_unless_it_is_said(play, pattern):
-    """As many as the rate has in the mean; the same seed draws the same, another draws others."""
+    """A rate is random by default, with its mean, and repeatable with the seed."""
     text = HEAD + CALL + "rate = 1\n" + pattern
     (_, rows), (_, again), (_, other) = play(text), play(text), play(text, seed=1)
     assert rows == again != other
@@ -236,7 +236,7 @@ def test_rate_is_random_unless_it_is_said(play, pattern):
 
 
 def test_daily_rates_hold_by_the_hour(play):
-    """Hours that are left out go on as the one before; before the first it is as after the last."""
+    """A daily rate holds until the next given hour, and before the first as after the last."""
     _, rows = play(HEAD + CALL + 'daily = {1 = "1/s", 2 = "0/s", 4 = 0.5}\n', days=0.25)
     counts = Counter(int(time // HOUR) for _, time, _, _ in rows)
     expected = {0: 1800, 1: 3600, 2: 0, 3: 0, 4: 1800, 5: 1800}
@@ -245,7 +245,7 @@ def test_daily_rates_hold_by_the_hour(play):
 
 
 def test_log_is_played_as_it_was_recorded(play):
-    """Each request at its time, of its client; a speed compresses time."""
+    """A log is played as recorded, each request at its time and with its client; ``speed`` compresses time."""
     recording = read_recording(LOG)
     result, rows = play(HEAD + CALL + f'log = "{LOG}"\n')
     assert len(recording.times) == len(rows) == result.summary.executors["api"].done
@@ -256,7 +256,7 @@ def test_log_is_played_as_it_was_recorded(play):
 
 
 def test_log_is_played_again(play):
-    """With every, from each multiple of it on."""
+    """With ``every`` a log is played again from each multiple of it."""
     _, rows = play(HEAD + CALL + f'log = "{LOG}"\nevery = "10m"\n', days=1 / 48)
     last = read_recording(LOG).times[-1]
     assert 3 * 3953 <= len(rows) <= 3 * 3953 + 1
@@ -264,7 +264,7 @@ def test_log_is_played_again(play):
 
 
 def test_log_lies_beside_the_file(write, tmp_path):
-    """Its name is read from where the scenario is, and not from where one is."""
+    """The path of a log is relative to the file."""
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "some.log.gz").write_bytes(LOG.read_bytes())
     text = HEAD.replace("duration = 2", 'duration = {log = "some.log.gz"}') + CALL + 'log = "some.log.gz"\n'
@@ -273,7 +273,7 @@ def test_log_lies_beside_the_file(write, tmp_path):
 
 
 def test_table_is_played_by_its_columns(play):
-    """A CSV file needs the name of its column of times."""
+    """A CSV file is played by its named columns, of which times are required."""
     _, rows = play(HEAD + CALL + f'log = "{CSV}"\ntime = "time"\nkey = "client"\n')
     assert (500, "client-8") == (len(rows), rows[0][2])
     with pytest.raises(ValueError, match=r"arrivals\]\] number 1: .*time must name the column"):
@@ -281,13 +281,13 @@ def test_table_is_played_by_its_columns(play):
 
 
 def test_keys_of_a_population_stand_for_those_of_a_log(play):
-    """Clients of a log are none of a population: its own keys are drawn."""
+    """With a population its keys are drawn instead of the clients of a log."""
     _, rows = play(HEAD + SYNC + f'log = "{LOG}"\n')
     assert set(range(10)) == {key for _, _, key, _ in rows}
 
 
 def test_cycle_has_each_key_once(play):
-    """In every turn at the same offset; a phase shifts it."""
+    """A cycle has each key once in every turn at the same offset, which a phase shifts."""
     _, rows = play(HEAD + SYNC + 'cycle = "20m"\n')
     cycles = [{key: time % 1200 for _, time, key, _ in rows if time // 1200 == turn} for turn in range(3)]
     assert all(set(range(10)) == set(cycle) for cycle in cycles)
@@ -299,7 +299,7 @@ def test_cycle_has_each_key_once(play):
 
 
 def test_cycle_has_the_slots_of_its_buckets(play, tmp_path):
-    """As many as cycle and buckets have in common; reports are told of them."""
+    """A cycle has the slots that divide it into its buckets, and reports show them."""
     for buckets, count in ((65_536, 16), (256, 16)):
         play(HEAD + SYNC + f"cycle = 1200\nbuckets = {buckets}\n")
         with closing(sqlite3.connect(tmp_path / "run.sqlite3")) as connection:
@@ -307,7 +307,7 @@ def test_cycle_has_the_slots_of_its_buckets(play, tmp_path):
 
 
 def test_durations_have_the_shape_that_was_said(play):
-    """Each shape draws what it is made of."""
+    """Durations are drawn from the given shape."""
     shapes = {
         "1.5": lambda found: set(found) == {1.5},
         '"1m"': lambda found: set(found) == {60.0},
@@ -323,14 +323,14 @@ def test_durations_have_the_shape_that_was_said(play):
 
 
 def test_failures_are_the_part_that_was_said(play):
-    """Those that fail are counted apart."""
+    """The given part of the jobs fails, and is counted separately."""
     text = HEAD.replace("duration = 2", "duration = 2\nfailures = 0.25", 1) + CALL + "count = 2000\n"
     api = play(text)[0].summary.executors["api"]
     assert (2000, 500) == (api.done + api.failed, pytest.approx(api.failed, abs=5 * 20))
 
 
 def test_rate_and_concurrency_hold(play):
-    """So many starts a second, so many at a time; n calls at a rate are started in n / rate."""
+    """Rate and concurrency hold: n calls at a rate start within n / rate."""
     text = HEAD.replace('pacing = "on time"', 'pacing = "on time"\nrate = "2/s"')
     _, rows = play(text + CALL + "count = 100\n")
     assert [n / 2 for n in range(100)] == pytest.approx([time for _, time, _, _ in rows], abs=1e-3)
@@ -341,13 +341,13 @@ def test_rate_and_concurrency_hold(play):
 
 @pytest.mark.parametrize("pacing", ["spread", "on time"])
 def test_either_pacing_does_all_jobs(play, pacing):
-    """Due jobs are spread over their interval, or start when they are due."""
+    """Jobs are spread over their interval, or start when due, by the pacing."""
     result, _ = play(HEAD.replace('"on time"', f'"{pacing}"\nrate = "1/s"') + CALL + "count = 500\n")
     assert 500 == result.summary.executors["api"].done
 
 
 def test_nodes_share_the_jobs_and_the_rate(play):
-    """Jobs are dealt out in turn; all together have the rate of one."""
+    """Nodes get jobs in turn, and share the rate."""
     text = HEAD.replace('pacing = "on time"', 'nodes = 3\nrate = "3/s"\npacing = "on time"')
     result, rows = play(text + CALL + "count = 99\n")
     assert {f"api/{n}": 33 for n in range(3)} == {name: of.done for name, of in result.summary.executors.items()}
@@ -355,14 +355,14 @@ def test_nodes_share_the_jobs_and_the_rate(play):
 
 
 def test_priority_goes_first(play):
-    """Of what is due, the larger one."""
+    """Of due jobs those of higher priority start first."""
     text = HEAD.replace('pacing = "on time"', 'pacing = "on time"\nmax_concurrency = 1')
     _, rows = play(text + CALL + "count = 3\n" + SYNC + "count = 3\npriority = 5\n")
     assert ["sync"] * 3 + ["call"] * 3 == [name for name, _, _, _ in rows]
 
 
 def test_what_expires_is_not_started(play):
-    """Later than so long after it was due."""
+    """Jobs that wait longer than ``expires`` after their due time are not started."""
     text = HEAD.replace('pacing = "on time"', 'pacing = "on time"\nmax_concurrency = 1')
     for expires in ('"5s"', "5"):
         api = play(text + CALL + f"count = 10\nexpires = {expires}\n")[0].summary.executors["api"]
@@ -370,7 +370,7 @@ def test_what_expires_is_not_started(play):
 
 
 def test_outage_fails_the_jobs_of_a_kind(play):
-    """All that start in it, of that kind alone; those outside of it fail as they do otherwise."""
+    """An outage fails all jobs of its kind that start in it, and no others."""
     text = HEAD + CALL + "count = 100\nover = 100\n" + SYNC + "count = 100\nover = 100\n"
     result, rows = play(text + '[[outages]]\njob = "call"\nbegin = 20\nend = "40s"\n')
     assert (20, 180) == (result.summary.total.failed, result.summary.total.done)
@@ -382,7 +382,7 @@ def test_outage_fails_the_jobs_of_a_kind(play):
 
 
 def test_jobs_in_a_circle_need_time(write):
-    """Else nothing would ever end."""
+    """Jobs that follow each other in a circle must take time: else the run would never end."""
     text = HEAD.replace("duration = 2", "duration = 0")
     text = text.replace("[jobs.call]", '[jobs.call]\nthen = {job = "b", executor = "api"}')
     text += '[jobs.b]\nduration = 0\nthen = {job = "c", executor = "api"}\n'
@@ -393,14 +393,14 @@ def test_jobs_in_a_circle_need_time(write):
 
 
 def test_a_delay_of_nothing_is_none(write):
-    """However it is written."""
+    """A delay of zero is none, however it is written."""
     text = HEAD.replace("duration = 2", 'duration = 0\nthen = {job = "call", executor = "api", delay = "0s"}', 1)
     with pytest.raises(ValueError, match="then enqueues the same job without any time"):
         simulate(load_toml(write(text + CALL + "count = 1\n")))
 
 
 def test_jobs_that_follow_keep_to_the_limits_of_keys_and_of_room(play):
-    """As those that arrive: a key has one job at a time, and what finds no room is refused."""
+    """Jobs that follow others keep the limits of keys and of waiting tasks, as arriving ones do."""
     text = HEAD.replace("[executors.api]", "[executors.api]\nkey_concurrency = 1\nmax_pending = 3\nmax_concurrency = 2")
     text = text.replace("[jobs.sync]", '[jobs.sync]\nthen = {job = "sort", executor = "api"}')
     text += '[jobs.sort]\nduration = 2\npopulation = "users"\nis_sync = false\n'
@@ -410,7 +410,7 @@ def test_jobs_that_follow_keep_to_the_limits_of_keys_and_of_room(play):
 
 
 def test_durations_of_a_csv_are_those_of_its_column(play):
-    """Whose name is said where the duration is."""
+    """Durations of a CSV file are those of the named column."""
     text = HEAD.replace("duration = 2", f'duration = {{log = "{CSV}", time = "time", duration = "seconds"}}', 1)
     _, rows = play(text + CALL + "count = 500\n")
     recorded = set(read_recording(CSV, time="time", duration="seconds").durations)
@@ -418,7 +418,7 @@ def test_durations_of_a_csv_are_those_of_its_column(play):
 
 
 def test_failed_jobs_are_tried_again(play):
-    """So often at most; each attempt is drawn anew."""
+    """Failed jobs are retried up to ``attempts``, each drawn anew."""
     text = HEAD.replace("[executors.api]", "[executors.api]\nattempts = 3").replace(
         "[jobs.call]", "[jobs.call]\nfailures = 0.5"
     )
@@ -430,7 +430,7 @@ def test_failed_jobs_are_tried_again(play):
 
 
 def test_outage_fails_the_jobs_of_its_group(play):
-    """From its begin until its end, and those of no other group."""
+    """An outage fails the jobs of its group from its begin to its end, and no others."""
     result, _ = play(HEAD + SYNC + "count = 100\nover = 100\n" + OUTAGE + "begin = 20\nend = 40\n")
     assert (10, 90, 10) == (
         result.summary.executors["api"].failed,
@@ -440,7 +440,7 @@ def test_outage_fails_the_jobs_of_its_group(play):
 
 
 def test_is_sync_tells_what_counts_as_a_sync(play):
-    """A job that only sorts leaves its keys unsynced."""
+    """With ``is_sync = false`` a job does not sync its keys."""
     text = HEAD.replace('population = "users"', 'population = "users"\nis_sync = false')
     assert 10 == play(text + SYNC + "count = 10\n")[0].summary.populations["users"].never_synced
     assert 0 == play(HEAD + SYNC + "count = 10\n")[0].summary.populations["users"].never_synced
@@ -450,27 +450,27 @@ def test_is_sync_tells_what_counts_as_a_sync(play):
 
 
 def _then(text: str, job: str = "call", executor: str = "api", more: str = "") -> str:
-    """Let the first job of a file be followed."""
+    """Let the first job of a file enqueue another."""
     follow = f'then = {{job = "{job}", executor = "{executor}"{more}}}'
     return text.replace("duration = 2", f"duration = 2\n{follow}", 1)
 
 
 def test_job_follows_another(play):
-    """At its end, after a delay, with its key; it may be named before it is made."""
+    """A job follows another at its end, after a delay and with its key, even if it is defined later."""
     _, rows = play(_then(HEAD, "sync", more=', delay = "1m"') + CALL + "count = 3\n")
     assert [("call", 0.0)] * 3 + [("sync", 62.0)] * 3 == [(name, time) for name, time, _, _ in rows]
     assert [0, 1, 2] * 2 == [key for _, _, key, _ in rows]
 
 
 def test_job_follows_on_nodes(play):
-    """They are dealt out in turn there too."""
+    """Jobs that follow others are assigned to nodes in turn."""
     text = _then(HEAD, "sync").replace('pacing = "on time"', "nodes = 3")
     executors = play(text + CALL + "count = 9\n")[0].summary.executors
     assert {"api/0": 6, "api/1": 6, "api/2": 6} == {name: of.done for name, of in executors.items()}
 
 
 def test_what_fails_is_not_followed(play):
-    """Only a job that has returned is."""
+    """A failed job is not followed by another."""
     text = _then(HEAD, "sync").replace("duration = 2", "duration = 2\nfailures = 1", 1)
     _, rows = play(text + CALL + "count = 5\n")
     assert {"call"} == {name for name, _, _, _ in rows}
@@ -478,7 +478,7 @@ def test_what_fails_is_not_followed(play):
 
 @pytest.mark.parametrize("more", ["", ", delay = 8"])
 def test_chain_that_never_ends_ends_with_its_days(play, more):
-    """A job that follows itself goes on until time is up."""
+    """A job that follows itself continues until the end of the days."""
     result, rows = play(_then(HEAD, more=more) + CALL + "count = 1\n", days=100 / 86_400)
     gap = 10 if more else 2
     assert [float(time) for time in range(0, 101, gap)] == pytest.approx([time for _, time, _, _ in rows])
@@ -486,7 +486,7 @@ def test_chain_that_never_ends_ends_with_its_days(play, more):
 
 
 def test_two_jobs_that_follow_each_other_end_too(play):
-    """Each names the other, before and after it is made."""
+    """Two jobs that follow each other continue until the end of the days."""
     sync = HEAD.rindex("duration = 2")
     text = HEAD[:sync] + HEAD[sync:].replace("duration = 2", 'duration = 2\nthen = {job = "call", executor = "api"}')
     _, rows = play(_then(text, "sync") + CALL + "count = 1\n", days=99 / 86_400)
@@ -495,7 +495,7 @@ def test_two_jobs_that_follow_each_other_end_too(play):
 
 @pytest.mark.parametrize("more", ["", ", delay = 0"])
 def test_chain_that_takes_no_time_is_told(write, monkeypatch, more):
-    """Time would never pass: it ends with an error after so many jobs at one moment."""
+    """A chain of jobs without duration ends with an error after too many at one moment."""
     begin, count, most = Job.__call__, 0, 20_000
 
     def counted(self, key=None):
@@ -514,31 +514,31 @@ def test_chain_that_takes_no_time_is_told(write, monkeypatch, more):
 
 
 def test_key_that_a_population_does_not_have_is_told(write):
-    """A job that follows with the key of another population, or of none: the place is named."""
+    """A key that is not in the population of the following job is refused with the place."""
     with pytest.raises(ValueError, match=r"\[jobs\.call\]:? then.*users"):
         simulate(load_toml(write(_then(HEAD, "sync") + CALL + "count = 11\n")))
 
 
 def test_arrivals_of_another_population_than_that_of_the_job_are_refused(write):
-    """Its keys are none of the job's."""
+    """Arrivals of another population than their job's are refused."""
     text = HEAD.replace("[jobs.call]", '[populations.others]\ncount = 20\nperiod = "1h"\n[jobs.call]')
     with pytest.raises(ValueError, match=r"\[\[arrivals\]\]:? number 1.*others"):
         simulate(load_toml(write(text + SYNC + 'count = 20\npopulation = "others"\n')))
 
 
-# What has no effect, or the wrong one.
+# Options without an effect, or with a wrong one.
 
 
 @pytest.mark.parametrize("limit", ['key_rate = "1/min"', "key_concurrency = 1"])
 def test_limits_by_key_hold(play, limit):
-    """Of one key at most so many start in a minute, or run at a time."""
+    """Limits of keys hold for starts and for concurrent jobs."""
     text = HEAD.replace('pacing = "on time"', f'pacing = "on time"\n{limit}').replace("count = 10", "count = 1")
     _, rows = play(text + SYNC + "count = 10\n")
     assert len({time for _, time, _, _ in rows}) == len(rows)
 
 
 def test_bound_of_what_waits_counts_what_has_arrived(play):
-    """One arrival in a second and no rate to wait for: a hundred never wait."""
+    """``max_pending`` counts arrived jobs that wait, and not future ones."""
     text = HEAD.replace('pacing = "on time"', "max_pending = 100")
     result, _ = play(text + CALL + 'rate = "1/s"\npattern = "regular"\n')
     assert 0 == result.summary.executors["api"].other
@@ -546,13 +546,13 @@ def test_bound_of_what_waits_counts_what_has_arrived(play):
 
 @pytest.mark.parametrize("term", ['expires = "1s"'])
 def test_terms_of_a_cycle_hold_or_are_refused(write, term):
-    """What has no effect must not be silence."""
+    """Options of a cycle have an effect, or are refused."""
     with pytest.raises(ValueError, match=term.split()[0]):
         simulate(load_toml(write(HEAD + SYNC + f'cycle = "20m"\n{term}\n')))
 
 
 def test_two_cycles_of_one_job(play):
-    """Twice in a cycle, half a cycle apart."""
+    """Two cycles of one job, half a cycle apart, sync each key twice."""
     _, rows = play(HEAD + SYNC + 'cycle = "20m"\n' + SYNC + 'cycle = "20m"\nphase = "1/2"\n')
     assert 60 <= len(rows) <= 80
 
@@ -561,11 +561,11 @@ def test_two_cycles_of_one_job(play):
     "text", [CALL + 'count = 1\nat = "0s"\n', SYNC + "count = 1\n" + OUTAGE + 'begin = "0s"\nend = 5\n']
 )
 def test_times_may_be_zero_as_texts_too(write, text):
-    """As they may be as numbers: what begins at "0s" begins at the start."""
+    """A time of "0s" begins at the start, as 0 does."""
     assert "finished" == simulate(load_toml(write(HEAD + text))).status
 
 
-# What is refused on loading.
+# Refused on loading.
 
 
 @pytest.mark.parametrize(
@@ -612,7 +612,7 @@ def test_times_may_be_zero_as_texts_too(write, text):
     ],
 )
 def test_what_cannot_be_is_refused_on_loading(write, text, words):
-    """With the file, the place, and what there could be."""
+    """Bad input is refused on loading with the file, the place, and what is possible."""
     path = write(text)
     with pytest.raises(ValueError, match=words) as error:
         load_toml(path)
@@ -640,7 +640,7 @@ def test_what_cannot_be_is_refused_on_loading(write, text, words):
     ],
 )
 def test_what_is_no_table_is_refused_on_loading(write, text, place):
-    """One bracket too many or too few is the commonest of all slips."""
+    """A table with wrong brackets, the most common slip, is refused on loading."""
     path = write(text)
     with pytest.raises(ValueError, match=place) as error:
         load_toml(path)
@@ -648,12 +648,12 @@ def test_what_is_no_table_is_refused_on_loading(write, text, place):
 
 
 def test_missing_file_is_missing(tmp_path):
-    """By the error that Python has for it, which names it."""
+    """A missing file raises ``FileNotFoundError`` with its name."""
     with pytest.raises(FileNotFoundError, match=r"no\.toml"):
         load_toml(tmp_path / "no.toml")
 
 
-# What is refused when it is set up.
+# Refused by ``setup``.
 
 
 def _executor(text: str) -> str:
@@ -668,7 +668,7 @@ def _job(text: str) -> str:
     return HEAD.replace("duration = 2", text, 1) + CALL + "count = 1"
 
 
-# What is told with its place already.
+# Errors that name their place already.
 TOLD = {
     "pacing": (_executor('pacing = "slow"'), r"\[executors\.api\]:? pacing must be 'spread' or 'on time', got 'slow'"),
     "no count": (_population(""), r"\[populations\.users\]:? needs a count"),
@@ -739,7 +739,7 @@ TOLD = {
     "outage before the start": (HEAD + CALL + "count = 1\n" + OUTAGE + "begin = -1\nend = 5", r"\[\[outages\]\] number 1:? begin must"),
 }  # fmt: skip
 
-# What is told without its place.
+# Errors that do not.
 PLACELESS = {
     "rate": (_executor('rate = "fast"'), r"rate must look like"),
     "negative rate": (_executor("rate = -1"), r"rate must be a number of permits"),
@@ -768,7 +768,7 @@ PLACELESS = {
     "outage that ends as it begins": (HEAD + CALL + "count = 1\n" + OUTAGE + "begin = 5\nend = 5", r"and end later"),
 }  # fmt: skip
 
-# What is another error than ValueError, or none.
+# Other errors than ValueError, or none.
 OTHER = {
     "rate is a boolean": (_executor("rate = true"), r"executors\.api.*rate"),
     "pacing is a list": (_executor('pacing = ["spread"]'), r"executors\.api.*pacing"),
@@ -805,7 +805,7 @@ OTHER = {
 
 @pytest.mark.parametrize(("text", "words"), (TOLD | PLACELESS).values(), ids=(TOLD | PLACELESS).keys())
 def test_what_cannot_be_is_refused_when_it_is_set_up(write, text, words):
-    """With the reason."""
+    """Bad input that only ``setup`` can find is refused with the reason."""
     scenario = load_toml(write(text))
     with pytest.raises(ValueError, match=words):
         simulate(scenario)
@@ -813,14 +813,14 @@ def test_what_cannot_be_is_refused_when_it_is_set_up(write, text, words):
 
 @pytest.mark.parametrize(("text", "words"), PLACELESS.values(), ids=PLACELESS.keys())
 def test_refusal_names_its_place(write, text, words):
-    """Of ten executors and twenty jobs one must know which."""
+    """A refusal names its place in the file."""
     with pytest.raises(ValueError, match=rf"\[\[?(executors\.api|populations\.users|jobs\.call|outages)\]\]?.*{words}"):
         simulate(load_toml(write(text)))
 
 
 @pytest.mark.parametrize("name", ["pacing", "no duration", "then of no job", "no executor", "count of zero"])
 def test_refusal_names_its_file(write, name):
-    """Whether it is found on loading or when it is set up."""
+    """A refusal names its file, on loading and in ``setup``."""
     path = write(TOLD[name][0])
     with pytest.raises(ValueError, match=r"load\.toml") as error:
         simulate(load_toml(path))
@@ -829,13 +829,13 @@ def test_refusal_names_its_file(write, name):
 
 @pytest.mark.parametrize(("text", "words"), OTHER.values(), ids=OTHER.keys())
 def test_wrong_type_is_refused_as_what_is_out_of_range(write, text, words):
-    """A ValueError with its place, as load_toml says of all that a scenario cannot have."""
+    """A wrong type raises ``ValueError`` with its place, as bad values do."""
     with pytest.raises(ValueError, match=words):
         simulate(load_toml(write(text)))
 
 
 def test_place_is_named_once(write):
-    """In the message of arrivals too."""
+    """The place is named once in a message."""
     with pytest.raises(ValueError, match="executor") as error:
         simulate(load_toml(write(HEAD + CALL.replace('"api"', '"apy"') + "count = 1")))
     assert 1 == str(error.value).count("number 1")
