@@ -1,4 +1,4 @@
-"""A gate of keys, as the tests of several modules make it."""
+"""Gates of keys for the tests of several modules."""
 
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.limits.window import WindowLimit
@@ -6,11 +6,11 @@ from ratelimited_executor._core.rates import Rate
 
 NS = 1_000_000_000
 NOW = 1_704_067_200 * NS
-WIDTH = NS + 1000  # of a window of a second
+WIDTH = NS + 1000  # nanoseconds added to a window of a second
 
 
 def gate_of(permits: int = 1, *, concurrency=None, make=lambda rate: WindowLimit(rate)) -> KeyGate:
-    """Make a gate that knows one slow key."""
+    """Return a gate that knows one slow key."""
     return KeyGate(
         limit_of=lambda key: make(Rate(permits)) if key == "slow" else None,
         concurrency_of=lambda key: concurrency,

@@ -1,10 +1,10 @@
-"""Ready queues as the tests of several modules make and empty them."""
+"""Ready queues for the tests of several modules."""
 
 from ratelimited_executor._core.ready_heap import ReadyHeap
 
 
 class Column:
-    """A source: positions with due times, some of which have gone."""
+    """A source: positions with due times, of which some are cancelled."""
 
     key = needs = None
 
@@ -34,12 +34,12 @@ class Column:
 
 
 def heap(calendar, order, report=None) -> ReadyHeap:
-    """Make a heap on a scale where loop time is epoch time."""
+    """Return a heap on a scale on which loop time is epoch time."""
     return ReadyHeap(calendar, order, to_epoch=float, report=report or (lambda error: None))
 
 
 def pop(queue, *, earliest=False) -> tuple | None:
-    """Take the first task as the engine does, or the one that is due first."""
+    """Take the first task as the engine does, or the one due first."""
     if (queue.earliest() if earliest else queue.head()) is None:
         return None
     run = queue.pop_earliest() if earliest else queue.pop()
@@ -48,6 +48,6 @@ def pop(queue, *, earliest=False) -> tuple | None:
 
 
 def due_of(task) -> float:
-    """Return the due time of a task as :func:`pop` gives it."""
+    """Return the due time of a task from :func:`pop`."""
     source, item = task
     return item._due if source is None else source.due_of(item)

@@ -1,4 +1,4 @@
-"""How a rate adapts: by steps up, by parts down, within its bounds."""
+"""Adaptation of a rate: steps up and parts down, within its bounds."""
 
 import math
 from fractions import Fraction
@@ -14,7 +14,7 @@ RULES = Adaptive(floor=2, ceiling=100, increase=5, decrease=0.5, period=1)
 
 
 def test_a_rate_rises_by_steps_and_falls_by_parts():
-    """An overload halves it, once in a period; a period without any adds a step; both stay within the bounds."""
+    """An overload halves the rate once in a period, and a period without one adds a step, within the bounds."""
     control = AdaptiveControl(RULES, 0.0)
     assert 50 == control.overloaded(Fraction(100), 0.1)
     assert 50 == control.overloaded(Fraction(50), 1.0)
@@ -23,9 +23,9 @@ def test_a_rate_rises_by_steps_and_falls_by_parts():
     assert 4 == control.overload_count
     for now, started, rate, wanted in [
         (9.9, 1000, 10, 10),  # the period has not passed
-        (10.0, 1000, 10, 10),  # it has seen an overload
+        (10.0, 1000, 10, 10),  # there was an overload
         (11.0, 2000, 10, 15),
-        (12.0, 2009, 15, 15),  # not used enough
+        (12.0, 2009, 15, 15),  # too little of the rate was used
         (13.0, 2019, 15, 20),
         (13.5, 3000, 20, 20),
         (15.0, 3000, 99, 100),
@@ -34,7 +34,7 @@ def test_a_rate_rises_by_steps_and_falls_by_parts():
 
 
 def test_a_rate_at_which_nothing_returns_does_not_rise():
-    """Starts alone say nothing of how the other side fares."""
+    """A rate does not rise while no task ends: starts alone do not show that the other side copes."""
     control = AdaptiveControl(RULES, 0.0)
     assert 10 == control.step(Fraction(10), 1.0, used_count=10, done_count=0)
     assert 15 == control.step(Fraction(10), 2.0, used_count=20, done_count=1)
@@ -46,7 +46,7 @@ def test_a_rate_at_which_nothing_returns_does_not_rise():
 )
 @settings(max_examples=200, deadline=None)
 def test_a_rate_stays_within_its_bounds_and_changes_once_a_period(events, rate):
-    """Whatever comes, two steps down are a period apart, and so are two steps up."""
+    """Falls are a period apart, and so are rises, within the bounds."""
     control = AdaptiveControl(RULES, 0.0)
     rate, now, started = control.bounded(rate), 0.0, 0
     changes: dict[int, float] = {}
@@ -69,7 +69,7 @@ def test_a_rate_stays_within_its_bounds_and_changes_once_a_period(events, rate):
     "rules", [{"increase": 1.1, "decrease": 0.85}, {"increase": 1e-7, "decrease": 0.999_999}], ids=str
 )
 def test_a_rate_is_a_plain_number_however_many_steps_it_has_taken(rules):
-    """Of twelve digits at most, so that its size is bounded; and no step is lost by that."""
+    """A rate has at most twelve digits, however many steps it has taken, and no step is lost by that."""
     control = AdaptiveControl(Adaptive(floor=1, ceiling=50, **rules), 0.0)
     rate, now = Fraction(10), 0.0
     for index in range(20_000):
@@ -89,7 +89,7 @@ def test_a_rate_is_a_plain_number_however_many_steps_it_has_taken(rules):
 
 @pytest.mark.parametrize(("rate", "period", "peers"), [(10, 1.0, 10), (50, 1.0, 10), (100, 1.0, 4), (2, 5.0, 3)])
 def test_a_small_part_is_looked_at_once_enough_of_it_has_come_up(rate, period, peers):
-    """As many permits as the whole rate has in a period, or four: one start alone is no use of most of the rate."""
+    """A small part of a rate is judged only after as many permits as the whole has in a period, or four."""
     control = AdaptiveControl(Adaptive(floor=1, ceiling=200, period=period, increase=1), 0.0)
     count = min(rate * period, 4)
     part = rate / peers
@@ -102,7 +102,7 @@ def test_a_small_part_is_looked_at_once_enough_of_it_has_come_up(rate, period, p
 
 
 def test_one_rate_alone_is_looked_at_once_in_a_period_however_low_it_is():
-    """There is no part then."""
+    """A rate without peers is judged once in a period, however low it is."""
     control = AdaptiveControl(Adaptive(floor=0.1, ceiling=10, increase=0.1), 0.0)
     assert Fraction("0.2") == control.step(Fraction("0.1"), 10.0, used_count=1, done_count=1)
 
@@ -112,7 +112,7 @@ def _follow(control, rate, told, now, *, is_news=True, count=0):
 
 
 def test_a_step_of_another_is_a_step_of_ours():
-    """A period begins: after a fall one that does not rise, and in which no overload counts."""
+    """A step of another peer starts a period: after a fall no rise follows in it, and no overload counts."""
     control = AdaptiveControl(RULES, 0.0)
     _follow(control, 50, 55, 0.9, count=45)
     assert 55 == control.step(Fraction(55), 1.8, used_count=1000, done_count=1000)
@@ -128,14 +128,14 @@ def test_a_step_of_another_is_a_step_of_ours():
 
 
 def test_what_is_told_but_for_rounding_is_no_step():
-    """What an authority holds is a ratio of small numbers."""
+    """A rate that differs only by an authority's rounding is not a step."""
     control = AdaptiveControl(RULES, 0.0)
     _follow(control, 50, 50 - Fraction(1, 100_000), 0.9)
     assert 55 == control.step(Fraction(50), 1.0, used_count=50, done_count=50)
 
 
 def test_a_fall_overrules_the_rises_that_did_not_know_of_it():
-    """For a period; what is higher than such a rise, or lower than the fall, has been set by others for good."""
+    """For a period a fall overrules concurrent rises, but not rates that others have set higher or lower."""
     control = AdaptiveControl(RULES, 0.0)
     assert not control.is_overruled(Fraction(50), Fraction(55), 0.0)
     assert 25 == control.overloaded(Fraction(50), 10.0)
@@ -144,12 +144,12 @@ def test_a_fall_overrules_the_rises_that_did_not_know_of_it():
     assert not control.is_overruled(Fraction(25), Fraction(55), 11.0)
     control.period_least = 1.5
     assert control.is_overruled(Fraction(25), Fraction(55), 11.4)
-    _follow(control, 25, 12, 11.4)  # another one has fallen deeper: the rate before both counts
+    _follow(control, 25, 12, 11.4)  # another peer has fallen deeper: the rate before both counts
     assert control.is_overruled(Fraction(12), Fraction(55), 12.8)
 
 
 def test_two_that_share_a_bottleneck_come_to_equal_parts():
-    """Of whatever height they begin with: both lose a part of what they have, and gain alike."""
+    """Two processes at one bottleneck converge to equal rates, whatever they begin with."""
     controls = [AdaptiveControl(RULES, 0.0) for _ in range(2)]
     rates = [Fraction(90), Fraction(4)]
     for second in range(1, 400):
@@ -180,11 +180,11 @@ def test_two_that_share_a_bottleneck_come_to_equal_parts():
     ],
 )
 def test_rules_out_of_range_are_refused(changes, error):
-    """Each argument is a finite number > 0, and they fit each other."""
+    """Bad rules are refused: arguments are finite numbers > 0 that fit each other."""
     with pytest.raises(error, match=f"^{next(iter(changes))} must"):
         Adaptive(**({"floor": 1, "ceiling": 10} | changes))
 
 
 def test_rules_tell_of_themselves():
-    """A step is a hundredth of the ceiling unless said otherwise."""
+    """The repr of rules shows them, with the step a hundredth of the ceiling by default."""
     assert "Adaptive(floor=1, ceiling=50, increase=0.5, decrease=0.5, period=1)" == repr(Adaptive(floor=1, ceiling=50))

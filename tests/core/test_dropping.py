@@ -1,4 +1,4 @@
-"""What is dropped when there is no room: an index, against a sorted list."""
+"""The index of tasks to be dropped when there is no room, compared with a sorted list."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ from ratelimited_executor._core.records import KeyOptions, Options
 )
 @settings(max_examples=300, deadline=None)
 def test_what_is_dropped_is_what_a_sorted_list_begins_with(record_class, steps, is_lowest_first, is_by_key, wanted):
-    """The least important, of those the one due last; or else the first to be due: of all and of each key."""
+    """Dropped are the least important tasks, of those the last due, or else the first due, in total and by key."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lazy_heap, "_SPARE_COUNT", 1)
         index = DropIndex(is_lowest_first=is_lowest_first, is_by_key=is_by_key)
@@ -62,7 +62,7 @@ def test_what_is_dropped_is_what_a_sorted_list_begins_with(record_class, steps, 
 
 
 def test_an_index_is_as_large_as_what_waits(record_class):
-    """The entries of tasks that have gone are removed when they are the larger part."""
+    """Entries of ended tasks are removed once they are the larger part."""
     index = DropIndex(is_lowest_first=True, is_by_key=True)
     records = [record_class(due=float(number)) for number in range(1000)]
     for record in records:
@@ -78,7 +78,7 @@ def test_an_index_is_as_large_as_what_waits(record_class):
 
 
 def test_a_task_that_was_never_there_is_not_missed(record_class):
-    """Tasks without options, or with a key alone, may start without having been added."""
+    """A task that was never in the index may be removed."""
     index = DropIndex(is_lowest_first=True, is_by_key=True)
     plain, keyed = record_class(), record_class()
     keyed._options = KeyOptions("a")

@@ -1,4 +1,4 @@
-"""Durations as people type them."""
+"""Durations as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ratelimited_executor._core.durations import format_duration, parse_duration
     ],
 )
 def test_parse_duration_reads(text: str, seconds: float) -> None:
-    """Numbers are seconds, units add up."""
+    """Numbers are seconds, and units add up."""
     assert seconds == parse_duration(text)
 
 
@@ -61,7 +61,7 @@ def test_parse_duration_reads(text: str, seconds: float) -> None:
     ],
 )
 def test_parse_duration_refuses(text: str) -> None:
-    """Anything that is no positive finite duration is refused with an example of one."""
+    """A text that is not a positive finite duration is refused with an example."""
     with pytest.raises(ValueError, match="a duration looks like 90, 10m or 1h30m"):
         parse_duration(text)
 
@@ -80,5 +80,5 @@ def test_parse_duration_refuses(text: str) -> None:
     ],
 )
 def test_format_duration_writes(seconds: float, text: str) -> None:
-    """Short durations have three digits, long ones whole seconds."""
+    """Short durations are written with three digits, and long ones in whole seconds."""
     assert text == format_duration(seconds)

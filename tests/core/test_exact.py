@@ -1,4 +1,4 @@
-"""The exact law on random histories: alone, with starts that take effect later than they are decided, and as one of several peers."""
+"""The exact law on random histories: alone, with starts that take effect later than decided, and among peers."""
 
 from fractions import Fraction
 
@@ -28,12 +28,12 @@ ADVANCE_OR_TAKE = [st.tuples(st.just("advance"), STEPS), st.tuples(st.just("take
 
 
 def width_of(window: Rate) -> int:
-    """Return how long a window is, in nanoseconds."""
+    """Return the length of a window in nanoseconds."""
     return -int(-window.per * NS // 1)
 
 
 def excess(effects: list[tuple[int, int, Rate]]) -> int:
-    """Return by how much any start broke the law of the rate it was decided under; each is held against all others.
+    """Return by how much a start broke the law of the rate under which it was decided.
 
     Args:
         effects: (decided at, took effect at, rate).
@@ -48,7 +48,7 @@ def excess(effects: list[tuple[int, int, Rate]]) -> int:
 
 
 def take(grid: ExactGrid, now: int, count: int) -> int:
-    """Take so many permits, as far as there are, one after the other; return how many."""
+    """Take up to ``count`` permits one by one; return how many."""
     for taken in range(count):
         if not grid.usable(now):
             return taken
@@ -58,7 +58,7 @@ def take(grid: ExactGrid, now: int, count: int) -> int:
 
 
 def next_start(grid: ExactGrid, now: int) -> int:
-    """Return when what waits may start, as a queue finds it out: at each time that it is told, it looks again."""
+    """Return when a waiting task may start, found as a queue does, by looking again at each time returned."""
     while not grid.usable(now):
         now = grid.next_fresh_time(now)
     return now
@@ -77,7 +77,7 @@ def next_start(grid: ExactGrid, now: int) -> int:
 )
 @settings(max_examples=500, deadline=None)
 def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate, steps):
-    """Stalls, and steps that begin long after they were decided, in any order, never make one start too many."""
+    """No window exceeds its permits with stalls, and with effects long after decisions, in any order."""
     now = START
     grid = ExactGrid(rate, slack_ns=SLACK, now_ns=now)
     effects: list[int] = []
@@ -115,7 +115,7 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
 )
 @settings(max_examples=400, deadline=None)
 def test_a_changed_rate_counts_what_has_started_in_its_window(first, steps):
-    """Every start keeps the law of the rate in force then, whatever the rate was when those before it started."""
+    """Every start keeps the law of the rate then in force, whatever the rate of earlier starts in its window."""
     now, rate = START, Rate(first.permits)
     grid = ExactGrid(rate, slack_ns=SLACK, now_ns=now)
     effects: list[tuple[int, int, Rate]] = []
@@ -127,7 +127,7 @@ def test_a_changed_rate_counts_what_has_started_in_its_window(first, steps):
             grid.set_rate(rate, now)
         else:
             effects += [(now, now, rate)] * take(grid, now, value)
-    if all(rate.permits == int(rate.permits) for _, _, rate in effects):  # one window's width for all
+    if all(rate.permits == int(rate.permits) for _, _, rate in effects):  # one width for all windows
         assert excess(effects) <= 0
 
 
@@ -138,7 +138,7 @@ def test_a_changed_rate_counts_what_has_started_in_its_window(first, steps):
 )
 @settings(max_examples=400, deadline=None)
 def test_peers_keep_the_window_together_without_knowing_of_each_other(peers, rate, steps):
-    """The starts of all peers together are never more than the permits in any window of the rate."""
+    """The starts of all peers together never exceed the permits of a window."""
     now = START
     grids = [
         ExactShare(rate, slack_ns=20_000_000, reserve_ns=5_000_000, now_ns=now, peers=peers, rank=rank)
@@ -158,7 +158,7 @@ def test_peers_keep_the_window_together_without_knowing_of_each_other(peers, rat
 
 
 def test_a_share_gives_a_hundredth_of_the_rate_at_most():
-    """However long a permit may be used, its grid is at most 1 % slower than the rate."""
+    """The grid of a share is at most 1 % slower than the rate, however long a permit may be used."""
     for rate in (Rate(100), Rate(1), Rate(10, per=Fraction(1, 10)), Rate(1000, per=60), Rate(2.5)):
         share = ExactShare(rate, slack_ns=20_000_000, reserve_ns=5_000_000, now_ns=START, peers=2, rank=0)
         span = 3600 * NS
@@ -167,7 +167,7 @@ def test_a_share_gives_a_hundredth_of_the_rate_at_most():
 
 
 def test_permits_stay_on_the_grid_where_nothing_is_late():
-    """Of starts on time the window holds none back: they are those of the numbered permits, and none is lost."""
+    """If all starts are on time, they use the numbered permits, and the window delays none."""
     grid = ExactGrid(Rate(3), slack_ns=SLACK, now_ns=START - 1)
     starts, now = [], START
     while now < START + 20 * NS:
@@ -180,7 +180,7 @@ def test_permits_stay_on_the_grid_where_nothing_is_late():
 
 
 def test_the_lateness_of_a_start_is_paid_for_once():
-    """A timer that is 3 ms late moves the grid by 3 ms a window later, and then never again."""
+    """A start 3 ms late moves the grid by 3 ms a window later, once."""
     grid = ExactGrid(Rate(10), slack_ns=SLACK, now_ns=START - 1)
     now, starts = START, []
     while len(starts) < 50:
@@ -195,7 +195,7 @@ def test_the_lateness_of_a_start_is_paid_for_once():
 
 
 def test_after_a_pause_the_pace_goes_on_from_the_late_start():
-    """An idle executor starts at once, and the next permit comes up a whole distance later: an even pace."""
+    """After a pause a task starts at once, and the next permit is a whole gap later."""
     grid = ExactGrid(Rate(10), slack_ns=SLACK, now_ns=START)
     now = START + 5 * NS + 73_000_000
     assert grid.usable(now) == 1
@@ -204,7 +204,7 @@ def test_after_a_pause_the_pace_goes_on_from_the_late_start():
 
 
 def test_what_waits_for_its_time_does_not_end_an_estimate():
-    """Of three starts in a window of a second, two leave it within the next one, whatever becomes of the one between."""
+    """A start whose effect is unknown does not end the forecast, which counts those that leave the window."""
     log = WindowLimit(Rate(3), reading_ns=0)
     log.take(1, START)
     log.defer(log.take(1, START + NS // 10), [])
@@ -215,7 +215,7 @@ def test_what_waits_for_its_time_does_not_end_an_estimate():
 
 
 def test_the_first_note_of_an_effect_counts():
-    """A call in a thread says that it begins, and when it has ended says so again: it may never have begun."""
+    """The first effect reported for a start counts, as of a call in a thread that begins and then ends."""
     grid = ExactGrid(Rate(1), slack_ns=SLACK, now_ns=START)
     effects: list[list[int]] = []
     assert grid.usable(START)
@@ -228,7 +228,7 @@ def test_the_first_note_of_an_effect_counts():
 
 
 def test_what_is_noted_or_settled_after_a_start_has_left_the_window_changes_nothing():
-    """A call in a thread may end, and its cost be settled, long after it has begun."""
+    """An effect or settlement after a start has left the window changes nothing."""
     grid = ExactGrid(Rate(10), slack_ns=SLACK, now_ns=START)
     effects: list[list[int]] = []
     assert grid.usable(START)
@@ -248,7 +248,7 @@ def test_what_is_noted_or_settled_after_a_start_has_left_the_window_changes_noth
 
 
 def test_what_waits_for_its_time_does_not_hold_back_what_has_one():
-    """A call that waits for a thread for a minute keeps its own permit, and nobody else's."""
+    """A call that waits long for a thread keeps its own permit, and delays no other."""
     grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)
     assert grid.usable(START)
     grid.take(1, START)
@@ -262,7 +262,7 @@ def test_what_waits_for_its_time_does_not_hold_back_what_has_one():
 
 
 def test_a_start_without_a_time_is_counted_until_it_has_one():
-    """A coroutine that waits for its first step keeps its place in the window, however long the loop is blocked."""
+    """A start whose effect is unknown counts in the window until it is known."""
     grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)
     effects: list[list[list[int]]] = [[], []]
     now = START
@@ -273,7 +273,7 @@ def test_a_start_without_a_time_is_counted_until_it_has_one():
         now += NS // 2
     now += 10 * NS
     assert not grid.usable(now)
-    assert grid.trial().next_fresh_time(now) >= now + NS  # a bound: it cannot be earlier
+    assert grid.trial().next_fresh_time(now) >= now + NS  # a lower bound of its time
     note_effect(effects[0], now)
     note_effect(effects[1], now)
     assert not grid.usable(now + NS - 1)
@@ -281,7 +281,7 @@ def test_a_start_without_a_time_is_counted_until_it_has_one():
 
 
 def test_a_call_that_holds_the_loop_does_not_cost_the_rate_all_of_that():
-    """How long a plain call takes says little of when it took effect: 5 ms of it count at most."""
+    """Of a long plain call only 5 ms count as a possible delay of its effect."""
     grid = ExactGrid(Rate(1), slack_ns=SLACK, now_ns=START)
     assert grid.usable(START)
     grid.take(1, START)
@@ -290,7 +290,7 @@ def test_a_call_that_holds_the_loop_does_not_cost_the_rate_all_of_that():
 
 
 def test_a_trial_leaves_the_grid_as_it_is():
-    """A copy that is asked about times to come, and taken from, changes nothing."""
+    """A trial copy that looks ahead and takes permits leaves the grid unchanged."""
     grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)
     for _ in range(2):
         now = grid.next_time(START)
@@ -316,12 +316,12 @@ def test_a_trial_leaves_the_grid_as_it_is():
     ],
 )
 def test_a_rate_of_a_part_of_a_permit_keeps_the_window_of_whole_ones(rate, permits, per):
-    """The window holds the next whole number of permits, and is as long as they take to come up."""
+    """The window of a fractional rate has the next whole number of permits, and the matching length."""
     assert window_of(rate) == Rate(permits, per=per)
 
 
 def test_costs_count_in_the_window():
-    """A start of cost 4 counts as four; settled to 2 while it is in the window, as two."""
+    """A start of cost 4 counts as four in the window, and as two once settled to 2."""
     grid = ExactGrid(Rate(4), slack_ns=SLACK, now_ns=START)
     assert grid.usable(START)
     grid.take(1, START)
@@ -333,7 +333,7 @@ def test_costs_count_in_the_window():
 
 
 def test_an_infinite_rate_counts_nothing():
-    """While there is no limit nothing is remembered, and a limit that comes begins afresh."""
+    """At an infinite rate nothing is remembered, and a later limit starts afresh."""
     grid = ExactGrid(Rate(float("inf")), slack_ns=SLACK, now_ns=START)
     assert grid.usable(START) == UNLIMITED
     grid.take(1000, START)

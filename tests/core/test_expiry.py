@@ -1,4 +1,4 @@
-"""The index of deadlines: what has passed is swept out, once, and nothing else."""
+"""The index of deadlines: a sweep returns what has passed, once, and nothing else."""
 
 import itertools
 
@@ -24,7 +24,7 @@ from ratelimited_executor._kernel.timeline import NS, Timeline
 )
 @settings(max_examples=300, deadline=None)
 def test_sweep_returns_what_has_passed_and_nothing_else(record_class, steps):
-    """Records with a deadline in an earlier interval, each once, those that were discarded left out."""
+    """A sweep returns each record with a deadline in an earlier interval once, except for discarded ones."""
     timeline = Timeline(monotonic=0.0, wall=1000.0, interval_ns=NS)
     index = ExpiryIndex(timeline)
     inside: dict[object, int] = {}
@@ -53,7 +53,7 @@ def test_sweep_returns_what_has_passed_and_nothing_else(record_class, steps):
 
 
 def test_an_interval_without_deadlines_leaves_nothing(record_class):
-    """Whether the tasks start, one after the other, or many intervals lie ahead; the first of what is left is found."""
+    """Intervals without deadlines leave nothing behind, and the first remaining deadline is found."""
     index = ExpiryIndex(Timeline(monotonic=0.0, wall=1000.0, interval_ns=NS))
     last = record_class("last", due=0.0, expires=1e6)
     index.add(last)
@@ -71,7 +71,7 @@ def test_an_interval_without_deadlines_leaves_nothing(record_class):
 
 
 def test_deadlines_of_a_batch_are_kept_while_its_sweep_is_interrupted():
-    """Whoever stops after some of the tasks meets the others with the next sweep, and batches that came meanwhile, too."""
+    """After an interrupted sweep of a batch, the next one returns the rest, and that of batches added since."""
     index = ExpiryIndex(Timeline(monotonic=0.0, wall=1000.0, interval_ns=NS))
     first, second = (
         BatchSource(3, first=due, rank=PLAIN_RANK, name="b", owner=None, deadline_after=1.0) for due in (1.0, 0.0)

@@ -1,4 +1,4 @@
-"""``Fair``: its arguments, weights and text. The law of its shares is that of ``test_ready_fair.py``."""
+"""``Fair``: its arguments, weights and repr. The law of its shares is in ``test_ready_fair.py``."""
 
 import math
 
@@ -9,7 +9,7 @@ from ratelimited_executor._core.fair import Fair
 
 @pytest.mark.parametrize("weight", [0, -1, math.inf, math.nan, "1", True, None])
 def test_a_weight_that_is_no_weight_is_refused(weight):
-    """Weights are numbers from, in a mapping and from a function."""
+    """A bad weight is refused, in a mapping or from a function."""
     with pytest.raises(ValueError, match="numbers from"):
         Fair(weights={"f": weight})
     with pytest.raises(ValueError, match="numbers from"):
@@ -18,13 +18,13 @@ def test_a_weight_that_is_no_weight_is_refused(weight):
 
 @pytest.mark.parametrize("arguments", [{"by": 3}, {"weights": 3}, {"weights": [("f", 1)]}])
 def test_a_wrong_type_is_refused(arguments):
-    """Arguments are functions or mappings."""
+    """Arguments of a wrong type are refused."""
     with pytest.raises(TypeError, match="must be a"):
         Fair(**arguments)
 
 
 def test_an_order_tells_of_itself():
-    """Weights default to 1, and functions can be wrapped."""
+    """The repr of an order shows it; weights default to 1, and functions may be wrapped."""
     assert ("Fair()", True, None) == (repr(Fair()), Fair().is_even, Fair().by)
     fair = Fair(len, weights={"f": 2})
     assert (f"Fair(by={len!r}, weights={{'f': 2.0}})", False) == (repr(fair), fair.is_even)

@@ -1,4 +1,4 @@
-"""What is fixed once it is made says so, and says what it is made with, whoever misspells a setting or comes too late."""
+"""Attributes that are fixed or misspelt are refused with the reason and what can be set."""
 
 import copy
 import pickle
@@ -32,7 +32,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("kind", "name", "text"), WRONG, ids=lambda value: str(value)[:20])
 def test_attribute_that_cannot_be_set_is_refused(kind, name, text):
-    """Nothing is changed, and the error is one that every reader of AttributeError understands."""
+    """Setting a fixed attribute raises ``AttributeError`` with name and object, and changes nothing."""
     thing = MADE[kind]()
     before = getattr(thing, name, None)
     with pytest.raises(AttributeError) as caught:
@@ -44,7 +44,7 @@ def test_attribute_that_cannot_be_set_is_refused(kind, name, text):
 
 
 def test_fixed_peers_are_values_still():
-    """Equal, hashable, copied and pickled as before."""
+    """Fixed peers are still equal, hashable, copied and pickled as values."""
     peers = StaticPeers(3, 2)
     assert {peers} == {StaticPeers(3, 2), copy.copy(peers), pickle.loads(pickle.dumps(peers))}
     with pytest.raises(AttributeError, match="rank of StaticPeers is fixed"):
@@ -53,14 +53,14 @@ def test_fixed_peers_are_values_still():
 
 
 def test_what_is_fixed_can_be_referred_to_weakly():
-    """As before it had slots."""
+    """Fixed objects can be weakly referenced."""
     for kind in ("RedisPeers", "ExecutorManager"):
         thing = MADE[kind]()
         assert thing is weakref.ref(thing)()
 
 
 def test_class_of_the_user_s_own_has_attributes_of_its_own():
-    """Only what is made by the library is closed: a subclass without slots takes any attribute."""
+    """A user's subclass without slots may have its own attributes."""
 
     class Named(ExecutorManager):
         pass

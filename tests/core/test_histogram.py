@@ -14,7 +14,7 @@ from ratelimited_executor._core.histogram import DurationHistogram
 
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
 def test_quantiles_are_within_two_percent(scale: float) -> None:
-    """Whatever the size of the durations, a percentile is never too short and at most 2 % too long."""
+    """A percentile is never too short and at most 2 % too long, whatever the durations."""
     source = random.Random(3)
     values = sorted(source.expovariate(1) * scale + 1e-6 for _ in range(10_000))
     histogram = DurationHistogram()
@@ -28,7 +28,7 @@ def test_quantiles_are_within_two_percent(scale: float) -> None:
 
 @given(st.lists(st.floats(0, 1e9)))
 def test_many_are_counted_as_one_by_one(values: list[float]) -> None:
-    """Sorted values make the same histogram, but for those that lie on a bound; every one lies in its bucket."""
+    """Sorted values added together give the same histogram as one by one, except on bounds of buckets."""
     single, many = DurationHistogram(), DurationHistogram()
     for value in values:
         single.add(value)
@@ -46,7 +46,7 @@ def test_many_are_counted_as_one_by_one(values: list[float]) -> None:
 
 @given(st.lists(st.lists(st.floats(0, 1e9)), max_size=4))
 def test_merged_histograms_are_one(parts: list[list[float]]) -> None:
-    """Of all values of all of them; what was merged stays as it was."""
+    """A merged histogram has all values, and leaves the others unchanged."""
     merged, whole = DurationHistogram(), DurationHistogram()
     for part in parts:
         one = DurationHistogram()
@@ -61,12 +61,12 @@ def test_merged_histograms_are_one(parts: list[list[float]]) -> None:
 
 
 def test_an_empty_histogram_is_all_zero() -> None:
-    """No durations have no percentile; it is shown as 0."""
+    """An empty histogram shows 0 for every percentile."""
     assert (0.0, 0.0) == (DurationHistogram().quantile(0.5), DurationHistogram().max)
 
 
 def test_memory_is_bounded() -> None:
-    """Nanoseconds to thirty years fit in fewer than two thousand buckets."""
+    """Nanoseconds to thirty years fit into fewer than two thousand buckets."""
     histogram = DurationHistogram()
     value = 0.0
     while value < 1e9:

@@ -1,4 +1,4 @@
-"""The gate of keys alone: what holds a key, when it is resumed, and when it is forgotten."""
+"""The gate of keys: what holds a key, when it is resumed, and when it is forgotten."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from .gates import NOW, NS, WIDTH, gate_of
 
 
 def test_what_holds_a_key_is_told():
-    """Its concurrency before its penalty before its rate; nothing of a key that is not known."""
+    """A key is held by its concurrency, then its penalty, then its rate; an unknown one by nothing."""
     gate = gate_of(concurrency=2)
     assert (None, NOW) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 3, NOW))
     assert gate.admits("slow", 1, NOW)
@@ -31,7 +31,7 @@ def test_what_holds_a_key_is_told():
 
 
 def test_a_task_costs_a_key_no_more_than_its_limit_ever_admits():
-    """A heavy task waits until the key has all that it may have, and is not stuck."""
+    """A task that costs more than its key's limit ever admits waits for the full limit, and is not stuck."""
     gate = gate_of(3)
     limit, ticket = gate.start("slow", 100, NOW)
     assert 0 == limit.count(NOW)
@@ -42,7 +42,7 @@ def test_a_task_costs_a_key_no_more_than_its_limit_ever_admits():
 
 
 def test_a_parked_key_is_resumed_once_and_in_time():
-    """By the earliest time that lets one of its tasks start, by an end, or by whoever asks to look again."""
+    """A parked key is resumed once: at the earliest start of a task, at an end, or on request."""
     called = []
     gate = gate_of(3, concurrency=1)
     gate.start("slow", 3, NOW)
@@ -80,7 +80,7 @@ def test_a_parked_key_is_resumed_once_and_in_time():
 
 
 def test_a_key_that_may_never_start_is_resumed_by_other_limits():
-    """At a rate of 0 no time is known; asking for the limits anew, or opening all, lets it be looked at."""
+    """A key with rate 0 is resumed when limits are read again, or the gate is opened."""
     called, permits = [], {"slow": 0}
     gate = KeyGate(
         limit_of=lambda key: None if permits[key] is None else PacedLimit(Rate(permits[key]), slack_ns=0),
@@ -109,7 +109,7 @@ def test_a_key_that_may_never_start_is_resumed_by_other_limits():
     ids=["window", "bucket", "paced"],
 )
 def test_a_key_is_forgotten_when_a_new_one_would_do_the_same(make_limit):
-    """Not while a task of it runs or is parked, nor before its limit has recovered and its penalty is over."""
+    """A key is forgotten once a new one would behave the same: nothing runs or is parked, and its limit is at rest."""
     gate = gate_of(make=make_limit)
     gate.start("slow", 1, NOW)
     gate.sweep(5, NOW)
@@ -128,7 +128,7 @@ def test_a_key_is_forgotten_when_a_new_one_would_do_the_same(make_limit):
 
 
 def test_many_keys_are_forgotten_a_few_at_a_time():
-    """Once in an interval as many as have started in it, and more, so that what is remembered does not grow."""
+    """In each interval more keys are forgotten than start, a few at a time, so that memory does not grow."""
     gate = gate_of()
     for _ in range(3):
         for number in range(20_000):
@@ -142,7 +142,7 @@ def test_many_keys_are_forgotten_a_few_at_a_time():
 
 
 def test_slot_that_a_start_has_taken_is_asked_for_anew_by_all_that_waited_for_it():
-    """Tasks of one key may wait in several queues; the first to start takes the slot before the others are told of it."""
+    """A slot taken by one of several queues with the same key is requested again by the others."""
     keeper = LocalSlots()
     gate = KeyGate(
         limit_of=lambda _: None,

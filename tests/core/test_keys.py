@@ -1,4 +1,4 @@
-"""Keys of users as they are held: one token for equal keys, nothing asked later, nothing kept."""
+"""Keys of users are held as one token for equal keys, which asks them nothing later and keeps nothing."""
 
 import enum
 import gc
@@ -49,7 +49,7 @@ Pair = namedtuple("Pair", "left right")
     ids=lambda key: type(key).__name__,
 )
 def test_key_of_a_builtin_hash_is_held_as_it_is(key):
-    """So that it equals what it equalled before: a member of a StrEnum its text."""
+    """A key with a built-in hash is held as it is, so that a member of a StrEnum equals its text."""
     keys = KeyTable()
     assert keys.held(key) is key is given_key(key)
     assert keys.token_count == 0
@@ -57,7 +57,7 @@ def test_key_of_a_builtin_hash_is_held_as_it_is(key):
 
 @pytest.mark.parametrize("wrap", [lambda key: key, lambda key: ("a", key)], ids=["itself", "in a tuple"])
 def test_equal_keys_share_one_token(wrap):
-    """That is asked nothing any more, and tells the first key that was given."""
+    """Equal keys share one token, which asks them nothing any more, and shows the first of them."""
     keys = KeyTable()
     first = wrap(Key(1))
     token = keys.held(first)
@@ -70,7 +70,7 @@ def test_equal_keys_share_one_token(wrap):
 
 
 def test_token_that_nothing_holds_is_forgotten(monkeypatch):
-    """Without a question to its key, which may be bad by then."""
+    """A token without references is forgotten, without asking its key, which may be broken by then."""
     keys = KeyTable()
     tokens = [keys.held(Key(number)) for number in range(6)]
     monkeypatch.setattr(Key, "is_bad", True)
@@ -83,7 +83,7 @@ def test_token_that_nothing_holds_is_forgotten(monkeypatch):
 
 
 def test_key_that_cannot_be_told_changes_nothing(monkeypatch):
-    """What it raises goes to the caller."""
+    """A key whose hash or equality raises changes nothing, and the error goes to the caller."""
     keys = KeyTable()
     token = keys.held(Key(1))
     monkeypatch.setattr(Key, "is_bad", True)
@@ -98,7 +98,7 @@ def test_key_that_cannot_be_told_changes_nothing(monkeypatch):
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 1000, "\ud800" * 1000, "line\nline"])
 def test_text_of_a_key_is_one_that_a_server_takes(text: str) -> None:
-    """Whatever the ``repr`` of a class returns."""
+    """The text of a key is valid for a server, whatever its ``repr`` returns."""
 
     class Odd:
         def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A heap with stale entries, against a sorted list; and what its sweeps cost."""
+"""A heap with stale entries, compared with a sorted list, and the cost of its sweeps."""
 
 import random
 
@@ -11,7 +11,7 @@ from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap, WholeHea
 
 
 class Entry:
-    """A number, and whether it has gone; counts comparisons."""
+    """A number that may be stale, and counts comparisons."""
 
     compared = 0
 
@@ -29,7 +29,7 @@ class Entry:
 
 def make(entries=(), *, stretch=4096, form=LazyHeap) -> LazyHeap:
     class Heap(form):
-        """With a stretch of its own."""
+        """A heap with its own bound for a sweep."""
 
     Heap.stretch = form.stretch if form is WholeHeap else stretch
     return Heap(lambda entry: entry.is_stale, entries)
@@ -56,7 +56,7 @@ def by_key(entries) -> list:
 )
 @settings(max_examples=400, deadline=None)
 def test_what_is_left_is_what_a_sorted_list_holds(values, steps, stretch, form):
-    """Whatever becomes stale when, noted before, after or not at all: the first is the least of those that count."""
+    """The first entry is the least that is not stale, however entries become stale and are noted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lazy_heap, "_SPARE_COUNT", 1)
         patch.setattr(lazy_heap, "_STEP_COUNT", 2)
@@ -108,7 +108,7 @@ def test_what_is_left_is_what_a_sorted_list_holds(values, steps, stretch, form):
 @pytest.mark.parametrize("who", ["the least", "the greatest", "the oldest", "the newest", "anybody"])
 @pytest.mark.parametrize("pop_part", [0.0, 0.3, 0.8])
 def test_at_most_half_are_stale(who, stretch, pop_part):
-    """Whatever goes first, and while some that count are taken out: the heap is as large as what counts, or twice that."""
+    """At most half of the entries are stale, also while others are taken."""
     rng = random.Random(0)
     entries = [Entry(rng.random(), number) for number in range(3000)]
     heap = make(entries, stretch=stretch)
@@ -133,7 +133,7 @@ def test_at_most_half_are_stale(who, stretch, pop_part):
 
 @pytest.mark.parametrize("stretch", [0, 64])
 def test_a_call_compares_few_entries_of_many(stretch):
-    """A large heap is swept in steps; what comes meanwhile, and what is first, costs little, too."""
+    """A large heap is swept in steps, so that no call compares many entries."""
     rng = random.Random(1)
     entries = [Entry(rng.random(), number) for number in range(20_000)]
     heap = make(entries, stretch=stretch)
@@ -153,7 +153,7 @@ def test_a_call_compares_few_entries_of_many(stretch):
 
 
 def test_a_small_heap_is_swept_at_once():
-    """With the note that makes it too many: what has gone is not kept alive."""
+    """A small heap is swept at once, when the stale entries are too many."""
     entries = [Entry(number, 0) for number in range(1000)]
     heap = make(entries)
     sizes = set()
@@ -167,7 +167,7 @@ def test_a_small_heap_is_swept_at_once():
 
 
 def test_nothing_is_swept_while_somebody_walks():
-    """However many become stale meanwhile: the walk meets the others once each; afterwards the sweep is made up for."""
+    """No sweep runs during an iteration, which returns each entry once; afterwards the sweep is made up for."""
     entries = [Entry(number, 0) for number in range(100)]
     heap = make(entries, stretch=0)
     met = []
@@ -190,7 +190,7 @@ def test_nothing_is_swept_while_somebody_walks():
 
 
 def test_clearing_forgets_a_sweep():
-    """Nothing of it comes back."""
+    """Clearing the heap forgets a sweep in progress."""
     entries = [Entry(number, 0) for number in range(100)]
     heap = make(entries, stretch=0)
     for entry in entries[:80]:
@@ -204,7 +204,7 @@ def test_clearing_forgets_a_sweep():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_comparing_may_come_back_to_a_guarded_heap(seed):
-    """It adds, notes and looks, at any moment: nothing is lost, and what comes out is the least of what was there."""
+    """A comparison may change a guarded heap at any moment: nothing is lost, and the least entry comes first."""
     rng = random.Random(seed)
     left: set = set()
     added_count = 0
@@ -249,7 +249,7 @@ def test_comparing_may_come_back_to_a_guarded_heap(seed):
 
 
 def test_what_a_comparison_adds_is_put_in_once():
-    """Also where the change that compares sweeps the whole heap."""
+    """An entry added by a comparison is put in once, also while the heap is swept whole."""
     heap: GuardedHeap = GuardedHeap(lambda entry: entry.value in gone)
     gone: set[int] = set()
 
@@ -268,7 +268,7 @@ def test_what_a_comparison_adds_is_put_in_once():
     for value in range(64):
         heap.push(Adding(value))
     gone.update(range(6, 64))
-    heap.stale_count = len(gone)  # as if noted while entries were compared
+    heap.stale_count = len(gone)  # as if noted during a comparison
     Adding.is_armed = True
     assert 0 == heap.first().value
     taken = []
@@ -279,7 +279,7 @@ def test_what_a_comparison_adds_is_put_in_once():
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.sets(st.integers(0, 59)), st.integers(0, 20))
 def test_leading_entries_are_the_least_in_order(values, stale, count):
-    """Those that are not stale, as a sorted list has them; nothing is taken out."""
+    """Leading entries are the least that are not stale, in order, and stay in the heap."""
     entries = [Entry(value, number) for number, value in enumerate(values)]
     heap = make(entries)
     for number, entry in enumerate(entries):
@@ -290,7 +290,7 @@ def test_leading_entries_are_the_least_in_order(values, stale, count):
 
 
 def test_leading_entries_come_from_both_heaps_of_a_sweep():
-    """While one lasts, some lie here and some there."""
+    """During a sweep leading entries come from both of its heaps."""
     entries = [Entry(value, value) for value in range(1000)]
     heap = make(entries, stretch=10)
     for entry in entries[1::2]:

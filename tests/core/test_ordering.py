@@ -1,4 +1,4 @@
-"""Orders: what is compared, and in which order nobody starves."""
+"""Orders: what they compare, and that with ageing no task starves."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ def view(**changes) -> TaskView:
 
 
 def test_default_order_ranks_priority_class_due_and_arrival():
-    """Each of the four decides only where those before it are equal."""
+    """The default order ranks by priority, class, due time and arrival, each only if those before are equal."""
     ranked = [
         view(priority=2, due=9.0, arrival=9),
         view(priority=1, is_repeating=True, due=8.0),
@@ -45,14 +45,14 @@ def test_default_order_ranks_priority_class_due_and_arrival():
 
 
 def test_other_orders_go_by_due_time():
-    """The earliest or the latest first, whatever the priority."""
+    """Orders by due time ignore the priority."""
     early, late = view(due=1.0, priority=-5), view(due=2.0, priority=5)
     assert [early, late] == sorted([late, early], key=earliest_due_first)
     assert [late, early] == sorted([late, early], key=latest_due_first)
 
 
 def test_classes_rank_repeating_immediate_other():
-    """The predecessor's order."""
+    """Classes rank repeating, immediate, others."""
     assert [TaskClass.REPEATING, TaskClass.IMMEDIATE, TaskClass.OTHER] == sorted(TaskClass)
 
 
@@ -70,7 +70,7 @@ def aged(priority, due, arrival: int) -> TaskView:
 )
 @settings(max_examples=300, deadline=None)
 def test_nobody_waits_for_those_that_come_too_late(seconds, tasks, epoch):
-    """A task of priority p due at d starts before all of priority q that are due after d + seconds x (q - p)."""
+    """With ageing a task of priority p due at d starts before all of priority q due after d + seconds x (q - p)."""
     order = Ageing(seconds)
     views = [aged(priority, float(epoch + due), arrival) for arrival, (priority, due) in enumerate(tasks)]
     keys = {one: order(one) for one in views}
@@ -87,11 +87,11 @@ def test_nobody_waits_for_those_that_come_too_late(seconds, tasks, epoch):
      (math.nan, ValueError)],
 )  # fmt: skip
 def test_seconds_out_of_range_are_refused(seconds, error):
-    """They are a finite number > 0."""
+    """Bad seconds are refused: they are a finite number > 0."""
     with pytest.raises(error, match="^seconds(: a duration looks like| must)"):
         Ageing(seconds)
 
 
 def test_ageing_tells_of_itself():
-    """And of its seconds."""
+    """The repr of the order shows its seconds."""
     assert ("Ageing(90)", 90.0) == (repr(Ageing(90)), Ageing(90).seconds)

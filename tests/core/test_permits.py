@@ -1,4 +1,4 @@
-"""The law of Paced on random histories, the grid against brute force, and its partition among peers."""
+"""The law of ``Paced`` on random histories, the grid against brute force, and its partition among peers."""
 
 import math
 from fractions import Fraction
@@ -27,12 +27,12 @@ STEPS = st.one_of(
 
 
 def rate_of(ratio: Fraction | None) -> Rate:
-    """Make a rate; None is the infinite one."""
+    """Return a rate; None is the infinite one."""
     return Rate(float("inf")) if ratio is None else Rate(ratio)
 
 
 class Phase:
-    """Phi, exactly, over a history of rates; infinite stretches are kept apart."""
+    """Phi, exactly, over a history of rates, with infinite stretches kept apart."""
 
     def __init__(self, start: int, ratio: Fraction | None) -> None:
         self.changes = [(start, ratio)]
@@ -42,7 +42,7 @@ class Phase:
         self.changes.append((time, ratio))
 
     def between(self, begin: int, end: int) -> Fraction | None:
-        """Return Phi(end) - Phi(begin); None if the stretch touches unlimited time."""
+        """Return Phi(end) - Phi(begin); None if the stretch includes unlimited time."""
         total = Fraction(0)
         pieces = [*self.changes, (None, None)]
         for index in range(len(self.changes)):
@@ -59,7 +59,7 @@ class Phase:
 
 
 def worst_excess(starts: list[int], phase: Phase, slack: int) -> Fraction:
-    """Return by how much the worst window exceeds the law; every window is looked at."""
+    """Return by how much the worst window exceeds the law, over all windows."""
     worst = Fraction(-1)
     for first, begin in enumerate(starts):
         for last in range(first, len(starts)):
@@ -83,7 +83,7 @@ def worst_excess(starts: list[int], phase: Phase, slack: int) -> Fraction:
 )
 @settings(max_examples=400, deadline=None)
 def test_starts_keep_the_law_of_paced_in_every_history(ratio, slack, steps):
-    """No window holds more starts than the law allows, whatever rates, stalls and demand do."""
+    """No window has more starts than the law allows, whatever the rates, stalls and demand."""
     now = START
     grid = PermitGrid(rate_of(ratio), slack_ns=slack, now_ns=now)
     phase = Phase(now, ratio)
@@ -94,7 +94,7 @@ def test_starts_keep_the_law_of_paced_in_every_history(ratio, slack, steps):
         elif action == "rate":
             grid.set_rate(rate_of(value), now)
             phase.change(now, value)
-            now += value is None  # a rate that was infinite for no time at all allows nothing
+            now += value is None  # an infinite rate of zero length allows nothing
         else:
             for _ in range(min(value, grid.usable(now))):
                 grid.take()
@@ -118,9 +118,9 @@ def test_starts_keep_the_law_of_paced_in_every_history(ratio, slack, steps):
 )
 @settings(max_examples=300, deadline=None)
 def test_peers_keep_the_law_together(peers, ratio, slack, steps):
-    """The starts of all peers of one grid keep the law as if they were one; each change of the rate gives one more.
+    """The starts of all peers of a grid keep the law together, with one more at each change of the rate.
 
-    With peers a change goes over to the grid of the new rate that all of them see, which is up to a permit ahead.
+    With peers a change switches to the new rate's grid that all of them see, which is up to a permit ahead.
     """
     now = START
     grids = [PermitGrid(Rate(ratio), slack_ns=slack, now_ns=now, peers=peers, rank=rank) for rank in range(peers)]
@@ -158,7 +158,7 @@ def greedy(grid: PermitGrid, now: int, end: int) -> list[int]:
 @pytest.mark.parametrize("peers", [1, 2, 3, 5])
 @pytest.mark.parametrize("ratio", ["1/3", "1", "5/2", "7", "1000/7"])
 def test_shares_of_the_peers_add_up_to_the_grid(peers, ratio):
-    """What the peers start between them is what one process alone would start, at the same times."""
+    """Together the peers start as many as one process alone, at the same times."""
     rate = Rate(Fraction(ratio))
     end = START + 12 * NS
     alone = greedy(PermitGrid(rate, slack_ns=0, now_ns=START - NS), START + 1, end)
@@ -172,7 +172,7 @@ def test_shares_of_the_peers_add_up_to_the_grid(peers, ratio):
 
 
 def test_two_peers_at_one_a_second_alternate():
-    """Two peers that share one start a second fire in turn, and not both in every other second."""
+    """Two peers that share one start a second start in turn, and not both in every other second."""
     grids = [PermitGrid(Rate(1), slack_ns=0, now_ns=START, peers=2, rank=rank) for rank in range(2)]
     even, odd = (greedy(grid, START + 2, START + 6 * NS + 1) for grid in grids)
     assert [2, 4, 6] == [(time - START) // NS for time in even]
@@ -190,7 +190,7 @@ class BruteGrid:
         return (self.ratio * time / NS).__floor__()
 
     def usable(self, now: int) -> tuple[list[int], int | None]:
-        """Return the permits that may be taken, and below which number a start voids."""
+        """Return the permits that may be taken, and the number below which a start voids permits."""
         newest = self.floor(now)
         fresh = [
             number
@@ -213,7 +213,7 @@ class BruteGrid:
 )
 @settings(max_examples=200, deadline=None)
 def test_grid_counts_as_a_list_of_single_permits_does(ratio, slack, steps):
-    """Usable permits, and what a start leaves of them, are those found by looking at each permit."""
+    """The grid finds the same usable permits as a search through all of them, before and after a start."""
     now = START
     grid = PermitGrid(Rate(ratio), slack_ns=slack, now_ns=now)
     brute = BruteGrid(ratio, slack=slack, now=now)
@@ -233,7 +233,7 @@ def test_grid_counts_as_a_list_of_single_permits_does(ratio, slack, steps):
 )
 @settings(max_examples=300, deadline=None)
 def test_next_time_is_the_first_at_which_a_permit_is_usable(ratio, slack, peers, rank, taken, ahead, other):
-    """Nothing is usable just before it, something is at it; also right after a change of the rate."""
+    """A permit is usable at the next time and not just before it, also right after a change of the rate."""
     grid = PermitGrid(Rate(other), slack_ns=slack, now_ns=START, peers=peers, rank=rank % peers)
     grid.set_rate(Rate(ratio), START + ahead // 2)
     now = START + ahead
@@ -258,7 +258,7 @@ def test_next_time_is_the_first_at_which_a_permit_is_usable(ratio, slack, peers,
 )
 @settings(max_examples=150, deadline=None)
 def test_forecasts_are_what_greedy_starts_do(ratio, slack, peers, rank, ahead, count):
-    """``time_after`` and ``count_until`` tell what happens if every permit is taken as soon as it can be."""
+    """``time_after`` and ``count_until`` forecast greedy starts."""
 
     def fresh() -> PermitGrid:
         return PermitGrid(Rate(ratio), slack_ns=slack, now_ns=START, peers=peers, rank=rank % peers)
@@ -278,14 +278,14 @@ def test_forecasts_are_what_greedy_starts_do(ratio, slack, peers, rank, ahead, c
     if usable_at_once >= count:
         assert now == forecast
     elif slack or peers == 1:
-        voided = ratio * slack / NS < 1  # a late start may void the permit after it: the forecast is a bound
+        voided = ratio * slack / NS < 1  # a late start may void the next permit: the forecast is a bound
         assert starts[count - 1 if len(starts) >= count else -1] >= forecast or voided
     total = fresh().count_until(now, first_wanted + 1)
     assert total >= len([time for time in starts if time <= first_wanted])
 
 
 def test_unlimited_rate_has_permits_without_end():
-    """At an infinite rate everybody may start now, and nothing is counted."""
+    """At an infinite rate permits are unlimited, and nothing is counted."""
     grid = PermitGrid(Rate(float("inf")), slack_ns=0, now_ns=START)
     grid.take()
     assert UNLIMITED == grid.usable(START) == grid.count_until(START, START + 1)
@@ -293,7 +293,7 @@ def test_unlimited_rate_has_permits_without_end():
 
 
 def test_zero_rate_has_no_permit_ever():
-    """At rate 0 nothing is usable, and no time is promised."""
+    """At rate 0 no permit is usable, and no time is forecast."""
     grid = PermitGrid(Rate(0), slack_ns=NS, now_ns=START)
     assert 0 == grid.usable(START) == grid.count_until(START, START + 60 * NS)
     assert None is grid.next_time(START) is grid.time_after(START, 1)
@@ -311,14 +311,14 @@ def test_idle_grid_keeps_its_newest_permit():
 
 @pytest.mark.parametrize("ratio", ["1/3", "7", "1000/7", "99991"])
 def test_without_slack_every_permit_is_used_by_who_comes_at_its_time(ratio):
-    """A permit's time is rounded to whole nanoseconds, which makes nobody late."""
+    """Rounding a permit's time to nanoseconds makes no start late that comes at its time."""
     rate = Rate(Fraction(ratio))
     starts = greedy(PermitGrid(rate, slack_ns=0, now_ns=START), START + 1, START + 10**11 // int(rate.per_second + 1))
     assert abs(len(starts) - rate.per_second * (starts[-1] - START) / NS) <= 2
 
 
 def test_pause_keeps_the_phase():
-    """A permit that was half due when the rate fell to 0 is half due when the rate returns."""
+    """At rate 0 the phase is kept: a half-due permit is half due when the rate returns."""
     grid = PermitGrid(Rate(1), slack_ns=0, now_ns=START)
     grid.usable(START)
     grid.take()
@@ -328,14 +328,14 @@ def test_pause_keeps_the_phase():
 
 
 def test_ten_years_of_a_tenth_are_exact():
-    """Permit numbers do not drift from the epoch's grid, however long the rate has been in force."""
+    """Permit numbers of a rate in force for ten years do not drift from the grid of the epoch."""
     later = START + 315_360_000 * NS
     assert later + 10 * NS == PermitGrid(Rate(0.1), slack_ns=0, now_ns=START).time_after(later + 1, 2)
 
 
 @pytest.mark.parametrize("pause_ns", [1, NS // 3, NS, 10 * NS + 1])
 def test_pause_of_one_peer_leaves_it_in_step_with_the_others(pause_ns):
-    """It goes back to the grid that all peers share, and uses no permit twice."""
+    """A paused peer returns to the grid that all peers share, and uses no permit twice."""
     grids = [PermitGrid(Rate(1), slack_ns=NS // 50, now_ns=START, peers=2, rank=rank) for rank in (0, 1)]
     before = [greedy(grid, START, START + 3 * NS) for grid in grids]
     now = START + 3 * NS
@@ -349,7 +349,7 @@ def test_pause_of_one_peer_leaves_it_in_step_with_the_others(pause_ns):
 
 @pytest.mark.parametrize("peers", [1, 3])
 def test_rate_that_is_in_force_already_changes_nothing(peers):
-    """Set twice it voids no permit, as a change does that a peer makes alone."""
+    """Setting the rate in force again voids no permit."""
     grid = PermitGrid(Rate(math.inf), slack_ns=NS // 50, now_ns=START, peers=peers)
     for _ in range(2):
         grid.set_rate(Rate(1), START)
@@ -358,13 +358,13 @@ def test_rate_that_is_in_force_already_changes_nothing(peers):
 
 @pytest.mark.parametrize(("peers", "rank"), [(0, 0), (1, 1), (2, -1)])
 def test_share_out_of_range_is_refused(peers, rank):
-    """A rank that no peer has is a bug of the caller."""
+    """A rank out of range is refused."""
     with pytest.raises(AssertionError):
         PermitGrid(Rate(1), slack_ns=0, now_ns=0, peers=peers, rank=rank)
 
 
 def test_a_limit_lifted_for_no_time_gives_no_permit_back():
-    """Lifting the limit and setting it again at one instant leaves the permits as they were."""
+    """Lifting the limit and setting it again at the same instant leaves the permits unchanged."""
     grid = PermitGrid(Rate(1), slack_ns=0, now_ns=10**18)
     grid.usable(10**18)
     grid.take()

@@ -1,4 +1,4 @@
-"""Decisions of the whole queue, as timelines: what starts when, without a shell."""
+"""Decisions of the whole queue as timelines: what starts when, without a shell."""
 
 import math
 
@@ -26,7 +26,7 @@ TIMELINES = [
     (10, Pacing.SPREAD, [("a", 1.0), ("b", 1.0)], "a1.000 b1.500"),
     (0, Pacing.SPREAD, [("a", 1.0)], ""),
     ("1/2s", Pacing.SPREAD, [("a", 1.0), ("b", 1.0)], "a1.000 b4.000"),
-    # Priorities: the due time decides while all fits, arrival among equals; importance where there are too many.
+    # Priorities: due time and arrival decide while all fits, and importance beyond.
     (math.inf, Pacing.SPREAD, [("a", 1.0), ("b", 1.1, 5), ("c", 1.2, 9)], "a1.000 b1.333 c1.667"),
     (math.inf, Pacing.SPREAD, [("a", 1.0), ("b", 1.0, 5), ("c", 1.0), ("d", 1.0, 9)], "a1.000 b1.250 c1.500 d1.750"),
     (1000, Pacing.SPREAD, [("a", 1.0), ("b", 1.0, 5), ("c", 1.0), ("d", 1.0, 9)], "a1.000 b1.250 c1.500 d1.750"),
@@ -44,7 +44,7 @@ TIMELINES = [
 @pytest.mark.parametrize("order", [default_order, lambda task: (-task.priority, task.arrival)])
 @pytest.mark.parametrize(("rate", "pacing", "tasks", "expected"), TIMELINES)
 def test_starts_follow_the_timeline(record_class, rate, pacing, tasks, expected, order):
-    """What lay in a bucket, by rate and pacing."""
+    """Tasks of a bucket start by rate and pacing as in the timeline."""
     world = World(record_class, rate=rate, pacing=pacing)
     world.queue.set_order(order)
     for name, due, *priority in tasks:
@@ -62,7 +62,7 @@ def test_starts_follow_the_timeline(record_class, rate, pacing, tasks, expected,
 )
 @settings(deadline=None)
 def test_short_cut_for_what_is_alone_changes_nothing(record_class, rate, pacing, interval, tasks):
-    """With and without it the same tasks start at the same times."""
+    """The fast path for lone tasks starts the same tasks at the same times."""
     logs = []
     for takes_lone in (True, False):
         world = World(record_class, rate=rate, pacing=pacing, interval=interval)
@@ -76,7 +76,7 @@ def test_short_cut_for_what_is_alone_changes_nothing(record_class, rate, pacing,
     assert logs[0] == logs[1]
 
 
-# What one executor is asked for: (pause before, delay or None for now, what, how many or how important).
+# Requests to one executor: (pause before, delay or None for now, what, how many or how important).
 REQUESTS = st.tuples(
     st.sampled_from([0.0, 0.0, 0.01, 0.125, 0.5, 1.3]),
     st.sampled_from([None, 0.0, 0.03, 0.25, 1.0, 1.0, 1.5, 2.25]),
@@ -86,7 +86,7 @@ REQUESTS = st.tuples(
 
 
 def play(world, requests) -> list[str]:
-    """Do what is asked for, let time pass, and return what has started when."""
+    """Make requests and let time pass; return the starts and their times."""
     queue, records = world.queue, []
     for index, (pause, delay, kind, count) in enumerate(requests):
         world.run(world.now + pause)
@@ -136,7 +136,7 @@ def play(world, requests) -> list[str]:
 def test_short_way_decides_what_the_long_way_does(
     record_class, rate, pacing, interval, early, is_exact, tick, requests
 ):
-    """The same starts at the same times, in the same order, whatever waits and whatever is changed meanwhile."""
+    """With the fast path the same tasks start at the same times in the same order, under any requests."""
     logs = []
     for takes_lone in (True, False):
         world = World(
@@ -152,7 +152,7 @@ def test_short_way_decides_what_the_long_way_does(
 @pytest.mark.parametrize(("rate", "delays"), [(50, [0.0] * 60), (100, [1 + i / 50 for i in range(60)])])
 @pytest.mark.parametrize("pacing", Pacing)
 def test_starts_under_a_rate_take_the_short_way(record_class, rate, delays, pacing, is_exact):
-    """Spread, on time or used up: but for the first of an interval, and where several permits are there at once."""
+    """Starts under a rate take the fast path, except for the first of an interval and several permits at once."""
     world = World(record_class, rate=rate, pacing=pacing, is_exact=is_exact)
     for index, delay in enumerate(delays):
         world.add(f"t{index}@", delay)
@@ -162,7 +162,7 @@ def test_starts_under_a_rate_take_the_short_way(record_class, rate, delays, paci
 
 
 def test_deadlines_are_kept_while_each_permit_starts_something(record_class):
-    """What has expired in an overflow is taken out although starts never cease."""
+    """Expired tasks of an overflow are removed although each permit starts another."""
     world = World(record_class, rate=50, pacing=Pacing.ON_TIME)
     for index in range(500):
         world.add(f"t{index}@", 0.0)
@@ -174,7 +174,7 @@ def test_deadlines_are_kept_while_each_permit_starts_something(record_class):
 
 
 def test_what_is_alone_takes_the_short_cut(record_class):
-    """Tasks that are due apart from each other each start without a look at the order."""
+    """Tasks due apart from each other take the fast path."""
     world = World(record_class, rate=10, pacing=Pacing.ON_TIME)
     for index in range(20):
         world.add(f"t{index}@", 0.7 + index * 0.9)
@@ -184,7 +184,7 @@ def test_what_is_alone_takes_the_short_cut(record_class):
 
 @pytest.mark.parametrize("interval", [0.01, 0.5, 1.0, 2.5, 60.0, 3600.0])
 def test_every_width_of_interval_spreads_over_itself(record_class, interval):
-    """Long intervals are cut into buckets, and spread as one."""
+    """A long interval is divided into buckets, and spread as one."""
     world = World(record_class, interval=interval)
     for index in range(5):
         world.add(f"t{index}", interval)
@@ -193,7 +193,7 @@ def test_every_width_of_interval_spreads_over_itself(record_class, interval):
 
 
 def test_joined_task_takes_the_first_permit(record_class):
-    """A task that joins goes before the planned instants of the others, at the next permit."""
+    """A task that joins the interval takes the next permit, before the planned instants of others."""
     world = World(record_class, rate=10)
     for name in "abcd":
         world.add(name, 1.0)
@@ -207,7 +207,7 @@ def test_joined_task_takes_the_first_permit(record_class):
 @given(st.lists(st.tuples(st.sampled_from([1.0, 1.25, 1.5, 1.9, 1.99]), st.integers(-1, 1)), min_size=1, max_size=12))
 @settings(deadline=None)
 def test_plan_is_that_of_its_formula(record_class, tasks):
-    """By due time and arrival, each an even part of what is left of the interval after the one before."""
+    """The plan is by due time and arrival, each at an even part of the rest of the interval."""
     world = World(record_class)
     for index, (due, priority) in enumerate(tasks):
         world.add(f"t{index}@", due, priority=priority)
@@ -221,7 +221,7 @@ def test_plan_is_that_of_its_formula(record_class, tasks):
 
 
 def test_where_a_task_has_joined_the_most_important_takes_its_permit(record_class):
-    """At a permit all compete that are due; at planned instants the due time decides again."""
+    """At a permit all due tasks compete; at planned instants the due time decides again."""
     world = World(record_class, rate=10)
     for name, due, priority in [("a", 1.0, 0), ("b", 1.0, 1), ("c", 1.0, 0), ("d", 1.0, 2)]:
         world.add(name, due, priority=priority)
@@ -233,7 +233,7 @@ def test_where_a_task_has_joined_the_most_important_takes_its_permit(record_clas
 
 @pytest.mark.parametrize("change", ["task", "rate"])
 def test_interval_that_becomes_dense_goes_by_importance_at_permits(record_class, change):
-    """From that moment on: a permit is a start instant, whatever was planned."""
+    """From when an interval has more tasks than permits, importance decides at each permit."""
     world = World(record_class, rate=10)
     for name, priority in [("a", 0), ("b", 0), ("c", 1), ("d", 2)]:
         world.add(name, 1.0, priority=priority)
@@ -248,7 +248,7 @@ def test_interval_that_becomes_dense_goes_by_importance_at_permits(record_class,
 
 
 def test_interval_that_is_dense_no_more_goes_by_due_time(record_class):
-    """What is left is spread over what is left of the interval."""
+    """Once an interval fits its permits again, the rest is spread over it by due time."""
     world = World(record_class, rate=10)
     records = [world.add(f"t{index}-", 1.0, priority=index % 3) for index in range(15)]
     world.run(1.25)
@@ -263,7 +263,7 @@ def test_interval_that_is_dense_no_more_goes_by_due_time(record_class):
 
 
 def test_lowered_rate_starts_at_its_first_permit(record_class):
-    """An interval that it makes dense waits for no planned instant."""
+    """If a lowered rate leaves too few permits, tasks start at the first permit, not at planned instants."""
     world = World(record_class, rate=100)
     world.add("a", 1.05)
     for index in range(8):
@@ -276,7 +276,7 @@ def test_lowered_rate_starts_at_its_first_permit(record_class):
 
 @pytest.mark.parametrize("calendar", ["spread", "on time"])
 def test_cancelled_task_of_a_later_bucket_is_counted_no_more(record_class, calendar):
-    """A long interval lies in several buckets, and is planned as one."""
+    """A cancelled task in a later bucket of a long interval no longer counts in its plan."""
     world = World(record_class, interval=10.0, rate=3)
     for index in range(4):
         world.add(f"t{index}-", 11.0)
@@ -292,7 +292,7 @@ def test_cancelled_task_of_a_later_bucket_is_counted_no_more(record_class, calen
 
 
 def test_cancelled_tasks_close_the_gap(record_class):
-    """The rest is spread over what is left of the interval."""
+    """After cancellations the other tasks are spread over the rest of the interval."""
     world = World(record_class)
     records = [world.add(name, 1.0) for name in "abcd"]
     world.run(1.1)
@@ -304,7 +304,7 @@ def test_cancelled_tasks_close_the_gap(record_class):
 
 
 def test_rate_may_change_while_tasks_wait(record_class):
-    """A change counts from its moment on, and keeps the phase."""
+    """A change of the rate applies from its moment on, and keeps the phase."""
     world = World(record_class, rate=1)
     for name in "abcd":
         world.add(name)
@@ -315,7 +315,7 @@ def test_rate_may_change_while_tasks_wait(record_class):
 
 
 def test_order_may_change_and_change_back(record_class):
-    """What is ready is re-keyed; back in the default order, it is in due order again."""
+    """A change of the order re-keys ready tasks, and the default order restores due order."""
     world = World(record_class, rate=1)
     for index in range(8):
         world.add(f"t{index}-", 0.1 + index / 100)
@@ -328,7 +328,7 @@ def test_order_may_change_and_change_back(record_class):
 
 
 def test_deadline_puts_a_task_on_time(record_class):
-    """What would expire within its interval is not spread."""
+    """A task that would expire within its interval is not spread."""
     world = World(record_class)
     for name in "abc":
         world.add(name, 1.0)
@@ -338,7 +338,7 @@ def test_deadline_puts_a_task_on_time(record_class):
 
 
 def test_overflow_that_would_expire_in_its_interval_is_not_spread(record_class):
-    """It takes the first permits, by importance; what is left then is spread over the rest."""
+    """Overflow that would expire in its interval takes the first permits by importance, and the rest is spread."""
     world = World(record_class, rate=10)
     for index in range(12):
         world.add(f"t{index}-", 1.9, expires=1.2)
@@ -350,7 +350,7 @@ def test_overflow_that_would_expire_in_its_interval_is_not_spread(record_class):
 
 
 def test_idle_queue_asks_for_nothing(record_class):
-    """With nothing waiting, only an input can change anything."""
+    """An empty queue has no next time."""
     world = World(record_class, rate=5)
     world.add("a")
     world.run(2.0)
@@ -360,7 +360,7 @@ def test_idle_queue_asks_for_nothing(record_class):
 @pytest.mark.parametrize("order", [default_order, latest_due_first])
 @pytest.mark.parametrize("step_count", [1, 7, 1000])
 def test_cut_empties_every_place_in_steps(record_class, order, step_count):
-    """The future, the running bucket, what is ready, what an order is being changed for, and what goes by the wall clock."""
+    """A cut empties the queue in steps: future, running bucket, ready tasks, those of an old order, and wall tasks."""
     world = World(record_class, rate=10, pacing=Pacing.ON_TIME)
     queue = world.queue
     for number in range(500):
@@ -390,7 +390,7 @@ def test_cut_empties_every_place_in_steps(record_class, order, step_count):
 
 
 def test_old_handles_cancel_nothing_after_a_cut(record_class):
-    """The columns were freed, and the counters are not touched again."""
+    """Handles of tasks that were cut cancel nothing, and change no counts."""
     queue = World(record_class).queue
     bucket, place = queue.on_time.add_call(105.0, int, (), None)
     queue.is_halted = True
@@ -400,18 +400,18 @@ def test_old_handles_cancel_nothing_after_a_cut(record_class):
     assert [] == queue.on_time.numbers
 
 
-# Taking.
+# Taking tasks.
 
 
 def gone_of(world) -> list:
-    """Note what the queue tells of tasks that go without a start."""
+    """Collect the tasks that the queue reports as gone without a start."""
     gone = []
     world.queue.on_gone = lambda source, item, state: gone.append((source, item, state))
     return gone
 
 
 def taken_at(world, now, limit=1):
-    """Take what starts at a time."""
+    """Take the tasks that start at a time."""
     world.now = now
     if now >= world.queue.end:
         world.queue.enter(now, now + 36000.0)
@@ -421,7 +421,7 @@ def taken_at(world, now, limit=1):
 
 
 def test_what_is_taken_waits_no_longer_and_is_paid_for(record_class):
-    """One task a permit; without a permit nothing is taken, and it goes on waiting."""
+    """A task that is taken no longer waits and uses a permit; without a permit none is taken."""
     world = World(record_class, rate=1, pacing=Pacing.ON_TIME)
     first, second = world.add("a", 0.5), world.add("b", 0.5)
     assert (None, first) == taken_at(world, 1.0)
@@ -433,7 +433,7 @@ def test_what_is_taken_waits_no_longer_and_is_paid_for(record_class):
 
 
 def test_what_has_expired_is_told_of_and_its_permit_goes_to_the_next(record_class):
-    """It does not start, and costs nothing."""
+    """An expired task is reported and not taken, and its permit goes to the next one."""
     world = World(record_class, rate=1, pacing=Pacing.ON_TIME)
     gone = gone_of(world)
     late, other = world.add("late", 0.25, expires=0.5), world.add("other", 0.5)
@@ -448,7 +448,7 @@ def test_what_has_expired_is_told_of_and_its_permit_goes_to_the_next(record_clas
     ids=["permit", "unlimited", "behind another", "no permit"],
 )
 def test_the_next_is_taken_only_if_it_is_what_starts(record_class, rate, others, is_taken):
-    """Nothing is overtaken, and nothing else is taken in its place; what is not taken goes on waiting, and keeps its permit."""
+    """``take_next`` takes a task only if it is the next to start, and otherwise leaves it waiting."""
     world = World(record_class, rate=rate, pacing=Pacing.ON_TIME)
     world.now = 0.5
     for _ in range(others):
@@ -463,7 +463,7 @@ def test_the_next_is_taken_only_if_it_is_what_starts(record_class, rate, others,
 
 
 def test_deadlines_pass_while_nothing_may_start(record_class):
-    """Records and items of batches are told of, each once, and none before its interval is over."""
+    """While nothing may start, expired records and items of batches are reported once, after their interval."""
     world = World(record_class, rate=0)
     gone = gone_of(world)
     soon, later, never = (world.add(name, 0.5, expires=span) for name, span in [("a", 1), ("b", 3.0), ("c", None)])
@@ -480,7 +480,7 @@ def test_deadlines_pass_while_nothing_may_start(record_class):
 
 
 def test_many_deadlines_pass_in_bounded_turns(record_class):
-    """The rest is told of at the next call."""
+    """Many expired tasks are reported in bounded turns."""
     world = World(record_class, rate=0)
     gone = gone_of(world)
     for _ in range(1500):

@@ -1,4 +1,4 @@
-"""Rates as exact ratios: what is read, what is refused, how they compare."""
+"""Rates as exact ratios: what is accepted, what is refused, and how they compare."""
 
 import math
 from decimal import Decimal
@@ -31,7 +31,7 @@ from ratelimited_executor._core.rates import Rate
     ],
 )
 def test_text_is_read_exactly(text, per_second):
-    """Every spelling stands for one exact ratio."""
+    """Every spelling is read as one exact ratio."""
     assert per_second == Rate.parse(text).per_second == Rate.of(text).per_second
 
 
@@ -40,7 +40,7 @@ def test_text_is_read_exactly(text, per_second):
     ["", "100 s", "/s", "100/", "100/x", "-1/s", "1e3/s", "nan/s", "1/0s", "5 per minute", "1//s", "infinite", "1/s/s"],
 )
 def test_other_text_is_refused(text):
-    """What does not look like a rate raises ValueError."""
+    """A text that is not a rate raises ``ValueError``."""
     with pytest.raises(ValueError):
         Rate.parse(text)
 
@@ -59,20 +59,20 @@ def test_other_text_is_refused(text):
     ],
 )
 def test_numbers_are_taken_at_their_decimal_value(value, per_second):
-    """A float means what its writer wrote, and an infinite number lifts the limit."""
+    """A float is read at its decimal value, and infinity lifts the limit."""
     assert per_second == Rate.of(value).per_second
 
 
 @pytest.mark.parametrize("value", [math.nan, -1, -0.5, -math.inf, Decimal("nan"), Fraction(-1, 2)])
 def test_numbers_out_of_range_are_refused_by_name(value):
-    """NaN and negative rates raise ValueError that names the parameter and the remedy."""
+    """NaN and negative rates raise ``ValueError`` with the parameter and the remedy."""
     with pytest.raises(ValueError, match="rate must be .*0 pauses, inf lifts"):
         Rate.of(value)
 
 
 @pytest.mark.parametrize("value", [None, True, object(), [1], b"1/s", 1j])
 def test_other_types_are_refused_by_name(value):
-    """What is no number raises TypeError that names the parameter."""
+    """A value that is not a number raises ``TypeError`` with the parameter."""
     with pytest.raises(TypeError, match="rate must be a Rate"):
         Rate.of(value)
 
@@ -86,14 +86,14 @@ def test_window_must_be_finite_and_positive(per):
 
 @pytest.mark.parametrize(("permits", "per"), [("1", 1), (1, b"1"), (True, 1), (None, 1), (1, None)])
 def test_arguments_must_be_numbers(permits, per):
-    """Texts and booleans are no numbers here."""
+    """Texts and booleans are not accepted as numbers."""
     with pytest.raises(TypeError, match=r"(permits|per) must be a number"):
         Rate(permits, per=per)
 
 
 @given(st.fractions(min_value=0, max_value=10**6), st.fractions(min_value=Fraction(1, 1000), max_value=10**6))
 def test_ratio_is_exact(permits, per):
-    """Permits over seconds, without rounding; equal arguments make equal rates with equal hashes."""
+    """The ratio is exact, and equal arguments make equal rates with equal hashes."""
     rate = Rate(permits, per=per)
     assert permits / per == rate.per_second
     assert rate == Rate(permits, per=per)
@@ -104,14 +104,14 @@ def test_ratio_is_exact(permits, per):
 
 
 def test_windows_of_different_length_are_different_rates():
-    """One a second and sixty a minute are the same speed, and not the same promise."""
+    """One a second and sixty a minute are different rates, with different windows."""
     assert Rate(1) != Rate(60, per=60)
     assert float(Rate(1)) == float(Rate(60, per=60))
     assert Rate(1) != 1
 
 
 def test_text_forms():
-    """The representation can be pasted back; the text is short."""
+    """The repr can be evaluated, and the text is short."""
     assert "Rate(5, per=60)" == repr(Rate(5, per=60))
     assert "Rate(0.1)" == repr(Rate(0.1))
     assert "Rate(inf)" == repr(Rate(math.inf))
@@ -125,5 +125,5 @@ def test_text_forms():
     ("text", "rate"), [("5", 5), ("0.5", 0.5), (" 1_000 ", 1000), ("inf", math.inf), ("INF", math.inf), ("0", 0)]
 )
 def test_number_alone_is_permits_a_second(text: str, rate: float) -> None:
-    """As on the command line."""
+    """A number alone is permits a second."""
     assert Rate(rate) == Rate.parse(text) == Rate.of(text)

@@ -1,4 +1,4 @@
-"""Shares by key: the law of start-time fair queueing on random histories, and that nothing is lost or remembered."""
+"""Shares by key: the law of start-time fair queueing on random histories, without a task lost or remembered."""
 
 import itertools
 from collections import deque
@@ -20,7 +20,7 @@ WEIGHTS = st.fixed_dictionaries(dict.fromkeys(KEYS, st.sampled_from([0.25, 1.0, 
 
 
 class Tasks:
-    """A source: positions of one key and cost, some of which have gone."""
+    """A source: positions of one key and cost, of which some are cancelled."""
 
     def __init__(self, key, cost: int = 1) -> None:
         self.key, self.cost = key, cost
@@ -50,7 +50,7 @@ class Tasks:
 
 
 class Pair:
-    """Two ready queues that share their virtual times, asked as the queue asks those of its calendars."""
+    """Two ready queues that share their virtual times, used as the queue uses those of its calendars."""
 
     def __init__(self, calendar_class, fair: Fair) -> None:
         self.chores: deque = deque()
@@ -65,7 +65,7 @@ class Pair:
         return record
 
     def pop(self, *, is_expired: bool = False) -> tuple | None:
-        """Take the first task of both as the engine does; one that has expired is not charged for."""
+        """Take the first task of both as the engine does, without charging expired ones."""
         first, second = (view.head() for view in self.views)
         if first is None is second:
             return None
@@ -96,7 +96,7 @@ class Pair:
                 pass
 
     def remembered(self) -> int:
-        """Count what is remembered of priorities and keys."""
+        """Count the priorities and keys that are remembered."""
         levels = self.clock.levels.values()
         return len(levels) + sum(len(level.flows) + len(level.ghosts) for level in levels)
 
@@ -109,7 +109,7 @@ def cancel(record) -> None:
 
 @pytest.fixture(scope="session")
 def make(record_class):
-    """Make a record of a key."""
+    """Return a record of a key."""
 
     def record(key=None, *, cost: int = 1, priority: float = 0, name: str = "task", due: float = 0.0):
         made = record_class(name, due=due)
@@ -142,20 +142,20 @@ OPS = st.lists(
 
 
 class Shares:
-    """The law for each pair of keys: how far their shares drift apart while both have tasks that wait."""
+    """The law for each pair of keys: how far their shares drift apart while both have waiting tasks."""
 
     def __init__(self, weights: dict[str, float]) -> None:
         self.weights = weights
         self.heaviest = dict.fromkeys(KEYS, 0)
-        self.leads: dict[tuple[str, str], tuple[float, float, float]] = {}  # lead of the first, its least and its most
+        self.leads: dict[tuple[str, str], tuple[float, float, float]] = {}  # the first key's lead: least, most
 
     def waiting(self, keys: set[str]) -> None:
-        """Note which keys have tasks that wait."""
+        """Note which keys have waiting tasks."""
         pairs = {(first, second) for first in keys for second in keys if first < second}
         self.leads = {pair: self.leads.get(pair, (0.0, 0.0, 0.0)) for pair in pairs}
 
     def start(self, key: str, cost: int) -> None:
-        """Note a start, and check the law for every stretch that ends here."""
+        """Note a start, and check the law for all stretches that end here."""
         for pair, (lead, least, most) in self.leads.items():
             if key in pair:
                 lead += cost / self.weights[key] * (1 if key == pair[0] else -1)
@@ -166,7 +166,7 @@ class Shares:
 
 
 @given(WEIGHTS, OPS, st.booleans())
-@example(  # what one calendar has served stood before a key that has not had anything, in the other
+@example(  # what one calendar has served is ahead of a key of the other that has had nothing
     {"a": 0.25, "b": 0.25, "c": 0.25, "d": 0.25},
     [
         ("record", "b", 1, 1), ("record", "c", 1, 0), ("record", "c", 1, 0), ("record", "c", 1, 1), ("record", "a", 1, 1),
@@ -184,7 +184,7 @@ class Shares:
 )  # fmt: skip
 @settings(max_examples=500, deadline=None)
 def test_shares_are_right_within_one_task_of_each(calendar_class, make, weights, ops, is_even):
-    """While two keys have tasks that wait, they differ by one task of each at most; each key's tasks start in order."""
+    """While two keys have waiting tasks, shares differ by at most one task of each, and each key keeps its order."""
     weights = dict.fromkeys(KEYS, 1.0) if is_even else weights
     pair = Pair(calendar_class, Fair() if is_even else Fair(weights=weights))
     shares = Shares(weights)
@@ -252,7 +252,7 @@ def test_shares_are_right_within_one_task_of_each(calendar_class, make, weights,
 
 
 def test_a_key_in_both_calendars_does_not_hold_back_the_others(calendar_class, make):
-    """A key that is served in one calendar does not stand before other keys in the other with its old tag."""
+    """A key served in one calendar does not precede other keys in the other one with its old tag."""
     pair = Pair(calendar_class, Fair())
     for view, key in [(1, "f"), (1, "g"), *[(0, "f")] * 5, (1, "g")]:
         pair.push(view, make(key))
@@ -260,7 +260,7 @@ def test_a_key_in_both_calendars_does_not_hold_back_the_others(calendar_class, m
 
 
 def test_a_priority_that_is_forgotten_while_another_starts_comes_back(calendar_class, make):
-    """What has been looked at last, before something more important came, may be forgotten and come again."""
+    """A priority that is forgotten while another one starts may come back."""
     pair = Pair(calendar_class, Fair())
     pair.push(0, make("low"))
     assert "low" == pair.keys(1)
@@ -275,7 +275,7 @@ def test_a_priority_that_is_forgotten_while_another_starts_comes_back(calendar_c
     assert None is pair.pop()
 
 
-# Who comes late, comes back, or never stops coming.
+# Keys that come late, come back, or keep coming.
 
 
 @given(
@@ -288,7 +288,7 @@ def test_a_priority_that_is_forgotten_while_another_starts_comes_back(calendar_c
 def test_a_key_that_goes_idle_and_comes_back_gets_no_more_than_its_share(
     calendar_class, make, weights, bursts, cost, is_split
 ):
-    """Coming anew with each task, and leaving in between, gains nothing against a key that always waits."""
+    """A key that goes idle and comes back gets no more than its share."""
     adversary, patient = weights
     pair = Pair(calendar_class, Fair(weights={"f": adversary, "g": patient}))
     tasks = Tasks("g")
@@ -307,14 +307,14 @@ def test_a_key_that_goes_idle_and_comes_back_gets_no_more_than_its_share(
 
 @pytest.mark.parametrize("heavy", [1, 7])
 def test_a_stream_of_new_keys_does_not_starve_a_queue(calendar_class, make, heavy):
-    """A key that waits starts after as many others as there are keys, though each of them comes with nothing behind it."""
+    """A waiting key starts after as many others as there are keys, though new keys keep coming."""
     pair = Pair(calendar_class, Fair())
     for _ in range(50):
         pair.push(0, make("old", cost=heavy))
     starts = [None]
     pair.push(0, make(0))
     for number in range(1, 1000):
-        if starts[-1] != "old":  # so that there are never more than three keys
+        if starts[-1] != "old":  # so that there are at most three keys
             pair.push(number % 2, make(number))
         starts.append(pair.pop()[1].key)
     indexes = [index for index, key in enumerate(starts) if key == "old"]
@@ -323,7 +323,7 @@ def test_a_stream_of_new_keys_does_not_starve_a_queue(calendar_class, make, heav
 
 
 def test_a_tenant_with_a_long_queue_delays_the_first_task_of_another_by_one(calendar_class, make):
-    """However many tasks of one key wait, those of a new key start next to them, in turn."""
+    """A new key's first task starts next to those of a key with a long queue."""
     pair = Pair(calendar_class, Fair())
     crowd = Tasks("crowd")
     pair.views[1].push_run(crowd, [crowd.add() for _ in range(50_000)], (0, TaskClass.OTHER))
@@ -339,7 +339,7 @@ def test_a_tenant_with_a_long_queue_delays_the_first_task_of_another_by_one(cale
 
 
 def test_a_heavy_task_is_paid_for_before_its_key_starts_another(calendar_class, make):
-    """After a task of cost 5, a key waits for 5 of another of the same weight."""
+    """After a task of cost 5 its key waits for 5 of another key of the same weight."""
     pair = Pair(calendar_class, Fair())
     for _ in range(3):
         pair.push(0, make("f", cost=5))
@@ -351,7 +351,7 @@ def test_a_heavy_task_is_paid_for_before_its_key_starts_another(calendar_class, 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.sampled_from(KEYS), st.integers(0, 1)), max_size=30))
 @settings(max_examples=200, deadline=None)
 def test_priorities_are_strict_and_keys_share_within_each(calendar_class, make, tasks):
-    """No task starts while one of a higher priority waits, whatever the shares are."""
+    """No task starts while one of a higher priority waits, whatever the shares."""
     pair = Pair(calendar_class, Fair())
     for priority, key, view in tasks:
         pair.push(view, make(key, priority=priority))
@@ -363,7 +363,7 @@ def test_priorities_are_strict_and_keys_share_within_each(calendar_class, make, 
 
 
 def test_what_comes_of_a_higher_priority_goes_first_while_keys_share(calendar_class, make):
-    """A key's shares in one priority know nothing of those in another."""
+    """A key's shares in one priority are independent of those in another."""
     pair = Pair(calendar_class, Fair())
     for _ in range(4):
         pair.push(0, make("f"))
@@ -376,7 +376,7 @@ def test_what_comes_of_a_higher_priority_goes_first_while_keys_share(calendar_cl
 
 
 def test_tasks_of_one_key_start_in_the_order_in_which_they_become_due(calendar_class, make):
-    """First in, first out within a key, records and runs alike."""
+    """Tasks of one key start in the order of their due times, records and runs alike."""
     pair = Pair(calendar_class, Fair())
     tasks = Tasks("f")
     wanted = [(None, pair.push(0, make("f")))]
@@ -388,7 +388,7 @@ def test_tasks_of_one_key_start_in_the_order_in_which_they_become_due(calendar_c
 
 
 def test_keys_are_told_as_they_will_start(calendar_class, make):
-    """The ranks of what waits give the order of the starts, if nothing else comes."""
+    """The ranks of waiting tasks give the order in which they start."""
     pair = Pair(calendar_class, Fair(weights={"f": 2.0, "g": 1.0}))
     tasks = Tasks("g", cost=2)
     pair.views[0].push_run(tasks, [tasks.add() for _ in range(3)], (0, TaskClass.OTHER))
@@ -406,7 +406,7 @@ def test_keys_are_told_as_they_will_start(calendar_class, make):
 
 
 def test_keys_are_forgotten_as_soon_as_they_owe_nothing(calendar_class, make):
-    """A thousand keys that have gone leave nothing behind while others go on."""
+    """A thousand keys that have gone leave nothing behind while others continue."""
     pair = Pair(calendar_class, Fair())
     busy = Tasks("busy")
     pair.views[0].push_run(busy, [busy.add() for _ in range(10_000)], (0, TaskClass.OTHER))
@@ -420,7 +420,7 @@ def test_keys_are_forgotten_as_soon_as_they_owe_nothing(calendar_class, make):
 
 
 def test_a_priority_is_purged_in_steps(calendar_class, make, monkeypatch):
-    """What many keys leave behind when all have gone is forgotten in steps of a bounded length."""
+    """What many keys leave behind is purged in steps of bounded length."""
     monkeypatch.setattr(fair_module, "_PURGE_STEP_COUNT", 10)
     monkeypatch.setattr(fair_module, "_PURGE_COUNT", 0)
     pair = Pair(calendar_class, Fair())
@@ -437,7 +437,7 @@ def test_a_priority_is_purged_in_steps(calendar_class, make, monkeypatch):
 
 
 def test_a_purge_spares_what_has_come_meanwhile(calendar_class, make):
-    """A chore that comes late leaves a priority alone in which something waits again."""
+    """A late purge spares a priority in which tasks wait again."""
     pair = Pair(calendar_class, Fair())
     pair.push(0, make("f"))
     pair.pop()
@@ -448,7 +448,7 @@ def test_a_purge_spares_what_has_come_meanwhile(calendar_class, make):
 
 
 def test_compacting_frees_the_places_of_what_was_cancelled(calendar_class, make):
-    """Of a queue of which nearly all is cancelled hardly anything is left, in either calendar."""
+    """Compacting frees the places of cancelled tasks in either calendar."""
     for view in (0, 1):
         pair = Pair(calendar_class, Fair())
         records = [pair.push(view, make("f")) for _ in range(1000)]
@@ -463,7 +463,7 @@ def test_compacting_frees_the_places_of_what_was_cancelled(calendar_class, make)
 
 
 def test_cleared_queues_forget_everything(calendar_class, make):
-    """Nothing is left, and what comes afterwards starts."""
+    """A cleared queue forgets everything, and works for later tasks."""
     pair = Pair(calendar_class, Fair())
     for view in (0, 1, 1):
         pair.push(view, make("f"))
@@ -491,7 +491,7 @@ def test_cleared_queues_forget_everything(calendar_class, make):
     ids=["weights raise", "negative weight", "no number", "by raises", "key without hash"],
 )
 def test_a_function_that_fails_loses_nothing_and_is_reported(calendar_class, make, fair):
-    """A weight that cannot be told is 1, a key that cannot be told is that of tasks without one."""
+    """A weight that raises is 1, and a key that raises is that of tasks without one; both are reported."""
     pair = Pair(calendar_class, fair)
     tasks = Tasks("g")
     records = {(None, pair.push(0, make("f"))) for _ in range(3)}
@@ -503,7 +503,7 @@ def test_a_function_that_fails_loses_nothing_and_is_reported(calendar_class, mak
 
 
 def test_a_function_of_the_task_tells_its_key(calendar_class, make):
-    """It sees what an order sees, for records and for positions of a source."""
+    """A key function sees the task as an order does, for records and positions of a source."""
     seen = []
 
     def by(task):
@@ -526,7 +526,7 @@ def test_a_function_of_the_task_tells_its_key(calendar_class, make):
 
 
 def test_a_function_that_cancels_what_it_is_asked_about_loses_nothing_else(calendar_class, make):
-    """The task is gone, also one that has not been looked at yet."""
+    """A function that cancels its own task loses no other."""
     records = [make(name=str(number)) for number in range(4)]
 
     def by(task):
@@ -541,7 +541,7 @@ def test_a_function_that_cancels_what_it_is_asked_about_loses_nothing_else(calen
 
 @pytest.mark.parametrize("of", ["by", "weights"])
 def test_a_function_that_sets_another_order_loses_nothing(calendar_class, make, of):
-    """What it was asked about goes to the queues of the order that it has set."""
+    """A function that sets another order moves its task to that order."""
     successor = ReadyQueues(calendar_class())
 
     def change(_):
@@ -567,7 +567,7 @@ def test_a_function_that_sets_another_order_loses_nothing(calendar_class, make, 
 
 
 def test_weights_that_schedule_a_task_of_their_key_lose_nothing(calendar_class, make):
-    """There is one flow of each key, whoever asks first."""
+    """A weight function that schedules a task of its key loses none: each key has one flow."""
     inner = make("f")
 
     def weight(key):
@@ -582,7 +582,7 @@ def test_weights_that_schedule_a_task_of_their_key_lose_nothing(calendar_class, 
 
 
 def test_what_is_added_while_a_task_is_taken_waits_behind_it(calendar_class, make):
-    """A task's own start may add others, of its key and of keys that go before it."""
+    """Tasks added while one is taken wait behind it, whatever their keys."""
     pair = Pair(calendar_class, Fair())
     view = pair.views[0]
     for key in "ffg":
@@ -591,7 +591,7 @@ def test_what_is_added_while_a_task_is_taken_waits_behind_it(calendar_class, mak
     assert (0, 1.0) == view.head()
     assert "f" == view.pop().take().key
     for key in "hf":
-        pair.push(0, make(key))  # as an expired task's callback does
+        pair.push(0, make(key))  # as the callback of an expired task does
     assert "h" == pair.keys(1)
     assert "f" == pair.keys(1)
     assert None is pair.pop()
@@ -599,7 +599,7 @@ def test_what_is_added_while_a_task_is_taken_waits_behind_it(calendar_class, mak
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_what_is_added_while_a_task_is_taken_may_go_before_what_follows_it(calendar_class, make, left):
-    """A key that was given much ahead waits for one that is new, whatever is being taken of it."""
+    """A new key added while a task is taken may precede the next task of a key that is ahead of its share."""
     pair = Pair(calendar_class, Fair())
     for key in ["f", "g", *"f" * (1 + left)]:
         pair.push(0, make(key, cost=10 if key == "f" else 1))
@@ -613,13 +613,13 @@ def test_what_is_added_while_a_task_is_taken_may_go_before_what_follows_it(calen
 
 
 class SlowGate:
-    """Parks what it is asked about until it is told to resume it."""
+    """Parks the keys that it is asked about until they are resumed."""
 
     is_put_off = False
 
     def __init__(self) -> None:
         self.parked: list = []
-        self.on_asked = {}.get  # told of a key; says whether it may start
+        self.on_asked = {}.get  # called with a key; returns True if it may start
         self.is_resumed = False
 
     def knows(self, key) -> bool:
@@ -641,7 +641,7 @@ class SlowGate:
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["as it is asked", "then"])
 def test_nothing_is_lost_when_a_key_is_resumed_before_what_was_found_first(calendar_class, is_asked):
-    """The gate may do so, with some credit, whenever it is asked about another key or for the other calendar."""
+    """No task is lost if the gate resumes a key while it is asked about another."""
     pair = Pair(calendar_class, Fair())
     gate = pair.clock.gate = SlowGate()
     view = pair.views[0]

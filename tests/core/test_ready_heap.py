@@ -1,4 +1,4 @@
-"""Ready tasks by a key of the user's: asked once, whatever it raises or returns."""
+"""Ready tasks in a custom order: each key is computed once, whatever it raises or returns."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from .ready_tasks import heap, pop
 
 @pytest.mark.parametrize("order", [default_order, latest_due_first])
 def test_index_by_due_time_is_dropped_when_nobody_asks(order, record_class, calendar_class):
-    """An overload that goes by importance alone does not keep what was asked for once."""
+    """The index by due time is dropped once it is not used, as in an overload by importance."""
     queue = heap(calendar_class(), order) if order is latest_due_first else ReadyQueues(calendar_class())
     for number in range(3):
         queue.push_record(record_class(due=0.0, priority=number))
@@ -24,7 +24,7 @@ def test_index_by_due_time_is_dropped_when_nobody_asks(order, record_class, cale
 
 
 def test_records_taken_by_due_time_are_freed(record_class, calendar_class):
-    """What starts by due time leaves no more than some places in an order that would have it last."""
+    """Records started by due time leave few places in an order that would have them last."""
     queue = heap(calendar_class(), latest_due_first)
     for number in range(2000):
         queue.push_record(record_class(due=float(number)))
@@ -36,7 +36,7 @@ def test_records_taken_by_due_time_are_freed(record_class, calendar_class):
 
 @pytest.mark.parametrize("error", [ValueError("no"), ZeroDivisionError()])
 def test_key_that_raises_puts_its_task_last_and_is_reported(error, record_class, calendar_class):
-    """Nothing is lost by an order that raises: the task goes last, behind larger keys."""
+    """A task whose key raises is last, behind all keys, and the error is reported."""
     reported = []
 
     def order(task):
@@ -53,7 +53,7 @@ def test_key_that_raises_puts_its_task_last_and_is_reported(error, record_class,
 
 
 def test_keys_that_cannot_be_compared_fall_back_to_arrival(record_class, calendar_class):
-    """Keys of different types lose nothing, and are reported."""
+    """Incomparable keys are reported, and no task is lost."""
     reported = []
     keys = iter([1, "one", None, 2, [3]])
     queue = heap(calendar_class(), lambda task: next(keys), reported.append)
@@ -66,7 +66,7 @@ def test_keys_that_cannot_be_compared_fall_back_to_arrival(record_class, calenda
 
 
 def test_a_key_is_evaluated_once(record_class, calendar_class):
-    """However often tasks are compared, the order is asked once for each."""
+    """The key of a task is computed once, however often it is compared."""
     asked = []
     queue = heap(calendar_class(), lambda task: asked.append(task.name) or task.name)
     for index in (3, 1, 2):
@@ -77,7 +77,7 @@ def test_a_key_is_evaluated_once(record_class, calendar_class):
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_one_cancel_of_many_compares_few_keys(record_class, calendar_class, is_reversed):
-    """However many wait: to order all of them anew would hold the loop for longer than anybody may."""
+    """Cancelling one of many tasks compares few keys, and does not reorder all of them."""
     compared = [0]
 
     class Key(int):

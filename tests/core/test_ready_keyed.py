@@ -1,4 +1,4 @@
-"""Ready queues behind the gate of keys: each limit is kept exactly, and a key that may not start never delays another."""
+"""Ready queues behind the gate of keys: limits are kept exactly, and a key that is held delays no other."""
 
 from collections import deque
 
@@ -24,7 +24,7 @@ PLAIN = (0, TaskClass.OTHER)
 
 @pytest.fixture(scope="session")
 def make(record_class):
-    """Make a record of a key."""
+    """Return a record of a key."""
 
     def record(key=None, *, cost: int = 1, priority: float = 0, due: float = 0.0):
         made = record_class(f"{key}{due:g}", due=due)
@@ -36,7 +36,7 @@ def make(record_class):
 
 @pytest.fixture(scope="session")
 def queue_of(calendar_class):
-    """Make a ready queue of some order behind a gate."""
+    """Return a ready queue with an order behind a gate."""
 
     def queue(gate: KeyGate, form: str = "queues"):
         calendar = calendar_class()
@@ -71,7 +71,7 @@ def pop(queue, now: int = NOW) -> tuple | None:
 
 
 class Column:
-    """A source: tasks of one key, some of which have gone."""
+    """A source: tasks of one key, of which some are cancelled."""
 
     def __init__(self, key, cost: int = 1, count: int = 0) -> None:
         self.key, self.cost, self.count = key, cost, count
@@ -98,7 +98,7 @@ class Column:
 
 
 class Model:
-    """What every key may do, by looking at each start of it."""
+    """A model of what each key may do, by looking at every start of it."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -118,7 +118,7 @@ class Model:
         return min(cost, self.permits[key] or cost)
 
     def admits(self, key, cost: int, now: int | None = None) -> bool:
-        """Whether a task of a key may start."""
+        """Return True if a task of a key may start."""
         now = self.now if now is None else now
         if key is None:
             return True
@@ -157,7 +157,7 @@ class Model:
 )
 @settings(max_examples=400, deadline=None)
 def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, form, is_cancelling):
-    """What starts is the most important of what may; nothing waits that may start; in the end no key is remembered."""
+    """The most important task that may start does, and in the end no key is remembered."""
     model = Model()
     gate = model.gate()
     queue = queue_of(gate, form)
@@ -249,7 +249,7 @@ def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, fo
 
 
 def test_a_source_waits_by_its_key(queue_of, make):
-    """Runs, positions and records without anything out of the ordinary stand in the order of their kind."""
+    """Runs, positions and records of a key wait in the order of their kind."""
     queue = queue_of(gate_of())
     slow, free = Column("slow", count=3), Column(None, count=2)
     queue.push_run(slow, [0, 1], PLAIN)
@@ -270,7 +270,7 @@ def test_a_source_waits_by_its_key(queue_of, make):
 
 
 def test_a_lighter_task_that_goes_before_a_parked_one_starts(queue_of, make):
-    """A key is looked at again when another task of it is its first."""
+    """A parked key is looked at again when a lighter task becomes its first."""
     gate = gate_of(3)
     gate.start("slow", 1, NOW)
     queue = queue_of(gate)
@@ -284,7 +284,7 @@ def test_a_lighter_task_that_goes_before_a_parked_one_starts(queue_of, make):
 
 
 def test_cleared_queues_know_nothing_of_what_is_resumed(queue_of, make):
-    """Nothing is left, and what comes afterwards starts, under any order."""
+    """A cleared queue is not affected by resumed keys, and works for later tasks."""
     for form in ("queues", "heap", "fair"):
         gate = gate_of(concurrency=1)
         queue = queue_of(gate, form)
@@ -307,7 +307,7 @@ def test_cleared_queues_know_nothing_of_what_is_resumed(queue_of, make):
 
 
 def test_another_order_gets_what_comes_while_the_old_one_is_asked(queue_of, make, calendar_class):
-    """Each key's queue hands on."""
+    """When the order changes, each key's queue moves to the new one, with what comes meanwhile."""
     queue, successor = queue_of(gate_of(), "heap"), ReadyQueues(calendar_class())
     queue.push_record(make("slow"))
     queue.succeed(successor)
@@ -317,7 +317,7 @@ def test_another_order_gets_what_comes_while_the_old_one_is_asked(queue_of, make
 
 
 def test_fair_keys_that_may_not_start_leave_the_order(queue_of, make):
-    """Their tasks stand before nobody's, they save up nothing, and cancelled ones are not missed."""
+    """With fair shares a held key delays no other and saves up nothing, and its tasks may be cancelled."""
     gate = gate_of()
     queue = queue_of(gate, "fair")
     slow = [make("slow") for _ in range(4)]

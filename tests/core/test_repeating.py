@@ -17,7 +17,7 @@ from ratelimited_executor._core.repeating import MissedTick, next_tick
 )
 @settings(max_examples=500, deadline=None)
 def test_next_tick_is_the_one_its_policy_names(first, period, last, later, missed):
-    """BURST: the next number; SKIP: the first not yet past; COALESCE: the newest due, or the next to come."""
+    """BURST gives the next number, SKIP the first not yet past, COALESCE the newest due or the next to come."""
     now = first + last * period + later * period
     tick = next_tick(first, period, last, now, missed)
     assert first + tick.number * period == tick.due

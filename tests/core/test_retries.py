@@ -1,4 +1,4 @@
-"""Another attempt: its pause, which failures ask for one, and what a policy refuses."""
+"""Retries: their pauses, the failures that lead to them, and what a policy refuses."""
 
 import math
 
@@ -17,7 +17,7 @@ from ratelimited_executor._core.retries import Attempts, Retry
 )
 @settings(max_examples=300, deadline=None)
 def test_a_pause_is_drawn_from_zero_to_its_bound(number, drawn, base, factor):
-    """The bound doubles with each retry, up to the cap, however many there are."""
+    """The pause is drawn from zero to a bound, which doubles with each retry up to a cap."""
     retry = Retry(base=base, cap=min(base * factor, 1.7e308))
     assert 0 <= retry.pause(number, drawn) <= retry.pause(number, 1.0) <= retry.cap
     assert base == retry.pause(1, 1.0)
@@ -40,7 +40,7 @@ class Broken(Exception):
     ids=["nothing", "class", "classes", "function", "all"],
 )
 def test_failures_are_told_apart(on, wanted):
-    """By their classes or by a function."""
+    """Failures are selected by class or by a function."""
     retry = Retry(on=on)
     assert wanted == tuple(retry.wants(error) for error in (Broken(), ValueError("timeout")))
 
@@ -66,13 +66,13 @@ def test_failures_are_told_apart(on, wanted):
     ],
 )
 def test_a_policy_out_of_range_is_refused(arguments, error):
-    """Numbers within their ranges; classes of exceptions, or one function."""
+    """A bad policy is refused: numbers have ranges, and failures are classes or one function."""
     with pytest.raises(error, match=f"^{next(iter(arguments))}(: a duration looks like| must)"):
         Retry(**arguments)
 
 
 def test_a_policy_tells_of_itself():
-    """And the attempts of a task begin with none."""
+    """The repr of a policy shows it."""
     retry = Retry(3, base=0.5, on=OSError)
     assert "Retry(3, base=0.5, cap=60, on=<class 'OSError'>)" == repr(retry)
     attempts = Attempts(retry)

@@ -1,4 +1,4 @@
-"""The rules of a pool of slots, over plain values: each failure of slots as they are often written is a test."""
+"""The rules of pools of slots over plain values, with a test for each common fault of such pools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECOND = 1_000_000
 
 
 class OnePool(SlotPools):
-    """Pools of which there is one."""
+    """Pools with a single one."""
 
     def __init__(self, limit: int, *, confirm_us: int = FOREVER_US) -> None:
         super().__init__(confirm_us=confirm_us)
@@ -46,30 +46,30 @@ def ask(pool: OnePool, *tokens, now=0, **options) -> list[int]:
 
 
 def test_slots_go_to_who_comes_first_and_the_rest_wait():
-    """As many hold as may, and who asks is answered at once, so that nobody need tell them."""
+    """Up to the limit requests get slots in order of arrival, and the others wait."""
     pool = OnePool(2)
 
     assert [1, 2, WAITING, WAITING] == ask(pool, "a", "b", "c", "d")
     assert ["a", "b"] == holders(pool)
     assert 2 == pool.waiting_count
-    assert [] == pool.handed()  # who asks is answered, and need not be told
+    assert [] == pool.handed()  # the caller gets the answer, and needs no notice
 
 
-# What goes wrong where slots are kept as numbers or counts, released by number, or by the clock of the holder.
+# Faults of slots kept as numbers or counts, released by number, or by the clock of the holder.
 
 
 def test_who_finds_no_slot_has_none():
-    """Not as where the array of failed tries was taken for a slot, and the job ran without."""
+    """A request without a slot has none: elsewhere the list of failed attempts was taken for a slot."""
     pool = OnePool(1)
     ask(pool, "a")
 
     assert WAITING == pool.ask("b", 0)
     assert pool.release("b", 0)
-    assert ["a"] == holders(pool)  # and its release frees nobody else's
+    assert ["a"] == holders(pool)  # and its release frees no slot of another
 
 
 def test_what_is_taken_is_what_is_seen():
-    """Not as where slots were read under one name and written under another."""
+    """Slots are read as they are written: elsewhere they had two names."""
     pool = OnePool(3)
     fences = ask(pool, "a", "b")
 
@@ -78,7 +78,7 @@ def test_what_is_taken_is_what_is_seen():
 
 
 def test_thousands_of_slots_are_all_seen():
-    """Not as where a scan read the first hundred of them."""
+    """Thousands of slots are all counted: elsewhere a scan read the first hundred."""
     pool = OnePool(5000)
     ask(pool, *range(6000))
 
@@ -87,7 +87,7 @@ def test_thousands_of_slots_are_all_seen():
 
 
 def test_lower_limit_counts_who_holds_and_not_which_slot():
-    """Not as where ten ran under a limit of five, because the slots that were free had low numbers."""
+    """A lowered limit counts holders: elsewhere ten ran under a limit of five, with low free numbers."""
     pool = OnePool(10)
     ask(pool, *range(12))
     for token in range(5):
@@ -104,7 +104,7 @@ def test_lower_limit_counts_who_holds_and_not_which_slot():
 
 
 def test_who_has_lost_its_slot_frees_nobody_elses():
-    """Not as where a job past its time freed the slot of its successor, and that one the next."""
+    """A holder that lost its slot frees no other: elsewhere it freed that of its successor."""
     pool = OnePool(1)
     pool.ask("slow", 0, until_us=SECOND)
     assert 2 == pool.ask("next", SECOND, until_us=2 * SECOND)  # the lease of the first has ended
@@ -115,7 +115,7 @@ def test_who_has_lost_its_slot_frees_nobody_elses():
 
 
 def test_long_work_keeps_its_slot_by_renewal():
-    """Not as where a fixed time had two jobs in one slot."""
+    """Long work keeps its slot by renewal: elsewhere a fixed time let two jobs run in one slot."""
     pool = OnePool(1)
     pool.ask("long", 0, until_us=SECOND)
     pool.ask("next", 0)
@@ -128,7 +128,7 @@ def test_long_work_keeps_its_slot_by_renewal():
 
 
 def test_wait_and_check_are_one_step():
-    """Not as where a slot came free between the check and the wait, and nobody woke."""
+    """Checking and waiting are one step: elsewhere a slot came free in between, and nobody woke."""
     pool = OnePool(1)
     ask(pool, "a", "b")
     pool.release("a", 0)
@@ -138,7 +138,7 @@ def test_wait_and_check_are_one_step():
 
 @pytest.mark.parametrize("change", ["dies", "limit"])
 def test_nobody_who_waits_is_stranded(change):
-    """Not as where only an end woke those who wait: the last holder was killed, or the limit had been 0."""
+    """Waiters also wake when a lease ends or the limit rises: elsewhere only an end woke them."""
     pool = OnePool(1 if change == "dies" else 0)
     if change == "dies":
         pool.ask("killed", 0, until_us=SECOND)
@@ -154,7 +154,7 @@ def test_nobody_who_waits_is_stranded(change):
 
 
 def test_newcomer_overtakes_nobody():
-    """Not as where what was woken went to the tail of a queue that newcomers pass."""
+    """A newcomer does not overtake waiters: elsewhere a woken one went to the tail of the queue."""
     pool = OnePool(1)
     ask(pool, "a", "b", "c")
     pool.release("a", 0)
@@ -166,7 +166,7 @@ def test_newcomer_overtakes_nobody():
 
 
 def test_hand_off_that_nobody_heard_of_ends_by_itself():
-    """Not as where a count of woken and not yet running jobs lost one for each crash, until the limit was 0."""
+    """An unconfirmed hand-over ends by itself: elsewhere each crash lowered the limit for ever."""
     pool = OnePool(1, confirm_us=2 * SECOND)
     pool.ask("a", 0, until_us=100 * SECOND)
     ask(pool, "crashed", "alive", until_us=100 * SECOND)
@@ -183,7 +183,7 @@ def test_hand_off_that_nobody_heard_of_ends_by_itself():
 
 
 def test_larger_priority_goes_first_and_among_equals_who_came_first():
-    """Those who wait are ordered by priority, then by arrival."""
+    """Waiters are ordered by priority, then by arrival."""
     pool = OnePool(0)
     for token, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1), ("e", -1)):
         pool.ask(token, 0, priority=priority)
@@ -193,7 +193,7 @@ def test_larger_priority_goes_first_and_among_equals_who_came_first():
 
 
 def test_asking_again_takes_no_second_slot():
-    """A call that is repeated, since its answer was lost, does what the first did."""
+    """A repeated request, as after a lost answer, takes no second slot."""
     pool = OnePool(1)
 
     assert [1, 1, WAITING, WAITING] == ask(pool, "a", "a", "b", "b", priority=3)
@@ -201,7 +201,7 @@ def test_asking_again_takes_no_second_slot():
 
 
 def test_waiter_that_is_not_alive_is_passed_over_and_forgotten():
-    """Who has not renewed its place in time gets no slot, and is not kept."""
+    """A waiter that has not renewed its entry in time is passed over and forgotten."""
     pool = OnePool(1)
     ask(pool, "a")
     pool.ask("dead", 0, until_us=SECOND)
@@ -216,7 +216,7 @@ def test_waiter_that_is_not_alive_is_passed_over_and_forgotten():
 
 
 def test_who_asks_with_a_higher_priority_waits_for_who_was_there_when_a_slot_came_free():
-    """A lease that has ended is handed over before a newcomer is looked at."""
+    """A lease that has ended is handed to a waiter before a newcomer of higher priority is considered."""
     pool = OnePool(1, confirm_us=1)
     pool.ask("x", 0, until_us=SECOND)
     pool.ask("low", 0)
@@ -225,11 +225,11 @@ def test_who_asks_with_a_higher_priority_waits_for_who_was_there_when_a_slot_cam
     assert ["low"] == [lease.token for lease in pool.handed()]
     pool.look(2 * SECOND)
     assert ["high"] == holders(pool)
-    assert 2 * SECOND + 1 == pool.next_end()  # it has not heard of it yet
+    assert 2 * SECOND + 1 == pool.next_end()  # not confirmed yet
 
 
 def test_ask_whose_time_has_passed_is_lost():
-    """A request that comes after its own time holds nothing."""
+    """A request that arrives after its own time holds nothing."""
     pool = OnePool(1)
 
     assert LOST == pool.ask("late", 5 * SECOND, until_us=SECOND)
@@ -237,7 +237,7 @@ def test_ask_whose_time_has_passed_is_lost():
 
 
 def test_clock_that_goes_back_stands_still():
-    """No lease is longer for a step of the clock."""
+    """A clock that goes back stands still, and extends no lease."""
     pool = OnePool(1)
     pool.ask("a", 10 * SECOND, until_us=11 * SECOND)
     pool.look(5 * SECOND)
@@ -249,7 +249,7 @@ def test_clock_that_goes_back_stands_still():
 
 
 def test_nothing_is_kept_of_those_who_have_gone():
-    """Memory goes by who is there, and not by who has been."""
+    """Memory depends on the current holders and waiters, not on earlier ones."""
     pool = OnePool(1)
     for number in range(5000):
         pool.ask(number, number, until_us=number + 10)
@@ -264,7 +264,7 @@ def test_nothing_is_kept_of_those_who_have_gone():
 
 @dataclass
 class Model:
-    """The same rules in the plainest way: lists, looked through from the start."""
+    """A simple model of the same rules, with lists searched from the start."""
 
     limit: int
     confirm: int
@@ -316,9 +316,9 @@ class Model:
 steps = st.lists(
     st.tuples(
         st.sampled_from(["ask", "ask", "ask", "renew", "release", "release", "limit", "look"]),
-        st.integers(0, 7),  # whose token
-        st.integers(-2, 6),  # by how much the clock goes on
-        st.integers(1, 12),  # how long it lasts
+        st.integers(0, 7),  # number of the token
+        st.integers(-2, 6),  # time that passes
+        st.integers(1, 12),  # length of the lease
         st.integers(0, 2),  # priority, or a limit
     ),
     max_size=60,
@@ -328,12 +328,12 @@ steps = st.lists(
 @settings(max_examples=400)
 @given(steps=steps, limit=st.integers(0, 3), confirm=st.sampled_from([3, FOREVER_US]))
 def test_pool_does_what_its_model_does(steps, limit, confirm):
-    """And whatever is done: a hand-over keeps the limit, nobody who is alive waits beside a free slot, fences rise."""
+    """A pool does as its model, keeps the limit, leaves no waiter beside a free slot, and has rising fences."""
     pool, model = OnePool(limit, confirm_us=confirm), Model(limit, confirm)
     now, fence = 0, 0
     for step, token, passed, lasting, number in steps:
         now += passed
-        told = pool.handed()  # before each step, so that who asks again has been told
+        told = pool.handed()  # before each step, so that waiters have heard of hand-overs
         held_before = pool.held_count
         until = max(now, model.now) + lasting
         match step:

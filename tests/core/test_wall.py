@@ -1,4 +1,4 @@
-"""Tasks due by the wall clock, against a list."""
+"""Tasks due by the wall clock, compared with a list."""
 
 from collections import deque
 
@@ -34,7 +34,7 @@ def run(chores: deque) -> None:
 )
 @settings(max_examples=300, deadline=None)
 def test_what_is_due_before_the_horizon_is_handed_over_whatever_the_clock_does(record_class, width, steps):
-    """Each record and batch once, none before its time; the reader's clock may go back."""
+    """Records and batches are handed over once and not before their time, also if the clock goes back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wall, "_READ_COUNT", 2)
         chores: deque = deque()
@@ -93,7 +93,7 @@ def test_what_is_due_before_the_horizon_is_handed_over_whatever_the_clock_does(r
 
 
 def test_wheel_knows_whether_anything_waits(record_class):
-    """Only then must the wall clock be read every interval."""
+    """The wheel knows if anything waits, as only then the wall clock must be read in every interval."""
     wheel = WallWheel(1.0, deque())
     assert not wheel.is_pending
     wheel.add_record(record_class(), 5.0)
@@ -104,7 +104,7 @@ def test_wheel_knows_whether_anything_waits(record_class):
 
 
 def test_an_idle_wheel_keeps_nothing_of_what_was_cancelled(record_class):
-    """Whoever cancels all keeps neither records nor buckets alive."""
+    """An empty wheel keeps neither records nor buckets of cancelled tasks."""
     wheel = WallWheel(1.0, deque())
     records = [record_class(str(number)) for number in range(200)]
     for number, record in enumerate(records):

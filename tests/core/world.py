@@ -51,7 +51,7 @@ class CoreRecord(TaskRecord):
 
 
 class CountingCalendar:
-    """Stands for the owner of buckets and ready queues: carries out compactions, and counts what has gone."""
+    """Takes the place of the owner of buckets and ready queues: compacts them, and counts the tasks that have gone."""
 
     def __init__(self) -> None:
         self.chores: deque = deque()
@@ -86,7 +86,7 @@ class World:
         self.record_class = record_class
         self.takes_lone = True  # as the engine does
         self.lone_count = 0
-        self.tick = tick  # between two times at which the queue can be woken; 0 if it can at any
+        self.tick = tick  # resolution of the times at which the queue can be woken; 0 if unlimited
         self.now = 0.0
         self.log: list[str] = []
         timeline = Timeline(monotonic=0.0, wall=36000.0, interval_ns=int(interval * NS))
@@ -107,7 +107,7 @@ class World:
         self.queue.on_gone = lambda source, item, state: self.log.append(f"{item!r}{self.now:.3f}{state.value}")
 
     def add(self, name, due=None, **options):
-        """Add a record; due now if no time is given."""
+        """Add a record, due now unless a time is given."""
         record = self.record_class(
             name,
             due=self.now if due is None else due,
@@ -121,7 +121,7 @@ class World:
         return record
 
     def run(self, until):
-        """Start what the queue chooses, at the times it asks for."""
+        """Start what the queue chooses, at the times that it returns."""
         queue = self.queue
         for _ in range(10_000):
             if self.now >= queue.end:

@@ -1,4 +1,4 @@
-"""The rules of a store, as timelines; random programs over them are in ``stores/tasks``."""
+"""The rules of a store of durable tasks, as timelines; random programs over them are in ``stores/tasks``."""
 
 import pytest
 
@@ -11,7 +11,7 @@ LEASE = 15 * S
 
 
 class Store:
-    """A table with a clock, by which tests read as timelines."""
+    """A table with a clock, so that tests read as timelines."""
 
     def __init__(self) -> None:
         self.table = TaskTable()
@@ -25,7 +25,7 @@ class Store:
         return self.table.put(self.now, [NewTask(id=id, name="f", **options) for id in ids])
 
     def claim(self, count=10, owner="a", **options):
-        """Return the ids and the claims of tasks, None if the lease has ended."""
+        """Return the ids and the claims of tasks; None if the lease has ended."""
         claims = self.table.claim(self.now, Claim(owner=owner, count=count, **options))
         return None if claims is None else {task.id: task.ref for task in claims.tasks}
 
@@ -43,12 +43,12 @@ class Store:
 
 @pytest.fixture
 def store():
-    """A table that an owner has joined."""
+    """A table which an owner has joined."""
     return Store()
 
 
 def test_a_token_rises_with_each_claim_and_an_old_one_changes_nothing(store):
-    """An owner that was taken for dead neither ends, nor delays, nor releases what another runs now."""
+    """A token rises with each claim, and an owner with an old one neither ends, delays nor releases the task."""
     store.put("x")
     old = store.claim()["x"]
     assert store.end(old, End.RELEASED)
@@ -63,7 +63,7 @@ def test_a_token_rises_with_each_claim_and_an_old_one_changes_nothing(store):
 
 
 def test_numbers_are_never_used_twice(store):
-    """Or a claim of a task that is gone would fit another."""
+    """Numbers are never reused, since a claim of a deleted task would fit the new one."""
     store.put("x")
     old = store.claim()["x"]
     store.end(old)
@@ -72,7 +72,7 @@ def test_numbers_are_never_used_twice(store):
 
 
 def test_id_that_was_chosen_is_remembered_for_a_day(store):
-    """By vouched time, which does not pass at once when the clock is set."""
+    """An id given by the user is remembered for a day of vouched time, which a clock step does not end."""
     store.put("mine", is_named=True)
     assert [False] == store.put("mine", is_named=True)
     store.end(store.claim()["mine"])
@@ -87,7 +87,7 @@ def test_id_that_was_chosen_is_remembered_for_a_day(store):
 
 
 def test_cancelled_id_may_be_put_anew(store):
-    """It has not run; a claimed one is only marked, and if it was done by then it has run."""
+    """An id whose task was cancelled before it ran may be put again; a claimed task is only marked."""
     store.put("x", "y", is_named=True)
     store.table.cancel(store.now, ["x"])
     assert [True] == store.put("x", is_named=True)
@@ -99,7 +99,7 @@ def test_cancelled_id_may_be_put_anew(store):
 
 
 def test_lease_that_is_not_renewed_ends_and_its_claims_are_given_back(store):
-    """By the beats of others; it can claim nothing, and its ends change nothing."""
+    """Claims of a lease that is not renewed are given back by the beats of others, and its owner changes nothing."""
     store.join("b")
     store.put("x", "y")
     ref = store.claim(1)["x"]
@@ -119,7 +119,7 @@ def test_lease_that_is_not_renewed_ends_and_its_claims_are_given_back(store):
 
 @pytest.mark.parametrize("step", [3600 * S, -3600 * S, 10_000 * 86_400 * S])
 def test_clock_that_is_set_ends_no_lease(store, step):
-    """One step counts as a third of a lease at most, whichever way it goes."""
+    """A step of the clock counts as at most a third of a lease, and so ends none."""
     store.join("b")
     store.put("x")
     store.claim()
@@ -131,7 +131,7 @@ def test_clock_that_is_set_ends_no_lease(store, step):
 
 
 def test_leaving_gives_back_and_counts_nothing(store):
-    """No attempt, and no loss."""
+    """Leaving gives claims back without counting an attempt or a loss."""
     store.put("x")
     store.claim()
     store.table.leave(store.now, "a")
@@ -142,7 +142,7 @@ def test_leaving_gives_back_and_counts_nothing(store):
 
 
 def test_nothing_is_given_back_for_its_age(store):
-    """A task may run for a week, as long as its owner beats."""
+    """A task may run for a week as long as its owner beats."""
     store.put("x")
     store.claim()
     for _ in range(1000):
@@ -152,7 +152,7 @@ def test_nothing_is_given_back_for_its_age(store):
 
 
 def test_claims_by_priority_then_due_then_number(store):
-    """Of those that are due."""
+    """Due tasks are claimed by priority, then due time, then number."""
     store.put("late", delay_us=5 * S)
     store.put("early", delay_us=2 * S)
     store.put("now", "too")
@@ -163,7 +163,7 @@ def test_claims_by_priority_then_due_then_number(store):
 
 
 def test_claims_ahead_of_time_but_not_in_lanes(store):
-    """What is due at once would have to wait for it in its lane."""
+    """Tasks are claimed ahead of their time only without a lane, where they would delay tasks that are due."""
     store.put("free", delay_us=2 * S)
     store.put("head", delay_us=2 * S, lane="l")
     claims = store.table.claim(store.now, Claim(owner="a", count=9, ahead_us=3 * S))
@@ -174,7 +174,7 @@ def test_claims_ahead_of_time_but_not_in_lanes(store):
 
 
 def test_what_is_left_to_others_stays(store):
-    """Functions that are not known, keys that are full, what is not above a priority."""
+    """Tasks of unknown functions or full keys, or of too low a priority, are left to others."""
     store.put("f1")
     store.put("k", key="k")
     store.put("low", priority=-1)
@@ -185,7 +185,7 @@ def test_what_is_left_to_others_stays(store):
 
 
 def test_expired_is_never_claimed(store):
-    """It is deleted, and counted; each attempt has its time anew."""
+    """An expired task is deleted, counted and never claimed; each attempt has its own time to expire."""
     store.put("x", "y", expires_us=5 * S)
     ref = store.claim(1)["x"]
     store.now += 4 * S
@@ -197,7 +197,7 @@ def test_expired_is_never_claimed(store):
 
 
 def test_lane_goes_on_in_the_order_of_the_puts_though_the_clock_is_set_back(store):
-    """One at a time; what was due when it was put does not wait for the clock to come round again."""
+    """Tasks of a lane run one at a time in the order of their puts, also after the clock was set back."""
     store.put("one", "two", lane="l")
     store.now -= 3600 * S
     store.put("three", lane="l")
@@ -212,7 +212,7 @@ def test_lane_goes_on_in_the_order_of_the_puts_though_the_clock_is_set_back(stor
 
 
 def test_head_that_is_tried_again_blocks_or_not(store):
-    """As its lane was asked for."""
+    """A head that is retried blocks its lane or gives way, as the put asked for."""
     for is_blocking, follows in ((True, []), (False, ["next"])):
         lane = f"l{is_blocking}"
         store.put(f"{lane} head", "next" + lane, lane=lane, is_blocking=is_blocking)
@@ -221,7 +221,7 @@ def test_head_that_is_tried_again_blocks_or_not(store):
 
 
 def test_dead_letters_block_their_lane_until_somebody_decides(store):
-    """Requeued they go first, cancelled they give way."""
+    """A dead letter blocks its lane until it is requeued, and goes first, or is cancelled."""
     store.put("x", "y", lane="l")
     store.end(store.claim()["x"], End.DEAD, error="boom")
     assert {} == store.claim()
@@ -232,7 +232,7 @@ def test_dead_letters_block_their_lane_until_somebody_decides(store):
 
 
 def test_what_was_put_aside_is_revived_by_who_knows_it(store):
-    """In its queue alone."""
+    """Tasks put aside are revived by an owner that knows their function, in its queue only."""
     store.put("x")
     store.end(store.claim()["x"], End.UNKNOWN)
     assert {} == store.claim()
@@ -243,14 +243,14 @@ def test_what_was_put_aside_is_revived_by_who_knows_it(store):
 
 
 def test_queues_are_claimed_apart(store):
-    """One owner may claim of both."""
+    """Queues are claimed separately, also by the same owner."""
     store.put("mail", queue="mail")
     assert {} == store.claim()
     assert ["mail"] == list(store.claim(queue="mail"))
 
 
 def test_rows_are_listed_in_pages(store):
-    """By their numbers."""
+    """Rows are listed in pages by number."""
     store.put(*"abcde")
     store.claim(2)
     assert ["c", "d"] == [row.id for row in store.table.rows(None, after=2, limit=2)]

@@ -1,4 +1,4 @@
-"""What a peer knows of the authority's clock, between two clocks that drift."""
+"""A peer's estimate of the authority's clock, with two clocks that drift."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ EXCHANGES = st.lists(st.tuples(WAITS, DELAYS, DELAYS, DRIFTS), min_size=1, max_s
 @given(EXCHANGES)
 @settings(max_examples=400, deadline=None)
 def test_bounds_hold_the_truth(exchanges):
-    """Whatever the delays to and fro, and however the clocks run apart by 500 parts per million at most."""
+    """Bounds contain the true time, whatever the delays of messages, at drifts of up to 500 parts per million."""
     clocks, clock = TwoClocks(), ServerClock()
     for wait, out, back, drift in exchanges:
         clocks.drift = drift
@@ -28,7 +28,7 @@ def test_bounds_hold_the_truth(exchanges):
 @given(EXCHANGES, st.integers(0, 300 * MS), DRIFTS)
 @settings(max_examples=400, deadline=None)
 def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
-    """Who waits until then is not early by any time that the authority's clock may have."""
+    """A time that has come by the bounds has come by any clock that the authority may have."""
     clocks, clock = TwoClocks(), ServerClock()
     for wait, out, back, exchange_drift in exchanges:
         clocks.drift = exchange_drift
@@ -44,7 +44,7 @@ def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
 @given(EXCHANGES, st.integers(-10 * NS, 10 * NS))
 @settings(max_examples=300, deadline=None)
 def test_step_is_told_and_taken_in(exchanges, by):
-    """A step beyond the bounds, and a bit more, is one; afterwards the bounds hold the new truth."""
+    """A step beyond the bounds is noticed, and then the bounds contain the new time."""
     clocks, clock = TwoClocks(), ServerClock()
     for wait, out, back, _ in exchanges:
         clocks.run(wait)
@@ -64,7 +64,7 @@ def test_step_is_told_and_taken_in(exchanges, by):
 
 
 def test_better_sample_replaces_a_worse_one():
-    """A slow answer counts for less than a fast one of a while ago, until that is worth no more."""
+    """A slow answer does not replace a faster earlier one, until that has become less precise."""
     clocks, clock = TwoClocks(), ServerClock()
     log = []
     for wait, delay in ((0, 10 * MS), (NS, MS), (NS, 2 * MS), (10 * NS, 2 * MS)):
@@ -76,7 +76,7 @@ def test_better_sample_replaces_a_worse_one():
 
 
 def test_measurement_replaces_an_assumption():
-    """What was taken for granted without an authority is no knowledge: no step is told, and the bounds hold the truth."""
+    """A measurement replaces an assumption without reporting a step, and the bounds contain the true time."""
     for ahead in (1_500_000, 30 * MS):
         clocks, clock = TwoClocks(ahead_ns=ahead), ServerClock()
         clock.assume(0, clocks.now_ns)
@@ -87,7 +87,7 @@ def test_measurement_replaces_an_assumption():
 
 
 def test_assumption_is_exact_and_forgotten_is_unknown():
-    """Alone, the authority's time is what we say it is."""
+    """An assumed time is exact, and a forgotten one unknown."""
     clock = ServerClock()
     clock.assume(7, NOW_NS)
     assert (True, NOW_NS + 7, 0, NOW_NS) == (
@@ -98,7 +98,7 @@ def test_assumption_is_exact_and_forgotten_is_unknown():
 
 
 def test_error_that_is_held_grows_on_with_the_next_measurement():
-    """While nobody else's permits matter the error stays as it is."""
+    """A held error does not grow until the next measurement."""
     clock = ServerClock()
     clock.measure(NOW_NS, NOW_NS, NOW_NS + MS)
     before = clock.error_ns(NOW_NS + 10 * NS)

@@ -1,4 +1,4 @@
-"""How many tasks a peer could start: what it asks permits for, and what it leaves to the others."""
+"""The demand of a peer: the tasks that it could start, for which it asks permits."""
 
 import pytest
 
@@ -21,7 +21,7 @@ MANY = 1000
 
 
 class Executor:
-    """A queue, and counts of what runs, as a test sets them."""
+    """A queue with counts of running tasks that tests set."""
 
     def __init__(self, record_class, *, order=default_order, places=None, rate=None, concurrency=None) -> None:
         self.record_class = record_class
@@ -49,7 +49,7 @@ class Executor:
         return self.running
 
     def add(self, count: int, *, key=None, due: float = NOW, cost: int = 1) -> None:
-        """Add tasks; those that are due are ready, and the keys of all that may start are known."""
+        """Add tasks; due ones are ready, and the keys of those that may start are known."""
         for _ in range(count):
             record = self.record_class("task", due=due)
             record._options = Options(key=key, charge=None if cost == 1 else Charge({PERMITS: cost}))
@@ -66,7 +66,7 @@ class Executor:
             self.queue.on_time.ready.head_at(self.timeline.to_ns(now))
 
     def run(self, seconds: float, *, count: int, each: float, since: float = NOW) -> float:
-        """Let ``count`` tasks run all the time, each so long; return the time afterwards."""
+        """Keep ``count`` tasks of a given duration running; return the time afterwards."""
         now = since
         self.running, self.started_count = count, self.started_count + count
         self.demand.look(now)
@@ -82,12 +82,12 @@ class Executor:
 
 @pytest.fixture(scope="session")
 def executor_of(record_class):
-    """Make an executor with limits."""
+    """Return an executor with limits."""
     return lambda **limits: Executor(record_class, **limits)
 
 
 def test_all_that_is_due_could_start_without_limits(executor_of) -> None:
-    """What is due later does not count before it is."""
+    """Without limits all due tasks count, and later ones only once they are due."""
     executor = executor_of()
     executor.add(5)
     executor.add(3, due=NOW + 0.5)
@@ -95,7 +95,7 @@ def test_all_that_is_due_could_start_without_limits(executor_of) -> None:
 
 
 def test_penalty_lets_nothing_start_before_its_end(executor_of) -> None:
-    """From then on all that is due could."""
+    """During a penalty no task counts, and from its end all due ones do."""
     executor = executor_of()
     executor.add(5)
     grid = PermitGrid(Rate(1), slack_ns=0, now_ns=0)
@@ -106,7 +106,7 @@ def test_penalty_lets_nothing_start_before_its_end(executor_of) -> None:
 
 
 def test_free_places_are_all_that_counts_while_nothing_ends(executor_of) -> None:
-    """Of three places two are taken by tasks that go on and on; a limit that was lowered below them leaves none."""
+    """While no task ends only free places count, and none after the limit was lowered below the running tasks."""
     executor = executor_of(places=3)
     executor.add(20)
     executor.running = executor.started_count = 2
@@ -118,7 +118,7 @@ def test_free_places_are_all_that_counts_while_nothing_ends(executor_of) -> None
 
 
 def test_places_are_no_limit_as_long_as_nothing_is_known_of_them(executor_of) -> None:
-    """Tasks that end at once take no place for long; without any place, nothing could start."""
+    """Places do not limit tasks whose duration is unknown, such as those that end at once, unless there is no place."""
     executor = executor_of(places=1)
     executor.add(20)
     assert 20 == executor.could(0.25)
@@ -134,7 +134,7 @@ def test_places_are_no_limit_as_long_as_nothing_is_known_of_them(executor_of) ->
     ("places", "each", "seconds", "expected"), [(10, 1.0, 0.5, 5), (1, 1.0, 0.5, 0), (2, 0.05, 0.5, 20)]
 )
 def test_places_that_become_free_count_by_how_long_tasks_run(executor_of, places, each, seconds, expected) -> None:
-    """Of ten places in which tasks run for a second, five become free within half of one."""
+    """Places that will be free count by the duration of tasks: half of those with tasks of 1 s within half a second."""
     executor = executor_of(places=places)
     executor.add(100)
     now = executor.run(8, count=places, each=each)
@@ -142,7 +142,7 @@ def test_places_that_become_free_count_by_how_long_tasks_run(executor_of, places
 
 
 def test_places_are_known_anew_when_tasks_run_longer(executor_of) -> None:
-    """Tasks of 10 ms have let 50 start in half a second; the one that has run for a second since then tells another tale."""
+    """The expected duration of tasks rises once one runs longer than those before."""
     executor = executor_of(places=1)
     executor.add(100)
     now = executor.run(3, count=1, each=0.01)
@@ -153,7 +153,7 @@ def test_places_are_known_anew_when_tasks_run_longer(executor_of) -> None:
 
 @pytest.mark.parametrize("order", [default_order, Fair()])
 def test_keys_count_by_what_their_rate_lets_start(executor_of, order) -> None:
-    """Two keys of ten tasks at 4 a second: from now until the end of a second, and in its second half alone."""
+    """Tasks of keys count by what the rates of their keys allow in a stretch of time."""
     executor = executor_of(order=order, rate=4)
     for key in "ab":
         executor.queue.gate.meet(key)
@@ -169,7 +169,7 @@ def test_keys_count_by_what_their_rate_lets_start(executor_of, order) -> None:
 
 @pytest.mark.parametrize("order", [default_order, Fair()])
 def test_keys_count_by_their_free_places(executor_of, order) -> None:
-    """One key has both of its places taken, one has one left, of one nothing is known, and tasks of no key are free."""
+    """Tasks of keys count by the free places of their keys, and tasks without a key are not limited."""
     executor = executor_of(order=order, concurrency=2)
     for key, running in (("full", 2), ("half", 1)):
         for _ in range(running):
@@ -184,12 +184,12 @@ def test_keys_count_by_their_free_places(executor_of, order) -> None:
     executor.look(NOW + 0.1)
     assert 11 == executor.could(1, now=NOW + 0.1)
     executor.add(10, key="unknown")
-    assert executor.could(1, now=NOW + 0.1) in (12, 13)  # 13 if it has been asked for its limits by now
+    assert executor.could(1, now=NOW + 0.1) in (12, 13)  # 13 once its limits have been asked for
 
 
 @pytest.mark.parametrize("order", [default_order, Fair()])
 def test_costs_count_against_the_rate_of_their_key(executor_of, order) -> None:
-    """Of 8 permits a second, tasks of 4 each are two."""
+    """Costs count against the rates of keys: 8 permits a second allow two tasks of cost 4."""
     executor = executor_of(order=order, rate=8)
     executor.queue.gate.meet("a")
     executor.add(10, key="a", cost=4)
@@ -197,7 +197,7 @@ def test_costs_count_against_the_rate_of_their_key(executor_of, order) -> None:
 
 
 def test_tasks_to_come_count_by_the_part_of_those_before_them_that_could_start(executor_of) -> None:
-    """Eight of nine that came have been held back by their keys: so are those to come, as far as is known."""
+    """Future tasks count by the part of earlier ones that could start."""
     executor = executor_of(rate=1)
     executor.add(9, due=NOW + 0.5, key="a")
     assert 9 == executor.could(1, due=0.6)

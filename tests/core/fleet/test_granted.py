@@ -1,4 +1,4 @@
-"""Permits that the authority has granted: used in their time by any clock, and asked as numbered ones are."""
+"""Permits granted by the authority are used within their time by any clock, and answer as numbered permits do."""
 
 import ast
 import math
@@ -36,7 +36,7 @@ OPS = st.lists(
 @given(OPS)
 @settings(max_examples=400, deadline=None)
 def test_permits_are_used_in_their_time_by_any_clock(ops):
-    """Not before a permit's time at the earliest that it may be, nor later than ``late`` after it at the latest."""
+    """A permit is used by no possible clock before its time, or more than ``late`` after it."""
     clocks, clock = TwoClocks(), ServerClock()
     clocks.exchange(clock, 300_000, 300_000)
     permits = GrantedPermits(clock, Rate(100), late_ns=LATE_NS)
@@ -77,7 +77,7 @@ def test_permits_are_used_in_their_time_by_any_clock(ops):
 @given(st.integers(0, 5 * MS), st.integers(0, 60 * NS), st.lists(st.integers(0, 300 * MS), min_size=1, max_size=8))
 @settings(max_examples=300, deadline=None)
 def test_next_time_is_when_a_permit_may_be_taken(delay, age, shifts):
-    """Who sleeps until then, and again if the error has grown meanwhile, finds one; and had found none before."""
+    """Waiting until the next time, repeatedly if the error has grown, finds a permit, and none before."""
     clocks, clock = TwoClocks(), ServerClock()
     clocks.exchange(clock, delay, delay)
     clocks.run(age)
@@ -101,7 +101,7 @@ def test_next_time_is_when_a_permit_may_be_taken(delay, age, shifts):
 @given(st.integers(0, 5 * MS), st.integers(0, 60 * NS), st.lists(st.integers(0, 30 * MS), min_size=1, max_size=8))
 @settings(max_examples=300, deadline=None)
 def test_permits_stay_usable_until_the_time_that_is_told(delay, age, shifts):
-    """The queue counts them once, and takes them until then without another look."""
+    """Permits stay usable until the given time, so that the queue counts them once."""
     clocks, clock = TwoClocks(), ServerClock()
     clocks.exchange(clock, delay, delay)
     clocks.run(age)
@@ -115,7 +115,7 @@ def test_permits_stay_usable_until_the_time_that_is_told(delay, age, shifts):
 
 
 def questions() -> Iterator[str]:
-    """Walk what the queue asks of its permits."""
+    """Ask all that a queue asks of its permits."""
     for module in (queue, admission):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self.permits":
@@ -124,7 +124,7 @@ def questions() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", sorted({*questions()}))
 def test_queue_asks_both_kinds_of_permits_the_same(name):
-    """Its own numbered permits, and those that were granted, know every answer."""
+    """Numbered and granted permits answer every question of the queue."""
     permits = GrantedPermits(ServerClock(), Rate(100), late_ns=LATE_NS)
 
     assert hasattr(permits, name)
@@ -132,13 +132,13 @@ def test_queue_asks_both_kinds_of_permits_the_same(name):
 
 
 def answers(permits, now: int) -> list[object]:
-    """Ask what is usable when."""
+    """Return what is usable at some times."""
     return [permits.usable(now), permits.next_time(now), permits.next_fresh_time(now + 1), permits.time_after(now, 1)]
 
 
 @pytest.mark.parametrize("rate", [Rate(0), Rate(math.inf)], ids=str)
 def test_extreme_rates_are_answered_as_by_numbered_permits(rate):
-    """A rate of 0 holds everything back, an infinite one lets everything go, whatever is held."""
+    """At rate 0 nothing is usable, and at an infinite rate everything, whatever permits are held."""
     clock = ServerClock()
     clock.assume(0, NOW_NS)
     permits = GrantedPermits(clock, Rate(100), late_ns=LATE_NS)
@@ -158,7 +158,7 @@ def test_extreme_rates_are_answered_as_by_numbered_permits(rate):
 
 
 def test_nothing_is_usable_before_the_clock_is_known():
-    """Nor may anything be expected at some time: where a permit lies on our timeline is not known."""
+    """Before the clock is known no permit is usable, and no time is expected."""
     permits = GrantedPermits(ServerClock(), Rate(100), late_ns=LATE_NS)
     permits.hold([NOW_NS])
 
@@ -167,7 +167,7 @@ def test_nothing_is_usable_before_the_clock_is_known():
 
 
 def test_nothing_is_usable_after_our_clock_has_stood_still():
-    """Nor is there a time to wait for, or who waits would try again without end."""
+    """After the local clock has stood still no permit is usable, and no time is returned that would be waited for."""
     clock = ServerClock()
     clock.assume(0, NOW_NS)
     is_whole = True
@@ -181,7 +181,7 @@ def test_nothing_is_usable_after_our_clock_has_stood_still():
 
 
 def test_permits_that_are_held_are_counted_by_time():
-    """By the authority's clock, in whatever order they came."""
+    """Held permits are counted by the authority's time, in whatever order they came."""
     clock = ServerClock()
     clock.assume(5 * NS, NOW_NS)
     permits = GrantedPermits(clock, Rate(10), late_ns=LATE_NS)
@@ -196,7 +196,7 @@ def test_permits_that_are_held_are_counted_by_time():
 
 
 def test_expectations_are_what_is_held_and_an_even_share():
-    """Of ten a second two peers expect five each, if no more are held."""
+    """Expected permits are those held, and an even share of the rate afterwards."""
     clock = ServerClock()
     clock.assume(0, NOW_NS)
     permits = GrantedPermits(clock, Rate(10), late_ns=LATE_NS)

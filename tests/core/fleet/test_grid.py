@@ -1,4 +1,4 @@
-"""The numbered permits of a fleet: which interval owns which, exact at every rate."""
+"""The numbered permits of a fleet: which interval has which, exact at every rate."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratelimited_executor._core.fleet.grid import FleetGrid, grid_rate
 from ratelimited_executor._core.rates import Rate
 
-NUMBER = 6_816_268_800  # of the interval of 250 ms that begins there
+NUMBER = 6_816_268_800  # number of the interval of 250 ms at that time
 INTERVALS_US = st.sampled_from([50_000, 250_000, 333_333, 1_000_000, 5_000_000])
 STRETCHES = st.sampled_from([Fraction(0), Fraction(185, 10_000), Fraction(15, 10_000)])
 RATES = st.one_of(
@@ -22,7 +22,7 @@ RATES = st.one_of(
 
 @st.composite
 def grids(draw: st.DrawFn) -> FleetGrid:
-    """Make the grid of some rate, at some phase."""
+    """Draw a grid of some rate and phase."""
     interval_us = draw(INTERVALS_US)
     step, unit = grid_rate(Rate(draw(RATES)), interval_us, draw(STRETCHES))
     since = draw(st.sampled_from([0, 17, NUMBER]))
@@ -30,7 +30,7 @@ def grids(draw: st.DrawFn) -> FleetGrid:
 
 
 def phase_at(grid: FleetGrid, number: int) -> Fraction:
-    """Return how many permits have come up by the begin of an interval, and by which part the next one has."""
+    """Return the number of permits that have come up by the begin of an interval, and the part of the next."""
     return Fraction(grid.base + grid.step * (number - grid.since), grid.unit)
 
 
@@ -40,7 +40,7 @@ def phase_at(grid: FleetGrid, number: int) -> Fraction:
 @given(grids(), st.integers(-50, 100_000))
 @settings(max_examples=300, deadline=None)
 def test_interval_owns_the_permits_that_come_up_in_it(grid, after):
-    """Permit n comes up when the phase is n; its time is that, rounded up to a microsecond."""
+    """Permit n belongs to the interval in which the phase is n, at that time rounded up to a microsecond."""
     number = grid.since + after
     begin, end = phase_at(grid, number), phase_at(grid, number + 1)
     permits = range(math.ceil(begin), math.ceil(end))
@@ -56,7 +56,7 @@ def test_interval_owns_the_permits_that_come_up_in_it(grid, after):
 @given(grids(), st.integers(0, 1000))
 @settings(max_examples=200, deadline=None)
 def test_times_of_permits_rise_evenly(grid, after):
-    """From each permit to the next it is the same time, within intervals and from one to another, but for rounding."""
+    """Permits are evenly spaced, within an interval and across intervals, except for rounding."""
     times = []
     for number in range(grid.since + after, grid.since + after + 5):
         count = grid.count(number)
@@ -72,7 +72,7 @@ def test_times_of_permits_rise_evenly(grid, after):
 @given(grids(), st.integers(0, 10**6))
 @settings(max_examples=200, deadline=None)
 def test_number_of_permits_is_exact_over_long_stretches(grid, times):
-    """So many times ``unit`` intervals hold so many times ``step`` permits, wherever they begin."""
+    """``unit`` intervals have exactly ``step`` permits, wherever they begin."""
     assert times * grid.step == grid.first(grid.since + times * grid.unit) - grid.first(grid.since)
 
 
@@ -88,21 +88,21 @@ def test_number_of_permits_is_exact_over_long_stretches(grid, times):
     ids=str,
 )
 def test_known_rates_are_exact(rate, stretch, seconds, count):
-    """Days of fractions, and ten years of one tenth."""
+    """Known rates are exact, such as one tenth for ten years."""
     grid = FleetGrid(250_000, *grid_rate(rate, 250_000, Fraction(stretch)), 0, NUMBER)
 
     assert count == grid.first(NUMBER + 4 * seconds) - grid.first(NUMBER)
 
 
-A_HAIR = Fraction(1, 10**6)  # of a permit: as near as whole numbers that doubles hold can come
+A_HAIR = Fraction(1, 10**6)  # parts of a permit: the precision of whole numbers in doubles
 
 
 @given(grids(), RATES, STRETCHES, st.integers(0, 100_000))
 @settings(max_examples=400, deadline=None)
 def test_another_rate_keeps_the_phase(grid, ratio, stretch, after):
-    """The part of the next permit that is still to come stays, rounded up; so no permit comes up early.
+    """A change of the rate keeps the part of the next permit that is to come, rounded up, so that none comes early.
 
-    None to come is rounded to none: a permit comes up there and then, as it would have done at the rate of before.
+    A part of 0 stays 0: the permit comes up at once, as it would have at the old rate.
     """
     since = grid.since + after
     new = grid.with_rate(*grid_rate(Rate(ratio), grid.interval_us, stretch), since)
@@ -117,7 +117,7 @@ def test_another_rate_keeps_the_phase(grid, ratio, stretch, after):
 @given(grids(), RATES, STRETCHES, st.integers(0, 100_000))
 @settings(max_examples=400, deadline=None)
 def test_no_two_permits_come_closer_when_the_rate_changes(grid, ratio, stretch, after):
-    """From the last permit before to the first one after is no less than at the faster of the two rates."""
+    """When the rate changes, the permits around the change are no closer than at the faster of the two rates."""
     since = grid.since + after
     new = grid.with_rate(*grid_rate(Rate(ratio), grid.interval_us, stretch), since)
     gaps_us = [Fraction(grid.interval_us * each.unit, each.step) for each in (grid, new)]
@@ -129,7 +129,7 @@ def test_no_two_permits_come_closer_when_the_rate_changes(grid, ratio, stretch, 
 
 
 def test_rate_of_zero_owns_nothing():
-    """No permit comes up, and the phase waits for the next rate."""
+    """At rate 0 no permit comes up, and the phase is kept for the next rate."""
     grid = FleetGrid(250_000, 10, 3, 0, 0).with_rate(*grid_rate(Rate(0), 250_000), 7)
 
     assert [0] * 5 == [grid.count(number) for number in (7, 8, 100, 10**9, 6)]
@@ -149,7 +149,7 @@ ODD_RATES = st.one_of(
 @given(ODD_RATES, INTERVALS_US, STRETCHES)
 @settings(max_examples=400, deadline=None)
 def test_rate_of_a_grid_is_never_more_than_asked_for(ratio, interval_us, stretch):
-    """It is rounded down, to numbers that doubles hold for years of intervals."""
+    """The rate of a grid is rounded down, to numbers that doubles hold for years of intervals."""
     step, unit = grid_rate(Rate(ratio), interval_us, stretch)
     asked = ratio * interval_us / 1_000_000 / (1 + stretch)
 
@@ -162,7 +162,7 @@ def test_rate_of_a_grid_is_never_more_than_asked_for(ratio, interval_us, stretch
 @given(ODD_RATES, INTERVALS_US, STRETCHES)
 @settings(max_examples=400, deadline=None)
 def test_rate_of_a_grid_is_next_to_what_was_asked_for(ratio, interval_us, stretch):
-    """Rounding costs less than a millionth part, once a second or once a week."""
+    """Rounding lowers a rate by less than a millionth, also slow ones such as once a week."""
     step, unit = grid_rate(Rate(ratio), interval_us, stretch)
     asked = ratio * interval_us / 1_000_000 / (1 + stretch)
 
@@ -171,7 +171,7 @@ def test_rate_of_a_grid_is_next_to_what_was_asked_for(ratio, interval_us, stretc
 
 @pytest.mark.parametrize("seconds", [3, 7, 60, 3600, 86_400, 14 * 86_400])
 def test_rate_as_a_float_is_that_rate(seconds):
-    """Who writes ``1 / 86_400`` means once a day, and not once in 26 hours."""
+    """A rate given as a float such as ``1 / 86_400`` is once a day, in spite of rounding."""
     step, unit = grid_rate(Rate(1 / seconds), 250_000)
 
     assert pytest.approx(0.25 / seconds, rel=1e-6) == step / unit
@@ -189,5 +189,5 @@ def test_rate_as_a_float_is_that_rate(seconds):
     ids=str,
 )
 def test_rate_of_small_numbers_is_exact(rate, stretch, ratio):
-    """In permits to intervals of 250 ms."""
+    """Rates of small numbers are exact as a ratio of permits to intervals."""
     assert ratio == Fraction(*grid_rate(rate, 250_000, Fraction(stretch)))

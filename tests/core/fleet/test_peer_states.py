@@ -1,4 +1,4 @@
-"""The states of a peer: the table, the events that lead from one to another, and that nothing else does."""
+"""The states of a peer: their table, the events that change them, and that nothing else does."""
 
 import itertools
 import re
@@ -28,13 +28,13 @@ SETTINGS = PeerSettings(
 
 
 class Life:
-    """One peer, and what may happen to it."""
+    """One peer, and its possible events."""
 
     def __init__(self) -> None:
         self.peer = Peer(SETTINGS, Rate(100), ServerClock())
 
     def answer(self) -> None:
-        """The authority answers."""
+        """Let the authority answer."""
         request = self.peer.request(NOW_NS, lambda *_: 1, is_regular=True)
         self.peer.clock.measure(NOW_NS, NOW_NS, NOW_NS)
         grid = FleetGrid(250_000, 25, 1, 0, NOW_NS // 250_000_000)
@@ -42,27 +42,27 @@ class Life:
         self.peer.receive(request, reply, is_step=False, now_ns=NOW_NS)
 
     def silence(self) -> None:
-        """Two calls get no answer."""
+        """Let two calls get no answer."""
         self.peer.fail(NOW_NS)
         self.peer.fail(NOW_NS)
 
     def rest(self) -> None:
-        """Nothing could start."""
+        """Let no task be able to start."""
         self.peer.idle()
 
     def suspend(self) -> None:
-        """The machine is suspended; the group that has been left is told of it no more."""
+        """Suspend the machine; a group that was left is not told."""
         if self.peer.state is not PeerState.CLOSED:
             self.peer.resync()
 
     def leave(self) -> None:
-        """The executor closes."""
+        """Close the executor."""
         self.peer.leave()
 
 
 EVENTS = ["answer", "silence", "rest", "suspend", "leave"]
 SYNC, ACTIVE, IDLE, OUTAGE, CLOSED = PeerState
-AFTER = {  # state -> the state after each event
+AFTER = {  # state -> state after each event
     SYNC: [ACTIVE, OUTAGE, SYNC, SYNC, CLOSED],
     ACTIVE: [ACTIVE, OUTAGE, IDLE, SYNC, CLOSED],
     IDLE: [ACTIVE, OUTAGE, IDLE, SYNC, CLOSED],
@@ -72,7 +72,7 @@ AFTER = {  # state -> the state after each event
 
 
 def test_every_history_goes_by_the_table_of_events():
-    """All of up to five events; together they take every transition that the table allows, and no other."""
+    """All histories of up to five events follow the table, and take every transition in it."""
     taken = set()
     for history in itertools.product(EVENTS, repeat=5):
         life, before = Life(), SYNC
@@ -86,7 +86,7 @@ def test_every_history_goes_by_the_table_of_events():
 
 
 def test_one_call_without_an_answer_is_no_outage():
-    """The second one is."""
+    """A single call without an answer is not an outage, and a second one is."""
     life = Life()
     life.answer()
     life.peer.fail(NOW_NS)
@@ -96,7 +96,7 @@ def test_one_call_without_an_answer_is_no_outage():
 
 
 def test_rate_that_is_set_while_an_answer_is_under_way_is_called_for_at_once():
-    """And is not known to be in force before the answers of the next interval."""
+    """A rate set during a call is sent at once, and is not in force before the answers of the next interval."""
     life = Life()
     life.answer()
     peer = life.peer
@@ -115,11 +115,11 @@ def test_rate_that_is_set_while_an_answer_is_under_way_is_called_for_at_once():
     reply = Reply(now_us=later_ns // 1000, era="1", safe=0, rank=0, peers=1, grid=grid)
     peer.receive(request, reply, is_step=False, now_ns=later_ns)
     assert peer.is_settled
-    assert not peer.is_own_rate  # another peer has set one since
+    assert not peer.is_own_rate  # another peer has set a rate since
 
 
 def test_rate_that_is_followed_is_the_one_in_force_to_the_last_digit():
-    """However it is rounded; one that differs is not."""
+    """A rate that is followed is recognised as the one in force in spite of rounding, and a different one is not."""
     life = Life()
     life.answer()
     grid = life.peer.grid
@@ -131,7 +131,7 @@ def test_rate_that_is_followed_is_the_one_in_force_to_the_last_digit():
 
 
 def test_rate_in_force_is_known_for_as_long_as_answers_come():
-    """One in an interval."""
+    """The rate in force is known as long as answers come, one in an interval."""
     life = Life()
     assert not life.peer.is_told(NOW_NS)
     life.answer()
@@ -146,7 +146,7 @@ def test_rate_in_force_is_known_for_as_long_as_answers_come():
 
 
 def test_final_state_is_left_by_nothing():
-    """To try is a bug, which raises and changes nothing."""
+    """A transition from a final state raises an error, and changes nothing."""
     life = Life()
     life.leave()
     with pytest.raises(IllegalTransitionError, match="peer one: closed to sync"):
@@ -157,7 +157,7 @@ def test_final_state_is_left_by_nothing():
 
 
 def test_one_function_changes_the_state():
-    """Nothing else in the module assigns it, and it cannot be assigned from outside."""
+    """The state is assigned by one function of the module only, and cannot be set from outside."""
     text = Path(peer_module.__file__).read_text(encoding="utf-8")
     assert ["PeerState.SYNC", "state"] == re.findall(r"self\._state = (\S+)", text)
     with pytest.raises(AttributeError):
@@ -166,6 +166,6 @@ def test_one_function_changes_the_state():
 
 @pytest.mark.parametrize("state", PeerState)
 def test_state_is_drawn_and_documented(state):
-    """In the head of its module, and in the page on fleets."""
+    """All states are documented in the head of the module and on the page on fleets."""
     assert state.name in peer_states.__doc__
     assert f"| `{state.value}` |" in (ROOT / "docs" / "explanation" / "fleet.md").read_text(encoding="utf-8")

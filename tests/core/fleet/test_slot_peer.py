@@ -1,4 +1,4 @@
-"""One process's side of the slots of a group: when it calls, what it says, and until when a slot is surely held."""
+"""A process's side of a group's slots: when it calls, what it sends, and until when a slot is surely held."""
 
 from ratelimited_executor._core.fleet.slot_peer import EntryState, SlotClaim, SlotPeer, SlotSettings
 from ratelimited_executor._core.fleet.slots import PoolState, SlotCall, SlotReply
@@ -9,7 +9,7 @@ HELD, WAITING, LOST, GONE = EntryState.HELD, EntryState.WAITING, EntryState.LOST
 
 
 class Line:
-    """A peer, and a server of which the test says what it answers."""
+    """A peer, and a server whose answers the test gives."""
 
     def __init__(self, **options) -> None:
         self.peer = SlotPeer(SlotSettings(id="h:1:x", lease_us=LEASE // 1000, difference_us=0), **options)
@@ -22,7 +22,7 @@ class Line:
         return claim
 
     def call(self, *fences: int, passed: int = MS, era: str = "1", **fields) -> list[SlotClaim]:
-        """Make the call that is due; the answer comes a while later."""
+        """Make the call that is due, whose answer comes after a while."""
         due = self.peer.next_call(self.now)
         assert due is not None
         self.now = max(self.now, due)
@@ -43,13 +43,13 @@ class Line:
 
 
 def test_what_is_new_goes_at_once_and_together():
-    """Asks, releases and limits in one call; then there is nothing to say."""
+    """New entries, releases and limits are sent at once in one call, and then nothing is due."""
     line = Line()
     assert line.peer.next_call(line.now) is None
     first, second = line.ask(), line.ask()
     line.peer.set_limit("gpu", 3)
     assert line.now == line.peer.next_call(line.now)
-    assert [first, second] == line.call(7, 0)  # the second is told to wait
+    assert [first, second] == line.call(7, 0)  # the second one waits
     assert (HELD, WAITING) == (first.state, second.state)
     assert (("gpu", 3),) == line.last.limits
 
@@ -59,7 +59,7 @@ def test_what_is_new_goes_at_once_and_together():
 
 
 def test_whoever_holds_or_waits_is_renewed_in_each_quarter():
-    """With all others that are soon due, in one call."""
+    """Holders and waiters are renewed in each quarter of a lease, in one call with all that are soon due."""
     line = Line()
     first = line.ask()
     line.call(7)
@@ -76,7 +76,7 @@ def test_whoever_holds_or_waits_is_renewed_in_each_quarter():
 
 
 def test_lease_is_counted_from_when_the_call_was_sent_and_is_shorter():
-    """However late the answer comes; one that comes too late is worth nothing."""
+    """A lease counts from the sending of the call, and is shorter than at the authority; a late answer is worthless."""
     line = Line()
     claim = line.ask()
     sent = line.now
@@ -86,7 +86,7 @@ def test_lease_is_counted_from_when_the_call_was_sent_and_is_shorter():
     assert [claim] == line.peer.look(claim.end_ns)
     assert LOST is claim.state
     line.call()
-    assert (claim.token,) == line.last.releases  # it may be there still
+    assert (claim.token,) == line.last.releases  # the server may still have it
 
     late = line.ask()
     assert [] == line.call(9, passed=LEASE)
@@ -95,7 +95,7 @@ def test_lease_is_counted_from_when_the_call_was_sent_and_is_shorter():
 
 
 def test_call_without_an_answer_is_repeated_with_all_that_it_said():
-    """After a pause, which grows up to a part of a lease."""
+    """A call without an answer is repeated whole after a pause, which grows up to a part of a lease."""
     line = Line()
     claim, gone = line.ask(), line.ask()
     line.call(7, 8)
@@ -119,7 +119,7 @@ def test_call_without_an_answer_is_repeated_with_all_that_it_said():
 
 
 def test_release_while_the_ask_is_under_way_is_told():
-    """The answer finds nobody, and the slot is given back."""
+    """A release during the request is sent after the answer, so that the slot is given back."""
     line = Line()
     claim = line.ask()
     call = line.peer.request(line.now)
@@ -133,7 +133,7 @@ def test_release_while_the_ask_is_under_way_is_told():
 
 
 def test_who_was_never_told_is_not_released():
-    """The authority does not know it."""
+    """An entry that was never sent is released without a call, since the authority does not know it."""
     line = Line()
     claims = [line.ask() for _ in range(129)]
     line.peer.release(claims[-1])
@@ -143,7 +143,7 @@ def test_who_was_never_told_is_not_released():
 
 
 def test_so_many_who_wait_are_told_and_the_others_follow():
-    """Of a priority and the same pools; in order."""
+    """A limited number of waiters is sent for each priority and pools, in order, and the others follow."""
     line = Line()
     claims = [line.ask() for _ in range(300)]
     urgent = line.ask(priority=1.0)
@@ -159,7 +159,7 @@ def test_so_many_who_wait_are_told_and_the_others_follow():
 
 
 def test_lost_answers_lose_who_held_and_let_ask_again_who_waited():
-    """Who waited had been handed slots, and has not heard of it in time."""
+    """After lost answers holders lose their slots, and waiters ask again."""
     line = Line()
     holds, waits = line.ask(), line.ask()
     line.call(7, 0)
@@ -173,7 +173,7 @@ def test_lost_answers_lose_who_held_and_let_ask_again_who_waited():
 
 
 def test_another_era_is_told_the_limits_again():
-    """With what is known to be in force, which an answer that has forgotten it does not unsay."""
+    """In a new era declarations repeat the limit known to be in force."""
     line = Line()
     line.peer.declare("gpu", 8)
     line.call()
@@ -189,7 +189,7 @@ def test_another_era_is_told_the_limits_again():
 
 
 def test_owner_that_is_not_well_is_not_renewed():
-    """Its lease ends; it is tried again, and not without a pause."""
+    """The lease of an unhealthy owner is not renewed, and is tried again after a pause."""
     well = ["owner"]
     line = Line(may_renew=well.__contains__)
     claim = line.ask()
@@ -206,7 +206,7 @@ def test_owner_that_is_not_well_is_not_renewed():
 
 
 def test_slot_that_stands_idle_waits_for_no_gap():
-    """What has to be asked for waits longer, the longer calls take."""
+    """A free slot is reported without the pause between calls, which is longer for slow servers."""
     line = Line()
     first, second = line.ask(), line.ask()
     line.call(7, 0, passed=2 * MS)
@@ -223,7 +223,7 @@ def test_slot_that_stands_idle_waits_for_no_gap():
 
 
 def test_owner_that_is_not_well_does_not_wait():
-    """Nobody is handed a slot that would find it idle."""
+    """An unhealthy owner does not wait for slots, so that none is handed over in vain."""
     line = Line(may_renew="well".__eq__)
     first, second = line.ask(), line.ask()
     first.owner, second.owner = "hangs", "well"
@@ -232,7 +232,7 @@ def test_owner_that_is_not_well_does_not_wait():
 
 
 def test_who_waits_asks_more_often_where_nobody_tells_it():
-    """Who holds does not."""
+    """Without notices a waiter asks more often, and a holder does not."""
     line = Line()
     line.ask()
     line.call(7)

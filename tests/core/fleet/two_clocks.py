@@ -14,7 +14,7 @@ DRIFTS = st.one_of(st.sampled_from([-500, 0, 500]), st.integers(-500, 500))
 
 
 class TwoClocks:
-    """Ours and the authority's, which runs apart from it by some parts per million."""
+    """The local clock and the authority's, which drifts from it by some parts per million."""
 
     def __init__(self, now_ns: int = NOW_NS, ahead_ns: int = 37 * NS) -> None:
         self.now_ns = now_ns
@@ -36,7 +36,7 @@ class TwoClocks:
         self._server += by_ns * 1_000_000
 
     def exchange(self, clock: ServerClock, out_ns: int, back_ns: int) -> bool:
-        """Ask the authority for its time: whole microseconds."""
+        """Ask the authority for its time in whole microseconds."""
         sent = self.now_ns
         self.run(out_ns)
         told = int(self.server_ns) // 1000 * 1000
@@ -44,5 +44,5 @@ class TwoClocks:
         return clock.measure(told, sent, self.now_ns)
 
     def off(self, clock: ServerClock) -> Fraction:
-        """Return by how much the truth is beyond the bounds; no more than zero if they hold it."""
+        """Return how far the true time is outside of the bounds; at most 0 if they contain it."""
         return abs(clock.at(self.now_ns) - self.server_ns) - clock.error_ns(self.now_ns)

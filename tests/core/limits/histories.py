@@ -1,4 +1,4 @@
-"""Random histories of starts under a limit, and the checks of them."""
+"""Random histories of starts under a limit, and checks of them."""
 
 import copy
 from fractions import Fraction
@@ -11,7 +11,7 @@ NS = 1_000_000_000
 START = 1_704_067_200 * NS
 SLACK = 20_000_000
 DEPTH = 7
-READING = 1000  # nanoseconds that a window is longer than it says
+READING = 1000  # nanoseconds by which a window is longer than its setting
 INFINITE = Rate(float("inf"))
 RATES = st.sampled_from([Rate(1), Rate(5), Rate(5, per=2), Rate(7, per=Fraction(1, 3)), Rate(Fraction(10, 3), per=7)])
 WHOLE_RATES = st.sampled_from([Rate(1), Rate(5), Rate(5, per=2), Rate(7, per=Fraction(1, 3)), Rate(10, per=7)])
@@ -24,7 +24,7 @@ STEPS = st.one_of(
 
 
 def histories(*others) -> st.SearchStrategy:
-    """Make what happens to a limit: starts, corrections of their costs, idle stretches, other rates."""
+    """Draw events for a limit: starts, corrections of their costs, idle times, other rates."""
     step = st.one_of(
         st.tuples(st.just("advance"), STEPS),
         st.tuples(st.just("take"), st.integers(1, 6)),
@@ -37,14 +37,14 @@ def histories(*others) -> st.SearchStrategy:
 
 
 class Start:
-    """One start, and what it costs as far as is known."""
+    """One start, with its cost as known so far."""
 
     def __init__(self, time: int, cost: int, ticket) -> None:
         self.time, self.cost, self.ticket = time, cost, ticket
 
 
 class Rates:
-    """The integral of a rate, exactly."""
+    """The exact integral of a rate."""
 
     def __init__(self, rate: Rate) -> None:
         self.changes = [(0, rate.per_second)]
@@ -53,7 +53,7 @@ class Rates:
         self.changes.append((time, rate.per_second))
 
     def between(self, begin: int, end: int) -> Fraction:
-        """Return how many permits come up."""
+        """Return the permits that come up in a stretch of time."""
         ends = [*(time for time, _ in self.changes[1:]), end]
         return sum(
             (
@@ -65,7 +65,7 @@ class Rates:
 
 
 def play(limit, rate: Rate, history, check) -> None:
-    """Let a history happen; call ``check(starts, rates)`` after each start, whose costs are those known by then."""
+    """Play a history; call ``check(starts, rates)`` after each start, with the costs known by then."""
     now, starts, rates = START, [], Rates(rate)
     for action, value in history:
         if action == "advance":
@@ -90,7 +90,7 @@ def play(limit, rate: Rate, history, check) -> None:
 
 
 def assert_exact(limit, now: int) -> None:
-    """Assert that all answers about the future are what happens if nothing else starts."""
+    """Assert that all forecasts come true if nothing else starts."""
     assert now == limit.when(0, now) == limit.when_after(0, 0, now)
     assert limit.admits(0, now)
     for cost in (1, 2, 5):

@@ -1,4 +1,4 @@
-"""Several limits at once: all must admit a start, and each counts what it costs."""
+"""Several limits at once: all must admit a start, and each counts its cost."""
 
 import copy
 from fractions import Fraction
@@ -20,12 +20,12 @@ NS = 1_000_000_000
 START = 1_704_067_200 * NS
 SLACK = 20_000_000
 DEPTH = 7
-READING = 1000  # nanoseconds that a window is longer than it says
+READING = 1000  # nanoseconds by which a window is longer than its setting
 STEPS = st.one_of(st.integers(1, 50), st.integers(1, 3 * NS), st.sampled_from([SLACK, SLACK + 1, NS // 5, NS, 60 * NS]))
 
 
 class Clock:
-    """The timeline."""
+    """The clock of the timeline."""
 
     now = START
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 def combine(clock, *, rate=Rate(5), grid: bool = True, window=Rate(20, per=10), tokens=Rate(50, per=5), quota=None):
-    """Make a grid or a bucket for starts, a window beside it, and a window of tokens."""
+    """Return a grid or bucket for starts, a window beside it, and a window of tokens."""
     bounds = [
         Bound(WindowLimit(window), resource=PERMITS, text="20/10s", kind="window"),
         Bound(WindowLimit(tokens), resource="tokens", text="50/5s", kind="window"),
@@ -50,7 +50,7 @@ def combine(clock, *, rate=Rate(5), grid: bool = True, window=Rate(20, per=10), 
 
 
 def start(combined, clock, **needs) -> list | None:
-    """Start what needs so much, as the queue does, if all admit it; return its tickets."""
+    """Start a task of these costs if all limits admit it, as the queue does; return its tickets."""
     needs = {PERMITS: 1, **needs}
     if not combined.usable(clock.now) or not combined.admits(needs, clock.now):
         return None
@@ -73,7 +73,7 @@ def start(combined, clock, **needs) -> list | None:
 )
 @settings(max_examples=200, deadline=None)
 def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps):
-    """What is told is when the last of them does; each counts its own resource, also what is settled later."""
+    """A start is admitted at the last limit's time, and each limit counts its resource, also when it is settled."""
     clock = Clock()
     permits = combine(clock, grid=is_grid)
     limits = [bound.limit for bound in permits.bounds]
@@ -105,13 +105,13 @@ def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps)
             if tickets is not None:
                 begun.append((clock.now, needs, tickets))
         for limit, resource, width in zip(limits[-2:], (PERMITS, "tokens"), (10, 5), strict=True):
-            now = max(clock.now, permits.penalty_ns)  # before that nothing starts, and everything may look ahead
+            now = max(clock.now, permits.penalty_ns)  # nothing starts before that, so everything may look ahead
             recent = [costs[resource] for time, costs, _ in begun if time > now - width * NS - READING]
             assert limit.count(now) == int(limit.rate.permits) - sum(recent)
 
 
 def test_the_limit_that_is_last_to_admit_is_named():
-    """Of those that do not admit a start now, the one that admits it last; one that never will before all."""
+    """The limit named is the last to admit a start, or one that never will."""
     clock = Clock()
     permits = combine(clock, grid=False)
     bucket, _, tokens = permits.bounds
@@ -128,7 +128,7 @@ def test_the_limit_that_is_last_to_admit_is_named():
 
 
 def test_a_penalty_holds_everything_back():
-    """Nothing is admitted before it, and nothing is forecast before it."""
+    """During a penalty nothing is admitted or forecast."""
     clock = Clock()
     for is_grid in (True, False):
         permits = combine(clock, grid=is_grid)
@@ -142,7 +142,7 @@ def test_a_penalty_holds_everything_back():
 
 
 def test_a_pause_stops_all_of_it():
-    """At a rate of 0 nothing is admitted or promised, and what was taken before still counts afterwards."""
+    """At rate 0 nothing is admitted or forecast, and what was taken before still counts afterwards."""
     clock = Clock()
     permits = combine(clock)
     start(permits, clock, tokens=50)
@@ -158,7 +158,7 @@ def test_a_pause_stops_all_of_it():
 
 
 def test_forecasts_of_several_limits_are_those_of_the_tightest():
-    """So many starts in a stretch, and the n-th of them, as the limit allows that allows least."""
+    """Forecasts of several limits are those of the tightest one."""
     clock = Clock()
     permits = combine(clock, grid=False, tokens=Rate(10, per=5))
     assert [DEPTH, 20] == [permits.count_until(clock.now, clock.now + ahead * NS) for ahead in (Fraction(1, 10), 9)]
@@ -179,7 +179,7 @@ def test_forecasts_of_several_limits_are_those_of_the_tightest():
 
 
 class Turns(Limit):
-    """One start at a time, each until it is told that it has taken effect; a limit that the library does not know."""
+    """A limit unknown to the library: one start at a time, each until it has taken effect."""
 
     counts_effects = True
     is_by_wall_clock = True
@@ -225,7 +225,7 @@ class Turns(Limit):
 
 
 def test_limit_of_any_class_is_asked_all_that_the_contract_says():
-    """Nothing is asked of a limit by its class: effects, trials, the wall clock and costs."""
+    """A limit of any class is asked all that the contract says, including effects, trials, the wall clock and costs."""
     clock, log = Clock(), []
     for is_grid in (True, False):
         permits = combine(clock, grid=is_grid)
@@ -239,7 +239,7 @@ def test_limit_of_any_class_is_asked_all_that_the_contract_says():
         tickets = start(permits, clock)
         assert 0 == permits.usable(clock.now) == permits.count_until(clock.now, clock.now + NS)
         permits.defer([])
-        permits.defer([])  # of a start that is deferred, nothing more is told
+        permits.defer([])  # nothing more is told about a deferred start
         for _, taken, ticket in tickets:
             taken.take_effect(ticket, clock.now)
         permits.settle(tickets, {PERMITS: 3})

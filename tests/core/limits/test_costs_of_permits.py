@@ -1,4 +1,4 @@
-"""What starts cost on numbered permits, and on granted ones."""
+"""Costs of starts with numbered and with granted permits."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from .histories import INFINITE, NS, RATES, SLACK, START, Rates, Start, historie
 @given(RATES, st.sampled_from([1, SLACK, NS]), histories(RATES))
 @settings(max_examples=300, deadline=None)
 def test_costs_on_a_grid_keep_its_law(rate, slack, history):
-    """The costs of the starts in any stretch are Phi(b) - Phi(a - slack) at most, and the last of them."""
+    """On a grid the costs of starts in [a, b] are at most Phi(b) - Phi(a - slack), plus the last one."""
     now, starts, rates = START, [], Rates(rate)
     grid = PermitGrid(rate, slack_ns=slack, now_ns=now)
     for action, value in history:
@@ -41,7 +41,7 @@ def test_costs_on_a_grid_keep_its_law(rate, slack, history):
 
 
 def test_of_the_last_start_alone_a_grid_gives_back():
-    """Only numbers come back that have not come up, and that nobody else waits behind."""
+    """A grid gives back only permits of the last start that have not come up, and for which nobody else waits."""
     grid = PermitGrid(Rate(1), slack_ns=0, now_ns=START)
 
     def start(cost: int, now: int) -> list[int]:
@@ -67,7 +67,7 @@ def test_of_the_last_start_alone_a_grid_gives_back():
 
 
 def granted(count: int) -> GrantedPermits:
-    """Make permits of an authority whose clock is ours: one a second from now on."""
+    """Return permits of an authority with the local clock: one a second from now on."""
     clock = ServerClock()
     clock.assume(0, START)
     clock.hold(START)
@@ -90,7 +90,7 @@ def granted(count: int) -> GrantedPermits:
 )
 @settings(max_examples=300, deadline=None)
 def test_granted_permits_pay_for_every_cost(count, steps):
-    """Each permit is held, was taken, or is owed; who owes starts nothing; the costs are covered by both."""
+    """Each granted permit is held, taken or owed; a peer in debt starts nothing, and permits cover the costs."""
     permits, starts, known = granted(count), [], count
     now = START + 60 * NS
     for action, value in steps:
@@ -112,7 +112,7 @@ def test_granted_permits_pay_for_every_cost(count, steps):
 
 
 def test_what_is_owed_is_owed_by_the_last_alone():
-    """Nobody is let off what another owes; without a limit nothing is owed."""
+    """Debts belong to the last start only, and without a limit there are none."""
     permits = granted(2)
     permits.usable(START + 5 * NS)
     permits.take()

@@ -1,4 +1,4 @@
-"""What every limit has in common: no limit, no permits, and exact answers to "when"."""
+"""What all limits have in common: no limit, no permits, and exact forecasts."""
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from ratelimited_executor._core.rates import Rate
 
 from .histories import DEPTH, INFINITE, NS, SLACK, START, STEPS, WHOLE_RATES
 
-# Each kind of limit, with so many permits in five seconds, and what it asks for the time.
+# Each kind of limit with so many permits in five seconds, and its source of time.
 KINDS = {
     WindowLimit: lambda permits, clock: WindowLimit(Rate(permits, per=5)),
     TokenBucketLimit: lambda permits, clock: TokenBucketLimit(Rate(permits, per=5), depth=permits, now_ns=START),
@@ -28,20 +28,20 @@ KINDS = {
 
 
 def kinds_of(limit: type) -> set[type]:
-    """Return the classes of the library that keep a contract, and decide by themselves: a budget holds what a group decides."""
+    """Return the classes that implement a contract and decide by themselves, unlike a budget of granted tickets."""
     own = {kind for kind in limit.__subclasses__() if kind.__module__.startswith("ratelimited_executor.")}
     own = {kind for kind in own if not kind.__module__.endswith(".budget")}
     return own.union(*map(kinds_of, own))
 
 
 def test_every_limit_keeps_the_contract():
-    """What is asked of all is asked of each that there is."""
+    """Every limit implements the contract."""
     assert kinds_of(Limit) == set(KINDS)
 
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
 def test_other_settings_keep_what_was_taken(make):
-    """The settings are those of the other limit, whose own starts do not count."""
+    """A limit takes over the settings of another one, but keeps its own starts."""
     limit, other = make(5, lambda: START), make(2, lambda: START)
     ticket = limit.take(5, START)
     other.take(2, START)
@@ -58,7 +58,7 @@ def test_other_settings_keep_what_was_taken(make):
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
 def test_trial_forecasts_and_leaves_the_limit_alone(make):
-    """A copy that is asked about a time to come forgets what has lapsed by then; the limit does not."""
+    """A trial copy forecasts for a future time, and leaves the limit unchanged."""
     limit, time = make(1, lambda: START), START
     limit.take(1, START)
     when = limit.when(1, START)
@@ -74,7 +74,7 @@ def test_trial_forecasts_and_leaves_the_limit_alone(make):
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
 def test_effect_is_told_of_any_start(make):
-    """A start that takes effect at once counts as it did, whether the limit cares or not."""
+    """The effect of a start at its own time changes nothing, whether the limit uses effects or not."""
     limit = make(1, lambda: START)
     ticket = limit.take(1, START)
     when = limit.when(1, START)
@@ -100,7 +100,7 @@ def test_effect_is_told_of_any_start(make):
     ids=["window", "bucket", "paced"],
 )
 def test_an_infinite_rate_admits_everything_and_counts_nothing(make):
-    """What was taken before still counts afterwards, and what starts meanwhile costs nothing, also if it is settled."""
+    """An infinite rate admits everything and counts nothing, and what was taken before still counts afterwards."""
     limit = make(Rate(5, per=5))
     limit.take(5, START)
     limit.set_rate(INFINITE, START)
@@ -132,7 +132,7 @@ def test_an_infinite_rate_admits_everything_and_counts_nothing(make):
     ids=["window", "paced", "quota"],
 )
 def test_without_permits_nothing_is_ever_admitted(limit):
-    """No time is promised, and nothing is remembered."""
+    """Without permits nothing is admitted, forecast or remembered."""
     assert not limit.admits(1, START)
     assert 0 == limit.count(START) == limit.count_until(START, START + 10**15)
     assert None is limit.when(1, START) is limit.when_count(1, START)
@@ -140,7 +140,7 @@ def test_without_permits_nothing_is_ever_admitted(limit):
 
 
 def test_a_bucket_without_rate_is_emptied_once():
-    """What it holds may start; nothing comes after it."""
+    """A bucket without a rate can be emptied once, and then admits nothing."""
     limit = TokenBucketLimit(Rate(0), depth=2, now_ns=START)
     assert (START, None) == (limit.when_count(2, START), limit.when_count(3, START))
     limit.take(2, START)
@@ -152,7 +152,7 @@ def test_a_bucket_without_rate_is_emptied_once():
 
 
 def simulate(limit, now: int, end: int, most: int) -> list[int]:
-    """Start as early as may be, one permit each."""
+    """Start as early as possible, one permit each."""
     times = []
     while len(times) < most and (when := limit.when(1, now)) is not None and when < end:
         now = when
@@ -170,7 +170,7 @@ def simulate(limit, now: int, end: int, most: int) -> list[int]:
 )
 @settings(max_examples=300, deadline=None)
 def test_forecasts_are_what_happens_if_everything_starts_at_once(rate, kind, past, ahead, count):
-    """The n-th start from now, and how many there are before it, are as greedy starts make them."""
+    """Forecasts of the n-th start, and of the number of starts, are those of greedy starts."""
 
     def after_the_past():
         limit = {

@@ -1,4 +1,4 @@
-"""The law of a steady pace on random histories, and what is settled afterwards."""
+"""The law of a steady pace on random histories, including settled costs."""
 
 from fractions import Fraction
 
@@ -15,7 +15,7 @@ from .histories import NS, RATES, SLACK, START, histories, play
 @given(RATES, st.sampled_from([0, SLACK, NS]), histories(RATES))
 @settings(max_examples=300, deadline=None)
 def test_a_pace_is_kept_but_for_slack_and_the_last_cost(rate, slack, history):
-    """The costs of the starts in any stretch are the rate, over a slack more, and the last of them at most."""
+    """Costs in any stretch are at most the rate over the stretch and the slack, plus the last cost."""
 
     def check(starts, rates) -> None:
         last, total = starts[-1], starts[-1].cost
@@ -28,7 +28,7 @@ def test_a_pace_is_kept_but_for_slack_and_the_last_cost(rate, slack, history):
 
 @pytest.mark.parametrize(("change", "due"), [(Rate(1), 6), (Rate(5), 2), (Rate(2), Fraction(7, 2))])
 def test_what_is_not_paid_for_is_paid_for_at_the_new_rate(change, due):
-    """After a second of a heavy start, five permits are open, whatever the rate is then."""
+    """What is not yet paid of a heavy start is paid at the new rate."""
     limit = PacedLimit(Rate(1), slack_ns=SLACK)
     ticket = limit.take(6, START)
     limit.set_rate(Rate(0), START + NS)
@@ -43,7 +43,7 @@ def test_what_is_not_paid_for_is_paid_for_at_the_new_rate(change, due):
 
 
 def test_of_the_last_start_alone_a_pace_gives_back():
-    """What another has waited for is not given back; what was given back is not given back twice."""
+    """A pace gives back only the last start's cost, once, and not if another has waited for it."""
     limit = PacedLimit(Rate(1), slack_ns=0)
     first = limit.take(1, START)
     second = limit.take(5, START + NS)
@@ -59,7 +59,7 @@ def test_of_the_last_start_alone_a_pace_gives_back():
 
 
 def test_a_heavy_start_needs_no_more_than_a_light_one():
-    """Any cost is admitted as soon as the last start is paid for."""
+    """A start of any cost is admitted as soon as the last one is paid for."""
     limit = PacedLimit(Rate(10), slack_ns=0)
     assert (None, True) == (limit.cost_max, limit.admits(1000, START))
     assert START + 300_000_000 == limit.when_after(3, 1000, START)

@@ -1,4 +1,4 @@
-"""Quotas by the wall clock: no period sees more, and forecasts know what was used."""
+"""Quotas by the wall clock: no period exceeds its quota, and forecasts know what was used."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ class Wall:
 )
 @settings(max_examples=300, deadline=None)
 def test_no_period_of_the_wall_clock_sees_more_than_the_quota(steps, margin):
-    """Whichever way the clock steps, a period that it comes back to goes on from where it was left."""
+    """However the clock steps, no period exceeds its quota, and one that comes again continues where it was."""
     wall = Wall()
     wall.now = 10**6
     limit = QuotaLimit(5, period_of=hours, wall_ns=wall, margin_ns=margin)
@@ -69,7 +69,7 @@ def test_no_period_of_the_wall_clock_sees_more_than_the_quota(steps, margin):
 
 
 def test_quotas_of_the_periods_seen_last_are_remembered():
-    """However far the clock has been, the last sixteen periods count, and what is settled beyond them is forgotten."""
+    """The last sixteen periods are remembered, and a settlement of earlier ones is ignored."""
     wall = Wall()
     limit = QuotaLimit(1, period_of=hours, wall_ns=wall)
     wall.now = 10**9
@@ -87,7 +87,7 @@ def test_quotas_of_the_periods_seen_last_are_remembered():
 
 
 def test_forecasts_of_a_quota_know_what_was_used_of_periods_to_come():
-    """After a step back, what was used of the next hour is not promised again."""
+    """After a step back, forecasts do not promise what was used of coming periods."""
     wall = Wall()
     limit = QuotaLimit(5, period_of=hours, wall_ns=wall)
     limit.change_to(QuotaLimit(5, period_of=hours, wall_ns=wall), START)

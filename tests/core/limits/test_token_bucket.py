@@ -1,4 +1,4 @@
-"""The law of a token bucket on random histories, and what is settled afterwards."""
+"""The law of a token bucket on random histories, including settled costs."""
 
 from fractions import Fraction
 
@@ -18,7 +18,7 @@ GIVEN_BACK_TWICE = [("take", 1), ("take", 2), ("settle", (2, 0)), ("wait", 6), (
 @given(RATES, histories(RATES))
 @settings(max_examples=300, deadline=None)
 def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):
-    """The costs of the starts in any stretch, as far as are known, are depth and rate at most; all that is exact."""
+    """Costs in any stretch are at most the depth plus the rate times it, exactly."""
 
     def check(starts, rates) -> None:
         last, total = starts[-1].time, 0
@@ -32,7 +32,7 @@ def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):
 @given(RATES, histories(RATES))
 @settings(max_examples=200, deadline=None)
 def test_a_bucket_holds_what_a_fraction_would(rate, history):
-    """Nothing is rounded but a change of the rate, by less than a nanosecond's worth each."""
+    """Only a change of the rate rounds, by less than a nanosecond's worth."""
     limit = TokenBucketLimit(rate, depth=DEPTH, now_ns=START)
     now, content, changes = START, Fraction(DEPTH), 0
     for action, value in history:
@@ -52,7 +52,7 @@ def test_a_bucket_holds_what_a_fraction_would(rate, history):
 @given(RATES, st.integers(1, DEPTH), st.integers(1, 4), STEPS, STEPS, st.lists(RATES, max_size=2))
 @settings(max_examples=200, deadline=None)
 def test_a_start_that_costs_nothing_after_all_was_never_there(rate, cost, before, first, later, rates):
-    """What is given back is what the bucket would hold, be it at once or after it has run over."""
+    """A cost given back leaves the bucket as if it had not started, at once or after an overflow."""
     with_it, without = (TokenBucketLimit(rate, depth=DEPTH, now_ns=START) for _ in range(2))
     for limit in (with_it, without):
         limit.take(before, START)
@@ -73,7 +73,7 @@ def test_a_start_that_costs_nothing_after_all_was_never_there(rate, cost, before
 
 
 def test_what_ran_over_before_the_rate_fell_is_not_given_back():
-    """A change of the rate between start and settlement does not hide that the bucket was full."""
+    """Tokens that overflowed before a fall of the rate are not given back."""
     limit = TokenBucketLimit(Rate(100), depth=10, now_ns=START)
     ticket = limit.take(10, START)
     limit.set_rate(Rate(1), START + NS)
@@ -87,7 +87,7 @@ def test_what_ran_over_before_the_rate_fell_is_not_given_back():
 
 
 def test_a_shallower_bucket_holds_less():
-    """What is above the new depth runs over, and another depth counts at once."""
+    """A smaller depth applies at once, and what is above it is lost."""
     limit = TokenBucketLimit(Rate(1), depth=10, now_ns=START)
     limit.set_depth(4, START)
     assert (4, 4, None) == (limit.count(START), limit.cost_max, limit.when(5, START))

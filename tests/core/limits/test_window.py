@@ -1,4 +1,4 @@
-"""The law of a window on random histories, and what is settled afterwards."""
+"""The law of a window on random histories, including settled costs."""
 
 from fractions import Fraction
 
@@ -15,7 +15,7 @@ from .histories import NS, READING, SLACK, START, WHOLE_RATES, Start, histories,
 @given(WHOLE_RATES, st.sampled_from([0, SLACK]), histories())
 @settings(max_examples=300, deadline=None)
 def test_no_window_holds_more_than_its_permits(rate, margin, history):
-    """The costs of the starts of the last window, as far as are known, are N at most whenever something starts."""
+    """Whenever something starts, the known costs in the last window are at most N."""
 
     def check(starts, _) -> None:
         begin = starts[-1].time - int(rate.per * NS) - margin
@@ -27,7 +27,7 @@ def test_no_window_holds_more_than_its_permits(rate, margin, history):
 @given(WHOLE_RATES, histories(WHOLE_RATES))
 @settings(max_examples=200, deadline=None)
 def test_what_a_window_holds_counts_under_another_rate(rate, history):
-    """A start is admitted exactly if the starts that no window has let go of leave room for it."""
+    """Under another rate a start is admitted exactly if the starts still in the window leave room for it."""
     limit = WindowLimit(rate)
     now, starts, width = START, [], 0
     for action, value in history:
@@ -55,7 +55,7 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
 @pytest.mark.parametrize("permits", [4096, 4097, 9000])
 @pytest.mark.parametrize("gap", [0, 1])
 def test_a_large_window_is_exact_and_nearly_full(permits, gap):
-    """Starts that share an entry of the log are never too many in a window, and hardly too few."""
+    """With merged entries of the log a large window is never exceeded, and nearly full."""
     per = 10 * NS
     limit = WindowLimit(Rate(permits, per=10))
     now, times = START, []
@@ -72,7 +72,7 @@ def test_a_large_window_is_exact_and_nearly_full(permits, gap):
 
 
 def test_what_a_window_has_let_go_of_is_not_given_back():
-    """A start that has left the window may be settled to anything."""
+    """A start that has left the window may be settled to any cost."""
     limit = WindowLimit(Rate(3))
     ticket = limit.take(3, START)
     later = START + NS + READING
@@ -83,7 +83,7 @@ def test_what_a_window_has_let_go_of_is_not_given_back():
 
 
 def test_a_window_settled_to_more_than_it_holds_waits_until_that_has_left_it():
-    """Debts are negative counts, and nothing else is admitted before."""
+    """A window settled above its limit admits nothing until that has left it."""
     limit = WindowLimit(Rate(3))
     ticket = limit.take(1, START)
     limit.settle(ticket, 8, START + 1)
@@ -93,7 +93,7 @@ def test_a_window_settled_to_more_than_it_holds_waits_until_that_has_left_it():
 
 
 def test_a_late_clock_counts_as_the_latest_time():
-    """A start that is noted with an earlier time than the last counts from the last on."""
+    """A start with an earlier time than the last one counts as at that one's time."""
     limit = WindowLimit(Rate(2))
     limit.take(1, START)
     limit.take(1, START - 5)
