@@ -1,10 +1,10 @@
-"""The long form: very many random programs on both kernels, or one that was found, again.
+"""The long form of the comparison: very many random programs on both kernels, or a program of a file.
 
-``python -m tests.kernel.differential --programs 10000 --first 1000000`` runs programs by seed, and ends at the first that
-differs: made small, it is printed and kept in a file.
+``python -m tests.kernel.differential --programs 10000 --first 1000000`` runs programs by seed and ends at the first
+one that differs, which is made small, printed and kept in a file.
 
-``python -m tests.kernel.differential replay FILE`` runs a program of a file, or of ``-``, the standard input, on both;
-``--kernel pure`` or ``compiled`` prints the events of one.
+``python -m tests.kernel.differential replay FILE`` runs the program in a file on both kernels; ``-`` is the standard
+input. ``--kernel pure`` or ``--kernel compiled`` prints the events of that kernel instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .compare import Sides, difference
 from .corners import CORNERS
 from .sides import Side
 
-_TOLD_SECONDS = 10.0  # between two lines on how far it is
+_TOLD_SECONDS = 10.0  # between two lines that report the progress
 
 
 def main(arguments: list[str] | None = None) -> int:

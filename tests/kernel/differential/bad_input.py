@@ -1,4 +1,4 @@
-"""Calls with arguments that are refused: both kernels refuse the same, by the same words."""
+"""Calls with arguments that are refused: both kernels must refuse the same calls, with the same words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TEXTS: dict[str, Any] = {
 
 
 def _calls() -> dict[str, Callable[[Any], Any]]:
-    """Return what is called, by its name; each takes an executor. Some are accepted: that is for both to say alike."""
+    """Return the calls by name; each takes an executor. Both kernels must agree on the few that are accepted, too."""
     calls: dict[str, Callable[[Any], Any]] = {}
     for name, value in _TEXTS.items():
         calls[f"call_later {name}"] = lambda x, value=value: x.call_later(value, _nothing)
@@ -94,7 +94,7 @@ def _calls() -> dict[str, Callable[[Any], Any]]:
 
 
 def _in_thread(call: Callable[[], Any]) -> Any:
-    """Call in another thread, and raise here what it raises there."""
+    """Make the call in another thread, and raise here what it raises there."""
     found: list[Any] = []
 
     def run() -> None:

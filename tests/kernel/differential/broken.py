@@ -1,8 +1,9 @@
-"""Deliberate flaws of the pure kernel, and of what stands on it: each must be found by comparing it with the whole one.
+"""Deliberate flaws of the pure kernel and of the code on top of it; a comparison with the intact kernel must find each.
 
-They are patches of a process, so that each names the class and the method that it breaks: who renames these is told by an
-``AttributeError``. They are small, and of the kinds that a second body of a function brings with it: an index that is off by
-one, an order of equals, a state that is not cleaned, a path for many that does not do what the path for few does.
+They are patches of a process, and each names the class and the method that it breaks, so that renaming one of these
+raises an ``AttributeError``. They are small, and typical of what goes wrong when a function is written a second time:
+an index that is off by one, another order of equal elements, state that is not cleaned up, a path for many tasks that
+does not do what the path for few tasks does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ratelimited_executor._runtime.handles import CallHandle, TaskHandle
 
 
 def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-    """Return what replaces a method by one that is made of it."""
+    """Return a function that replaces a method by one that ``make`` makes from it."""
 
     def patch() -> None:
         setattr(owner, name, make(getattr(owner, name)))
@@ -35,7 +36,7 @@ def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[
 
 
 def _set(owner: Any, name: str, value: Any) -> Callable[[], None]:
-    """Return what replaces a thing that must be there."""
+    """Return a function that replaces an attribute, which must exist."""
 
     def patch() -> None:
         getattr(owner, name)
@@ -158,11 +159,11 @@ def _hang(handle: CallHandle) -> None:
 
 @dataclass(frozen=True)
 class Flaw:
-    """A flaw.
+    """A deliberate flaw.
 
     Attributes:
-        patch: brings it into this process.
-        corner: the program of very many tasks that shows it; None if the first random ones do.
+        patch: applies it to this process.
+        corner: the program of very many tasks that shows it; None if the first random programs do.
     """
 
     patch: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Callables of every kind, made of what a program says of them: they write down what they see, and do their steps."""
+"""Callables of every kind, made from their description in a program; they write down what they see and do steps."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _ERRORS: dict[str, Callable[[], BaseException]] = {
 
 
 class Thing:
-    """An argument that nothing is known of."""
+    """An argument that the library knows nothing about."""
 
     def __repr__(self) -> str:
         return "Thing()"
 
 
 def value_of(data: Any) -> Any:
-    """Return the value that a program means."""
+    """Return the value that an argument of a program stands for."""
     if not isinstance(data, dict):
         return data
     ((kind, content),) = data.items()
@@ -67,7 +67,7 @@ def seen_variables() -> list[str]:
 
 
 def set_variables(values: dict[str, str]) -> None:
-    """Set some of them."""
+    """Set some of the context variables."""
     for name, value in values.items():
         variables[name].set(value)
 
@@ -81,11 +81,11 @@ class Body:
         self.steps: list[list[Any]] = call.get("steps", [])
 
     def begin(self, args: tuple[Any, ...]) -> None:
-        """Write down a start."""
+        """Write down that the call starts."""
         self.player.note("start", self.name, text_of(args), *seen_variables())
 
     def plain(self, *args: Any) -> Any:
-        """Begin, and do all steps that do not wait."""
+        """Write down the start, and do all steps; none of them waits."""
         self.begin(args)
         for step in self.steps:
             if step[0] == "return":
@@ -94,7 +94,7 @@ class Body:
         return None
 
     async def waiting(self, *args: Any) -> Any:
-        """Begin, and do all steps."""
+        """Write down the start, and do all steps, including those that wait."""
         self.begin(args)
         task = asyncio.current_task()
         for step in self.steps:
@@ -110,7 +110,7 @@ class Body:
         return None
 
     def do(self, step: list[Any]) -> None:
-        """Do a step that does not wait; nothing for others."""
+        """Do a step that does not wait; steps that would wait are skipped."""
         what = step[0]
         if what == "look":
             self.player.note("sees", self.name, *seen_variables())
@@ -124,7 +124,7 @@ class Body:
             _raise(step[1], step[2])
 
     async def wait(self, step: list[Any]) -> None:
-        """Do a step."""
+        """Do a step, which may wait."""
         what = step[0]
         if what == "suspend":
             for _ in range(step[1]):
@@ -151,7 +151,7 @@ class Body:
             self.do(step)
 
     async def catch(self, seconds: float, then: str) -> None:
-        """Sleep, and go on in some way if that is cancelled."""
+        """Sleep, and go on as ``then`` says if the sleep is cancelled."""
         try:
             await asyncio.sleep(seconds)
         except asyncio.CancelledError as error:
@@ -165,7 +165,7 @@ class Body:
                 await asyncio.sleep(0)
 
     async def look_at_task(self) -> None:
-        """Write down what the task that runs this says of itself."""
+        """Write down what the task that runs this call reports about itself."""
         task = asyncio.current_task()
         before = task.cancelling(), task.done(), task.cancelled(), task in asyncio.all_tasks()
         await asyncio.sleep(0)
@@ -208,7 +208,7 @@ class _Awaitable:
 
 
 def callable_of(player: Player, name: str, call: dict[str, Any]) -> Callable[..., Any]:
-    """Return the callable that a program means."""
+    """Return the callable that a program describes."""
     body = Body(player, name, call)
     kind = call["kind"]
     plain, waiting = body.plain, body.waiting

@@ -1,4 +1,4 @@
-"""Hold two sides against each other, make a program that differs as small as it gets, and tell how it differs."""
+"""Compare two sides, make a program that differs as small as possible, and report how it differs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .sides import Side
 
 SHRINK_SECONDS = 60.0
 _REPORT_COUNT = (
-    20  # times that a program is run until it differs again: by an order of addresses it may do so now and then
+    20  # runs of a program until it differs again: a difference in an order of addresses does not show each time
 )
-_CONTEXT_LINES = 4  # events shown before the first that differs
-_MORE_LINES = 3  # ... and of each side from there on
+_CONTEXT_LINES = 4  # how many events are shown before the first one that differs
+_MORE_LINES = 3  # how many events of each side are shown from there on
 
 
 class Sides:
-    """Two kernels beside each other.
+    """Two kernels to be compared.
 
     Args:
         one: usually the pure one.
@@ -42,7 +42,7 @@ class Sides:
         return one != other
 
     def first_difference(self, seeds: Iterable[int]) -> tuple[int, Program] | None:
-        """Return the first seed whose program differs, and that, as small as it gets; None if none does."""
+        """Return the first seed whose program differs, and that program made small; None if no program differs."""
         for seed in seeds:
             program = draw(seed)
             if self.differ(program):
@@ -50,7 +50,7 @@ class Sides:
         return None
 
     def report(self, seed: int | None, program: Program) -> str:
-        """Tell how a program differs, and how to run it again."""
+        """Return a text that tells how a program differs, and how to run it again."""
         for _ in range(_REPORT_COUNT):
             one, other = self.run(program)
             if one != other:
@@ -73,7 +73,7 @@ class Sides:
 
 
 def difference(one: list[Any], other: list[Any], name: str, other_name: str) -> list[str]:
-    """Return lines that show where two lists of events part."""
+    """Return lines that show where two lists of events begin to differ."""
     place = next(
         (i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
     )
@@ -90,11 +90,11 @@ def difference(one: list[Any], other: list[Any], name: str, other_name: str) -> 
 
 
 def shrink(program: Program, differs: Callable[[Program], bool], seconds: float = SHRINK_SECONDS) -> Program:
-    """Leave out, and make smaller, whatever the difference does not need, as long as there is time."""
+    """Leave out or make smaller what the difference does not need, until nothing more can go or the time is up."""
     stop = time.monotonic() + seconds
 
     def keep(smaller: Program) -> bool:
-        """Go on with a smaller program, if it differs as well."""
+        """Continue with a smaller program if that differs as well; return whether it does."""
         nonlocal program
         is_kept = time.monotonic() < stop and differs(smaller)
         if is_kept:
@@ -106,7 +106,7 @@ def shrink(program: Program, differs: Callable[[Program], bool], seconds: float 
         before = program
         for name in ("ops", "executors"):
             size = len(program[name])
-            while size:  # most of them first
+            while size:  # in large parts first, then in smaller ones
                 at = 0
                 while at < len(program[name]):
                     rest = program[name][:at] + program[name][at + size :]
@@ -116,11 +116,11 @@ def shrink(program: Program, differs: Callable[[Program], bool], seconds: float 
         number = 0
         while number < len(paths := list(_paths(program))):
             if not any(map(keep, _without(program, paths[number]))):
-                number += 1  # else the same place has something else, or less
+                number += 1  # otherwise there is something else in the same place now, or something smaller
     return program
 
 
-# What a program cannot be without; all else may be left out of its dictionary.
+# What a program needs to be valid; all other entries may be left out of their dictionary.
 _NEEDED = frozenset(
     {
         "do",
@@ -142,7 +142,7 @@ _NEEDED = frozenset(
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Return the places of all that a program holds, the outer ones first."""
+    """Yield the paths of all values in a program, outer ones before inner ones."""
     items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield (*path, key)
@@ -150,7 +150,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def _without(program: Program, path: tuple[Any, ...]) -> Iterator[Program]:
-    """Return programs in which one thing is not there, or is simpler."""
+    """Yield programs in which the value at a path is left out or simpler."""
     owner: Any = program
     for key in path[:-1]:
         owner = owner[key]

@@ -1,4 +1,4 @@
-"""Programs of very many tasks, each for a path of the kernel that few tasks never take; random ones come by them seldom."""
+"""Programs of very many tasks, each for a path of the kernel that few tasks never take and random programs rarely."""
 
 from __future__ import annotations
 

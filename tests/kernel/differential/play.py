@@ -1,4 +1,4 @@
-"""Run a program on the kernel of this process, in virtual time, and write down everything that can be seen of it."""
+"""Run a program on the kernel of this process, in virtual time, and write down everything that can be observed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .programs import Op, Program
 from .texts import chain_of, masked, text_of
 
 SECONDS_MAX = 100_000.0  # of virtual time
-_FLOOD_PART = 256  # starts of a flood that are written down as one line
+_FLOOD_PART = 256  # starts of a flood that are written down as one event
 
 ORDERS = {
     "default": default_order,
@@ -48,7 +48,7 @@ class Player:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.events: list[list[Any]] = []
-        self.unseen: list[Any] = []  # failures that nobody looked at: when that shows is the collector's business
+        self.unseen: list[Any] = []  # failures that nobody looked at: the collector decides when they show
         self.handles: dict[str, Any] = {}
         self.callbacks: dict[str, Any] = {}
         self.floods: dict[str, Flood] = {}
@@ -61,7 +61,7 @@ class Player:
     # Writing down.
 
     def note(self, what: str, *details: Any) -> None:
-        """Write down an event, with the time."""
+        """Write down an event with its time."""
         self.events.append([what, self.loop.time() - self.begin, *details])
 
     def reported(self, loop: Any, report: dict[str, Any]) -> None:
@@ -98,13 +98,13 @@ class Player:
         )
 
     async def sleep_until(self, at: float) -> None:
-        """Wait for a time from the begin on; in the past, for a turn."""
+        """Wait until a time, counted from the beginning; if it is in the past, for a turn of the loop."""
         future = self.loop.create_future()
         self.loop.call_at(self.begin + at, future.set_result, None)
         await future
 
     def do(self, op: Op) -> None:
-        """Do an operation, with context variables of its own."""
+        """Do an operation with context variables of its own."""
         contextvars.copy_context().run(self._do, op)
 
     def _do(self, op: Op) -> None:
@@ -122,7 +122,7 @@ class Player:
             self.note("answered", op["do"], text_of(made))
 
     def described(self, handle: Any) -> list[Any]:
-        """Return what a handle says of itself."""
+        """Return everything that a handle reports."""
         if isinstance(handle, CallHandle):
             return [text_of(handle), handle.when() - self.begin, handle.cancelled()]
         if isinstance(handle, TaskHandle):
@@ -160,14 +160,14 @@ class Player:
 
     @staticmethod
     def raised_by(method: Any) -> Any:
-        """Return what a method raises."""
+        """Return the text of what a method returns, or the exception that it raises."""
         try:
             return text_of(method())
         except BaseException as error:
             return chain_of(error)
 
     def look_at_all(self) -> None:
-        """Write down what all handles and executors say."""
+        """Write down what all handles and executors report."""
         for name, handle in self.handles.items():
             if not isinstance(handle, (asyncio.Task, asyncio.Future)):
                 self.note("is", name, self.described(handle))
@@ -186,11 +186,11 @@ class Player:
     # Operations.
 
     def context_of(self, op: Op) -> dict[str, Any]:
-        """Return the context that an operation hands in."""
+        """Return the context that an operation passes on, as keyword arguments."""
         return {"context": self.contexts[op["context"]]} if "context" in op else {}
 
     def options_of(self, op: Op) -> dict[str, Any]:
-        """Return the options of a task."""
+        """Return the options of a task, as keyword arguments."""
         given = {
             name: op[name]
             for name in ("delay", "priority", "expires", "run_timeout", "key", "over", "delays")
@@ -201,7 +201,7 @@ class Player:
         return {**given, **self.context_of(op)}
 
     def call_of(self, op: Op) -> tuple[Any, list[Any]]:
-        """Return what an operation has called, and its arguments."""
+        """Return the callable of an operation and its arguments."""
         self.count += 1
         call = op["call"]
         return callable_of(self, op.get("name", f"e{self.count}"), call), [
@@ -248,7 +248,7 @@ class Player:
         return executor.schedule_many(call, items, results=op.get("results", False), **self.options_of(op))
 
     async def drawn(self, count: int) -> Any:
-        """Draw items, now and then with a turn of the loop between."""
+        """Yield items, with a turn of the loop before every other one."""
         for index in range(count):
             if index % 2:
                 await asyncio.sleep(0)
@@ -393,13 +393,13 @@ class Player:
         return None
 
     def do_thin(self, executor: Any, op: Op) -> None:
-        """Cancel all but one of so many."""
+        """Cancel many tasks of a flood: all but one in so many."""
         for index in self.chosen(op):
             self.floods[op["of"]].handles[index].cancel()
         self.note("counts", text_of(executor.statistics()))
 
     def do_move(self, executor: Any, op: Op) -> None:
-        """Reschedule all but one of so many."""
+        """Reschedule many calls of a flood: all but one in so many."""
         moved = 0
         for index in self.chosen(op):
             handle = self.floods[op["of"]].handles[index]
@@ -408,7 +408,7 @@ class Player:
         self.note("moved", moved, text_of(executor.statistics()))
 
     def chosen(self, op: Op) -> list[int]:
-        """Return the handles that an operation on a flood is about."""
+        """Return the handles of a flood that an operation concerns."""
         flood = self.floods.get(op["of"])
         if flood is None:
             return []
@@ -417,18 +417,18 @@ class Player:
 
 
 class Flood:
-    """Very many tasks, whose starts are written down some hundreds a line."""
+    """Very many tasks, whose starts are written down several hundred at a time."""
 
     def __init__(self, player: Player, name: str) -> None:
         self.player = player
         self.name = name
         self.handles: list[Any] = []
         self.count = 0
-        self.state = 0  # a checksum of which has started when, and what it has seen, in order
+        self.state = 0  # a checksum of the starts in order, with their times and what they saw
         self.last = -1
 
     def started(self, index: int) -> None:
-        """Note a start."""
+        """Add a start to the checksum."""
         self.count += 1
         self.last = index
         seen = "".join(seen_variables()).encode()
@@ -437,7 +437,7 @@ class Flood:
             self.flush()
 
     def flush(self) -> None:
-        """Write down what has been noted."""
+        """Write down the starts that were added since the last time."""
         self.player.note("flooded", self.name, self.count, self.last, self.state)
 
 
@@ -447,7 +447,7 @@ def context_values(context: contextvars.Context) -> list[tuple[str, Any]]:
 
 
 def settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an executor."""
+    """Return the arguments of an executor that a program describes."""
     found = {**given, "drain_timeout": given.get("drain_timeout", 1000.0)}
     if "pacing" in found:
         found["pacing"] = Pacing[found["pacing"]]
@@ -473,7 +473,7 @@ class _Warnings(logging.Handler):
 
 
 def play(program: Program) -> list[list[Any]]:
-    """Run a program, and return its events; the collector is off meanwhile, so that nothing depends on when it comes."""
+    """Run a program and return its events; the garbage collector is off, so that no event depends on when it runs."""
     player = Player(program)
     warnings = _Warnings(player)
     logger = logging.getLogger("ratelimited_executor")

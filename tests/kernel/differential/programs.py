@@ -1,13 +1,14 @@
-"""Random programs for both kernels: data that JSON holds, and how one is drawn from a seed.
+"""Random programs for both kernels: what they are made of, and how one is drawn from a seed.
 
-A program is a dictionary: ``manager`` and ``executors`` are settings, ``ops`` is a list of pairs of a time, in seconds, and an
-operation. An operation is a dictionary: ``do`` names it, ``on`` is the executor's index, ``name`` names what comes of it,
-and ``of`` names what an earlier one has made. What is called is data, too::
+A program is data that JSON can hold: a dictionary in which ``manager`` and ``executors`` are settings and ``ops`` is a
+list of pairs of a time, in seconds, and an operation. An operation is a dictionary: ``do`` names what is done, ``on``
+is the index of the executor, ``name`` gives a name to the result, and ``of`` names the result of an earlier operation.
+What is called is data, too::
 
     {"kind": "partial", "args": [1, {"tuple": [2]}], "steps": [["look"], ["op", {"do": "cancel", "of": "t3"}], ["return", 4]]}
 
-Whatever is left out of a program leaves a program, so that one that shows a difference can be made small: an operation on
-something that is not there does nothing.
+A program stays a program if parts of it are left out, so that one that shows a difference can be made small: an
+operation on something that does not exist does nothing.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class Draw:
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
-        self.count = 0  # of names
-        self.tasks: list[str] = []  # names of what schedule and its like have made
-        self.calls: list[str] = []  # ... and the asyncio face
+        self.count = 0  # of names given so far
+        self.tasks: list[str] = []  # names of the results of schedule and its like
+        self.calls: list[str] = []  # names of the results of the asyncio face
         self.batches: list[str] = []
         self.floods: list[str] = []
         self.waiters: list[str] = []
         self.callbacks: list[tuple[str, str]] = []
-        self.is_small = rng.random() < 0.25  # nothing but callbacks of the asyncio face: what most programs are
+        self.is_small = rng.random() < 0.25  # nothing but callbacks of the asyncio face, as in most real programs
         self.has_variables = rng.random() < 0.5
         self.span = rng.choice([0.01, 1.0, 2.5, 2.5, 10.0])
         self.dues = [rng.choice([0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.25]) for _ in range(3)]  # many are equal
@@ -74,7 +75,7 @@ class Draw:
         instants = sorted(self.instant() for _ in range(rng.randint(3, 40)))
         has_flood = rng.random() < 0.1
         ops = []
-        for at in instants:  # in their order, so that what is named has mostly been made
+        for at in instants:  # in the order of their times, so that most names exist by the time they are used
             ops.append([at, self.on_flood() if self.floods and rng.random() < 0.2 else self.op()])
             if has_flood and not self.floods and rng.random() < 0.3:
                 ops.append([at, self.flood()])
@@ -89,7 +90,7 @@ class Draw:
         }
 
     def executor(self) -> dict[str, Any]:
-        """Draw settings of an executor; what is as it is by default is left out."""
+        """Draw the settings of an executor; those with their default are left out."""
         rng = self.rng
         given = {"rate": rng.choice(RATES), "pacing": rng.choice(["SPREAD", "ON_TIME"])}
         for name, chance, values in (
@@ -108,7 +109,7 @@ class Draw:
         return given
 
     def instant(self) -> float:
-        """Draw when an operation happens; often at the same time as others, and as tasks are due."""
+        """Draw the time of an operation; it is often that of other operations, and that at which tasks are due."""
         rng = self.rng
         return rng.choice([0.0, rng.choice(self.dues), round(rng.uniform(0, self.span), 3)])
 
@@ -120,7 +121,7 @@ class Draw:
         )
 
     def name(self, kind: str) -> str:
-        """Return a name of its own."""
+        """Return a new name."""
         self.count += 1
         return f"{kind}{self.count}"
 
@@ -143,7 +144,7 @@ class Draw:
         return op
 
     def call(self, depth: int, kinds: list[str] | None = None) -> dict[str, Any]:
-        """Draw what is called."""
+        """Draw a callable and its arguments."""
         rng = self.rng
         if self.is_small:
             kinds = ["function", "function", "method", "partial"]
@@ -171,11 +172,11 @@ class Draw:
         return call
 
     def failure(self) -> list[Any]:
-        """Draw an exception to raise, with a cause, or a context, or neither."""
+        """Draw a step that raises an exception, with a cause, with a context or with neither."""
         return ["raise", self.rng.choice(ERRORS), self.rng.choice([None, None, "cause", "context", "suppressed"])]
 
     def step(self, depth: int, *, is_async: bool) -> list[Any]:
-        """Draw a step of what is called."""
+        """Draw a step of a callable."""
         rng = self.rng
         names = ["look", "set", "statistics"] + ["op"] * (3 if depth < 2 else 0) + ["block"]
         names += ["suspend", "suspend", "sleep", "catch", "await", "timeout", "task"] if is_async else []
@@ -195,15 +196,15 @@ class Draw:
         }[what]()  # fmt: skip
 
     def one(self, names: list[str]) -> str:
-        """Draw a name; often the last, which mostly has not ended."""
+        """Draw one of the names; often the last, since its task has most likely not ended yet."""
         return "none" if not names else names[-1] if self.rng.random() < 0.5 else self.rng.choice(names)
 
     def context(self) -> dict[str, Any]:
-        """Draw a context of its own; few have one."""
+        """Draw the option to run in a given context, which few tasks have."""
         return {"context": self.rng.choice(["given", "other"])} if self.rng.random() < 0.1 else {}
 
     def options(self) -> dict[str, Any]:
-        """Draw what few tasks have."""
+        """Draw the options of a task; most tasks have few of them or none."""
         rng = self.rng
         given: dict[str, Any] = self.context()
         for name, chance, values in (
@@ -363,10 +364,10 @@ class Draw:
     # Very many.
 
     def flood(self) -> Op:
-        """Draw a large bucket: more than 512 tasks, than 4,096, than 16,384.
+        """Draw a large bucket: more than 512 tasks, more than 4,096 or more than 16,384.
 
-        With more than 4,096 in a thousandth of a second each body merges in steps of its own, and what is asked for meanwhile
-        comes between others: that is for the tests of the order in which tasks are due.
+        With more than 4,096 in a millisecond each kernel merges in steps of its own, so that an operation during the
+        merge falls between other starts; the tests of the order of due times cover that.
         """
         rng = self.rng
         name = self.name("f")
@@ -383,7 +384,7 @@ class Draw:
         }  # fmt: skip
 
     def on_flood(self) -> Op:
-        """Draw what happens to some of them."""
+        """Draw an operation on some tasks of a flood."""
         rng = self.rng
         return {
             "do": rng.choice(["thin", "thin", "move"]), "of": rng.choice(self.floods), "begin": rng.randint(0, 3),

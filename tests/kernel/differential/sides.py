@@ -1,4 +1,4 @@
-"""The two sides of a comparison: long-lived processes, one on each kernel."""
+"""The two sides of a comparison: long-lived processes, one for each kernel."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import ratelimited_executor
 from .programs import Program
 
 ROOT = Path(__file__).parents[3]
-START_SECONDS_MAX = 60.0  # for a process to start, on a machine with much else to do
-SECONDS_MAX = 60.0  # for one program, which takes some milliseconds; one with very many tasks less than a second
+START_SECONDS_MAX = 60.0  # to start a process on a machine that is busy
+SECONDS_MAX = 60.0  # to run one program, which takes some milliseconds, or less than a second if it has very many tasks
 
 
 class Side:
-    """A process that runs programs on one kernel; it is started when it is needed, and again after it has died.
+    """A process that runs programs on one kernel. It is started when it is needed, and started again after it has died.
 
     Args:
-        is_pure: whether the pure kernel is chosen, even if there is a compiled one.
-        broken: names a deliberate flaw of ``broken.py``; None for none.
-        seconds_max: after which a program counts as hung.
+        is_pure: whether to use the pure kernel even if there is a compiled one.
+        broken: the name of a deliberate flaw of ``broken.py``; None for none.
+        seconds_max: after this time a program counts as hung.
     """
 
     def __init__(self, *, is_pure: bool, broken: str | None = None, seconds_max: float = SECONDS_MAX) -> None:
@@ -49,7 +49,7 @@ class Side:
         self._errors.close()
 
     def start(self) -> None:
-        """Start the process, and ask which kernel it has."""
+        """Start the process, and ask which kernel it uses."""
         environment = {
             **os.environ,
             "RATELIMITED_EXECUTOR_PURE": "1" if self._is_pure else "",
@@ -79,17 +79,17 @@ class Side:
             self._process = None
 
     def send(self, program: Program) -> None:
-        """Hand over a program."""
+        """Send a program to the process."""
         if self._process is None:
             self.start()
         assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # that it has died is told by receive()
+        with contextlib.suppress(BrokenPipeError):  # receive() reports that the process has died
             self._process.stdin.write(json.dumps(program).encode() + b"\n")
             self._process.stdin.flush()
 
     def receive(self) -> list[Any]:
-        """Return the events of the program that was handed over; the last tells how the process died, or that it hung."""
+        """Return the events of the program that was sent. If the process died or hung, the last event says so."""
         answer = self._answer(self._seconds_max)
         assert isinstance(answer, list)
         return answer
@@ -115,7 +115,7 @@ class Side:
         return json.loads(line)
 
     def _last_words(self) -> str:
-        """End a process that has died, and return of what, and the end of what it has written."""
+        """Clean up after a process that has died; return the signal or status and the end of its error output."""
         assert self._process is not None
         status = self._process.wait()
         self.stop()

@@ -1,4 +1,4 @@
-"""Both kernels do the same: for random programs, in everything that can be seen of them; and the comparison can fail."""
+"""Random programs do the same on both kernels in all that can be observed, and the comparison finds flaws."""
 
 import json
 import sys
@@ -15,19 +15,19 @@ from .sides import SECONDS_MAX, Side
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the sides are waited for by select() on pipes")
 
 PROGRAMS_EACH = 10
-BROKEN_PROGRAMS_MAX = 60  # random programs that may be needed to find a flaw
+BROKEN_PROGRAMS_MAX = 60  # how many random programs may be needed to find a flaw
 
 
 @pytest.fixture(scope="module")
 def pure():
-    """The pure kernel, in a process of its own."""
+    """The pure kernel in a process of its own."""
     with Side(is_pure=True) as side:
         yield side
 
 
 @pytest.fixture(scope="module")
 def sides(pure):
-    """Both kernels; the tests are skipped where there is one alone, which other tests see to."""
+    """Both kernels. Tests are skipped if there is no compiled kernel; other tests check whether there should be one."""
     with Side(is_pure=False) as compiled:
         if not compiled.kernel["is_compiled"]:
             pytest.skip(f"there is no compiled kernel: {compiled.kernel['kernel']}")
@@ -36,7 +36,7 @@ def sides(pure):
 
 @pytest.mark.parametrize("group", range(10))
 def test_random_programs_do_the_same_on_both_kernels(sides, group):
-    """Starts, times, arguments, order, states, counts, errors, contexts, texts: all events are equal."""
+    """Starts, times, arguments, order, states, counts, errors, contexts and texts are equal on both kernels."""
     found = sides.first_difference(range(group * PROGRAMS_EACH, (group + 1) * PROGRAMS_EACH))
     if found is not None:
         pytest.fail(sides.report(*found), pytrace=False)
@@ -44,7 +44,7 @@ def test_random_programs_do_the_same_on_both_kernels(sides, group):
 
 @pytest.mark.parametrize("name", CORNERS)
 def test_many_tasks_do_the_same_on_both_kernels(sides, name):
-    """Where buckets are large, cut into slots, merged, compacted, spread or used up."""
+    """The kernels also agree where buckets are large, cut into slots, merged, compacted, spread or used up."""
     program = CORNERS[name]
     if sides.differ(program):
         pytest.fail(sides.report(None, shrink(program, sides.differ)), pytrace=False)
@@ -54,7 +54,7 @@ def test_many_tasks_do_the_same_on_both_kernels(sides, name):
 
 
 def test_program_does_the_same_each_time(pure):
-    """Nothing of what is compared depends on the process, or on what that has run before."""
+    """The events of a program depend neither on the process nor on the programs that ran in it before."""
     with Side(is_pure=True) as other:
         sides = Sides(pure, other)
         other.run(draw(1))
@@ -64,7 +64,7 @@ def test_program_does_the_same_each_time(pure):
 
 
 def test_programs_are_data_and_do_much():
-    """Each is what JSON holds, the same for a seed each time; together they have all operations and kinds of callables."""
+    """A seed always gives the same program, which JSON can hold; 300 of them contain the rare operations, too."""
     programs = [draw(seed) for seed in range(300)]
     assert programs == [json.loads(json.dumps(draw(seed))) for seed in range(300)]
     text = json.dumps(programs)
@@ -77,7 +77,7 @@ def test_programs_are_data_and_do_much():
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_flaw_is_found(pure, name):
-    """A kernel with a deliberate flaw differs in one of the first programs, or in the one of very many tasks that is for it."""
+    """A kernel with a deliberate flaw differs in one of the first random programs, or in the large one for it."""
     corner = BROKEN[name].corner
     programs = map(draw, range(BROKEN_PROGRAMS_MAX)) if corner is None else [CORNERS[corner]]
     with Side(is_pure=True, broken=name, seconds_max=3.0 if "hangs" in name else SECONDS_MAX) as broken:
@@ -85,7 +85,7 @@ def test_flaw_is_found(pure, name):
 
 
 def test_report_has_a_small_program_that_can_be_run_again(pure, tmp_path, capsys):
-    """What is left of the program still differs, and is printed with the command that runs it, and the first difference."""
+    """The program in a report still differs; the report shows the first difference and a command to run it again."""
     with Side(is_pure=True, broken="done callbacks come in another order") as broken:
         sides = Sides(pure, broken)
         seed, program = sides.first_difference(range(BROKEN_PROGRAMS_MAX))
@@ -104,7 +104,7 @@ def test_report_has_a_small_program_that_can_be_run_again(pure, tmp_path, capsys
 
 
 def test_process_that_dies_is_told_and_started_again(pure):
-    """Of which signal it died, and where; the next program finds a process anew."""
+    """The events name the signal that killed a process and the place; the next program gets a new process."""
     call = [0.0, {"do": "call_later", "name": "c", "delay": 1.0, "call": {"kind": "function"}}]
     program = {"executors": [{}], "until": 1.0, "ops": [call, [0.5, {"do": "cancel", "of": "c"}]]}
     with Side(is_pure=True, broken="a process dies") as broken:
@@ -117,7 +117,7 @@ def test_process_that_dies_is_told_and_started_again(pure):
 
 
 def test_process_that_hangs_is_ended(pure):
-    """It counts as a difference, and the next program finds a process anew."""
+    """A program that hangs counts as a difference, and the next program gets a new process."""
     call = [0.0, {"do": "call_later", "name": "c", "delay": 1.0, "call": {"kind": "function"}}]
     program = {"executors": [{}], "until": 1.0, "ops": [call, [0.5, {"do": "cancel", "of": "c"}]]}
     with Side(is_pure=True, broken="a process hangs", seconds_max=1.0) as broken:
@@ -127,7 +127,7 @@ def test_process_that_hangs_is_ended(pure):
 
 
 def test_shrinking_keeps_what_matters():
-    """What is needed stays, and all else goes: other operations, options, steps, settings, large numbers."""
+    """Shrinking keeps what the difference needs, without other operations, options, steps, settings, large numbers."""
 
     def differs(program):
         return any(op["do"] == "cancel" for _, op in program["ops"]) and len(program["executors"]) > 0

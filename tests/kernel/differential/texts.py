@@ -1,25 +1,25 @@
-"""What is seen of objects, as texts that are the same in each process: without addresses."""
+"""Texts of the objects that are observed, without addresses, so that they are the same in each process."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-_ADDRESS = re.compile(r"0x[0-9a-f]{4,}|\.\.\.[0-9a-fx]*(?=>)")  # the second is what is left of one where a text was cut
+_ADDRESS = re.compile(r"0x[0-9a-f]{4,}|\.\.\.[0-9a-fx]*(?=>)")  # the second is the rest of one in a text that was cut
 _TASK = re.compile(r"name='Task-\d+'")
 _UNEXPECTED = re.compile(
     r"^\w+\.(?=\w+\(\) got an unexpected keyword argument)"
-)  # compiled functions say no class here
+)  # compiled functions do not name the class here
 _DEPTH_MAX = 6  # of a chain of exceptions
 
 
 def text_of(value: Any) -> str:
-    """Return the representation of a value."""
+    """Return the representation of a value without addresses."""
     return masked(repr(value))
 
 
 def chain_of(error: BaseException | None, depth: int = 0) -> Any:
-    """Return type and text of an exception, and those of its causes and contexts."""
+    """Return the type and the text of an exception and of its causes and contexts."""
     if error is None:
         return None
     if depth == _DEPTH_MAX:
@@ -35,6 +35,6 @@ def chain_of(error: BaseException | None, depth: int = 0) -> Any:
 
 
 def masked(text: str) -> str:
-    """Return a text without addresses, and without the numbers of tasks: those that a kernel makes need not be counted."""
+    """Return a text without addresses and numbers of tasks; the kernels need not create equally many tasks."""
     text = _UNEXPECTED.sub("", text)
     return _TASK.sub("name='Task'", _ADDRESS.sub("0x", text))
