@@ -1,4 +1,4 @@
-"""Slots are balanced by cost within the bound, and few keys move when one comes or goes."""
+"""Balanced slots cost the same within a bound, and few keys move when one is added or removed."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ def loads_of(costs, assignment, slots) -> list[float]:
 @given(COSTS, st.integers(1, 4), st.sampled_from([0.01, 0.1, 0.5, 2.0]))
 @settings(max_examples=200, deadline=None)
 def test_load_is_within_the_bound_of_the_optimum(costs, slots, slack):
-    """max(1 + slack, 3/2) times it at most: all assignments are tried."""
+    """No slot costs more than max(1 + slack, 3/2) times the optimum, which is found by trying all assignments."""
     found = balance(costs, slots, slack=slack)
     assert costs.keys() == found.keys()
     best = min(
@@ -47,7 +47,7 @@ def test_light_keys_are_balanced_within_the_slack(slack, seed):
 
 
 def test_without_costs_to_speak_of_most_keys_keep_their_slot():
-    """So that a database can still select nearly all of a slot's keys by their hash."""
+    """Most keys keep their slot, so that a database can still select nearly all of a slot's keys by their hash."""
     costs = dict.fromkeys(range(10_000), 1)
     found = balance(costs, 128, slack=0.3)
     assert sum(found[key] != cycle_slot_of(key, "8h") for key in costs) < 100
@@ -55,7 +55,7 @@ def test_without_costs_to_speak_of_most_keys_keep_their_slot():
 
 @pytest.mark.parametrize("heavy", [0, 200])
 def test_few_keys_move_when_one_joins_or_leaves(heavy):
-    """Of 10,000, about as many as docs/explanation/spread.md says: ten in the mean where one joins, five where one leaves."""
+    """About as many of 10,000 keys move as docs/reference/spread.md says: ten if one joins, five if one leaves."""
     rng = random.Random(1)
     costs = dict.fromkeys(range(10_000), 1.0) | {10**6 + number: rng.choice([20, 50, 100]) for number in range(heavy)}
     before = balance(costs, 128)
@@ -72,7 +72,7 @@ def test_few_keys_move_when_one_joins_or_leaves(heavy):
 
 
 def test_order_of_the_keys_does_not_matter():
-    """The assignment is a function of the set."""
+    """The assignment is a function of the set of keys and costs, whatever the order they are given in."""
     costs = {number: 1 + number % 7 for number in range(1000)}
     shuffled = list(costs.items())
     random.Random(2).shuffle(shuffled)
@@ -80,7 +80,7 @@ def test_order_of_the_keys_does_not_matter():
 
 
 def test_nothing_and_costs_of_nothing():
-    """They lie where they would without costs."""
+    """Keys that cost nothing stay in the slot of their hash; without keys the assignment is empty."""
     assert {} == balance({}, 5)
     assert {key: cycle_slot_of(key, "8h") for key in range(100)} == balance(dict.fromkeys(range(100), 0), 128)
     assert {"a": 0} == balance({"a": 3}, 1)
@@ -100,7 +100,7 @@ def test_nothing_and_costs_of_nothing():
     ],
 )
 def test_values_out_of_range_are_refused_by_name(costs, slots, options, name):
-    """With the key that they are for."""
+    """The message names the argument."""
     with pytest.raises(ValueError, match=f"^{name} must be"):
         balance(costs, slots, **options)
 
@@ -116,6 +116,6 @@ def test_values_out_of_range_are_refused_by_name(costs, slots, options, name):
     ],
 )
 def test_wrong_types_are_refused_by_name(costs, slots, name):
-    """Each of them."""
+    """The message names the argument."""
     with pytest.raises(TypeError, match=f"^{name} must be"):
         balance(costs, slots)

@@ -1,4 +1,4 @@
-"""A key's place on the circle is the same everywhere, as it was specified, and leaves no pattern of keys in place."""
+"""A key's place on the circle is as specified, the same in every process, and free of the keys' patterns."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ KEYS = st.one_of(
 
 @pytest.mark.parametrize(("key", "hashed", "place_ns", "slot"), VECTORS)
 def test_vectors(key, hashed, place_ns, slot):
-    """What is written down for other languages holds here."""
+    """The test vectors that are published for other languages hold here."""
     assert hashed == key_hash(key)
     assert place_ns == offset_ns(key, EIGHT_HOURS_NS)
     assert place_ns / NS == offset(key, "8h") == offset(key, 28_800) == offset(key, timedelta(hours=8))
@@ -51,7 +51,7 @@ def test_vectors(key, hashed, place_ns, slot):
 
 @given(KEYS, st.integers(1, 10**18))
 def test_specification(key, period_ns):
-    """Bytes, SHA-256, a multiplication and a division, in whole numbers."""
+    """The place is as specified: SHA-256 of the key's bytes, a multiplication and a division, in whole numbers."""
     if isinstance(key, int):
         written = (key % 2**64).to_bytes(8, "big")
     else:
@@ -65,7 +65,7 @@ def test_specification(key, period_ns):
 
 @given(KEYS, st.integers(1, 10**6).map(lambda half: 2 * half), st.sampled_from([256, 65_536]))
 def test_place_of_a_key_lies_in_its_slot(key, cycle, buckets):
-    """The slot says when a key's turn is roughly, the offset says it exactly."""
+    """The offset of a key lies in the turn of its slot, and its bucket belongs to that slot."""
     slots = CycleSlots(cycle, buckets)
     slot = slots.slot_of(key)
     place_ns = slots.offset_ns(key)
@@ -76,7 +76,7 @@ def test_place_of_a_key_lies_in_its_slot(key, cycle, buckets):
 
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_other_processes_agree(seed):
-    """However Python's own hashes are seeded."""
+    """The place does not depend on the process, nor on the seed of Python's own hashes."""
     code = "from ratelimited_executor.spread import offset_ns; print([offset_ns(k, 10**18) for k in (1, 'a', b'b')])"
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -104,7 +104,7 @@ def test_other_processes_agree(seed):
     ids=["in a row", "every 256th", "every 2**32th", "around zero", "digits", "names", "random UUIDs", "counted UUIDs", "UUIDs by time"],
 )  # fmt: skip
 def test_every_pattern_of_keys_is_spread_evenly(key_of):
-    """Pearson's statistic of 100,000 keys in 128 slots is that of chance: 127 in the mean, with a deviation of 16."""
+    """In 128 slots, 100,000 keys have Pearson's statistic as by chance: 127 on average, with a deviation of 16."""
     keys = [key_of(number) for number in range(100_000)]
     slots, counts = CycleSlots("8h"), [0] * 128
     for key in keys:
@@ -116,22 +116,22 @@ def test_every_pattern_of_keys_is_spread_evenly(key_of):
 
 
 class Id(str):
-    """A text of somebody's own kind."""
+    """A subclass of str, as a user may define it."""
 
 
 class Number(int):
-    """A number of somebody's own kind."""
+    """A subclass of int, as a user may define it."""
 
 
 def test_kinds_of_ones_own_are_what_they_derive_from():
-    """As they are to a database."""
+    """A subclass of str or int has the place of its base type, as it has in a database."""
     assert key_hash("a") == key_hash(Id("a"))
     assert key_hash(5) == key_hash(Number(5))
 
 
 @pytest.mark.parametrize("key", [True, False, None, 1.0, (1,), [], bytearray(b"a"), ...], ids=repr)
 def test_what_is_no_key_is_refused(key):
-    """A float or a bool would agree with no database."""
+    """What is not a key is refused; databases would not agree on the bytes of a float or a bool."""
     for call in (key_bytes, key_hash, lambda key: offset(key, 1), lambda key: cycle_slot_of(key, "8h")):
         with pytest.raises(TypeError, match="key must be an int, a str, bytes or a UUID"):
             call(key)
@@ -141,7 +141,7 @@ def test_what_is_no_key_is_refused(key):
     ("key", "remedy"), [(2**63, "convert it to a str"), (-(2**63) - 1, "convert it to a str"), ("\ud800", "UTF-8")]
 )
 def test_what_has_no_bytes_is_refused(key, remedy):
-    """With the remedy."""
+    """A key without a byte representation is refused, and the message says what to do."""
     with pytest.raises(ValueError, match=remedy):
         key_hash(key)
 
@@ -150,21 +150,21 @@ def test_what_has_no_bytes_is_refused(key, remedy):
     "period", [0, -1, float("nan"), float("inf"), "", "8 parsecs", "0s", timedelta(0), timedelta(-1)]
 )
 def test_period_out_of_range_is_refused(period):
-    """Zero and less, and what is no number."""
+    """A period must be a positive, finite duration."""
     with pytest.raises(ValueError, match="period"):
         offset(1, period)
 
 
 @pytest.mark.parametrize("period", [None, True, b"8h", [], {}])
 def test_period_of_a_wrong_type_is_refused(period):
-    """By name."""
+    """The message names the argument and the types that it accepts."""
     with pytest.raises(TypeError, match="period must be a number of seconds, a timedelta or a str"):
         offset(1, period)
 
 
 @pytest.mark.parametrize("period_ns", [0, -1])
 def test_nanoseconds_out_of_range_are_refused(period_ns):
-    """A period has one at least."""
+    """A period in nanoseconds is an integer of at least 1."""
     with pytest.raises(ValueError, match="period_ns must be >= 1"):
         offset_ns(1, period_ns)
     for wrong in (1.0, True, "1"):
@@ -173,5 +173,5 @@ def test_nanoseconds_out_of_range_are_refused(period_ns):
 
 
 def test_smallest_period_has_one_place():
-    """A nanosecond cannot be cut."""
+    """A nanosecond cannot be divided, so that a period of one nanosecond or less has a single place."""
     assert 0 == offset("a", 1e-9) == offset("a", 1e-12)

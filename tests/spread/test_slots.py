@@ -1,4 +1,4 @@
-"""Slots cut a cycle evenly, have their turn one after the other, and kinds of jobs a phase apart never meet."""
+"""Slots divide a cycle evenly and take turns, and kinds of jobs a phase apart never work on the same slot."""
 
 import math
 from datetime import timedelta
@@ -30,13 +30,13 @@ PHASES = st.fractions(0, 1, max_denominator=10**6).filter(lambda phase: phase < 
     ],
 )
 def test_number_of_slots_is_the_greatest_common_divisor(cycle, buckets, count):
-    """The talk's eight hours have 128, by either number of buckets."""
+    """The eight hours of the talk have 128 slots, with 256 buckets as with 65,536."""
     assert count == cycle_slots(cycle, buckets) == CycleSlots(cycle, buckets).count
 
 
 @given(CYCLES, BUCKETS)
 def test_slots_cut_time_and_buckets_evenly(cycle, buckets):
-    """Each has the same whole number of seconds, and of buckets; every bucket lies in one."""
+    """All slots have the same whole number of seconds and of buckets, and each bucket lies in one slot."""
     slots = CycleSlots(cycle, buckets)
     assert slots.count == math.gcd(cycle, buckets)
     assert cycle == slots.seconds == slots.count * slots.slot_seconds
@@ -47,7 +47,7 @@ def test_slots_cut_time_and_buckets_evenly(cycle, buckets):
 
 @given(CYCLES, BUCKETS, PHASES, st.integers(-1000, 10**6), st.data())
 def test_turns_of_slots_follow_each_other(cycle, buckets, phase, number, data):
-    """From its begin until the next one's it is a slot's turn, in every cycle."""
+    """In every cycle a slot has its turn from its begin until the begin of the next slot."""
     slots = CycleSlots(cycle, buckets, phase)
     slot = data.draw(st.integers(0, slots.count - 1))
     begin = slots.begin(number, slot)
@@ -60,32 +60,32 @@ def test_turns_of_slots_follow_each_other(cycle, buckets, phase, number, data):
 
 @given(CYCLES, BUCKETS, st.integers(1, 50), st.integers(-(2**63), 2**63 - 1), st.fractions(0, 10**9))
 def test_kinds_a_phase_apart_never_work_on_one_slot(cycle, buckets, of, key, time):
-    """At any instant each of them is at another slot, so that no two have one key's slot at the same time."""
+    """At any time all kinds are at different slots, so that no two of them work on a key at the same time."""
     slots = [CycleSlots(cycle, buckets, reciprocal(k, of=of)) for k in range(of)]
     assume(of <= slots[0].count)
     turns = [each.slot_at(time) for each in slots]
     assert len(turns) == len(set(turns))
     mine = slots[0].slot_of(key)
-    # The turns of the key's slot, of all kinds, in order: none begins before the one before it has ended.
+    # The turns of the key's slot for all kinds, in order: none begins before the previous one has ended.
     begins = sorted(each.begin(0, mine) % cycle for each in slots)
     assert all(later - earlier >= slots[0].slot_seconds for earlier, later in zip(begins, begins[1:], strict=False))
     assert begins[0] + cycle - begins[-1] >= slots[0].slot_seconds
 
 
 def test_more_kinds_than_slots_do_meet():
-    """The condition is needed: three kinds, two slots."""
+    """Three kinds with two slots meet, so the law needs its condition."""
     turns = [CycleSlots(2, 256, reciprocal(k, of=3)).slot_at(Fraction(1, 2)) for k in range(3)]
     assert len(set(turns)) < 3
 
 
 def test_reciprocals_are_exact():
-    """A third is a third."""
+    """A reciprocal is a fraction, so that a third of a cycle begins at the exact second."""
     assert [Fraction(0), Fraction(1, 3), Fraction(2, 3)] == [reciprocal(k, of=3) for k in range(3)]
     assert 28_800 // 3 == CycleSlots("8h", phase=reciprocal(1, of=3)).begin(0)
 
 
 def test_equal_cycles_are_equal():
-    """However they were written."""
+    """Cycles are equal if their durations are, in whichever form these are given."""
     assert CycleSlots("8h") == CycleSlots(28_800) == CycleSlots(timedelta(hours=8))
     assert (
         len({CycleSlots("8h"), CycleSlots(28_800), CycleSlots("8h", 256), CycleSlots("8h", phase=Fraction(1, 2))}) == 3
@@ -95,7 +95,7 @@ def test_equal_cycles_are_equal():
 
 @pytest.mark.parametrize("cycle", [0, -8, 0.5, 1.5, "1.5s", float("nan"), float("inf"), "", "soon", 7, "1s", 28_801])
 def test_cycle_that_cannot_be_cut_is_refused(cycle):
-    """Not a whole number of seconds, none, or an odd one; with the remedy."""
+    """A cycle must be a positive, even, whole number of seconds; the message suggests one."""
     for call in (cycle_slots, CycleSlots, lambda cycle: cycle_slot_of(1, cycle)):
         with pytest.raises(ValueError, match="cycle"):
             call(cycle)
@@ -106,7 +106,7 @@ def test_cycle_that_cannot_be_cut_is_refused(cycle):
 
 @pytest.mark.parametrize("buckets", [0, 1, 128, 255, 65_535, 2**24])
 def test_other_numbers_of_buckets_are_refused(buckets):
-    """A bucket is one byte of the hash, or two; 65,535 is the talk's, and a slip."""
+    """A bucket is one or two bytes of the hash; 65,535 is refused, too, although the talk names it by mistake."""
     with pytest.raises(ValueError, match="buckets must be 256 or 65536"):
         cycle_slots("8h", buckets)
 
@@ -127,7 +127,7 @@ def test_other_numbers_of_buckets_are_refused(buckets):
     ],
 )
 def test_wrong_types_are_refused_by_name(call, name):
-    """Each of them."""
+    """The message names the argument."""
     with pytest.raises(TypeError, match=f"^{name} must be"):
         call()
 
@@ -145,6 +145,6 @@ def test_wrong_types_are_refused_by_name(call, name):
     ],
 )
 def test_values_out_of_range_are_refused_by_name(call, name):
-    """Each of them."""
+    """The message names the argument."""
     with pytest.raises(ValueError, match=f"^{name} must be"):
         call()

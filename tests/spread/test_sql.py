@@ -1,4 +1,4 @@
-"""Real databases select exactly the keys of each slot, on 100,000 keys of each kind."""
+"""Databases select exactly the keys of each slot, from 100,000 keys of each kind."""
 
 import random
 import sqlite3
@@ -29,7 +29,7 @@ def keys_of(kind) -> list:
 
 @cache
 def numbers_by_slot(kind, buckets=65_536) -> dict[int, set[int]]:
-    """The keys of each slot, by their numbers."""
+    """The numbers of the keys in each slot."""
     found, slots = defaultdict(set), CycleSlots("8h", buckets)
     for number, key in enumerate(keys_of(kind)):
         found[slots.slot_of(key)].add(number)
@@ -38,7 +38,7 @@ def numbers_by_slot(kind, buckets=65_536) -> dict[int, set[int]]:
 
 @pytest.fixture(scope="module")
 def tables(postgresql):
-    """A connection to PostgreSQL with a table of keys of each kind, and one that is NULL."""
+    """A connection to PostgreSQL with one table for each kind of key; each table has a key that is NULL, too."""
     with psycopg.connect(postgresql) as connection:
         for kind, of_sql in TYPES.items():
             connection.execute(f"create temporary table {kind}s (id {of_sql}, number int)")
@@ -52,7 +52,7 @@ def tables(postgresql):
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_postgresql_agrees_on_every_key(tables, kind):
-    """Every key is selected by the predicate of its slot, and by no other; all slots, or of texts, which go by no index, some."""
+    """The predicate of a slot selects that slot's keys and no others, by an index if there is one for it."""
     expected, slots = numbers_by_slot(kind), range(128)
     if kind == "text":
         slots = [0, 1, 63, 64, 127]
@@ -72,7 +72,7 @@ def test_postgresql_agrees_on_every_key(tables, kind):
 @pytest.mark.parametrize("buckets", [256, 65_536])
 @pytest.mark.parametrize("kind", TYPES)
 def test_postgresql_agrees_on_every_bucket(tables, kind, buckets):
-    """What the predicate compares is that part of the hash; a few slots are selected by it."""
+    """The bucket expression yields the leading bytes of a key's hash, and the predicate selects the slot's buckets."""
     expression = bucket_expression("id", kind=kind, dialect="postgresql", buckets=buckets)
     found = dict(tables.execute(f"select number, {expression} from {kind}s where id is not null"))
     keys = keys_of(kind)
@@ -89,7 +89,7 @@ def test_postgresql_agrees_on_every_bucket(tables, kind, buckets):
 @pytest.mark.parametrize("buckets", [256, 65_536])
 @pytest.mark.parametrize("kind", TYPES)
 def test_sqlite_agrees_on_every_key(kind, buckets, form):
-    """The same; a UUID is kept as a text or as a blob."""
+    """The predicate of a slot selects that slot's keys and no others, with UUIDs as text or as blobs."""
     if kind != "uuid" and form == "blob":
         return
     keys = keys_of(kind)
@@ -115,7 +115,7 @@ def test_sqlite_agrees_on_every_key(kind, buckets, form):
 
 
 def test_names_are_quoted(tables):
-    """Capitals, schemas and words of SQL are names like any other."""
+    """Capitals, schemas and SQL keywords work as names."""
     tables.execute('create temporary table "Order" ("select" bigint)')
     tables.execute('insert into "Order" values (1), (2)')
     counts = Counter()
@@ -126,7 +126,7 @@ def test_names_are_quoted(tables):
 
 
 def test_what_is_no_key_is_refused_by_sqlite():
-    """A float is no key, and is not taken for none."""
+    """SQLite reports an error for values of another type, but NULL stays NULL."""
     connection = sqlite3.connect(":memory:")
     install_sqlite(connection)
     assert connection.execute("select spread_bucket(1, 256), spread_bucket(null, 256)").fetchone() == (
@@ -158,7 +158,7 @@ GOOD = {"column": "id", "slot": 0, "cycle": "8h", "kind": "int", "dialect": "pos
     ],
 )
 def test_bad_arguments_are_refused_by_name(wrong, name):
-    """Before anything gets into a statement."""
+    """Bad arguments are refused before they get into a statement, and the message names the argument."""
     arguments = {**GOOD, **wrong}
     with pytest.raises(ValueError, match=f"^{name} must"):
         slot_predicate(arguments.pop("column"), arguments.pop("slot"), arguments.pop("cycle"), **arguments)
