@@ -1,4 +1,4 @@
-"""A real browser: Chromium, found or installed, and how it is started."""
+"""Find or install a real browser, Chromium, and start it."""
 
 import fcntl
 import os
@@ -17,11 +17,11 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find_chromium() -> str:
-    """Return the path of a real Chromium; one is installed if this machine lets us."""
+    """Return the path of a real Chromium, which is installed if there is none and the machine permits it."""
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
         with (Path(tempfile.gettempdir()) / "ratelimited-executor-chromium.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of all workers one installs, and the others find it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one of the workers installs it, and the others find it
             found = shutil.which("chromium") or _install_chromium()
     return found
 
@@ -48,7 +48,7 @@ def _install_chromium() -> str:
 
 
 def until(page, expression):
-    """Wait for what an expression tells; the page's own rules forbid to do so within it."""
+    """Wait until an expression is true; it is evaluated from outside, since the page's own rules forbid eval inside."""
     for _ in range(200):
         if page.evaluate(expression):
             return

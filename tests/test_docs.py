@@ -1,8 +1,8 @@
-"""The documentation runs, names everything there is, and leads nowhere that is not there.
+"""The programs of the documentation run, its links lead somewhere, and its reference agrees with the code.
 
-Every Python block of README and docs runs as it stands, in virtual time: ``asyncio.run`` is the test kit's
-``run_virtual``; those that need no such help run in ``docs/test_programs.py``. A ``text`` block right after it is what it
-prints. A ``pyi`` block of the reference is compared with the code: parameters, their kinds and their defaults.
+Every Python block of README and docs runs as it stands in virtual time: ``asyncio.run`` is replaced by ``run_virtual``
+of the test kit. Programs that need no replacement run in ``docs/test_programs.py``. A ``text`` block right after a
+program is its output. A ``pyi`` block of the reference is compared with the code: parameters, kinds, and defaults.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ BLOCK = re.compile(
 
 
 def blocks(language: str, pages: list[Path]) -> Iterator[Any]:
-    """Every block of a language, with the page and the line it begins at; a text block after it as its output."""
+    """Yield every block of a language with its page, its line, and its output: the text block right after it."""
     for page in pages:
         text = page.read_text(encoding="utf-8")
         for match in BLOCK.finditer(text):
@@ -92,10 +92,10 @@ def test_python_block_runs_and_prints_what_it_says(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """A block is a program of its own, in a directory of its own; its assertions are its own."""
+    """Each block is a program that runs in its own directory; it passes its assertions, and prints what is shown."""
     monkeypatch.setattr(asyncio, "run", run_virtual)
     if "sqlite" in code.lower():
-        monkeypatch.chdir(tmp_path)  # where it makes its files
+        monkeypatch.chdir(tmp_path)  # a program with SQLite creates files
 
     exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "__main__"})
 
@@ -107,7 +107,7 @@ def test_python_block_runs_and_prints_what_it_says(
 def test_example_in_the_readme_does_what_its_comments_say(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each message is sent once, in order of importance, and the call comes in its time."""
+    """The example sends each message once, in the order of importance, and its delayed call runs at its time."""
     monkeypatch.setattr(asyncio, "run", run_virtual)
     (example,) = blocks("python", [ROOT / "README.md"])
 
@@ -137,7 +137,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The fragments of a page's headings, as code forges derive them."""
+    """Return the fragments of a page's headings, as code forges derive them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -173,18 +173,18 @@ NAMES = sorted({name for home in HOMES for name in home.__all__})
 
 
 def public(name: str) -> Any:
-    """Find a public name."""
+    """Return the object with a public name."""
     return next(getattr(home, name) for home in HOMES if name in home.__all__)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_public_name_is_in_the_reference(name: str) -> None:
-    """Between backticks or in a stub."""
+    """The reference mentions each public name, in its text or in a stub."""
     assert re.search(rf"\b{name}\b", reference_text())
 
 
 def test_table_of_modules_names_what_they_have() -> None:
-    """Each name stands in the row of its module, and no other does."""
+    """Each module's row has all public names of that module and no other name."""
     page = (ROOT / "docs" / "reference" / "modules.md").read_text(encoding="utf-8")
     for home in [ratelimited_executor, *TOPICS]:
         (row,) = re.findall(rf"^\| `{home.__name__}` \| (.*)$", page, re.MULTILINE)
@@ -194,7 +194,7 @@ def test_table_of_modules_names_what_they_have() -> None:
 
 @pytest.mark.parametrize("name", testing.__all__)
 def test_name_of_the_test_kit_is_in_the_docs(name: str) -> None:
-    """In the how-to on testing, or in the reference."""
+    """The how-to on testing or the reference mentions each name of the test kit."""
     howto = (ROOT / "docs" / "howto" / "test-your-code.md").read_text(encoding="utf-8")
     assert re.search(rf"\b{name}\b", reference_text() + howto)
 
@@ -204,7 +204,7 @@ def public_members(owner: type) -> set[str]:
 
 
 def stubs() -> dict[str, dict[str, ast.AST]]:
-    """What the stubs say: class -> member -> its definition; functions at the top under ''."""
+    """Return what the stubs define: class -> member -> definition; functions outside of classes are under ''."""
     found: dict[str, dict[str, ast.AST]] = {"": {}}
     for param in blocks("pyi", REFERENCE):
         page, line, code, _ = param.values
@@ -229,7 +229,7 @@ CLASSES = [name for name in NAMES if isinstance(public(name), type) and not issu
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
-    """Public methods, properties, fields and enum members."""
+    """A stub has the public methods, properties, fields and enum members of its class and no others."""
     owner = public(name)
     expected = public_members(owner)
     if dataclasses.is_dataclass(owner):
@@ -257,7 +257,7 @@ def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
     ],
 )
 def test_signature_in_a_stub_is_that_of_the_code(owner: str, name: str) -> None:
-    """Names, kinds, defaults and annotations of the parameters, and what is returned; properties are marked as such."""
+    """A stub has the code's parameters with kinds, defaults and annotations, its return type and its properties."""
     module = next(home for home in HOMES if name in home.__all__) if owner == "" else public(owner)
     node = STUBS[owner][name]
     actual = inspect.getattr_static(module, name)
@@ -292,7 +292,7 @@ def test_signature_in_a_stub_is_that_of_the_code(owner: str, name: str) -> None:
 
 
 def stub_setters(owner: str, name: str) -> set[str]:
-    """Properties that may be set are marked by a comment beside them."""
+    """Return the setter of a property if a comment at its stub says that it may be set."""
     pattern = rf"def {name}\(self\)[^\n]*\.\.\.  # may be set"
     return {f"{name}.setter"} if re.search(pattern, reference_text()) else set()
 
@@ -315,12 +315,12 @@ def parameters_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tupl
 
 
 def written(annotation: ast.expr | None) -> str | None:
-    """An annotation in one way of writing it."""
+    """Return an annotation of a stub in a uniform spelling."""
     return None if annotation is None else ast.unparse(annotation)
 
 
 def annotation_of(annotation: Any) -> str | None:
-    """The same of an annotation of the code, which is a text there."""
+    """Return an annotation of the code in the same spelling; the code has annotations as texts."""
     if annotation is inspect.Signature.empty:
         return None
     text = annotation if isinstance(annotation, str) else repr(annotation)
@@ -330,7 +330,7 @@ def annotation_of(annotation: Any) -> str | None:
 
 
 def outline(annotation: str | None) -> str:
-    """An annotation without types of items and of what is called: where the code has overloads, a stub puts them together."""
+    """Return an annotation without item types and signatures, as a stub combines the overloads of the code."""
 
     class Outline(ast.NodeTransformer):
         def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802  # as ast calls it
@@ -352,7 +352,7 @@ PRIVATE = {
 
 
 def shown(default: object) -> str | None:
-    """A default as a stub writes it."""
+    """Return a default value as a stub writes it."""
     if default is inspect.Parameter.empty:
         return None
     if isinstance(default, enum.Enum):
@@ -363,7 +363,7 @@ def shown(default: object) -> str | None:
 
 
 def test_every_error_stands_in_the_tree() -> None:
-    """With its parents, as the code has them."""
+    """The tree of errors has each error, and names those of its parents that are exceptions of Python."""
     text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     for name in exceptions.__all__:
         error = getattr(ratelimited_executor, name)
@@ -378,7 +378,7 @@ def test_every_error_stands_in_the_tree() -> None:
 
 
 def test_attributes_of_an_error_are_those_of_the_code() -> None:
-    """Each is named in the table beside its error."""
+    """The table names the attributes of each error, which are the parameters of its constructor."""
     text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
     told = {name: set(re.findall(r"`(\w+)`", row[1])) for row in rows for name in re.findall(r"`(\w+)`", row[0])}
@@ -396,7 +396,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 @pytest.mark.parametrize(("usage", "command"), [*commands()], ids=lambda value: value if isinstance(value, str) else "")
 def test_command_is_in_the_docs_with_every_option(usage: str, command: click.Command) -> None:
-    """On the page about the command line, or on any other."""
+    """The page about the command line, or another one, names each command with all of its options."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     options = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
 

@@ -47,7 +47,7 @@ def test_public_names_are_sorted(module: ModuleType) -> None:
 
 
 def test_top_shows_twenty_names_and_has_all() -> None:
-    """Those that most programs need are shown; the rest is found by its topic, and by programs that import all."""
+    """The names that most programs need are shown; all names can be imported from the top."""
     assert 20 == len(ratelimited_executor._ESSENTIAL)
     assert set(ratelimited_executor._ESSENTIAL) <= set(dir(ratelimited_executor))
     assert EVERY_NAME == ratelimited_executor.__all__
@@ -55,18 +55,18 @@ def test_top_shows_twenty_names_and_has_all() -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_names_of_public_modules_are_the_same_objects_at_the_top(module: ModuleType) -> None:
-    """Whichever path a program imports by."""
+    """A public name is one object, whichever module it is imported from."""
     for name in module.__all__:
         assert getattr(module, name) is getattr(ratelimited_executor, name), name
 
 
 def test_every_name_lives_at_the_top_or_in_a_public_module() -> None:
-    """Nothing can be imported from the top that is documented nowhere."""
+    """Each public name is one of the essential ones or belongs to a module of one topic, where it is documented."""
     assert set(EVERY_NAME) == {*ratelimited_executor._ESSENTIAL, *(name for home in MODULES for name in home.__all__)}
 
 
 def test_unknown_name_of_a_lazy_module_is_an_attribute_error() -> None:
-    """As at the top."""
+    """A misspelt name of a module that loads lazily fails as in any module."""
     with pytest.raises(AttributeError, match="no attribute 'RedisPear'"):
         _ = peers.RedisPear  # type: ignore[attr-defined]  # that is the point
 
@@ -130,21 +130,21 @@ def test_members_of_enumerations_are_upper_case() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    """A misspelt name fails as in any module, and ``dir`` shows all that there is."""
+    """A misspelt name fails as in any module, and ``dir`` shows the essential names."""
     with pytest.raises(AttributeError, match="no attribute 'RateLimitedExecuter'"):
         _ = ratelimited_executor.RateLimitedExecuter  # type: ignore[attr-defined]  # that is the point
     assert set(ratelimited_executor._ESSENTIAL) <= set(dir(ratelimited_executor))
 
 
 def test_version_is_that_of_the_distribution() -> None:
-    """It is read when somebody asks, from what is installed, and is no name to import with all others."""
+    """The version is read from the installed distribution on demand, and ``import *`` does not include it."""
     assert version("ratelimited-executor") == ratelimited_executor.__version__ == ratelimited_executor.__version__
     assert "__version__" in dir(ratelimited_executor)
     assert "__version__" not in ratelimited_executor.__all__
 
 
 def test_version_of_what_is_not_installed_is_an_attribute_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of any name that is not there: ``getattr`` with a default works."""
+    """Without an installed distribution the version does not exist, so that ``getattr`` with a default works."""
 
     def unknown(name: str) -> str:
         raise PackageNotFoundError(name)
@@ -169,7 +169,7 @@ def test_import_loads_nothing_else() -> None:
 
 
 def test_static_peers_load_nothing_of_redis() -> None:
-    """Every executor imports the package of the peers, and most have none."""
+    """An executor without networked peers imports nothing of Redis, although it imports the package of the peers."""
     code = "import sys; from ratelimited_executor import RateLimitedExecutor; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 

@@ -1,6 +1,6 @@
 """Imports point down only: apps, adapters, shell, contracts, core, kernel.
 
-``testing`` stands on the core's values and the contracts alone, except for the executor that a user brings along.
+``testing`` may import the core's values and the contracts only; an executor is passed in by the user.
 """
 
 import ast
@@ -16,29 +16,29 @@ PACKAGE = Path(ratelimited_executor.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 ROOT = "ratelimited_executor"
 
-# Arithmetic, containers, weak ones too, and words: nothing that reads a clock, draws a number, logs, waits or touches the world.
+# Arithmetic, containers and texts: nothing that reads a clock, draws a random number, logs, waits or does I/O.
 CORE_MAY_USE = {
     "__future__", "abc", "array", "bisect", "collections", "collections.abc", "copy", "dataclasses", "decimal", "enum",
     "fractions", "functools", "hashlib", "heapq", "itertools", "math", "operator", "re", "typing", "weakref",
 }  # fmt: skip
-# Which body of the kernel runs depends on the Python, on a variable and on a file: looked at once, by one module, when it is
-# imported. Nothing that the kernel decides afterwards can depend on them.
+# Which kernel runs depends on the Python, on a variable and on a file. One module looks at these once, when it is
+# imported, so that nothing that the kernel decides afterwards depends on them.
 ALSO = {"_kernel/choice.py": {"binascii", "os", "pathlib", "sys"}}
-FOR_TYPES_ONLY = {"contextvars", "datetime"}  # values that the core only carries, or asks for their seconds
+FOR_TYPES_ONLY = {"contextvars", "datetime"}  # values that the core only passes on, or asks for their seconds
 
 # What a layer may import of the package, as prefixes of module names.
 MAY_IMPORT = {
     "_kernel": ["_kernel"],
     "_core": ["_core", "_kernel", "exceptions"],
-    "exceptions.py": ["_core.durations"],  # how a span of time is read
+    "exceptions.py": ["_core.durations"],  # how a duration is read
     "abc.py": ["_core", "_kernel", "exceptions"],
     "typing.py": [
         "_core",
         "_kernel",
         "_runtime.quota",
         "_runtime.slots",
-    ],  # a value, which needs a calendar and so cannot lie in the core
-    # public names of one topic each
+    ],  # a value that needs a calendar and therefore is not in the core
+    # public modules of one topic each
     **{
         f"{module}.py": ["_runtime", "_core", "_kernel"]
         for module in ("blocking", "handles", "insight", "orders", "policies", "slots")
@@ -86,7 +86,7 @@ MAY_IMPORT = {
 
 
 def _imports(module: str, *, at_run_time: bool) -> Iterator[tuple[str, int]]:
-    """Walk the modules that a module imports, and the lines; those under TYPE_CHECKING only if not at run time."""
+    """Yield the modules that a module imports, with the lines; imports under TYPE_CHECKING only if not at run time."""
     tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     package = [ROOT, *module.split("/")[:-1]]
     pending: list[ast.AST] = [tree]
@@ -106,19 +106,19 @@ def _imports(module: str, *, at_run_time: bool) -> Iterator[tuple[str, int]]:
 
 
 def _own(name: str) -> str | None:
-    """Return a module's name within the package; None if it is of somebody else."""
+    """Return a module's name within the package; None if it belongs to another package."""
     return None if name.split(".")[0] != ROOT else name.removeprefix(ROOT).removeprefix(".")
 
 
 def test_modules_are_found() -> None:
-    """The walk below sees the package, and every part of it has a rule."""
+    """The tests below see the modules of the package, and every part of it has a rule."""
     assert len(MODULES) > 40
     assert {module.split("/")[0] for module in MODULES} <= set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module.startswith(("_core/", "_kernel/"))])
 def test_core_imports_only_value_tools(module: str) -> None:
-    """The core reads no clock, draws no number, logs nothing and never waits."""
+    """The core imports nothing that reads a clock, draws random numbers, logs or waits."""
     also = ALSO.get(module, set())
     at_run_time = {name for name, _ in _imports(module, at_run_time=True) if _own(name) is None}
     for_types = {name for name, _ in _imports(module, at_run_time=False) if _own(name) is None}
@@ -129,7 +129,7 @@ def test_core_imports_only_value_tools(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_down_only(module: str) -> None:
-    """A layer knows what lies below it, and nothing of what lies above; for the type checker, too."""
+    """A layer imports only from layers below it, even under TYPE_CHECKING."""
     allowed = MAY_IMPORT[module.split("/")[0]]
     wrong = [
         f"{module}:{line} imports {name}"
@@ -141,13 +141,13 @@ def test_imports_point_down_only(module: str) -> None:
     assert [] == wrong
 
 
-# Modules that need an extra, and are imported on use alone.
+# Modules that need an extra, and are imported only when they are used.
 ON_USE = ("cli/", "testing/", "dashboard/app.py", "dashboard/group.py")
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(ON_USE)])
 def test_library_needs_only_anyio(module: str) -> None:
-    """Outside of what needs an extra, an import at module level is the standard library, anyio or our own."""
+    """Except for modules that need an extra, a module imports only the standard library, anyio and this package."""
     tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     inside = {
         id(node)
@@ -170,7 +170,7 @@ def test_library_needs_only_anyio(module: str) -> None:
 
 
 def test_one_module_reads_the_time() -> None:
-    """Only ``_runtime/clock.py`` imports ``time`` or ``datetime.now``; all others are handed a clock."""
+    """In the kernel, core, shell and peers only ``_runtime/clock.py`` imports ``time``; others are given a clock."""
     readers = {
         module
         for module in MODULES
@@ -183,17 +183,18 @@ def test_one_module_reads_the_time() -> None:
 
 
 def test_shell_draws_no_random_numbers() -> None:
-    """Nothing of the executor depends on chance, so that a run in virtual time can be repeated.
+    """The executor's behaviour does not depend on chance, so that a run in virtual time can be repeated.
 
-    Peers draw their id and the phase of their calls, from a seed if one is given; retries draw their jitter, from the
-    event loop's own generator if it has one, as that of the test kit has, and so do durable tasks their ids.
+    There are three exceptions. Peers draw their id and the phase of their calls, from a seed if there is one. Retries
+    draw their jitter, from the event loop's own generator if it has one, as the test kit's loop has. Durable tasks draw
+    their ids in the same way.
     """
     wrong = {
         module
         for module in MODULES
         if not module.startswith(
             ("cli/", "testing/", "spread/", "simulation/")
-        )  # where a UUID is a key that somebody else has drawn
+        )  # there a UUID is a key that others have drawn, or the seed is given
         and module not in ("peers/fleet.py", "_runtime/retrying.py", "_runtime/durable/tasks.py")
         for name, _ in _imports(module, at_run_time=False)
         if name in ("random", "secrets", "uuid")
@@ -203,7 +204,7 @@ def test_shell_draws_no_random_numbers() -> None:
 
 
 def _imported(module: str) -> set[str]:
-    """Return the modules of the package that a module imports, for the type checker, too, as paths."""
+    """Return the paths of the package's modules that a module imports, also under TYPE_CHECKING."""
     tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     found = set()
     for node in ast.walk(tree):
@@ -216,7 +217,7 @@ def _imported(module: str) -> set[str]:
 
 
 def test_no_modules_import_each_other() -> None:
-    """There is no circle of imports, not even one that the type checker alone would see: each module can be read by itself."""
+    """There is no cycle of imports, not even under TYPE_CHECKING, so that each module can be read by itself."""
     left = {module: _imported(module) for module in MODULES}
     while free := [module for module, imported in left.items() if not imported & left.keys()]:
         for module in free:
@@ -226,5 +227,5 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_the_engine_is_seen_by_what_it_offers() -> None:
-    """Who puts an executor together knows the engine; all others see a protocol of it, which the type checker holds them to."""
+    """Only the module that assembles an executor imports the engine; others use a protocol, for the type checker."""
     assert {"_runtime/assembly.py"} == {module for module in MODULES if "_runtime/engine.py" in _imported(module)}

@@ -1,4 +1,4 @@
-"""Refusals name remedies that exist: every ``name(...)`` in the text of an error is public, and takes the arguments named."""
+"""Error messages name remedies that exist: each ``name(...)`` in them is public and accepts the arguments shown."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ratelimited_executor import abc, durable, simulation, spread, testing
 PACKAGE = Path(ratelimited_executor.__file__).parent
 NAMED = re.compile(r"\b([A-Za-z_][\w.]*)\(([^()]*)")
 ARGUMENT = re.compile(r"\b([a-z_]+)=")
-OF_THE_USER = {"MyScenario", "keys", "setup", "sim.executor", "sim.population"}  # code of his, or what is handed to it
+OF_THE_USER = {"MyScenario", "keys", "setup", "sim.executor", "sim.population"}  # the user's code, and what it gets
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
-    """Walk the texts below a node; what is filled in is written as ``{}``."""
+    """Yield the texts below a node; a value that is filled in is written as ``{}``."""
     for each in ast.walk(node):
         if isinstance(each, ast.JoinedStr):
             yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in each.values)  # type: ignore[misc]
@@ -31,7 +31,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 def _messages() -> Iterator[tuple[str, str]]:
-    """Walk the texts of all errors that are raised, and of the remedies that they name: (file, text)."""
+    """Yield the texts of all errors that are raised and of all remedies: (file, text)."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             is_remedies = isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_REMEDIES"
@@ -42,13 +42,13 @@ def _messages() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def named() -> list[tuple[str, str, str]]:
-    """What errors name: (file, name, arguments)."""
+    """The calls that error messages name: (file, name, arguments)."""
     found = {(file, *match) for file, text in _messages() for match in NAMED.findall(text)}
     return sorted(each for each in found if each[1] not in OF_THE_USER)
 
 
 def _public(name: str) -> list[Any]:
-    """Return all that a user may call by a name."""
+    """Return everything with this name that a user may call."""
     module, _, last = name.rpartition(".")
     if module and module[0].islower():
         return [getattr(importlib.import_module(module), last)]
@@ -63,13 +63,13 @@ def _public(name: str) -> list[Any]:
 
 
 def test_messages_are_found(named: list[tuple[str, str, str]]) -> None:
-    """The walk sees the errors and the remedies."""
+    """The search finds the errors and the remedies."""
     names = {name for _, name, _ in named}
     assert {"schedule", "schedule_many", "StaticPeers", "Retry", "Fair", "call_later"} <= names
 
 
 def test_what_an_error_names_exists(named: list[tuple[str, str, str]]) -> None:
-    """It is public, and takes the keyword arguments that stand behind it."""
+    """A name in an error message is public, and accepts the keyword arguments that follow it."""
     wrong = []
     for file, name, arguments in named:
         found = _public(name)

@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows: sizes, reasons for exceptions to the rules, and words that may not appear."""
+"""Rules of the project that no linter checks: sizes, reasons for exceptions to rules, words that must not appear."""
 
 import ast
 import re
@@ -18,13 +18,13 @@ TESTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rg
 MODULE_LINES_MAX = 600  # docstrings left out
 FUNCTION_LINES_MAX = 70  # docstrings left out
 
-# An exception to a tool's rule, and what has to follow it: a second comment, or a dash, with a reason of some words.
+# An exception to a tool's rule; a reason of several words must follow, after a second comment sign or a dash.
 EXCEPTION = re.compile(
     r"#\s*(noqa\b(?!:)|noqa:\s*[A-Z0-9, ]+|type:\s*ignore(\[[\w, -]+\])?|pragma:\s*no cover)(?P<rest>.*)"
 )
 REASON = re.compile(r"\s*(#|-+|,|;|:)?\s*\w+(\W+\w+)+")
 
-# Where the project is made, and on what; put together so that this file does not hold them.
+# Paths and addresses of the machine on which the project is made; assembled, so that this file contains none.
 FORBIDDEN = re.compile(
     "|".join(
         [
@@ -83,7 +83,7 @@ def test_functions_are_not_too_long(path: str) -> None:
 def test_public_things_say_what_they_are(path: str) -> None:
     """Every module, public class and public function has a docstring.
 
-    What stands for a protocol of Python needs none; nor does a method of a class that names a contract as its base.
+    Special methods and setters need none, nor do methods of a private class or of one whose base is a contract.
     """
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     missing = [] if ast.get_docstring(tree) or not tree.body else [path]
@@ -115,7 +115,7 @@ def test_public_things_say_what_they_are(path: str) -> None:
 
 @pytest.mark.parametrize("path", MODULES)
 def test_no_error_is_swallowed(path: str) -> None:
-    """No handler for all exceptions does nothing, or nothing but log: a failure has to go somewhere."""
+    """No handler of all exceptions ignores or only logs them: a failure must be handled or passed on."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     wrong = []
     for node in ast.walk(tree):
@@ -136,7 +136,7 @@ def test_no_error_is_swallowed(path: str) -> None:
 
 @pytest.mark.parametrize("path", MODULES)
 def test_exception_to_a_rule_gives_its_reason(path: str) -> None:
-    """Each ``noqa`` and each ``type: ignore`` says why, on the same line, and names what it ignores."""
+    """Each ``noqa`` and each ``type: ignore`` names the rule that it ignores and gives a reason on the same line."""
     wrong = []
     for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), start=1):
         match = EXCEPTION.search(line)
@@ -169,7 +169,7 @@ def test_each_test_says_which_law_it_checks(path: str) -> None:
     "path", [path for path in MODULES if re.search(r"/_(kernel|core|runtime)/(?!.*__init__)", path)]
 )
 def test_tests_of_a_module_are_found_by_its_name(path: str) -> None:
-    """``_core/queue.py`` has ``tests/core/test_queue.py``, or stands in the table of ``tests/README.md``."""
+    """``_core/queue.py`` has ``tests/core/test_queue.py``, or the table in ``tests/README.md`` names it."""
     part, *folders, name = path.split("/")[1:]
     namesake = "/".join(["tests", part.removeprefix("_"), *folders, f"test_{name}"])
     table = re.findall(r"`([\w/]+\.py)`", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"))
@@ -178,7 +178,7 @@ def test_tests_of_a_module_are_found_by_its_name(path: str) -> None:
 
 
 def test_files_that_the_readme_of_the_tests_names_are_there() -> None:
-    """What is named with its folder is a file of the tests, or of the package."""
+    """Each file that is named there with its folder is a test file or a module of the package."""
     text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     named = [name.removeprefix("tests/") for name in re.findall(r"`([\w/]+/\w+\.py)`", text)]
     modules = {
@@ -194,7 +194,7 @@ def test_files_that_the_readme_of_the_tests_names_are_there() -> None:
     "path", [path for path in TESTS if path.startswith(("tests/kernel/", "tests/core/", "tests/flaws/"))]
 )
 def test_tests_of_time_never_sleep(path: str) -> None:
-    """Tests of the core hand in the time, and those of the flaws run in virtual time: none waits for the real one."""
+    """Tests of the core pass the time in, and those of the flaws run in virtual time: none waits in real time."""
     assert "time.sleep(" not in (ROOT / path).read_text(encoding="utf-8")
 
 

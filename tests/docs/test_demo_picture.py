@@ -1,4 +1,4 @@
-"""The moving picture of the demo: what was on the terminal at each moment is what is seen at that moment."""
+"""The moving picture of the demo shows what the terminal showed, at the same moments."""
 
 import importlib.util
 import re
@@ -19,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def program():
-    """The module, which is a file by itself."""
+    """The module of the picture, which is a file outside the package and is loaded by its path."""
     spec = importlib.util.spec_from_file_location("demo_picture", DOCS / "demo_picture.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -33,7 +33,7 @@ def screen_of(text):
 
 
 def test_frame_has_texts_where_and_as_they_stand(program):
-    """In colour, and bold, and empty lines without anything."""
+    """A frame keeps the place, the colour and the weight of each text, and leaves empty lines empty."""
     frame = program.frame_of(screen_of("plain \x1b[32mgreen\x1b[0m\r\n\r\n  \x1b[1mbold\x1b[0m <&>"))
     assert frame[0] == ((0, "plain", "default", False), (6, "green", "green", False))
     assert frame[1] == ()
@@ -41,7 +41,7 @@ def test_frame_has_texts_where_and_as_they_stand(program):
 
 
 def test_frames_follow_each_other_without_gap(program):
-    """Of two alike the second is left out; the last stays until all begins anew, and is seen where nothing moves."""
+    """A frame like the one before is left out; the last stays until the loop restarts, and shows if nothing moves."""
     one, two = program.frame_of(screen_of("one")), program.frame_of(screen_of("two <&>"))
     text = program.svg_of([(0.0, one), (1.0, one), (2.0, two)], 4.0)
     root = ElementTree.fromstring(text)
@@ -53,7 +53,7 @@ def test_frames_follow_each_other_without_gap(program):
 
 
 def test_picture_of_the_documentation_is_one_of_the_demo(program):
-    """It ends with what the demo says at its end."""
+    """The last frame of the picture shows what the demo prints at its end."""
     text = (DOCS / "demo.svg").read_text(encoding="utf-8")
     root = ElementTree.fromstring(text)
     last = " ".join(each.text for each in root.findall(f"{SVG}g")[-1])

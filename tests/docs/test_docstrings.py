@@ -19,7 +19,7 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_docstrings_print_what_they_say(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of functions, classes and the module."""
+    """The examples in the docstrings of the module, its classes and its functions print what the docstrings say."""
     module = importlib.import_module(name)
     failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
 

@@ -45,7 +45,7 @@ def parameters(pages: list[Path]) -> list[object]:
 
 
 def run(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program that is saved in a directory, with nothing of this test in it."""
+    """Run a program from a file in a directory, in a Python process of its own."""
     (directory / "program.py").write_text(code, encoding="utf-8")
     (directory / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
     return subprocess.run(
@@ -61,7 +61,7 @@ def run(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(("code", "output"), parameters([TUTORIAL]))
 def test_program_of_the_tutorial_prints_what_the_page_says(code: str, output: str | None, tmp_path: Path) -> None:
-    """Each has its output below it, and writes nothing else."""
+    """A program of the tutorial prints exactly the output that stands below it, and nothing to the standard error."""
     ended = run(code, tmp_path)
 
     assert output is not None, "show what the program prints"
@@ -71,7 +71,7 @@ def test_program_of_the_tutorial_prints_what_the_page_says(code: str, output: st
 @pytest.mark.slow
 @pytest.mark.parametrize(("code", "output"), parameters([page for page in PAGES if page != TUTORIAL]))
 def test_program_in_virtual_time_prints_what_the_page_says(code: str, output: str | None, tmp_path: Path) -> None:
-    """On the other pages: those that run themselves in virtual time."""
+    """A program of another page that runs in virtual time succeeds, and prints the output shown below it, if any."""
     ended = run(code, tmp_path)
 
     assert ended.returncode == 0, ended.stderr
@@ -79,7 +79,7 @@ def test_program_in_virtual_time_prints_what_the_page_says(code: str, output: st
 
 
 def test_tutorial_prints_times_in_virtual_time_only() -> None:
-    """On a real clock they differ by some milliseconds, and with the load of the machine."""
+    """The tutorial prints no times of a real clock, which differ by milliseconds and with the machine's load."""
     on_a_real_clock = [line for line, code, _ in programs(TUTORIAL) if CLOCK.search(code) and "asyncio.run(" in code]
 
     assert on_a_real_clock == []
@@ -87,7 +87,7 @@ def test_tutorial_prints_times_in_virtual_time_only() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_shown_times_are_of_virtual_time(page: Path) -> None:
-    """A program whose printed output is shown, and which reads the loop's clock, says itself that its time is virtual."""
+    """If a page shows the output of a program that reads the loop's clock, that program runs in virtual time."""
     on_a_real_clock = [
         line for line, code, output in programs(page) if output and CLOCK.search(code) and "asyncio.run(" in code
     ]

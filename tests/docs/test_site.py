@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def build(docs: Path, site: Path, builder: str) -> subprocess.CompletedProcess[str]:
-    """Build as a reader does, by the command of docs/conf.py."""
+    """Build the site in the way that docs/conf.py describes."""
     return subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", builder, docs, site],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -30,7 +30,7 @@ def build(docs: Path, site: Path, builder: str) -> subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="module")
 def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of docs/, beside what its links lead to: a build writes pages into it."""
+    """A copy of docs/ next to the folders that it links to; a build writes into it."""
     root = tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "docs", root / "docs", ignore=shutil.ignore_patterns("*.rst"))
     for name in (".github", "bench", "examples"):
@@ -41,7 +41,7 @@ def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_site_is_built_without_a_warning(docs: Path, tmp_path: Path) -> None:
-    """With a page for each page, the front page, the search and the docstrings."""
+    """The build gives no warning, and makes a page for each Markdown file, the front page, the search and the API."""
     ended = build(docs, tmp_path, "html")
 
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -58,7 +58,7 @@ def test_site_is_built_without_a_warning(docs: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_broken_link_fails_the_build(docs: Path, tmp_path: Path) -> None:
-    """To a page, to a heading of one, and to a file of the repository: one build for all three, as it takes ten seconds."""
+    """A broken link to a page, a heading or a file of the repository fails the build; one build checks all three."""
     links = {
         "(howto/not-there.md)": "not-there",
         "(howto/repeat.md#no-such-heading)": "no-such-heading",
@@ -66,7 +66,7 @@ def test_broken_link_fails_the_build(docs: Path, tmp_path: Path) -> None:
     }
     copy = tmp_path / "docs"
     shutil.copytree(docs, copy)
-    for page in copy.rglob("*.md"):  # the others are read in the test above
+    for page in copy.rglob("*.md"):  # the other pages are read by the build in the test above
         if page.name not in ("README.md", "repeat.md"):
             page.unlink()
     lines = [

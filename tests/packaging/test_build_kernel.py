@@ -1,6 +1,6 @@
-"""Building wheels: with the extension where a compiler is, without it and in one line where none is, and without litter.
+"""A wheel has the extension where there is a compiler; elsewhere it is pure, and one line says why.
 
-Each test works on a copy of the project, by hatchling as it is installed; nothing comes from a network.
+Each test works on a copy of the project with the installed hatchling, and needs no network.
 """
 
 import os
@@ -50,10 +50,10 @@ needs_compiler = pytest.mark.skipif(
 
 @pytest.fixture
 def project(tmp_path):
-    """A copy of the project with what is packed, and with an extension of another Python beside the source.
+    """A copy of the files that are packed, with an extension for another Python next to the source.
 
-    Instead of the kernel's source, which takes a minute to compile, it has one of a line: that the real one is compiled and
-    works is checked where the project is installed, by smoke.py.
+    The kernel's source takes a minute to compile, so the copy has a source of one line instead; smoke.py checks, where
+    the project is installed, that the real kernel is compiled and works.
     """
     copy = tmp_path / "project"
     for name in (".packaging", "ratelimited_executor"):
@@ -67,7 +67,7 @@ def project(tmp_path):
 
 
 def run(folder, *arguments, **changes):
-    """Run Python in a folder, and return its output; the variable that switches the kernel off is that of the test."""
+    """Run Python in a folder and return its result; variables of the library are set only by the test."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("RATELIMITED_", "PYTHONPATH"))
     }
@@ -79,19 +79,19 @@ def run(folder, *arguments, **changes):
 
 
 def build_wheel(project, **changes):
-    """Build a wheel; return its path, and what was said."""
+    """Build a wheel; return its path and what the build printed."""
     ended = run(project, "-c", BUILD, "build_wheel", str(project.parent), **changes)
     return project.parent / ended.stdout.strip(), ended.stderr
 
 
 def extensions(wheel):
-    """Return the files of a wheel that are an extension, or the source of one."""
+    """Return the extensions and their sources in a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return [name for name in archive.namelist() if re.search(r"\.(so|pyd|pyx|pxi|cpp)$", name)]
 
 
 def files(folder):
-    """Return all files below a folder, but what Python compiles for itself."""
+    """Return all files below a folder except for Python's own cache."""
     return {
         path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
@@ -100,7 +100,7 @@ def files(folder):
 @needs_compiler
 @pytest.mark.slow
 def test_a_wheel_holds_one_extension_of_this_python(project):
-    """Quietly, without its source, without what lies in the tree, and without leaving anything there; and it is loaded."""
+    """The wheel holds one extension, which loads, and not its source; the build prints nothing and leaves no files."""
     before = files(project)
     wheel, said = build_wheel(project)
 
@@ -121,7 +121,7 @@ def test_a_wheel_holds_one_extension_of_this_python(project):
 
 @pytest.mark.slow
 def test_without_a_compiler_a_wheel_is_pure_in_one_line(project):
-    """Which names the compiler; the wheel is for every Python, and runs."""
+    """One line names the compiler that is missing; the wheel is for every Python, and it works."""
     nothing = str(project.parent / "nothing")
     wheel, said = build_wheel(project, CC=nothing, CXX=nothing, PATH=nothing)
 
@@ -139,7 +139,7 @@ def test_without_a_compiler_a_wheel_is_pure_in_one_line(project):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="the compiler that fails is a shell script")
 def test_a_compiler_that_fails_is_heard(project):
-    """Its first error is the line: most often a header of Python's that is not installed."""
+    """The one line is the compiler's first error, which is most often a missing header of Python."""
     compiler = project.parent / "compiler"
     compiler.write_text("#!/bin/sh\necho 'x.cpp:1: fatal error: Python.h is missing' >&2\nexit 1\n", encoding="utf-8")
     compiler.chmod(0o755)
@@ -150,7 +150,7 @@ def test_a_compiler_that_fails_is_heard(project):
 
 
 def test_a_source_that_cannot_be_compiled_gives_a_pure_wheel(project):
-    """As with a compiler too old for it, or with another version of Cython."""
+    """A source that Cython or the compiler cannot translate, because it is too old, gives a pure wheel and one line."""
     (project / FOLDER / "_compiled.pyx").write_text("this is no source\n", encoding="utf-8")
     wheel, said = build_wheel(project)
 
@@ -159,7 +159,7 @@ def test_a_source_that_cannot_be_compiled_gives_a_pure_wheel(project):
 
 
 def test_the_variable_gives_a_pure_wheel(project):
-    """Without a word, and without need of a compiler: how the wheel for all is made."""
+    """With RATELIMITED_EXECUTOR_PURE a build prints nothing and needs no compiler; so the wheel for all is built."""
     wheel, said = build_wheel(project, RATELIMITED_EXECUTOR_PURE="1", PATH="")
 
     assert ("", []) == (said, extensions(wheel))
@@ -169,7 +169,7 @@ def test_the_variable_gives_a_pure_wheel(project):
 @needs_compiler
 @pytest.mark.slow
 def test_an_editable_install_builds_beside_the_source(project):
-    """And a source that has changed since falls back to pure Python, until it is built again."""
+    """An editable install builds next to the source; once that changes, the kernel is pure until the next build."""
     pyx = project / FOLDER / "_compiled.pyx"
     before = files(project)
 
@@ -189,7 +189,7 @@ def test_an_editable_install_builds_beside_the_source(project):
 
 @pytest.mark.parametrize("version", ["pypy", "free-threading"])
 def test_a_python_without_use_for_the_extension_builds_none(project, version):
-    """What choice.py would not load is not built."""
+    """A Python for which choice.py would not load the extension gets a pure wheel."""
     (project / "sitecustomize.py").write_text(
         "import sys\n"
         + ("sys.implementation.name = 'pypy'" if version == "pypy" else "sys.version += ' free-threading build'"),
@@ -201,7 +201,7 @@ def test_a_python_without_use_for_the_extension_builds_none(project, version):
 
 
 def test_a_source_distribution_has_what_a_build_needs(project):
-    """The source and the hook, but no extension."""
+    """A source distribution has the kernel's sources and the build hook, but no extension."""
     name = run(project, "-c", BUILD, "build_sdist", str(project.parent)).stdout.strip()
     with tarfile.open(project.parent / name) as archive:
         packed = {each.partition("/")[2] for each in archive.getnames()}

@@ -1,4 +1,4 @@
-"""The extra ``all`` has all that users may want, where it can be installed."""
+"""The extra ``all`` has every extra for users, wherever that can be installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = {"platform_python_implementation": "CPython", "platform_machine": "x86_64
 
 
 def in_all(**environment: str) -> set[str]:
-    """The extras that ``all`` brings there."""
+    """The extras that ``all`` includes in an environment."""
     requirements = [Requirement(text) for text in EXTRAS["all"]]
     return {
         extra
@@ -27,7 +27,7 @@ def in_all(**environment: str) -> set[str]:
 
 
 def test_all_has_each_extra_for_users() -> None:
-    """A new extra is not forgotten."""
+    """``all`` includes each extra that is not for developers, a new one as well."""
     assert EXTRAS.keys() - FOR_DEVELOPERS == in_all()
 
 
@@ -41,6 +41,6 @@ def test_all_has_each_extra_for_users() -> None:
     ],
 )
 def test_all_goes_without_load_where_it_has_to_be_compiled(environment, has_load) -> None:
-    """And nothing else is left out."""
+    """Where ``load`` would have to be compiled, ``all`` leaves out that extra and no other."""
     assert has_load == ("load" in in_all(**environment))
     assert in_all() - {"load"} == in_all(**environment) - {"load"}
