@@ -1,4 +1,4 @@
-"""Hold what the library does against what the model says, and make a program that differs as small as it gets."""
+"""Compare what the library does with what the model says, and make a program that differs as small as possible."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from .model import Model, Outcome
 from .play import play
 from .programs import Program, draw
 
-# Both go by whole nanoseconds. Planned instants are fractions of them, rounded at each step here, and the event loop's
-# clock is a float of seconds: so much may come of that in a few hundred starts.
+# Both count whole nanoseconds. Planned instants are fractions of them, which are rounded at each step here, and the
+# loop's clock is a float of seconds; in a few hundred starts that may add up to this much.
 TOLERANCE_NS = 500
 
 
-# Situations in which the library is known to differ, as the model notes them, and the switch that says it does not any more.
-# A program that comes into one is not compared, but for the laws.
+# Situations in which the library is known to differ, as the model notes them, and switches that are true once it does
+# not. A program that gets into one of them is only checked for the laws.
 KNOWN = {
     "left over": programs.IS_OVERFLOW_SPREAD,
     "expired": programs.IS_EXPIRED_UNCOUNTED,
     "within slack": programs.IS_SLACK_KEPT,
     "dense by what joins later": programs.IS_JOINING_COUNTED,
-    "early": False,  # "may start anywhere in the interval": where is not said
-    "coincides": False,  # what a nanosecond decides: whether an operation or an instant comes first, or how late is late
+    "early": False,  # "may start anywhere in the interval": the contract does not say where
+    "coincides": False,  # a nanosecond decides whether an operation or an instant comes first, or how late is late
 }
 
 
 def comparable(seed: int) -> tuple[Program, Outcome, int]:
-    """Draw the program of a seed, or others in its place while it comes into a known situation; return how many.
+    """Draw the program of a seed, or others in its place as long as they get into a known situation.
 
-    Return what the model says of it as well, so that the model runs once.
+    Return the program, the outcome that the model expects, so that the model runs once, and how many were left out.
     """
     for attempt in range(100):
         program = draw(seed + attempt * 1_000_000)
@@ -44,7 +44,7 @@ def comparable(seed: int) -> tuple[Program, Outcome, int]:
 def differences(
     program: Program, check: Callable = lambda executor: None, expected: Outcome | None = None
 ) -> list[str]:
-    """Return what differs, one line each; nothing if the library does what the model says, or the situation is known."""
+    """Return the differences, one per line; in a known situation only the laws that are broken."""
     expected = expected or Model(program).run()
     seen = play(program, check)
     found = broken_laws(program, expected, seen)
@@ -61,14 +61,14 @@ def compare(program: Program, expected: Outcome, seen: Outcome) -> list[str]:
             found.append(f"{name} should start at {show(should.get(name))}, did at {show(did.get(name))}")
     if len(did) != len(seen.starts):
         found.append(f"started more than once: {seen.starts}")
-    # The first line of a coroutine, and of who waits for a permit, comes a turn of the loop after the decision.
+    # A coroutine and a task that waits for a permit run their first line a turn of the loop after the decision.
     late = {name for _, what, name, given in program.ops if what == "permit" or given.get("length")}
     orders = [
         [name for _, name in starts if name.split(".")[0] not in late] for starts in (expected.starts, seen.starts)
     ]
     is_repaced = any(
         what == "pacing" for _, what, _, _ in program.ops
-    )  # where no rate holds, it changes the order at an instant
+    )  # where no rate holds, a change of the pacing changes the order at an instant
     if not found and not is_repaced and orders[0] != orders[1]:
         place = next(i for i, (one, other) in enumerate(zip(*orders, strict=True)) if one != other)
         found.append(f"start {place} should be {orders[0][place]}, was {orders[1][place]}")
@@ -81,7 +81,7 @@ def compare(program: Program, expected: Outcome, seen: Outcome) -> list[str]:
 
 
 def compare_counts(should: dict[str, int], did: dict[str, int]) -> list[str]:
-    """Compare the counts of one instant; what has passed its deadline for less than an interval may wait or have expired."""
+    """Compare the counts at one time; a task past its deadline for less than an interval may wait or have expired."""
     found = [
         f"{name} should be {should[name]}, is {did[name]}"
         for name in ("accepted", "running", "done", "failed")
@@ -103,12 +103,12 @@ def compare_counts(should: dict[str, int], did: dict[str, int]) -> list[str]:
 
 
 def show(at: int | None) -> str:
-    """Return nanoseconds as seconds."""
+    """Return nanoseconds as a text in seconds."""
     return "no time" if at is None else f"{at / 1e9:.9f}"
 
 
 def shrink(program: Program, differs=differences) -> Program:
-    """Leave out operations, most of them first, for as long as the program still differs."""
+    """Leave out operations, in large parts first, and then arguments, as long as the program still differs."""
     size = len(program.ops)
     while size:
         at = 0
@@ -131,7 +131,7 @@ def shrink(program: Program, differs=differences) -> Program:
 
 
 def replay(program: Program) -> None:
-    """Print both outcomes of a program, and what differs."""
+    """Print the outcomes of a program on the model and on the library, and how they differ."""
     expected, seen = Model(program).run(), play(program)
     print("model  ", " ".join(f"{name}@{show(at)}" for at, name in expected.starts))
     print("library", " ".join(f"{name}@{show(at)}" for at, name in seen.starts))

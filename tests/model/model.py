@@ -1,8 +1,9 @@
-"""The reference model: what must be observed of an executor that is given a program.
+"""The reference model: what an executor that is given a program must do, as far as it can be observed.
 
-It is written from the contract and the user documentation, not from the code, and is as plain as it can be: one list of
-tasks that is searched from end to end at each instant, whole nanoseconds, and fractions where nanoseconds do not do.
-Comments in quotation marks are sentences of the contract; those marked "reading" say what was chosen where it is silent.
+It is written from the contract and the user documentation, not from the code, and is as plain as possible: one list of
+tasks that is searched from end to end at each instant, whole nanoseconds, and fractions where these are too coarse.
+Comments in quotation marks are sentences of the contract; those marked "reading" say what was chosen where it is
+silent.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import inf, lcm
 from .programs import LENGTH_NS, TICK_NS, Op, Program
 
 SECOND = 1_000_000_000
-EPOCH = 1_704_067_200 * SECOND  # when virtual time begins
+EPOCH = 1_704_067_200 * SECOND  # the time at which virtual time begins
 
 SLACK = (
     SECOND // 50 - SECOND // 200
@@ -27,15 +28,16 @@ REPEATING, IMMEDIATE, OTHER = 0, 1, 2
 
 
 def parse_rate(text: str) -> Fraction | None:
-    """Return permits a nanosecond, of a text such as ``"7/3s"``; None if there is no limit."""
+    """Return the permits per nanosecond of a text such as ``"7/3s"``; None if there is no limit."""
     permits, per = text.removesuffix("s").split("/")
     return None if permits == "inf" else Fraction(int(permits), int(per or 1) * SECOND)
 
 
 class Permits:
-    """Permits numbered on a grid, of which some are taken: the law of a rate.
+    """The law of a rate: permits numbered on a grid, of which some are taken.
 
-    Phases are whole numbers, of which ``unit`` make a permit: so many that each of ``rates`` has a whole number a nanosecond.
+    Phases are whole numbers, of which ``unit`` make a permit; it is chosen so that the phase of each of ``rates``
+    advances by a whole number in each nanosecond.
     """
 
     def __init__(self, rate: str, now: int, rates: set[str], *, exact: bool, peers: int, rank: int) -> None:
@@ -43,24 +45,24 @@ class Permits:
         self.slack = SLACK
         self.unit = lcm(*(self.pace(text).denominator for text in rates if parse_rate(text) is not None))
         self.starts: list[tuple[int, int]] = []  # when permits were taken, and how many
-        self.memory = SECOND  # how long a start is remembered: as long as the last window was
+        self.memory = SECOND  # how long a start is remembered: the width of the last window
         self.is_paused = False
         # "Phase Phi(t) is the integral of the rate since the epoch (while the rate never changed: t x rate)":
-        # lines that follow each other, each from a time on, with its phase there, its slope, and whether it has no limit.
+        # a list of lines: the time from which each holds, the phase then, the slope, and whether there is no limit.
         self.set(rate)
         self.lines = [(0, 0, self.slope, self.is_unlimited)]
         # Permits below this number are taken or void. Reading: of those before its time an executor has the newest.
         self.first_free = self.last(now)
 
     def set(self, rate: str) -> None:
-        """Note a rate: as permits a nanosecond, in parts of a permit."""
+        """Set the rate in force, and its slope: the parts of a permit that come up per nanosecond."""
         self.rate, per_ns = rate, self.pace(rate)
         self.is_unlimited = per_ns is None and not self.is_paused
         self.slope = 0 if per_ns is None or self.is_paused else int(per_ns * self.unit)
         self.is_stopped = self.slope == 0 and not self.is_unlimited  # "rate 0 pauses"
 
     def pace(self, text: str) -> Fraction | None:
-        """Return at how many permits a nanosecond they come up."""
+        """Return how many permits come up per nanosecond."""
         per_ns = parse_rate(text)
         if not self.exact or self.peers == 1 or not per_ns:
             return per_ns
@@ -84,15 +86,15 @@ class Permits:
         # "One with a longer per counts what the old one remembers."
         self.starts = [(start, cost) for start, cost in self.starts if start > now - self.memory]
         self.set(self.rate if rate is None else rate)
-        if self.lines[-1][0] == now:  # what was in force for no time at all was not in force
+        if self.lines[-1][0] == now:  # a rate that was in force for no time at all does not count
             del self.lines[-1]
         phase, was_unlimited = self.phase(now), self.lines[-1][3]
         if was_unlimited or self.peers > 1:
-            # Reading: there is no phase to keep after an infinite rate, nor one that peers have in common who change theirs
-            # at different times; the grid is that of a rate that never changed.
+            # Reading: after an infinite rate there is no phase to keep; nor do peers have one in common, as they change
+            # their rates at different times; the grid is that of a rate that never changed.
             ahead = len(range(self.own(self.last(now) + 1), self.first_free, self.peers))
             self.lines, phase = [(0, 0, self.slope, self.is_unlimited)], now * self.slope
-            # Reading: peers cannot know who has used the newest permit of it.
+            # Reading: peers cannot know which of them has used its newest permit.
             self.first_free = self.last(now) + (not was_unlimited)
             if not was_unlimited and ahead:  # "what follows waits until it is paid for"
                 self.first_free = self.own(self.first_free) + ahead * self.peers
@@ -110,20 +112,20 @@ class Permits:
         return self.phase(time) // self.unit
 
     def first(self, time: int) -> int:
-        """Return the number of the first permit that comes up then or later."""
+        """Return the number of the first permit that comes up at this time or later."""
         return -(-self.phase(time) // self.unit)
 
     def time_of(self, permit: int) -> int:
-        """Return when a permit comes up that has not come up yet."""
+        """Return when a permit comes up; it must not have come up yet."""
         since, phase, slope, _ = self.lines[-1]
         return since - (phase - permit * self.unit) // slope
 
     def own(self, permit: int) -> int:
-        """Return the first permit from this one on that is ours: "rank modulo n"."""
+        """Return the first of our own permits from this one on: "rank modulo n"."""
         return permit + (self.rank - permit) % self.peers
 
     def takeable(self, now: int) -> int | None:
-        """Return the permit that a start takes at this time, without a look at the window: the oldest there is."""
+        """Return the permit that a start would take at this time but for the window: the oldest that may be taken."""
         if self.is_stopped:
             return None
         # "A permit may be taken until slack after its time": its number is Phi(now - slack) or more.
@@ -134,11 +136,11 @@ class Permits:
         return newest if newest >= self.first_free and self.peers == 1 else None
 
     def following(self, now: int, number: int = 0) -> int:
-        """Return when the next permit comes up, or with a number above 0 one so many after it."""
+        """Return when the next of our permits comes up, or the one that is ``number`` permits after it."""
         return self.time_of(self.own(max(self.first_free, self.last(now) + 1)) + number * self.peers)
 
     def when(self, now: int) -> int | None:
-        """Return the first time from now on at which a start may be; None if only a change of the rate brings it."""
+        """Return the first time from now on at which a start may be; None if that takes a change of the rate."""
         if self.is_unlimited:
             return now
         if self.is_stopped:
@@ -156,7 +158,7 @@ class Permits:
         """
         most, width = self.window()
         allowed = time
-        for start, _ in self.starts:  # the window is left by one start after the other
+        for start, _ in self.starts:  # the starts leave the window one after the other
             if sum(cost for other, cost in self.starts if allowed - width < other) < most:
                 break
             allowed = max(allowed, start + width)
@@ -167,17 +169,17 @@ class Permits:
         return allowed
 
     def window(self) -> tuple[int, int]:
-        """Return N and W."""
+        """Return N and W: how many starts a window may have, and how wide it is."""
         most = int(self.rate.split("/")[0])
         return most, -(-most * self.unit // self.slope)
 
     def slip(self, permit: int, when: int) -> None:
-        """Move the grid so that a permit comes up at a time; those before it are void."""
+        """Move the grid so that a permit comes up at a given time; permits before it are void."""
         self.lines = [(when, permit * self.unit, self.slope, False)]
         self.first_free = max(self.first_free, permit)
 
     def take(self, now: int, cost: int) -> None:
-        """Take the permits of a start."""
+        """Take the permits of a task that starts."""
         if self.is_unlimited:
             return
         self.starts.append((now, cost))
@@ -207,7 +209,7 @@ class Permits:
 
 @dataclass
 class Task:
-    """A task, and what becomes of it."""
+    """A task, and what happens to it."""
 
     name: str
     due: int
@@ -239,23 +241,23 @@ KEYS = {
 
 @dataclass
 class Outcome:
-    """What is observed of a program."""
+    """What is observed when a program runs."""
 
     starts: list[tuple[int, str]] = field(default_factory=list)  # nanoseconds from the begin, in order
     states: dict[str, str] = field(default_factory=dict)
     counts: list[tuple[int, dict[str, int]]] = field(default_factory=list)  # before each operation, and at the end
     rates: list[tuple[float, str]] = field(default_factory=list)  # in force from a time on, in seconds; pauses as 0/s
     dues: dict[str, int] = field(default_factory=dict)
-    notes: set[str] = field(default_factory=set)  # what has happened that the comparison must know of
+    notes: set[str] = field(default_factory=set)  # what happened that the comparison must know
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)  # where several states are right: which
 
     def allowed(self, name: str) -> tuple[str, ...]:
-        """Return the states in which a task may be found."""
+        """Return the states in which a task may be found at the end."""
         return self.others.get(name) or (self.states.get(name, "unknown"),)
 
 
 class Model:
-    """An executor by the book."""
+    """An executor as the contract describes it."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -276,7 +278,7 @@ class Model:
             self.outcome.notes.add("early")
 
     def run(self) -> Outcome:
-        """Go from instant to instant until the end."""
+        """Run the program from one instant to the next until its end."""
         ops = list(self.program.ops)
         last = self.begin + self.program.until * TICK_NS
         now = self.begin
@@ -306,11 +308,11 @@ class Model:
         return self.outcome
 
     def time(self, op: Op) -> int:
-        """Return when an operation is."""
+        """Return the time of an operation."""
         return self.begin + op[0] * TICK_NS
 
     def next_instant(self, now: int, latest: int) -> int:
-        """Return the next time at which anything may happen."""
+        """Return the next time at which anything can happen."""
         all_waiting = self.waiting(now)
         waiting = [task for task in all_waiting if self.key_allows(task)]
         times = [self.end] if all_waiting else []
@@ -326,7 +328,7 @@ class Model:
         return min([latest, *later])
 
     def permit_times(self, now: int) -> list[int]:
-        """Return when permits change what is to be done: one may be taken, or too few are left for what is held."""
+        """Return when permits may change what starts: one comes up, or fewer are left than tasks are held."""
         if self.permits.is_unlimited or self.permits.is_stopped:
             return []
         spare = self.permits.left(now, self.end) - len(self.held(now))
@@ -335,7 +337,7 @@ class Model:
     # Intervals, and what starts in them.
 
     def waiting(self, now: int) -> list[Task]:
-        """Return what waits; "expiry is measured from the due time to the start"."""
+        """Return the tasks that wait; "expiry is measured from the due time to the start"."""
         found = []
         for task in self.tasks:
             if task.state == WAITING:
@@ -348,7 +350,7 @@ class Model:
         return found
 
     def is_due(self, task: Task, now: int) -> bool:
-        """Return True if it may start: "at or after its due time", or with ``early`` "anywhere in the interval of its due time"."""
+        """Return whether a task may start: "at or after its due time", or with ``early`` "anywhere in the interval"."""
         return task.due <= now or (self.program.early and task.planned)
 
     def begin_interval(self, now: int) -> None:
@@ -363,7 +365,7 @@ class Model:
             task.planned = self.pacing == "SPREAD" and task.is_spreadable and task.due < self.end
 
     def held(self, now: int) -> list[Task]:
-        """Return the tasks that the interval holds."""
+        """Return the tasks that the running interval holds."""
         return [task for task in self.waiting(now) if task.due < self.end]
 
     def is_dense(self, now: int) -> bool:
@@ -418,16 +420,16 @@ class Model:
                 self.outcome.notes.add("within slack")
             last = max(self.planned_instant, self.start if self.program.early else task.due)
             if abs(now - last - SLACK) <= 1000:
-                self.outcome.notes.add("coincides")  # in floats of seconds either may be the later
+                self.outcome.notes.add("coincides")  # in floats of seconds, either may be the later one
             last = now if now > last + SLACK else last
             self.planned_instant = last + max(0, self.end - last) // (unstarted + 1)
 
     def importance(self, task: Task) -> tuple:
-        """Return the key of the order, and the arrival for equal ones."""
+        """Return the sort key of a task: the key of the order; among equals, the due time and then the call."""
         return KEYS[self.order](task), task.due, task.call
 
     def key_allows(self, task: Task) -> bool:
-        """Return True unless the task's key has to wait: "so many tasks of a key run at once"."""
+        """Return whether the key of a task permits a start: "so many tasks of a key run at once"."""
         most = self.program.key_concurrency
         if task.key is None or most is None:
             return True
@@ -458,14 +460,14 @@ class Model:
             self.outcome.notes.add("dense by what joins later")
 
     def do_schedule(self, now: int, name: str, *, delay: int | None = None, at: int | None = None, **rest) -> None:
-        """``delay`` in ticks from now, ``at`` from the begin of the program."""
+        """Schedule a task: ``delay`` is in ticks from now, ``at`` in ticks from the beginning of the program."""
         self.add(now, name, self.due(now, delay, at), **rest)
 
     do_submit = do_schedule
     do_execute = do_schedule
 
     def due(self, now: int, delay: int | None, at: int | None) -> int | None:
-        """Return the due time of what is given."""
+        """Return the due time that the arguments say; None for now."""
         if delay is not None:
             return now + delay * TICK_NS
         return None if at is None else self.begin + at * TICK_NS
@@ -497,15 +499,15 @@ class Model:
         self.add(now, name, now + delay * TICK_NS, spread=False)
 
     def do_call_at(self, now: int, name: str, *, when: int) -> None:
-        """Loop time, in ticks from the begin."""
+        """Schedule a call at a loop time; ``when`` is in ticks from the beginning of the program."""
         self.add(now, name, self.begin + when * TICK_NS, spread=False)
 
     def do_call_soon(self, now: int, name: str) -> None:
-        """Due now."""
+        """Schedule a call that is due now."""
         self.add(now, name, None, spread=False)
 
     def do_permit(self, now: int, name: str, **rest) -> None:
-        """A waiter of the limiter face, which runs while it holds the permit."""
+        """Add a task that waits for a permit of the limiter face, and runs while it holds the permit."""
         self.add(now, name, None, spread=False, **rest)
 
     def do_cancel(self, now: int, _: str, *, of: str) -> None:
@@ -530,7 +532,7 @@ class Model:
         self.permits.change(now, is_paused=True)
 
     def do_resume(self, now: int, _: str) -> None:
-        """Go on."""
+        """Let tasks start again."""
         self.permits.change(now, is_paused=False)
 
     def do_pacing(self, now: int, _: str, *, pacing: str) -> None:
@@ -544,11 +546,11 @@ class Model:
         self.order = order
 
     def count(self, now: int) -> None:
-        """Write down the counts, before anything is done at this time."""
+        """Write down the counts before anything happens at this time."""
         self.waiting(now)
         counts = {state: 0 for state in (WAITING, RUNNING, DONE, FAILED, CANCELLED, EXPIRED)}
         counts["accepted"] = len(self.tasks)
-        # Those that may be counted in another way: "within one interval" of the deadline, or cancelled in that time.
+        # Tasks that may be counted in another way: "within one interval" of their deadline, or cancelled in that time.
         counts["lately"] = counts["either"] = 0
         for task in self.tasks:
             counts[task.state] += 1

@@ -1,4 +1,4 @@
-"""Run a program on the library: in virtual time, or in real time."""
+"""Run a program on the library, in virtual time or in real time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ORDERS = {
 
 
 def seconds(ticks: int) -> float:
-    """Return ticks as seconds, which are exact."""
+    """Return ticks as seconds; a float holds these exactly."""
     return ticks / SECOND
 
 
@@ -50,7 +50,7 @@ class Player:
         """Run the program to its end."""
         program, self.loop = self.program, asyncio.get_running_loop()
         clock = getattr(self.loop, "clock", None)
-        if clock is not None:  # it begins at the epoch's second 0 of a day, and may be moved for nothing
+        if clock is not None:  # virtual time begins at second 0 of a day, and moving it costs nothing
             await asyncio.sleep(seconds(program.begin))
         self.begin, self.wall = self.loop.time(), time.time() if clock is None else clock.wall()
         peers = None if program.peers == (1, 0) else StaticPeers(*program.peers)
@@ -83,20 +83,20 @@ class Player:
         return self.outcome
 
     async def sleep_until(self, at: int) -> None:
-        """Wait for a time from the begin on."""
+        """Wait until a time, counted from the beginning of the program."""
         future = self.loop.create_future()
         self.loop.call_at(self.begin + seconds(at), future.set_result, None)
         await future
 
     def count(self) -> None:
-        """Write down the counts."""
+        """Write down the counts of the executor, and check its accounting."""
         counts = self.executor.statistics()
         names = ("accepted", "waiting", "running", "done", "failed", "cancelled", "expired", "dropped")
         self.outcome.counts.append((self.now(), {name: getattr(counts, name) for name in names}))
         self.check(self.executor)
 
     def read_states(self) -> None:
-        """Write down the states, as far as the handles tell them."""
+        """Write down the states of the tasks as far as their handles know them."""
         self.outcome.states |= self.held
         started = {name for _, name in self.outcome.starts}
         for name, handle in self.handles.items():
@@ -120,11 +120,11 @@ class Player:
             return {}
 
     def now(self) -> int:
-        """Return nanoseconds from the begin on."""
+        """Return the nanoseconds since the beginning of the program."""
         return round((self.loop.time() - self.begin) * 1e9)
 
     def call(self, length: int = 0, fails: bool = False):
-        """Return a callable that writes down when it starts, and ends as it should."""
+        """Return a callable that writes down its start, and ends as it is told."""
 
         def plain(name, *_):
             self.outcome.starts.append((self.now(), name))
@@ -139,10 +139,10 @@ class Player:
 
         return long if length else plain
 
-    # What programs do, with times in ticks: delays from now on, all others from the begin of the program.
+    # What programs do. Times are in ticks: delays from now on, all others from the beginning of the program.
 
     def options(self, *, delay=None, at=None, expires=None, **rest) -> dict:
-        """Return the arguments of the library, in seconds."""
+        """Convert the options of an operation to arguments of the library, in seconds."""
         given = {} if delay is None else {"delay": seconds(delay)}
         given |= {} if expires is None else {"expires": seconds(expires)}
         if at is not None:
@@ -202,7 +202,7 @@ class Player:
         self.note_rate()
 
     def note_rate(self) -> None:
-        """Write down what is in force from now on."""
+        """Write down the rate that is in force from now on."""
         self.outcome.rates.append((self.now() / 1e9, "0/s" if self.executor.is_paused else self.rate))
 
     def do_pacing(self, _, *, pacing):
@@ -213,7 +213,7 @@ class Player:
 
 
 class Failure(Exception):
-    """What tasks raise that are to fail."""
+    """The error of tasks that are meant to fail."""
 
 
 def play(program: Program, check=lambda executor: None) -> Outcome:
@@ -227,7 +227,7 @@ def play(program: Program, check=lambda executor: None) -> Outcome:
 
 
 def play_in_real_time(programs: list[Program], check=lambda executor: None) -> list[Outcome]:
-    """Run programs in real time, all at once."""
+    """Run programs in real time, all of them at once."""
 
     async def main() -> list[Outcome]:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)

@@ -16,27 +16,27 @@ from typing import Any
 
 SECOND = 512
 TICK_NS = 1_953_125  # exactly
-LENGTH_NS = 11_000  # what runs for a time does so for its ticks, and so much longer
+LENGTH_NS = 11_000  # what runs for a number of ticks takes this much longer
 
-# What is not drawn, because the library is known to differ there. Each is switched on with what mends it.
+# Features that are not drawn because the library is known to differ there. The change that corrects one switches it on.
 IS_CALL_COUNTED = (
     False  # in an interval of more than a second, calls of the asyncio face in a later second are not counted as held
 )
-IS_PACING_RENEWED = False  # what was scheduled under ON_TIME is never spread, whatever the pacing is later
+IS_PACING_RENEWED = False  # what was scheduled under ON_TIME is never spread, even if the pacing changes later
 IS_ARRIVAL_KEPT = False  # of equal due times in a later interval, single tasks start before those of batches
 IS_SLACK_KEPT = (
     False  # of planned instants that lie before the first due time, by slack at most, several are used at once
 )
-IS_EXPIRED_UNCOUNTED = False  # what has expired counts as held until it is swept, so that others start sooner
-IS_JOINING_COUNTED = False  # what joins, and is due later in the interval, is not counted as held until the next start
-IS_OVERFLOW_SPREAD = False  # one task left over is taken for late, and not spread with those of the next interval
+IS_EXPIRED_UNCOUNTED = False  # an expired task counts as held until it is swept, so that others start sooner
+IS_JOINING_COUNTED = False  # what joins, and is due later in the interval, does not count as held until the next start
+IS_OVERFLOW_SPREAD = False  # a single task left over counts as late, and is not spread with those of the next interval
 
 Op = tuple[int, str, str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Program:
-    """An executor's settings, and what is asked of it."""
+    """The settings of an executor, and the operations on it."""
 
     ops: list[Op]
     until: int = 20 * SECOND
@@ -46,12 +46,12 @@ class Program:
     pacing: str = "SPREAD"
     order: str = "default"
     early: bool = False
-    peers: tuple[int, int] = (1, 0)  # how many, and which of them: StaticPeers(n, rank)
+    peers: tuple[int, int] = (1, 0)  # the arguments of StaticPeers: how many there are, and the rank of this one
     key_concurrency: int | None = None
     strictness: str = "EXACT"
 
     def __repr__(self) -> str:
-        """Return Python that makes the program, without what is as it is by default."""
+        """Return Python code that makes the program; fields with their default are left out."""
         lines = ["Program("]
         for item in fields(self):
             value = getattr(self, item.name)
@@ -90,11 +90,11 @@ class Draw:
         self.key_concurrency = rng.choice([1, 2]) if has_keys and self.pacing == "ON_TIME" else None
         self.families = rng.sample(["timeline", "asyncio"], 2)
         self.is_early = self.interval <= SECOND and not self.has_pacings and rng.random() < 0.1
-        # Where settings are changed that arrival depends on, or keys have queues of their own, no two tasks are equal.
+        # If settings that arrival depends on change, or keys have queues of their own, no two due times are equal.
         self.is_distinct = self.has_pacings or self.has_orders or self.key_concurrency is not None
         self.at = self.ticks(0, self.span)
         self.used: set[int] = set()  # instants of operations
-        self.alone: set[int] = set()  # those at which there is one
+        self.alone: set[int] = set()  # instants that one operation has for itself
 
     def program(self) -> Program:
         """Draw settings and operations."""
@@ -116,7 +116,7 @@ class Draw:
         )
 
     def free(self, at: int, *, alone: bool = False) -> int:
-        """Return this instant or the next that nobody has for himself, or if it is to be for one alone, that nobody has."""
+        """Return this instant or the next that no operation has for itself; with ``alone``, one that none has."""
         while at in self.alone or (alone and at in self.used):
             at += 2
         self.used.add(at)
@@ -129,14 +129,14 @@ class Draw:
         return self.rng.randint(low, high) // 2 * 2 + 1
 
     def due(self, at: int, family: str) -> int:
-        """Draw an even due time after an odd one."""
+        """Draw a due time at an even tick after an odd one."""
         if IS_ARRIVAL_KEPT:
             return self.common_due(at)
         if self.is_distinct and not family.startswith("batch"):
             family = f"{family} {len(self.families)}"
         if family not in self.families:
             self.families.append(family)
-        place = self.families.index(family)  # no two families have equal due times, of batches each is one
+        place = self.families.index(family)  # no two families share due times; each batch is a family
         later = at + 256 + self.rng.randint(0, 3 * self.interval)
         due = later - later % 256 + 4 * place + 2 if place else self.common_due(at) + 3 & ~3
         if family == "timeline" and (self.begin + due) // self.interval == (self.begin + at) // self.interval:
@@ -144,28 +144,28 @@ class Draw:
         return due
 
     def common_due(self, at: int) -> int:
-        """Draw one that any task may have: often one that others have, or one where an interval begins."""
+        """Draw a due time that any task may have; often a round one, at or after the beginning of an interval."""
         rng, interval = self.rng, self.interval
         later = at + 1 + rng.randint(0, 3 * interval) // 2 * 2
         boundary = ((self.begin + at) // interval + rng.randint(1, 3)) * interval - self.begin
         return rng.choice([later, later, boundary, boundary + interval // 4, boundary + interval // 2])
 
     def op(self, name: str) -> list[Op]:
-        """Draw an operation, and sometimes what cancels it; several at one instant are frequent."""
+        """Draw an operation, and sometimes its cancellation; operations often share an instant."""
         rng = self.rng
         at = self.at = rng.choice([self.at, self.ticks(0, self.span), self.ticks(0, self.span)])
         if self.is_plain:
             self.free(at)
             return [(at, "schedule", name, {"delay": self.due(at, "timeline") - at})]
         if self.has_settings and rng.random() < 0.15:
-            # What is asked for without a limit, and meets one in the same turn, keeps its class: later permits may overtake it.
+            # A task without a limit that meets one in the same turn keeps its class: later permits may overtake it.
             return self.setting(self.free(at, alone=True), name)
         what = rng.choice(["schedule"] * 4 + ["submit", "many", "many", "call_later", "call_at", "soon", "permit"])
         if not IS_CALL_COUNTED and self.interval > SECOND and self.pacing == "SPREAD" and what.startswith("call"):
             what = "schedule"
         if what == "soon":
             what = rng.choice(["execute", "call_soon"])
-        # Who asks for a permit does so a turn of the loop later than the others of that instant. The first cost is a limit, too.
+        # A permit is asked for a turn of the loop after other calls of its instant. The first cost is a limit, too.
         is_alone = what == "permit" or (self.has_costs and (self.has_settings or self.rate == "inf/s"))
         is_alone = is_alone or (self.is_distinct and not IS_ARRIVAL_KEPT)
         at = self.free(at, alone=is_alone)
@@ -176,7 +176,7 @@ class Draw:
         return ops
 
     def setting(self, at: int, name: str) -> list[Op]:
-        """Draw a change of a setting, or a pause with its end."""
+        """Draw a change of a setting, or a pause and its end."""
         rng = self.rng
         what = rng.choice(["rate", "rate", "rate", "pause", "pacing", "order"])
         if what == "pause":
@@ -200,7 +200,7 @@ class Draw:
     # Arguments.
 
     def common(self) -> dict[str, Any]:
-        """Draw what all that is scheduled may have."""
+        """Draw the options that all scheduled tasks may have."""
         rng, given = self.rng, {}
         if self.has_priorities:
             given["priority"] = rng.choice(PRIORITIES)
@@ -215,7 +215,7 @@ class Draw:
         return {name: value for name, value in given.items() if value}
 
     def schedule(self, at: int) -> dict[str, Any]:
-        """A delay, or a time of the wall clock."""
+        """Draw the options of a task with a delay, or with a time of the wall clock."""
         given = self.common()
         if self.rng.random() < 0.3:
             given.pop("expires" if not IS_ARRIVAL_KEPT else "", None)
@@ -225,13 +225,13 @@ class Draw:
         return {**times, **given, "fails": self.rng.random() < 0.1}
 
     def submit(self, at: int) -> dict[str, Any]:
-        """Due now."""
+        """Draw the options of a task that is due now."""
         return self.common()
 
     permit = submit
 
     def many(self, at: int) -> dict[str, Any]:
-        """A batch in one of its forms."""
+        """Draw a batch in one of its forms."""
         rng, count = self.rng, self.rng.randint(1, 8)
         form = rng.choice(["now", "delay", "delays", "over", "at"])
         if not IS_ARRIVAL_KEPT and (
@@ -248,22 +248,22 @@ class Draw:
             "delays": {"delays": [self.due(at, family) - at for _ in range(count)]},
             "over": {
                 "over": rng.randint(0, 3 * self.interval // count) // 2 * 2 * count + 1
-            },  # no item but the first at a tick
+            },  # only the first item is due at a tick
             "at": {"at": self.due(at, family)},
         }[form]
         return {"count": count, **times, **given, "results": rng.random() < 0.5}
 
     def call_later(self, at: int) -> dict[str, Any]:
-        """asyncio's face."""
+        """Draw a call of the asyncio face after a delay."""
         return {"delay": self.due(at, "asyncio") - at}
 
     def call_at(self, at: int) -> dict[str, Any]:
-        """The past is due now."""
+        """Draw a call of the asyncio face at a loop time; one in the past is due now."""
         due = self.due(at, "asyncio")
         return {"when": self.rng.choice([due, due, at - SECOND]) if IS_ARRIVAL_KEPT else due}
 
     def execute(self, at: int) -> dict[str, Any]:
-        """Nothing but the call."""
+        """Return no options: the call is all there is."""
         return {}
 
     call_soon = execute

@@ -1,4 +1,4 @@
-"""The library does what the reference model says, for six thousand random programs; and keeps the laws in real time."""
+"""The library does what the reference model says for six thousand random programs, and keeps the laws in real time."""
 
 import itertools
 import os
@@ -12,13 +12,13 @@ from .play import play_in_real_time
 from .programs import SECOND, Program, draw
 
 PROGRAMS_EACH = 100
-REAL_TIME = "RANDOM_PROGRAMS_IN_REAL_TIME"  # how many programs to run in real time; none if it is not set
-SECONDS_MAX = 15  # of a program in real time
+REAL_TIME = "RANDOM_PROGRAMS_IN_REAL_TIME"  # how many programs run in real time; none if it is not set
+SECONDS_MAX = 15  # the longest program that runs in real time
 
 
 @pytest.mark.parametrize("hundred", range(60))
 def test_random_programs_do_what_the_model_says(hundred, account, record_property):
-    """Starts to the nanosecond, but for rounding; their order; states; the counts before each operation; the laws."""
+    """Starts to the nanosecond, their order, states, and the counts before each operation are those of the model."""
     redrawn = 0
     for seed in range(hundred * PROGRAMS_EACH, (hundred + 1) * PROGRAMS_EACH):
         program, expected, attempts = comparable(seed)
@@ -29,7 +29,7 @@ def test_random_programs_do_what_the_model_says(hundred, account, record_propert
 
 
 def fail(seed: int, program: Program) -> None:
-    """Print the smallest program that shows what this one shows."""
+    """Fail with the smallest program that shows the same difference."""
     smallest = shrink(program)
     replay(smallest)
     pytest.fail(
@@ -43,9 +43,9 @@ def fail(seed: int, program: Program) -> None:
 @pytest.mark.skipif(REAL_TIME not in os.environ, reason=f"run with {REAL_TIME}=500, for half a minute")
 @pytest.mark.timeout(3600)
 def test_random_programs_keep_the_laws_in_real_time(account, capsys):
-    """Nothing starts early or over the rate, and the counts close before each operation; all with wide tolerances.
+    """In real time nothing starts early or over the rate, and the counts always add up; all with wide tolerances.
 
-    A change of the rate is a few milliseconds later than it is asked for, and a first line later than its decision.
+    A change of the rate takes effect some milliseconds after it is asked for, and a first line runs after its decision.
     """
     count = int(os.environ[REAL_TIME])
     short = (program for program in map(draw, itertools.count()) if program.until <= SECONDS_MAX * SECOND)
