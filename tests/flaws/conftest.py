@@ -1,4 +1,4 @@
-"""What the tests of the predecessor's flaws share: a record of starts in virtual time."""
+"""Shared by the tests of the predecessor's flaws: a record of starts in virtual time."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Starts:
         self.entries: list[tuple[float, Any]] = []
 
     def __call__(self, name: Any = None) -> None:
-        """Write down a start: the callable to schedule."""
+        """Write down a start; a test schedules the object itself."""
         self.entries.append((self._loop.time(), name))
 
     @property

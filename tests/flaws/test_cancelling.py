@@ -115,7 +115,7 @@ async def test_equal_tasks_are_not_one_task(virtual_clock, starts) -> None:
 @pytest.mark.parametrize("way", ["schedule", "call_later", "at"])
 async def test_cancelled_tasks_do_not_stay_in_memory(virtual_clock, way) -> None:
     """F33: 500,000 tasks due in an hour and cancelled at once held 434 MB for that hour."""
-    count = 12_000  # more than are compacted at a stretch
+    count = 12_000  # more than one compaction handles
     async with RateLimitedExecutor("one", drain_timeout=0) as executor:
         hour = virtual_clock.wall() + 3600
         make = {

@@ -16,31 +16,31 @@ from ..peers.simulation import Network, Simulation
 pytestmark = [pytest.mark.usefixtures("virtual_clock"), pytest.mark.filterwarnings("error")]
 
 RATE = 100
-SETTLED = 3.0  # seconds from the cold start of a group until it runs evenly; a quarantine of 1.75 is among them
-JOINED = 0.6  # seconds after which one who joins a running group has started something
+SETTLED = 3.0  # seconds after which a new group starts evenly, with its quarantine of 1.75 s
+JOINED = 0.6  # seconds after which a peer that joins a running group has started a task
 
 
 @pytest.fixture(autouse=True)
 def quiet(caplog):
-    """Outages are announced; here they are meant."""
+    """Silence the log: outages are reported there, and these tests cause them on purpose."""
     caplog.set_level("CRITICAL", "ratelimited_executor")
 
 
 class Mended:
-    """A network whose next calls fail in given ways, and which works from then on."""
+    """A network whose next calls fail with the given errors, and which works from then on."""
 
     def __init__(self, network: Network, errors: list[BaseException]) -> None:
         self._network = network
         self._errors = errors
 
     async def connect(self) -> None:
-        """Connect, unless it is the turn of an error."""
+        """Connect, or raise the next error."""
         if self._errors:
             raise self._errors.pop()
         await self._network.connect()
 
     async def call(self, calls):
-        """Call, unless it is the turn of an error; with an answer that makes no sense for ``KeyError``."""
+        """Make the calls, or raise the next error; for ``KeyError`` return an answer that makes no sense."""
         if self._errors:
             error = self._errors.pop()
             if isinstance(error, KeyError):
@@ -49,7 +49,7 @@ class Mended:
         return await self._network.call(calls)
 
     async def aclose(self) -> None:
-        """Close."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize("count", [1, 20])
@@ -81,7 +81,7 @@ async def test_peer_that_is_cut_off_does_not_keep_its_share(outage) -> None:
     cut = fleet.loop.time()
     await asyncio.sleep(60)
     alone = sum(time > cut + 1 for time in nodes[0].starts)
-    bound = 0 if outage is Outage.STOP else 0.1  # of the rate, as this policy allows: one tenth is its own
+    bound = 0 if outage is Outage.STOP else 0.1  # the part of the rate that this policy leaves to a peer alone
     assert alone <= bound * RATE * 60
     assert fleet.worst_window() <= (1 + bound) * RATE
     assert fleet.count(cut + 2, cut + 60) - alone >= 0.97 * 58 * RATE, "the others take over within a second or two"
@@ -101,7 +101,7 @@ async def test_calls_do_not_use_up_what_they_are_made_with() -> None:
     closed: Counter[int] = Counter()
 
     def lend(node) -> None:
-        """Let a connection be taken by each call, and given back at its end, however it ends."""
+        """Count the connections that the calls of a node take and give back, and those that it closes."""
         call, connect, aclose = node.network.call, node.network.connect, node.network.aclose
 
         async def counted(function, *arguments):
@@ -142,9 +142,9 @@ async def test_executor_made_before_the_first_check_is_not_paused(seed) -> None:
     """F16: one made before the first peer check, and registered after it, was paused for 5 s: 4 of 20 fresh managers."""
     fleet = Simulation(seed)
     await fleet.add(2, load=1000)
-    await asyncio.sleep(SETTLED + fleet.generator.random())  # anywhere in a grant interval
+    await asyncio.sleep(SETTLED + fleet.generator.random())  # at a random place in a grant interval
     begin = fleet.loop.time()
-    (early,) = await fleet.add(1, load=100)  # its executor is there before its manager has started
+    (early,) = await fleet.add(1, load=100)  # its executor exists before its manager has started
     late = early.manager.executor("other", rate=RATE, drain_timeout=0)  # a rate of its own, before any answer
     late_start = late.submit(fleet.loop.time)
     await asyncio.sleep(JOINED)
@@ -169,7 +169,7 @@ async def test_peers_of_a_group_do_not_start_in_phase(peers, rate) -> None:
     assert fleet.worst_window(10 / rate) <= 10
     assert len(gaps) >= 0.9 * rate * (length - 2 / rate) / 1.0195
     assert max(gaps) < 1.5 * gap + 0.02, "and none is left out"
-    assert min(gaps) > gap - 0.02  # by how much a start may be late
+    assert min(gaps) > gap - 0.02  # a start may be this late
     await fleet.close()
 
 
@@ -179,14 +179,14 @@ async def test_limit_is_neither_exceeded_nor_left_unused_while_peers_come_and_go
     await fleet.add(1, load=20_000)
     await asyncio.sleep(SETTLED)
     start = fleet.loop.time()
-    await fleet.add(9, load=20_000)  # scale-out, all at once
+    await fleet.add(9, load=20_000)  # ten peers instead of one, at once
     await asyncio.sleep(3)
     for _ in range(5):  # a rolling restart
         await fleet.nodes.pop(0).close()
         await fleet.add(1, load=20_000)
         await asyncio.sleep(0.5)
     crash = fleet.loop.time()
-    for node in fleet.nodes[:4]:  # four of ten die without a word
+    for node in fleet.nodes[:4]:  # four of ten crash without a word to the others
         node.crash()
     await asyncio.sleep(4)
     shrink = fleet.loop.time()

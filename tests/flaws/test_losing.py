@@ -1,4 +1,4 @@
-"""Nothing is lost, whatever raises and whenever a task arrives (F7, F9, F11, F12)."""
+"""No task is lost, whatever raises and whenever the task arrives (F7, F9, F11, F12)."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ from ratelimited_executor import ExecutorManager, RateLimitedExecutor, TaskState
 
 
 class Moody:
-    """A key whose comparison is not an order."""
+    """A sort key whose comparison is inconsistent, and raises sometimes."""
 
     def __init__(self, generator: random.Random) -> None:
         self._generator = generator
@@ -219,7 +219,7 @@ async def test_idle_intervals_do_not_leak(virtual_clock) -> None:
 
 
 def _held(manager, executors) -> list[int]:
-    """Count what the runner and the calendars hold."""
+    """Count the objects that the runner and the calendars hold."""
     counts = [len(manager._runner._heap)]
     for executor in executors:
         queue = executor._engine.queue

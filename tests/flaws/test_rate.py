@@ -27,7 +27,7 @@ async def test_peers_do_not_start_in_phase(virtual_clock, starts, audit, peers, 
             executor.shutdown(cancel_pending=True)
         await manager.aclose()
 
-    guard = min(0.02 / float(Rate.of(rate).per), 0.01)  # for what a start may be late, which other peers cannot see
+    guard = min(0.02 / float(Rate.of(rate).per), 0.01)  # a start may be this late, which other peers cannot see
     gap = (1 + guard) / float(Rate.of(rate))
     gaps = [after - before for before, after in zip(starts.times[1:], starts.times[2:], strict=False)]
     assert audit(starts.times, rate).ok
@@ -76,7 +76,7 @@ def test_permits_far_from_the_epoch_are_not_miscounted(rate) -> None:
         ratio = rate.per_second
         owned = -(-(begin + span) * ratio // NS) - -(-begin * ratio // NS)
         assert abs(grid.count_until(begin, begin + span) - owned) <= 1
-        # Each permit comes up in its own nanosecond, and not a moment before.
+        # Each permit comes up in its own nanosecond, and not earlier.
         for count in (1, 2, 1000):
             when = grid.time_after(begin, count + 1)
             piece = grid._pieces[-1]

@@ -1,4 +1,4 @@
-"""Closing: one executor is not the manager, and a closed one has told everybody (F1, F8, F18, F20, F38)."""
+"""Closing an executor does not stop its manager, and ends or returns everything it held (F1, F8, F18, F20, F38)."""
 
 import asyncio
 import threading
@@ -116,7 +116,7 @@ async def test_termination_is_not_reported_while_a_task_waits_or_runs(virtual_cl
         log.append("ended")
 
     executor.schedule(work, delay=2.5)
-    executor.schedule(int, delay=5.5)  # ends while the other runs
+    executor.schedule(int, delay=5.5)  # this one ends while the other runs
     executor.shutdown()
     seen: list[tuple[bool, list[str]]] = []
     while not executor.is_terminated:

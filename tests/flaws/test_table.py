@@ -1,4 +1,4 @@
-"""The table in ``docs/reference/flaws.md`` and the tests beside this file tell the same story."""
+"""The table in ``docs/reference/flaws.md`` and the tests of this folder agree."""
 
 import ast
 import re
@@ -19,12 +19,12 @@ def _tests() -> dict[tuple[str, str], str]:
 
 
 def test_each_flaw_has_one_row() -> None:
-    """The table has the flaws 1 to 40, each once, in order."""
+    """The table has the flaws 1 to 40, each once and in order."""
     assert list(range(1, 41)) == [int(number) for number in re.findall(r"^\| F(\d+) \|", TABLE, re.MULTILINE)]
 
 
 def test_each_row_names_a_test_that_is_there() -> None:
-    """A row names a test whose first line begins with its number."""
+    """A row names a test whose docstring begins with the number of the flaw."""
     tests = _tests()
     for row in re.findall(r"^\| F\d+ \|.*$", TABLE, re.MULTILINE):
         number = int(re.match(r"\| F(\d+)", row)[1])
@@ -34,7 +34,7 @@ def test_each_row_names_a_test_that_is_there() -> None:
 
 
 def test_each_flaw_that_applies_is_tested() -> None:
-    """Every flaw is named by the docstring of a test at least."""
+    """The docstring of at least one test names each flaw."""
     named = {int(number) for text in _tests().values() for number in re.findall(r"\bF(\d+)\b", text.split(":")[0])}
 
     assert set(range(1, 41)) == named

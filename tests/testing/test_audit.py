@@ -1,4 +1,4 @@
-"""``audit`` against a slow and obvious version of itself, and at the places where floats lie."""
+"""``audit`` agrees with a slow and obvious version of itself, and is exact at the limits of floats."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def _phi(history: Sequence[tuple[int, Rate]], begin: int, end: int) -> Fraction 
 
 
 def _obvious_excess(starts: Sequence[float], history: Sequence[tuple[float, Rate]], slack: float) -> float:
-    """Try every window from a start to a start."""
+    """Return the excess of the worst window, found by trying every window from a start to a start."""
     origin = min(starts)
     stamps = sorted(round((time - origin) * NS) for time in starts)
     changes = [(round((time - origin) * NS), rate) for time, rate in history]
@@ -68,7 +68,7 @@ def test_audit_equals_the_obvious_version(starts, history, slack, random) -> Non
 
 @given(st.lists(times, min_size=1, max_size=25), st.fractions(Fraction(1, 20), 50, max_denominator=30))
 def test_audit_reports_a_window_that_is_as_bad_as_it_says(starts, permits) -> None:  # type: ignore[no-untyped-def]  # drawn values
-    """The window named holds the starts counted, and its excess follows from them."""
+    """The worst window holds as many starts as the report counts, and the excess follows from them."""
     report = audit(starts, Rate(permits), slack=0.02)
 
     assert report.count == sum(report.start <= time <= report.end for time in starts)
@@ -82,7 +82,7 @@ def test_audit_reports_a_window_that_is_as_bad_as_it_says(starts, permits) -> No
     st.sampled_from([0.0, 1.0, 1e5, EPOCH]),
 )
 def test_starts_at_the_floats_next_to_their_permits_are_lawful(permits: Fraction, first: int, origin: float) -> None:
-    """Starting exactly on the grid, as well as floats can say, is never a violation; not even without slack."""
+    """Starts on the grid, as exactly as floats can hold, never break the law, not even without slack."""
     grid = [origin + float((first + number) / permits) for number in range(50)]
 
     assert audit(grid, Rate(permits), slack=0).ok
@@ -90,7 +90,7 @@ def test_starts_at_the_floats_next_to_their_permits_are_lawful(permits: Fraction
 
 @given(st.fractions(Fraction(1, 100), 49, max_denominator=1000), st.sampled_from([0.0, 1e5, EPOCH]))
 def test_the_latest_lawful_start_is_lawful_and_a_later_one_is_not(permits: Fraction, origin: float) -> None:
-    """A permit taken ``slack`` after its time leaves no room at all: 3 microseconds later, the law is broken."""
+    """A permit taken ``slack`` after its time uses up the slack: 3 microseconds later the law is broken."""
     following = [origin + float(number / permits) for number in range(1, 10)]
 
     assert audit([origin + 0.02, *following], Rate(permits), slack=0.02).ok
@@ -99,7 +99,7 @@ def test_the_latest_lawful_start_is_lawful_and_a_later_one_is_not(permits: Fract
 
 @pytest.mark.parametrize("origin", [0.0, -5.0, 1e5, EPOCH])
 def test_one_start_too_many_is_found(origin: float) -> None:
-    """Of 1,000 lawful starts and one doubled, the window that holds the pair is named."""
+    """Of 1,000 lawful starts, one of them doubled, the report names the window of the pair."""
     starts = [origin + number / 10 for number in range(1000)]
 
     report = audit([*starts, starts[500]], 10, slack=0)
@@ -110,7 +110,7 @@ def test_one_start_too_many_is_found(origin: float) -> None:
 
 
 def test_worst_window_of_a_burst() -> None:
-    """Five starts at once at one per second: the burst is the window, of which slack and tolerance allow 1.02."""
+    """The worst window of five starts at once, at a rate of one per second, is the burst; 1.02 are allowed."""
     assert AuditReport(worst_excess=3.979999996, start=3.0, end=3.0, count=5, allowed=1.020000004, total=5) == audit(
         [3.0] * 5, 1, slack=0.02
     )
@@ -129,7 +129,7 @@ def test_worst_window_of_a_burst() -> None:
     ],
 )
 def test_rate_changes_count_for_as_long_as_they_were_in_force(history: RateHistory, excess: float) -> None:
-    """Starts at 0, 2 and 4 s under rates that change between; the first holds before its time, the last of equals."""
+    """A rate holds until the next change; the first holds before its time, too, and of equal times the last counts."""
     assert math.isclose(excess, audit([0.0, 2.0, 4.0], history, slack=0.02).worst_excess, abs_tol=1e-6)
 
 
@@ -147,7 +147,7 @@ def test_unlimited_time_allows_anything() -> None:
 
 
 def test_unlimited_rate_is_lawful_whatever_happens() -> None:
-    """Without a limit there is nothing to break, and the report says so."""
+    """Without a limit no law can be broken, and the report says so."""
     report = audit([1.0] * 10, math.inf)
 
     assert report.ok
@@ -155,7 +155,7 @@ def test_unlimited_rate_is_lawful_whatever_happens() -> None:
 
 
 def test_paused_executor_may_start_nothing_but_one() -> None:
-    """At rate 0 the law still has its constant of one: the second start is one too many."""
+    """Even at rate 0 the law permits one start; the second is one too many."""
     assert audit([5.0], 0, slack=0.02).ok
     assert 1.0 == audit([5.0, 50.0], 0, slack=0.02).worst_excess
 
@@ -210,14 +210,14 @@ def test_bad_slack_is_refused_by_name(slack: float, error: type[Exception]) -> N
 
 
 def test_a_time_too_far_off_for_nanoseconds_is_refused() -> None:
-    """Times so far apart that their distance is no number of nanoseconds are refused, not mistaken."""
+    """Times so far apart that nanoseconds cannot count them are refused."""
     with pytest.raises(ValueError, match="starts must lie within"):
         audit([-1e308, 1e308], 1)
 
 
 @given(st.lists(times, min_size=1, max_size=25), st.sampled_from([0.0, 0.25, 1.0, 3.5]))
 def test_worst_window_equals_the_obvious_version(starts: list[float], width: float) -> None:
-    """Two moving ends find what trying every start as the first finds."""
+    """The pass with two moving ends finds what a search from every start finds."""
     origin = min(starts)
     stamps = sorted(round((time - origin) * NS) for time in starts)
     edge = round(width * NS) - 1 - math.ceil(2 * NS * math.ulp(max(map(abs, starts))))  # less what floats may misread
@@ -234,7 +234,7 @@ def test_worst_window_equals_the_obvious_version(starts: list[float], width: flo
 
 
 def test_worst_window_leaves_its_end_out_and_prefers_the_earliest() -> None:
-    """Ten starts a tenth of a second apart fit a second, however floats fall."""
+    """Ten starts a tenth apart fit in a second, however floats round; of equal windows the earliest is named."""
     starts = [number * 0.1 for number in range(100)]
 
     assert (10, 0.0) == worst_window(starts, 1.0)

@@ -1,4 +1,4 @@
-"""The virtual clock on its own: its start, its two scales, and what it refuses."""
+"""The virtual clock alone: where it starts, its two scales, and what it refuses."""
 
 import math
 
@@ -40,7 +40,7 @@ def test_step_moves_the_wall_only(seconds: float, expected: float) -> None:
 
 
 def test_steps_add_up_and_time_goes_on_after_them() -> None:
-    """Two steps and some time in between sum up exactly."""
+    """Two steps of the wall clock and the time between them add up exactly."""
     clock = VirtualClock(start_wall=0)
 
     clock.step_wall(10)
@@ -52,7 +52,7 @@ def test_steps_add_up_and_time_goes_on_after_them() -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, -math.ulp(0.0), math.nan, math.inf, -math.inf])
 def test_block_refuses_to_run_backwards_or_for_ever(seconds: float) -> None:
-    """A negative or infinite blocking time is refused by name, and the clock stands where it stood."""
+    """A negative or infinite blocking time is refused by name, and the clock stays where it is."""
     clock = VirtualClock()
 
     with pytest.raises(ValueError, match="seconds must be"):
@@ -63,7 +63,7 @@ def test_block_refuses_to_run_backwards_or_for_ever(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf])
 def test_step_refuses_what_is_no_time(seconds: float) -> None:
-    """A step to nowhere is refused, and the wall clock stands where it stood."""
+    """A step that is not finite is refused, and the wall clock stays where it is."""
     clock = VirtualClock(start_wall=5)
 
     with pytest.raises(ValueError, match="seconds must be finite"):
@@ -81,5 +81,5 @@ def test_clock_refuses_a_start_that_is_no_number() -> None:
 
 
 def test_repr_shows_both_scales() -> None:
-    """The representation is good enough to read off where a test stands."""
+    """The representation shows both scales, so that a test can be followed."""
     assert "VirtualClock(monotonic=0, wall=1704067200.000000000)" == repr(VirtualClock())

@@ -23,7 +23,7 @@ class Program:
         self.lines: list[str] = []
 
     def tell(self, text: str) -> None:
-        """Note an event with both clocks and the task it happens in."""
+        """Note an event with both clocks and the task in which it happens."""
         loop, task = _loop(), asyncio.current_task()
         name = task.get_name() if task is not None else "-"
         self.lines.append(f"{loop.time():9.6f} {loop.clock.wall():9.3f} {name:8} {text}")
@@ -98,7 +98,7 @@ EXPECTED = """\
 
 
 def test_trace_of_a_mixed_program_is_the_same_text_everywhere() -> None:
-    """Queue, timers, blocking, task groups, a thread, timeouts and the clean-up happen in this order at these times."""
+    """Queue, timers, blocking, task groups, a thread, timeouts and clean-up happen in this order, at these times."""
     assert EXPECTED.rstrip("\n") == _trace(seed=7)
 
 
@@ -119,7 +119,7 @@ def test_random_is_seeded_and_not_the_global_generator() -> None:
 
 
 def test_tasks_are_numbered_from_one_in_each_run() -> None:
-    """Names of tasks do not depend on what ran before in the process; a name given is kept."""
+    """Names of tasks do not depend on what ran in the process before, and given names are kept."""
 
     async def main() -> list[str]:
         tasks = [asyncio.create_task(asyncio.sleep(0), name=name) for name in (None, "mine", None)]
@@ -143,7 +143,7 @@ def test_sets_of_tasks_keep_the_order_of_creation() -> None:
 
 
 def test_a_task_factory_of_ones_own_is_respected() -> None:
-    """Numbering gives way to a task factory that the program sets."""
+    """A task factory that the program sets is used instead of the one that numbers tasks."""
     made: list[str] = []
 
     def factory(loop, coroutine, **options):  # type: ignore[no-untyped-def]  # asyncio's protocol
@@ -162,7 +162,7 @@ def test_a_task_factory_of_ones_own_is_respected() -> None:
 
 @pytest.mark.parametrize("surroundings", [{"PYTHONHASHSEED": "1"}, {"TZ": "Asia/Kolkata", "LC_ALL": "de_DE.UTF-8"}])
 def test_trace_is_the_same_in_a_process_of_its_own(surroundings: dict[str, str]) -> None:
-    """Neither the seed of hashes, nor time zone and locale, nor memory addresses reach the trace."""
+    """The trace depends neither on the seed of hashes, nor on time zone and locale, nor on memory addresses."""
     code = f"""
         import importlib.util
         specification = importlib.util.spec_from_file_location("determinism", {__file__!r})

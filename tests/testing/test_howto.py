@@ -13,7 +13,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", HOWTO.read_text(encoding="utf-8"), f
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if "def test_" not in block])
 def test_program_in_the_howto_runs(block: str) -> None:
-    """A block without tests runs as it stands; its assertions are its own."""
+    """A block without tests runs as it stands, and passes its own assertions."""
     exec(compile(block, str(HOWTO), "exec"), {})  # noqa: S102 - our own text, which is what the test is about
 
 
@@ -21,7 +21,7 @@ def test_program_in_the_howto_runs(block: str) -> None:
 def test_tests_in_the_howto_pass(block: str, pytester: pytest.Pytester) -> None:
     """A block with tests passes under pytest-asyncio."""
     pytester.makepyfile(test_howto=block)
-    pytester.makefile(".ini", pytest="[pytest]\n")  # or pytest would look for one in every directory above
+    pytester.makefile(".ini", pytest="[pytest]\n")  # otherwise pytest looks for one in every folder above
 
     result = pytester.runpytest("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
 

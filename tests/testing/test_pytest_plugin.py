@@ -7,7 +7,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture(autouse=True)
 def own_settings(pytester: pytest.Pytester) -> None:
-    """Give each run a configuration of its own, or pytest would look for one in every directory above."""
+    """Give each run a configuration of its own; otherwise pytest looks for one in every folder above."""
     pytester.makefile(".ini", pytest="[pytest]\n")
 
 
@@ -112,7 +112,7 @@ def test_plain():
 
 
 def test_loop_factories_of_the_user_serve_the_other_tests(pytester: pytest.Pytester) -> None:
-    """A conftest that offers loops of its own keeps doing so for every test that is not in virtual time."""
+    """Loop factories of the user's conftest stay in use for every test that is not in virtual time."""
     result = _run(
         pytester,
         AUTO,
@@ -303,7 +303,7 @@ async def test_it(anyio_backend, virtual_loop):
 
 
 def test_anyio_backend_without_virtual_time_is_refused(pytester: pytest.Pytester) -> None:
-    """A test that insists on a real backend and asks for the virtual clock is told how to choose."""
+    """If a test has a real backend and requests the virtual clock, the error says how to choose a virtual one."""
     result = _run(
         pytester,
         ANYIO,
@@ -358,7 +358,7 @@ def test_closed():
 
 
 def test_audit_fixture_is_the_function(pytester: pytest.Pytester) -> None:
-    """The fixture hands out ``audit``."""
+    """The fixture returns the function ``audit``."""
     result = _run(
         pytester,
         ALONE,

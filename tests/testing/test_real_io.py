@@ -1,6 +1,6 @@
-"""Virtual time beside sockets, pipes, processes and signals: who is named, who is awaited, who is ignored.
+"""Virtual time together with sockets, pipes, processes and signals: which are waited for, ignored or named in errors.
 
-Some of these wait in real time, because the kit must: each says for what.
+Some of these tests wait in real time, because the kit must; each says for what.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ratelimited_executor.testing import (
     run_virtual,
 )
 
-# Long enough that a clock which runs ahead of a thread would be seen, short enough to be run always.
+# Long enough that a clock which runs ahead of a thread would be noticed, short enough for every test run.
 REAL_SECONDS = 0.02
 PATIENCE = 0.05
 
@@ -41,7 +41,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def test_socket_that_waits_for_the_world_is_an_error_that_names_it(pair: tuple[socket.socket, socket.socket]) -> None:
-    """Time cannot pass a socket that is waited for; the error says which, and who waits."""
+    """Time cannot pass while a socket is waited for; the error names the socket and the task that waits."""
 
     async def main() -> None:
         await _loop().sock_recv(pair[0], 10)
@@ -129,7 +129,7 @@ def test_connection_is_named_by_both_ends_and_what_is_awaited() -> None:
 
 
 def test_bound_socket_is_named_by_its_own_address() -> None:
-    """A datagram socket has no other end to name."""
+    """A datagram socket has no peer, and so only its own address is named."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
         receiver.setblocking(False)

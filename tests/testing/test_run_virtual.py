@@ -1,4 +1,4 @@
-"""``run_virtual``: like ``asyncio.run``, on a fresh loop each time."""
+"""``run_virtual`` works like ``asyncio.run``, with a new virtual loop each time."""
 
 import asyncio
 import gc
@@ -15,12 +15,12 @@ def _loop() -> VirtualEventLoop:
 
 
 def test_returns_the_result() -> None:
-    """The coroutine's result comes back."""
+    """The result of the coroutine is returned."""
     assert "result" == run_virtual(asyncio.sleep(10, "result"))
 
 
 def test_raises_what_the_coroutine_raises() -> None:
-    """The coroutine's exception leaves the run."""
+    """An exception of the coroutine is raised by the run."""
 
     async def main() -> None:
         await asyncio.sleep(1)
@@ -31,7 +31,7 @@ def test_raises_what_the_coroutine_raises() -> None:
 
 
 def test_settings_reach_the_loop() -> None:
-    """Start of the wall clock, policy, limit and patience are the loop's."""
+    """The wall clock's start, the policy, the limit and the patience are settings of the loop."""
 
     async def main() -> tuple[float, str, float, float]:
         loop = _loop()

@@ -1,6 +1,6 @@
-"""Virtual time beside threads: who is awaited in real time, who is named, who is ignored.
+"""Virtual time together with threads: which are waited for in real time, ignored or named in errors.
 
-Some of these wait in real time, because the kit must: each says for what.
+Some of these tests wait in real time, because the kit must; each says for what.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from ratelimited_executor.testing import (
     run_virtual,
 )
 
-# Long enough that a clock which runs ahead of a thread would be seen, short enough to be run always.
+# Long enough that a clock which runs ahead of a thread would be noticed, short enough for every test run.
 REAL_SECONDS = 0.02
 PATIENCE = 0.05
 
@@ -80,7 +80,7 @@ def test_timeout_does_not_fire_over_a_thread_that_ends_by_itself() -> None:
 
 
 def test_idle_worker_threads_do_not_count() -> None:
-    """Once their calls are done, pools of idle threads hold nothing up."""
+    """Idle threads of a pool, whose calls have ended, do not hold the time."""
 
     async def main() -> float:
         await asyncio.gather(*(asyncio.to_thread(int) for _ in range(3)))
@@ -191,7 +191,7 @@ def test_hold_makes_time_wait_for_a_thread_of_ones_own() -> None:
 
 @pytest.mark.real_time("a thread of our own takes real time")
 def test_a_hold_counts_under_ignore_too() -> None:
-    """Somebody asked for it by name, so not even ``ignore`` passes over a hold."""
+    """A hold is an explicit request, so that not even ``ignore`` lets time pass over it."""
 
     async def main() -> float:
         loop = _loop()
@@ -223,7 +223,7 @@ def test_a_hold_not_released_is_named() -> None:
 
 
 def test_releasing_a_hold_after_the_loop_is_closed_is_harmless() -> None:
-    """A thread that outlives its loop may still let go."""
+    """A thread that outlives its loop may still release its hold."""
     loop = VirtualEventLoop()
     hold = loop.hold("late")
     loop.close()
@@ -243,7 +243,7 @@ def test_thread_may_wait_for_the_loop_in_virtual_time() -> None:
             for delay in (3, 4):
                 future = asyncio.run_coroutine_threadsafe(asyncio.sleep(delay), loop)
                 loop.result_in_thread(future)
-                time.sleep(REAL_SECONDS / 4)  # the thread goes on: time must stand still again
+                time.sleep(REAL_SECONDS / 4)  # the thread goes on, so that time must stand still again
                 instants.append(loop.time())
 
         ticker = asyncio.create_task(asyncio.sleep(5.5))
@@ -255,7 +255,7 @@ def test_thread_may_wait_for_the_loop_in_virtual_time() -> None:
 
 
 def test_result_in_thread_refuses_the_loop_itself() -> None:
-    """On the loop's own thread it would wait for ever, so it raises."""
+    """On the loop's own thread the call would wait for ever, so that it raises an error."""
 
     async def main() -> None:
         with pytest.raises(RuntimeError, match="is for worker threads"):

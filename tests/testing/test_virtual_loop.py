@@ -1,4 +1,4 @@
-"""The virtual event loop while nothing real is outstanding: time, its end, and its standstill."""
+"""The virtual event loop without sockets or threads: how time passes, ends and stands still."""
 
 import asyncio
 import math
@@ -73,7 +73,7 @@ def test_equal_timers_share_an_instant_and_callbacks_run_before_time_moves() -> 
 
 
 def test_timer_in_the_past_fires_now() -> None:
-    """A timer at an instant gone by fires without moving time."""
+    """A timer in the past fires at once, without a move of time."""
 
     async def main() -> float:
         await asyncio.sleep(10)
@@ -103,7 +103,7 @@ def test_asyncio_timeouts_run_in_virtual_time() -> None:
 
 
 def test_cancelled_timer_does_not_hold_time_at_its_instant() -> None:
-    """Time passes over a cancelled timer as if it had never been."""
+    """Time passes over a cancelled timer as if it had never been set."""
 
     async def main() -> float:
         _loop().call_later(1, lambda: None).cancel()
@@ -134,7 +134,7 @@ def test_a_blocking_callback_makes_timers_late_and_keeps_their_order() -> None:
 
 
 def test_a_day_of_sleeps_takes_seconds() -> None:
-    """86,400 sleeps of one second end after a day of virtual time; the generous bound catches a stray real wait."""
+    """A day of 86,400 sleeps takes seconds of real time; the generous bound finds an accidental real wait."""
 
     async def main() -> float:
         for _ in range(86_400):
@@ -167,7 +167,7 @@ def test_deadlock_is_an_error_that_names_the_tasks() -> None:
 
 @pytest.mark.parametrize("policy", ["raise", "wait", "ignore"])
 def test_deadlock_is_found_under_every_policy(policy: RealIOPolicy) -> None:
-    """With nothing real outstanding there is nothing to wait for, whatever the policy says."""
+    """With nothing real to wait for, the policy makes no difference."""
 
     async def main() -> None:
         await _loop().create_future()
@@ -188,7 +188,7 @@ def test_a_timer_at_infinity_never_comes() -> None:
 
 
 def test_loop_without_work_is_a_deadlock() -> None:
-    """A loop run for ever with nothing to do says so."""
+    """A loop that runs for ever with nothing to do raises the error, too."""
     loop = VirtualEventLoop()
     try:
         with pytest.raises(DeadlockError, match="none: the loop runs for ever"):
@@ -228,7 +228,7 @@ def test_limit_is_reached_by_blocking_too() -> None:
 
 
 def test_timer_at_the_limit_still_fires() -> None:
-    """The limit itself belongs to the run."""
+    """A timer exactly at the limit still fires."""
     assert "in time" == run_virtual(asyncio.sleep(20, "in time"), limit=20)
 
 
@@ -250,7 +250,7 @@ def test_cleanup_after_the_limit_may_use_timers() -> None:
 
 
 def test_loop_goes_on_after_an_error() -> None:
-    """An error leaves the loop whole: what was missing can be supplied, and the same task awaited again."""
+    """After an error the loop is usable: what was missing can be supplied, and the same task awaited again."""
     loop = VirtualEventLoop()
     try:
         future = loop.create_future()
@@ -308,7 +308,7 @@ def test_debug_mode_reports_a_blocking_callback_in_virtual_time(caplog: pytest.L
 
 
 def test_repr_tells_state_and_time() -> None:
-    """The representation follows the loop through its life."""
+    """The representation shows whether the loop is idle, running or closed, and its time."""
     loop = VirtualEventLoop()
     states = [repr(loop)]
 
