@@ -1,1 +1,1 @@
-"""Benchmarks: figures taken side by side in one run."""
+"""Benchmarks: figures of several sides, measured alternately in one run."""

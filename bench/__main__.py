@@ -1,4 +1,4 @@
-"""``python -m bench``: run sections, print their tables, and keep the results."""
+"""``python -m bench``: run sections, print their tables, and save the results."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bench.sections import load, names
 if TYPE_CHECKING:
     from bench.harness import Table
 
-_WIDTH_MIN = 200  # characters, where the output is no terminal: tables are not folded then
+_WIDTH_MIN = 200  # characters per line where the output is no terminal, so that tables are not folded
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Parse the command line, run, print, and return the results as the JSON file has them."""
+    """Parse the command line, run the sections, print their tables, and return the results as in the JSON file."""
     parser = _parser()
     given = sys.argv[1:] if arguments is None else arguments
     chosen = parser.parse_args(given)
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             progress.begin(name)
             sections[name] = load(name).run(options)
             progress.end()
-            if chosen.json:  # a run takes hours: what is done is kept
+            if chosen.json:  # a run takes hours: save what is complete
                 _write(chosen.json, document(facts, options, sections))
     facts["load_after"] = load_average()
     results = document(facts, options, sections)
@@ -97,7 +97,7 @@ def _positive(kind: type) -> Any:
 
 
 def _print(sections: dict[str, list[Table]], facts: dict[str, Any], options: Options, *, is_markdown: bool) -> None:
-    """Print everything to standard output, facts first."""
+    """Print everything to standard output, beginning with the environment."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, _WIDTH_MIN))

@@ -1,7 +1,7 @@
 """Coroutine functions: ours through ``execute`` and ``submit`` beside ``create_task``, in batches that are awaited.
 
-A batch of 200 is started, and its end awaited, before the next: so many requests at once are a busy service. The garbage
-collector's runs are counted over the time: what leaves nothing behind lets its older generations rest.
+A batch of 200 is started, and its end awaited, before the next one: a busy service has so many requests at once. The
+runs of the garbage collector are counted: what leaves no garbage behind does not make its older generations run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME = "coroutines"
 DESCRIPTION = "100,000 coroutine functions through execute and submit, beside create_task"
 BATCH_COUNT = 200
-PARTS = 5  # of a run, between which the collections are counted
+PARTS = 5  # of a run; the collections of each part are counted
 _IS_EAGER = sys.version_info >= (3, 12)
 
 
@@ -33,9 +33,9 @@ class Measured:
     """One round of one side.
 
     Attributes:
-        cpu: seconds.
-        lost: coroutines that did not run, or ran twice.
-        collections: of each generation, in each part of the run.
+        cpu: CPU time in seconds.
+        lost: how many coroutines did not run, or ran twice.
+        collections: how often each generation was collected, for each part of the run.
     """
 
     cpu: float
@@ -44,7 +44,7 @@ class Measured:
 
 
 def run(options: Options) -> list[Table]:
-    """Measure coroutines that suspend and such that do not."""
+    """Measure coroutine functions that suspend, and others that do not."""
     count = options.size(100_000, 2_000)
     speeds = Table(f"{count:,} coroutine functions in batches of {BATCH_COUNT}", ["create_task", "ours", "ratio"])
     with options.runner() as runner:
@@ -70,7 +70,7 @@ def _compare(
 
 
 def _collections(options: Options, runner: asyncio.Runner, count: int) -> Table:
-    """Count the collections of each generation in a longer run, part by part."""
+    """Count the collections of each generation in a longer run, for each of its parts."""
     table = Table(f"Garbage collections, by {count:,} suspending coroutines", ["generation 0", "1", "2", "growth"])
     for name in _BATCHES:
         options.note(f"collections: {name}")
@@ -80,7 +80,7 @@ def _collections(options: Options, runner: asyncio.Runner, count: int) -> Table:
             column: Figure(counts, "", smaller_is_better=None)
             for column, counts in zip(("generation 0", "1", "2"), by_generation, strict=False)
         }
-        # The first part may still warm up, and counts come in steps.
+        # the first part may still warm up, and counts change in steps
         growth = max(counts[-1] - max(counts[1:-1]) for counts in by_generation)
         cells["growth"] = Figure([growth], "", target=Target("flat: <= 1 more", 1))
         table.add(name, cells)
@@ -100,7 +100,7 @@ async def _measure(name: str, count: int, *, is_suspending: bool) -> Measured:
     function = tally.suspending if is_suspending else tally.straight
     async with RateLimitedExecutor("bench") as executor:
         batch = _BATCHES[name](executor, function, tally)
-        await batch()  # the first is dear: caches, imports
+        await batch()  # the first is expensive: caches, imports
         tally.ran = 0
         gc.collect()
         collections = []
@@ -118,7 +118,7 @@ async def _measure(name: str, count: int, *, is_suspending: bool) -> Measured:
 
 
 class _Tally:
-    """The coroutine functions that all sides run; the last of a batch tells whoever waits for it."""
+    """The coroutine functions that all sides run, and a future that the last one of a batch sets."""
 
     def __init__(self) -> None:
         self.ran = 0
@@ -126,18 +126,18 @@ class _Tally:
         self.done: asyncio.Future[None] | None = None
 
     def expect(self) -> asyncio.Future[None]:
-        """Return what the last of the next batch sets."""
+        """Return a future that the last call of the next batch sets."""
         self.left = BATCH_COUNT
         self.done = asyncio.get_running_loop().create_future()
         return self.done
 
     async def suspending(self) -> None:
-        """Count, one turn of the loop later."""
+        """Count the call, one turn of the loop later."""
         await asyncio.sleep(0)
         self._count()
 
     async def straight(self) -> None:
-        """Count."""
+        """Count the call."""
         self._count()
 
     def _count(self) -> None:
@@ -155,7 +155,7 @@ def _with_create_task(_: RateLimitedExecutor, function: Callable[[], Any], tally
 
     async def batch() -> None:
         done = tally.expect()
-        kept = [create_task(function()) for _ in range(BATCH_COUNT)]  # as the documentation of create_task demands
+        kept = [create_task(function()) for _ in range(BATCH_COUNT)]  # as the documentation of create_task requires
         await done
         del kept
 

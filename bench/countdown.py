@@ -1,7 +1,7 @@
-"""Trivial calls that count themselves, and every hundredth of which notes how late it starts.
+"""Trivial calls that count themselves; every hundredth one notes how late it starts.
 
-To note each start would cost as much as what is measured; one in a hundred costs some nanoseconds a call, on every side
-the same.
+To note each start would cost as much as what is measured; one in a hundred costs a few nanoseconds a call, the same on
+every side.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = [
     "schedule_one_by_one",
 ]
 
-STRIDE = 100  # one call in so many is sampled
-EARLY_SECONDS = 1e-6  # a start within a microsecond before its due time is a rounding of the clocks, not an early start
-CALLS_AT_A_STRETCH = 1_000  # about a millisecond: how long a good guest holds the loop while it schedules
+STRIDE = 100  # one call in this many is a sample
+EARLY_SECONDS = 1e-6  # a start within a microsecond before its due time is an effect of rounding, not an early start
+CALLS_AT_A_STRETCH = 1_000  # about a millisecond, for which a good guest may hold the loop while it schedules
 
 
 class Countdown:
-    """So many calls to come.
+    """A number of calls that are to come, and how they started.
 
     Attributes:
-        call: what is to be scheduled.
-        sample: what is scheduled in its place for one call in ``STRIDE``, with the monotonic time when it is due.
-        begin: to be called at the moment from which the delays of a batch count.
+        call: what is scheduled.
+        sample: what is scheduled instead for one call in ``STRIDE``, with the monotonic time at which it is due.
+        begin: must be called at the time from which the delays of a batch count.
         call_item: the function of a batch; its items are those of ``batch_items``.
-        done: ends with the last call.
-        lateness: seconds from due to start of the sampled calls.
+        done: a future that the last call sets.
+        lateness: the seconds from due to started for each sample.
     """
 
     def __init__(self, count: int) -> None:
@@ -73,24 +73,24 @@ class Countdown:
 
     @property
     def lost(self) -> int:
-        """How many calls have not run, or ran twice."""
+        """Return how many calls have not run, or ran twice."""
         return abs(self._left())
 
     @property
     def early(self) -> int:
-        """How many of the sampled calls started before they were due."""
+        """Return how many of the samples started before they were due."""
         return sum(late < -EARLY_SECONDS for late in self.lateness)
 
 
 def batch_items(delays: Sequence[float]) -> list[float | None]:
-    """Return the items of a batch: the delay, in seconds, of each call that is sampled, and None for all others."""
+    """Return the items of a batch: the delay in seconds for each sample, and None for all other calls."""
     items: list[float | None] = [None] * len(delays)
     items[::STRIDE] = delays[::STRIDE]
     return items
 
 
 def schedule_one_by_one(call_later: Callable[..., Any], countdown: Countdown, delays: Sequence[float]) -> None:
-    """Schedule one call for each delay, in seconds."""
+    """Schedule one call for each delay in seconds."""
     call, sample = countdown.call, countdown.sample
     for start in range(0, len(delays), STRIDE):
         call_later(delays[start], sample, monotonic() + delays[start])
@@ -99,14 +99,14 @@ def schedule_one_by_one(call_later: Callable[..., Any], countdown: Countdown, de
 
 
 async def schedule_in_turns(call_later: Callable[..., Any], countdown: Countdown, delays: Sequence[float]) -> None:
-    """Schedule one call for each delay, in seconds, and let the loop run after every thousand."""
+    """Schedule one call for each delay in seconds, and let the loop run after every thousand."""
     for start in range(0, len(delays), CALLS_AT_A_STRETCH):
         schedule_one_by_one(call_later, countdown, delays[start : start + CALLS_AT_A_STRETCH])
         await asyncio.sleep(0)
 
 
 def percentiles(lateness: Sequence[float]) -> tuple[float, float, float]:
-    """Return median, 99th percentile and greatest, in the unit given."""
+    """Return the median, the 99th percentile and the maximum, in the unit of the values."""
     if len(lateness) == 1:
         return lateness[0], lateness[0], lateness[0]
     cuts = statistics.quantiles(lateness, n=100, method="inclusive")

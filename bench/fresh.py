@@ -1,4 +1,4 @@
-"""``python -m bench.fresh module:function '{"argument": 1}'``: call a function, print what it returns as a line of JSON."""
+"""``python -m bench.fresh module:function '{"argument": 1}'``: call a function, print its result as a line of JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 
 
 def main() -> None:
-    """Call what the command line names."""
-    logging.getLogger("ratelimited_executor").setLevel(logging.ERROR)  # filling a queue at once blocks the loop
+    """Call the function that the command line names."""
+    logging.getLogger("ratelimited_executor").setLevel(logging.ERROR)  # filling a queue in one go blocks the loop
     module, _, name = sys.argv[1].partition(":")
     result = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))
     print(json.dumps(result))

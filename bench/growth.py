@@ -1,7 +1,7 @@
-"""What a task costs, by how many are pending: 10 thousand to 20 million, each number in a process of its own.
+"""The cost of a task by how many are pending: 10 thousand to 20 million, each number in a process of its own.
 
-Where adding or taking compares with what is there (a heap, a sorted list), the cost grows with the logarithm of the
-number; where the garbage collector walks what is there, it grows faster. Here it should not grow.
+If adding or taking a task compares it with others, as in a heap or a sorted list, the cost grows with the logarithm of
+the number; if the garbage collector visits all of them, it grows faster. Here it should not grow.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ NAME = "growth"
 DESCRIPTION = "CPU a task and peak memory, from 10 thousand to 20 million pending"
 COUNTS = (10_000, 100_000, 1_000_000, 5_000_000, 20_000_000)
 QUICK_COUNTS = (500, 5_000)
-THEIR_COUNT_MAX = 5_000_000  # beyond, asyncio's own timers need more memory than machines for builds have
+THEIR_COUNT_MAX = 5_000_000  # with more, asyncio's own timers need more memory than build machines have
 ROUNDS = 3
 SEED = 1
 FACTOR_MAX = 2.0
-# How many calls are timed at least, by repeating small numbers in one process: 10 thousand alone are over in a tick.
+# How many calls are timed at least. Small numbers are repeated in one process, since 10 thousand take hardly a moment.
 CALLS_MIN = 100_000
 _MB = 1e6
 
 
 def run(options: Options) -> list[Table]:
-    """Measure each number, one by one and in bulk, and the event loop's own for comparison."""
+    """Measure each number, one by one and in bulk, with the event loop's own timers for comparison."""
     counts = QUICK_COUNTS if options.quick else tuple(options.size(count, count) for count in COUNTS)
     cells: dict[str, dict[int, Mapping[str, list[float]]]] = {side: {} for side in _MEASURES}
     table = Table(
@@ -94,15 +94,15 @@ def _chart(cells: Mapping[str, Mapping[int, Mapping[str, list[float]]]], key: st
 # In a process of its own.
 
 _PER_SECOND = 1_000_000
-_FIRST_SECONDS = 1.1  # until the first is due: in an interval that does not run yet, as with many
-_FILL_SECONDS = 3e-6  # to schedule a task, at most: the first of them is due when all of them are there
+_FIRST_SECONDS = 1.1  # until the first task is due: in an interval that has not begun, as with large numbers
+_FILL_SECONDS = 3e-6  # at most, to schedule a task: the first one is due when all of them are scheduled
 
 
 def measure(*, side: str, count: int, calls_min: int) -> dict[str, float]:
     """Schedule and start ``count`` tasks, repeatedly if they are few.
 
     Returns:
-        CPU microseconds a task, peak resident bytes, and how many were lost and early.
+        CPU microseconds per task, peak resident bytes, and how many tasks were lost and early.
     """
     repeats = max(1, -(-calls_min // count))
     chosen = random.Random(SEED)

@@ -1,4 +1,4 @@
-"""Durable tasks: ours beside other task queues, beside bare inserts, when idle, with many waiting, and under a held snapshot."""
+"""Durable tasks: ours beside other queues and bare inserts, idle, with many waiting, and under a held snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DESCRIPTION = "durable tasks beside arq, taskiq, docket, procrastinate, PgQueuer
 
 def run(options: Options) -> list[Table]:
     """Measure the five parts with whatever is installed."""
-    # Not at the top: interpreters that have a single queue and none of our extras import this package as well.
+    # Not at the top: an interpreter that has a single queue and none of our extras imports this package as well.
     from bench.durable import claims, held, latency, one_put, throughput  # noqa: PLC0415
     from bench.durable.places import servers  # noqa: PLC0415
 

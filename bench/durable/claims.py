@@ -1,4 +1,4 @@
-"""What it costs to claim a hundred tasks, with ten thousand to a million that wait for later and as many that are ready."""
+"""The cost of a claim of a hundred tasks, while ten thousand to a million wait for later and as many are ready."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = ["WAITING_VARIABLE", "measure", "table"]
 WAITING_VARIABLE: Final = "BENCH_DURABLE_WAITING"
 """The largest number of tasks that wait, in place of a million."""
 _LEAST: Final = 10_000
-_STEP: Final = 10  # from one number to the next
+_STEP: Final = 10  # from one size to the next
 _CLAIM_COUNT: Final = 100
-_CLAIMS: Final = 20  # whose median is one value
+_CLAIMS: Final = 20  # how many claims a value is the median of
 _VALUES: Final = 5
-_CHUNK: Final = 1000  # tasks of one put
+_CHUNK: Final = 1000  # tasks in one put
 _LEASE_US: Final = 3_600_000_000
-_LATER_US: Final = 86_400_000_000  # a day: out of reach of any claim here
+_LATER_US: Final = 86_400_000_000  # a day, so that no claim here reaches them
 _FLAT: Final = Target("<= 1.5 x", 1.5)
 _SEED_BODY: Final = b"[[123456],{}]"
 
 
 def table(options: Options, servers: Servers) -> Table:
-    """Fill each store that is there step by step, in a process of its own."""
+    """Fill each store that is available step by step, in a process of its own."""
     greatest = int(os.environ.get(WAITING_VARIABLE, "0")) or options.size(1_000_000, 1_000)
     sizes = [_LEAST]
     while sizes[-1] * _STEP <= greatest:
@@ -84,7 +84,7 @@ def _add(filled: Table, kind: str, sizes: list[int], measured: list[dict[str, An
 
 
 def measure(*, kind: str, sizes: list[int], place: dict[str, str]) -> list[dict[str, Any]]:
-    """Return for each size the milliseconds of claims, the bytes a task, and how fast it was filled."""
+    """Return for each size the milliseconds of the claims, the bytes per task, and how fast the store was filled."""
     return asyncio.run(_measure(kind, sizes, Place(**place)))
 
 
@@ -99,7 +99,7 @@ async def _measure(kind: str, sizes: list[int], place: Place) -> list[dict[str, 
         spent = await _fill(store, there, size)
         claims = []
         short = 0
-        await _claim(store, _VALUES)  # those of a store that has just been filled are not like the others
+        await _claim(store, _VALUES)  # the first claims after a store was filled are not typical
         for _ in range(_VALUES):
             seconds, missed = await _claim(store, _CLAIMS)
             claims.append(statistics.median(seconds) * 1e3)
@@ -137,7 +137,7 @@ def _task(id: str, *, delay_us: int = 0) -> NewTask:
 
 
 async def _claim(store: TaskStore, times: int) -> tuple[list[float], int]:
-    """Claim so often; return the seconds of each, and how many claims were not full."""
+    """Claim a number of times; return the seconds of each claim, and how many claims were not full."""
     seconds: list[float] = []
     short = 0
     for _ in range(times):
@@ -152,7 +152,7 @@ async def _claim(store: TaskStore, times: int) -> tuple[list[float], int]:
 
 
 def _bytes(kind: str, place: Place) -> int | None:
-    """Return the bytes that everything takes; None where nobody counts them."""
+    """Return the bytes that the store takes in total; None if they cannot be found out."""
     if kind == "SQLite":
         import apsw  # noqa: PLC0415  # an extra, imported on use
 

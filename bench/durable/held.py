@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL while another transaction is held open, so that nothing that ends can be cleaned away."""
+"""Claims on PostgreSQL while another transaction is held open, so that ended tasks cannot be cleaned up."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = ["MINUTES_VARIABLE", "measure", "table"]
 MINUTES_VARIABLE: Final = "BENCH_DURABLE_HELD_MINUTES"
 """For how long the transaction is held open, in place of one minute; the target is meant for ten."""
 JUDGED_SECONDS: Final = 600.0
-_PER_TURN: Final = 5  # tasks that are put, claimed and finished ...
-_TURN_SECONDS: Final = 0.01  # ... in each turn
+_PER_TURN: Final = 5  # tasks that are put, claimed and finished in a turn
+_TURN_SECONDS: Final = 0.01  # from one turn to the next
 _CLAIM_COUNT: Final = 100  # at most
 _WARM_SECONDS: Final = 2.0
-_WINDOW_SECONDS: Final = 20.0  # of which percentiles are taken
+_WINDOW_SECONDS: Final = 20.0  # the time over which percentiles are taken
 _LEASE_US: Final = 7_200_000_000
 _TWICE: Final = Target("<= 2 x", 2.0)
 
 
 def table(options: Options, servers: Servers) -> Table:
-    """Measure PostgreSQL, if it is there."""
+    """Measure PostgreSQL if it is available."""
     minutes = float(os.environ.get(MINUTES_VARIABLE, "0"))
     held = minutes * 60 or options.seconds(60.0, 0.6)
     window = min(_WINDOW_SECONDS, held / 2)
@@ -71,7 +71,7 @@ def table(options: Options, servers: Servers) -> Table:
 
 
 def measure(*, held: float, window: float, place: dict[str, str]) -> dict[str, dict[str, float]]:
-    """Return percentiles of claims in milliseconds: before, while it is held open, and after."""
+    """Return percentiles of claims in milliseconds: before, while and after the transaction is held open."""
     return asyncio.run(_measure(held, window, Place(**place)))
 
 
@@ -99,7 +99,7 @@ async def _measure(held: float, window: float, place: Place) -> dict[str, dict[s
 
 
 async def _work(store: TaskStore, numbers: Any, seconds: float) -> dict[str, float]:
-    """Put, claim and finish for so long."""
+    """Put, claim and finish tasks for a number of seconds."""
     begin = turn = time.perf_counter()
     spent: list[float] = []
     missed = done = 0
@@ -111,7 +111,7 @@ async def _work(store: TaskStore, numbers: Any, seconds: float) -> dict[str, flo
         assert claims is not None
         missed += len(claims.tasks) != _PER_TURN
         done += sum(await store.finish([Outcome(each.ref, End.DONE) for each in claims.tasks]))
-        turn = max(turn + _TURN_SECONDS, time.perf_counter())  # who is late does not catch up
+        turn = max(turn + _TURN_SECONDS, time.perf_counter())  # a turn that is late is not made up for
         await asyncio.sleep(turn - time.perf_counter())
     p50, p99, _ = percentiles(spent)
     return {"p50": p50, "p99": p99, "rate": done / (time.perf_counter() - begin), "missed": missed}

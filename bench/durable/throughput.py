@@ -1,4 +1,4 @@
-"""Put, claim, run, acknowledge: tasks a second, ours beside other task queues, each round of each in a process of its own."""
+"""Put, claim, run, acknowledge: tasks per second of ours and of other queues, each round in a process of its own."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ __all__ = ["PYTHONS_VARIABLE", "is_installed", "measure", "table"]
 PYTHONS_VARIABLE: Final = "BENCH_DURABLE_PYTHONS"
 """Interpreters, separated as in PATH, that have what cannot be installed beside the rest; each needs anyio as well."""
 ROUNDS: Final = 3
-_WARM_COUNT: Final = 50  # tasks that go through everything before the clock runs
+_WARM_COUNT: Final = 50  # tasks that pass through everything before the measurement
 _QUICK_COUNT: Final = 50
-_SECONDS_MAX: Final = 60.0  # for one part of a round; who is slower has failed
+_SECONDS_MAX: Final = 60.0  # for one part of a round; a queue that takes longer has failed
 _ROUND_SECONDS_MAX: Final = 180.0
-_POLL_SECONDS: Final = 0.002  # between two looks whether all are acknowledged
+_POLL_SECONDS: Final = 0.002  # between two checks whether all tasks are acknowledged
 _COLUMNS: Final = (
     "tasks",
     "put one by one",
@@ -48,7 +48,7 @@ _BESIDE: Final = {"": "ours, SQLite", "postgres": "ours, PostgreSQL", "redis": "
 
 
 class _Runs:
-    """Counts which tasks have run, and tells when all have."""
+    """Counts which tasks have run, and reports when all have."""
 
     def __init__(self, count: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -57,12 +57,12 @@ class _Runs:
         self.counts = [0] * count
 
     def expect(self, count: int) -> asyncio.Event:
-        """Return what is set after so many further runs."""
+        """Return an event that is set after a number of further runs."""
         self._left, self._done = count, asyncio.Event()
         return self._done
 
     def ran(self, number: int) -> None:
-        """Count one run, from whatever thread; those of one queue come from one at a time."""
+        """Count a run; any thread may call this, but for each queue only one does at a time."""
         self.counts[number] += 1
         self._left -= 1
         if not self._left:
@@ -70,7 +70,7 @@ class _Runs:
 
 
 def table(options: Options, servers: Servers) -> Table:
-    """Measure whatever is installed and has its server."""
+    """Measure all queues that are installed and have their server."""
     filled = Table("Put, claim, run, acknowledge: one worker, trivial tasks", _COLUMNS)
     queues: dict[str, str] = {}
     for queue in ALL:
@@ -100,7 +100,7 @@ def table(options: Options, servers: Servers) -> Table:
 
 
 def _round(options: Options, servers: Servers, queue: Queue, python: str) -> dict[str, Any]:
-    """Measure one; an error of another library is a result like any other."""
+    """Measure one round of a queue; an error of another library is a result like any other."""
     count = options.size(queue.count, _QUICK_COUNT)
     with servers.place(queue.server) as place:
         try:
@@ -165,12 +165,12 @@ def _chart(filled: Table) -> Chart:
 
 
 def measure(*, name: str, count: int, place: dict[str, str]) -> dict[str, Any]:
-    """Put tasks one by one and run them, then put as many by the call that takes many, and run those.
+    """Put tasks one by one and run them; put as many with the call that takes many, and run those.
 
     Returns:
-        Tasks a second by part, and how many were lost and run twice; "all" has the faster way of putting.
+        Tasks per second for each part, and how many were lost and run twice; "all" uses the faster way to put.
     """
-    faulthandler.dump_traceback_later(_ROUND_SECONDS_MAX, exit=True)  # some cannot be stopped at times
+    faulthandler.dump_traceback_later(_ROUND_SECONDS_MAX, exit=True)  # some queues sometimes cannot be stopped
     measured = asyncio.run(_measure(named(name), count, Place(**place)))
     faulthandler.cancel_dump_traceback_later()
     return measured
@@ -210,7 +210,7 @@ async def _measure(queue: Queue, count: int, place: Place) -> dict[str, Any]:
 
 
 async def _run(opened: Any, runs: _Runs, count: int) -> float:
-    """Run all that is there by one worker; return the seconds from its start until the last is acknowledged."""
+    """Run all tasks in the queue with one worker; return the seconds from its start until the last is acknowledged."""
     done = runs.expect(count)
     begin = time.perf_counter()
     async with opened.working(), asyncio.timeout(_SECONDS_MAX):
@@ -220,11 +220,11 @@ async def _run(opened: Any, runs: _Runs, count: int) -> float:
         return time.perf_counter() - begin
 
 
-# Who is installed where
+# Which interpreter has which queue
 
 
 def is_installed(*, name: str) -> bool:
-    """Whether the running interpreter has what a queue needs."""
+    """Return whether the running interpreter has what a queue needs."""
     queue = named(name)
     if not all(has_module(package) for package in (queue.package, *queue.needs) if package):
         return False
@@ -235,7 +235,7 @@ def is_installed(*, name: str) -> bool:
 
 
 def _python(queue: Queue) -> str | None:
-    """Return the interpreter that has what a queue needs: this one, or one of those that the user names."""
+    """Return the interpreter that has what a queue needs: this one or one that the user names; None if none has."""
     if is_installed(name=queue.name):
         return sys.executable
     for python in filter(None, os.environ.get(PYTHONS_VARIABLE, "").split(os.pathsep)):

@@ -1,4 +1,4 @@
-"""A good guest: how long the executor's own work holds the loop, and how often it wakes an idle one."""
+"""A good guest: how long the executor's own work holds the loop, and how often it wakes up an idle one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NAME = "guest"
 DESCRIPTION = "longest hold of the loop by our own work, and wake-ups when idle"
 ROUNDS = 3
 COUNT, HOUR_COUNT = 1_000_000, 5_000_000
-FILL_SECONDS = 8e-6  # a task, for scheduling before the first is due
+FILL_SECONDS = 8e-6  # per task, to schedule all of them before the first is due
 IDLE_SECONDS = 5.0
 HOLD = Target("<= 5 ms", 5.0)
 
 
 def run(options: Options) -> list[Table]:
-    """Measure both, each case in processes of its own."""
+    """Measure both; each case runs in processes of its own."""
     return [_holds(options), _wake_ups(options)]
 
 

@@ -1,10 +1,10 @@
-"""Who holds the event loop, and for how long.
+"""What holds the event loop, and for how long.
 
-Two witnesses. A *probe* makes round trips through ``call_soon`` all the time, so that the longest gap between two of them
-is what any other task of the program would have to wait; whatever the cause. And every callback that the loop runs is
-timed, on the clock and in CPU time of the thread; those that are ours are told by where their code lies. So a pause that
-the operating system makes shows in gaps and on the clock, and not in CPU time. Collections are timed as well: they fall
-on whoever makes the object that is one too many.
+This is measured in two ways. A *probe* makes round trips through ``call_soon`` all the time; the longest gap between
+two of them is the time that any other task of the program would have to wait, whatever the cause. And every callback
+that the loop runs is timed, by the clock and in CPU time of the thread; callbacks of ours are recognised by the module
+of their code. A pause that the operating system makes therefore shows in gaps and by the clock, but not in CPU time.
+Garbage collections are timed as well: they happen in the callback that creates one object too many.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 __all__ = ["Holds", "Probe", "accounting"]
 
 _OURS = ratelimited_executor.__name__
-_LONG = 5e-3  # seconds: the promise
+_LONG = 5e-3  # seconds; this is what the library promises
 
 
 @dataclass(slots=True)
 class Holds:
-    """The longest stretches, in seconds.
+    """The longest times for which the loop was held, in seconds.
 
     Attributes:
-        ours_cpu: CPU time of the longest callback of ours, collections left out.
-        ours_all: CPU time of the longest callback of ours, collections included.
-        ours_wall: the longest callback of ours on the clock.
+        ours_cpu: CPU time of the longest callback of ours, without collections.
+        ours_all: CPU time of the longest callback of ours, with collections.
+        ours_wall: time by the clock of the longest callback of ours.
         ours_gc: the longest time that collections took within one callback of ours.
         ours_total: CPU time of all callbacks of ours.
-        ours_long_count: callbacks of ours of more than 5 ms of CPU time, collections left out.
+        ours_long_count: how many callbacks of ours took more than 5 ms of CPU time without collections.
         gap_cpu: the longest CPU time between two turns of the probe.
         gap_wall: the longest time between two turns of the probe.
-        turns: of the probe.
+        turns: how many turns the probe made.
     """
 
     ours_cpu: float = 0.0
@@ -54,7 +54,7 @@ class Holds:
     turns: int = 0
 
     def as_dict(self) -> dict[str, float]:
-        """Return everything as JSON has it."""
+        """Return all values as JSON holds them."""
         return asdict(self)
 
 
@@ -69,7 +69,7 @@ class Probe:
         self._loop.call_soon(self._turn)
 
     def stop(self) -> None:
-        """Make no further trip."""
+        """Stop the round trips."""
         self._is_stopped = True
 
     def _turn(self) -> None:
@@ -88,14 +88,14 @@ class Probe:
 def accounting(holds: Holds) -> Iterator[None]:
     """Time every callback of asyncio's own loop, and every collection.
 
-    asyncio runs all callbacks through one method, in which the times are taken: some microseconds a callback.
+    asyncio runs all callbacks through one method; the timing is added to it and costs some microseconds a callback.
     """
     run = asyncio.Handle._run
     collecting = _Collecting()
 
     def timed(handle: Any) -> None:
         wall, cpu, paused = time.perf_counter(), time.thread_time(), collecting.total
-        is_ours = _is_ours(handle._callback)  # cleared by a callback that cancels its handle
+        is_ours = _is_ours(handle._callback)  # taken first, since a callback that cancels its own handle clears it
         try:
             run(handle)
         finally:
@@ -119,7 +119,7 @@ def accounting(holds: Holds) -> Iterator[None]:
 
 
 class _Collecting:
-    """Adds up the CPU time of collections."""
+    """Adds up the CPU time of garbage collections."""
 
     def __init__(self) -> None:
         self.total = 0.0
@@ -133,7 +133,7 @@ class _Collecting:
 
 
 def _is_ours(callback: Any) -> bool:
-    """Whether a callback is a function of the library, or a step of a task that runs one."""
+    """Return whether a callback is a function of the library, or a step of a task that runs one."""
     function = getattr(callback, "func", callback)
     function = getattr(function, "__func__", function)
     module = getattr(function, "__module__", None)

@@ -1,4 +1,4 @@
-"""Loads that would make a bad guest hold the loop, each in a process of its own."""
+"""Loads with which a bad guest would hold the loop, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 __all__ = ["LOADS", "measure"]
 
 HOUR = 3600.0
-RATE = 10_000  # permits a second, of the load that has a rate
-RUN_SECONDS_MAX = 15.0  # that a load is watched, if it does not end by itself
+RATE = 10_000  # permits a second, for the load that has a rate
+RUN_SECONDS_MAX = 15.0  # how long a load is watched if it does not end by itself
 SEED = 1
 
 
 def measure(*, load: str, count: int, lead: float) -> dict[str, float]:
-    """Schedule ``count`` tasks that are due from ``lead`` seconds on, and watch the loop from then until all have run.
+    """Schedule ``count`` tasks that are due after ``lead`` seconds or later, and watch the loop until all have run.
 
     Args:
         load: a key of ``LOADS``.
-        count: of tasks.
-        lead: seconds for the scheduling, which holds the loop by the will of the caller, and is not watched.
+        count: how many tasks.
+        lead: seconds for the scheduling, which holds the loop because the caller wants it to, and is not watched.
     """
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(LOADS[load](count, lead))
 
 
 async def _watch(done: asyncio.Future[Any], holds: Holds, seconds: float) -> None:
-    """Watch until ``done``, or for so many seconds."""
+    """Watch the loop until ``done`` is set, or for a number of seconds."""
     with accounting(holds):
         probe = Probe(holds)
         await asyncio.wait([done], timeout=seconds)
@@ -45,7 +45,7 @@ async def _watch(done: asyncio.Future[Any], holds: Holds, seconds: float) -> Non
 
 
 class _Counter:
-    """Counts calls, and tells when all have run."""
+    """Counts calls, and reports when all have run."""
 
     def __init__(self, count: int) -> None:
         self.left = count
@@ -58,7 +58,7 @@ class _Counter:
 
 
 async def _control(count: int, lead: float) -> dict[str, float]:
-    """Watch the loop with nothing on it but the probe; as much memory is held."""
+    """Watch a loop that runs nothing but the probe, in a process that holds as much memory."""
     holds = Holds()
     kept = [(number, str(number)) for number in range(count // 4)]
     await _watch(asyncio.get_running_loop().create_future(), holds, 2 * lead)
@@ -75,7 +75,7 @@ async def _in_one_interval(
     async with ExecutorManager() as manager:
         executor = manager.executor("bench", **options)
         now = asyncio.get_running_loop().time()
-        begin = now + lead + -(time.time() + lead) % 1  # intervals begin with the seconds of the wall clock
+        begin = now + lead + -(time.time() + lead) % 1  # intervals begin at full seconds of the wall clock
         kept = fill(executor, [begin + share for share in shares], counter)
         await _watch(counter.done, holds, lead + RUN_SECONDS_MAX)
         is_limited = "rate" in options
@@ -108,19 +108,19 @@ def _same_instant(executor: RateLimitedExecutor, whens: Sequence[float], counter
 
 
 class _ShiftedClock:
-    """The loop's time, and a wall clock by which the next hour begins in so many seconds."""
+    """The loop's time, and a wall clock by which the next hour begins in a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.monotonic = asyncio.get_running_loop().time
         self._shift = HOUR * 500_000 - seconds - time.time()
 
     def wall(self) -> float:
-        """Return epoch seconds, shifted."""
+        """Return the shifted time, in seconds since the epoch."""
         return time.time() + self._shift
 
 
 async def _hour(count: int, lead: float) -> dict[str, float]:
-    """Watch the begin of an interval of an hour that holds all tasks, and some seconds of it."""
+    """Watch the begin of an interval of an hour that holds all tasks, and some seconds of the interval."""
     holds, counter = Holds(), _Counter(count)
     chosen = random.Random(SEED)
     delays = [lead + chosen.random() * HOUR for _ in range(count)]

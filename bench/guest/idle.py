@@ -1,4 +1,4 @@
-"""How often an idle executor wakes the loop: turns of the loop and context switches, in a process of its own."""
+"""How often an idle executor wakes up the loop: turns of the loop and context switches, in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOUR = 3600.0
 
 
 class _CountingSelector(selectors.DefaultSelector):
-    """Counts the turns of a loop: each asks its selector once."""
+    """Counts the turns of a loop, which calls its selector once in each."""
 
     turns = 0
 
@@ -28,7 +28,7 @@ class _CountingSelector(selectors.DefaultSelector):
 
 
 def measure(*, state: str, seconds: float) -> dict[str, float]:
-    """Count turns and voluntary context switches over so many seconds."""
+    """Count turns and voluntary context switches during a number of seconds."""
     selector = _CountingSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_measure(selector, state, seconds))
@@ -52,7 +52,7 @@ async def _sleep(selector: _CountingSelector, seconds: float) -> dict[str, float
 
 
 def _switches() -> int:
-    """Return how often this process has waited so far; 0 where nobody tells."""
+    """Return how often this process has waited so far; 0 on a system that does not count it."""
     try:
         import resource  # noqa: PLC0415  # not on Windows
     except ImportError:

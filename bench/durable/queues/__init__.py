@@ -1,4 +1,4 @@
-"""Task queues, an adapter each: how it is used, with which settings, and what it promises."""
+"""The task queues, one adapter each: how a queue is used, with which settings, and what it promises."""
 
 from __future__ import annotations
 

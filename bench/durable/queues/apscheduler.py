@@ -1,6 +1,6 @@
-"""APScheduler 4, which is not released yet, on PostgreSQL: ``add_job``, and a scheduler in the same loop.
+"""APScheduler 4, a pre-release, on PostgreSQL: ``add_job``, and a scheduler in the same loop.
 
-It cannot be installed beside APScheduler 3, with which the section ``peers`` compares our timers.
+It cannot be installed together with APScheduler 3, with which the section ``peers`` compares our timers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _call: Callable[[int], None]
 
 
 async def task(number: int) -> None:
-    """Call what the round wants; jobs are kept by the name of a function in a module."""
+    """Call the function of the current round; jobs name their function by its module, so that it must be at the top."""
     _call(number)
 
 

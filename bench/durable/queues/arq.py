@@ -1,7 +1,7 @@
 """arq on Redis: ``enqueue_job`` one by one, as it has no call for many, and a ``Worker`` in the same loop.
 
-After each look at its queue it sleeps for ``poll_delay``, half a second by default, and starts ``queue_read_limit`` jobs at
-most in between; that alone would limit it to some hundred a second. So it looks again after 10 ms.
+A worker looks at its queue every ``poll_delay``, half a second by default, and starts at most ``queue_read_limit`` jobs
+each time; that alone would limit it to some hundred a second. Here it looks every 10 ms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """docket (``pydocket``) on Redis: ``add``, ``add_many``, and a ``Worker`` in the same loop.
 
-A worker that has no place left sleeps for ``minimum_check_interval``, a quarter of a second by default, however soon its tasks
-end; that alone would limit it to four times its concurrency a second. So it looks again after 10 ms.
+A worker whose places are all taken sleeps for ``minimum_check_interval``, a quarter of a second by default, even if its
+tasks end sooner; that alone would limit it to four times its concurrency a second. Here it sleeps for 10 ms.
 """
 
 from __future__ import annotations

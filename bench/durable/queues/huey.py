@@ -1,7 +1,7 @@
 """huey, in a file of SQLite with ``fsync`` and on Redis: a consumer with one thread, as it runs no coroutine functions.
 
-It takes a task out of its queue before it runs it. Puts come from one thread, one after the other: with more of them the
-file would be locked most of the time, and none is faster.
+It removes a task from its queue before it runs it. Tasks are put by one thread, one after the other: with more threads
+the file would be locked most of the time, and the rate would not rise.
 """
 
 from __future__ import annotations

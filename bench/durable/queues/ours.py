@@ -1,4 +1,4 @@
-"""Our own side, with each of our stores: ``put``, ``put_many``, and an executor without a rate that runs the tasks."""
+"""Our own side with each of our stores: ``put``, ``put_many``, and an executor without a rate that runs the tasks."""
 
 from __future__ import annotations
 

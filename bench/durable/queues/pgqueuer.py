@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["QUEUES"]
 
 _POOL = 10  # connections
-_CHUNK = 1_000  # tasks of one statement
+_CHUNK = 1_000  # tasks in one statement
 
 
 class _PgQueuer(Opened):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["QUEUES"]
 
 _POOL = 10  # connections
-_CHUNK = 1_000  # tasks of one statement
+_CHUNK = 1_000  # tasks in one statement
 _LEFT = "select count(*) as count from procrastinate_jobs where status in ('todo', 'doing')"
 
 

@@ -1,4 +1,4 @@
-"""What an adapter of a task queue has to give, and what several adapters share."""
+"""What an adapter of a task queue has to provide, and what several adapters share."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 __all__ = ["CONCURRENCY", "Opened", "Queue", "background", "concurrently"]
 
-CONCURRENCY = 50  # calls that wait for their put at the same time, and tasks that a worker may run at the same time
+CONCURRENCY = 50  # how many puts are awaited at the same time, and how many tasks a worker may run at the same time
 _STOP_SECONDS = 0.2
 
 
 class Opened(Protocol):
-    """A queue that is open, whose one task calls a function with its argument, and does nothing else."""
+    """An open queue with one task, which calls a function with its argument and does nothing else."""
 
     async def put_each(self, numbers: Sequence[int]) -> None:
-        """Put a task for each number, one by one, as :data:`CONCURRENCY` requests of a service would at once."""
+        """Put a task for each number, one by one, with :data:`CONCURRENCY` puts at once, as in a service."""
         ...
 
     async def put_many(self, numbers: Sequence[int]) -> None:
-        """Put a task for each number by the call that takes many."""
+        """Put a task for each number with the call that takes many."""
         ...
 
     def working(self) -> AbstractAsyncContextManager[None]:
@@ -44,19 +44,19 @@ class Queue:
     """One library with one place for its tasks.
 
     Attributes:
-        name: in the tables.
-        open: opens an empty queue in a place; the function is to be called by each task with its number.
-        server: what it needs: "postgres", "redis", or "" for a folder.
-        package: to be imported; "" for us alone.
-        least: the least version of it, as a tuple of integers.
-        distribution: the name under which it is installed, where it is another one.
-        needs: other packages to be imported.
+        name: the name in the tables.
+        open: opens an empty queue in a place; each task calls the given function with its number.
+        server: what the queue needs: "postgres", "redis", or "" for a folder.
+        package: the package to import; "" for ours.
+        least: the lowest version of it, as a tuple of integers.
+        distribution: the name under which it is installed, if that is different.
+        needs: other packages to import.
         count: how many tasks a full round has, so that it takes some seconds.
         has_many: whether it has a call that takes many tasks.
-        is_durable: what has happened to a task once its put has returned.
-        ends: how a task is taken, and what becomes of it if its process is lost.
-        settings: which differ from the defaults, and why.
-        target: tasks a second, put, run and ended, that the design asks for.
+        is_durable: what is true of a task once its put has returned.
+        ends: how a task is taken, and what happens to it if its process is lost.
+        settings: those that differ from the defaults, and why.
+        target: the tasks per second, put, run and ended, that the design asks for.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Queue:
 
 
 async def concurrently(put: Callable[[int], Awaitable[object]], numbers: Sequence[int]) -> None:
-    """Put one by one, so many at the same time."""
+    """Put numbers one by one, :data:`CONCURRENCY` of them at the same time."""
     waiting = iter(numbers)
 
     async def some() -> None:
@@ -91,7 +91,7 @@ async def concurrently(put: Callable[[int], Awaitable[object]], numbers: Sequenc
 async def background(
     worker: Coroutine[object, object, object], stop: Callable[[], object] | None = None
 ) -> AsyncIterator[None]:
-    """Run a worker as a task until the block ends: then ``stop`` is called, or it is cancelled."""
+    """Run a worker as a task until the block ends; then call ``stop``, or cancel the task."""
     task = asyncio.ensure_future(worker)
     try:
         yield
@@ -100,7 +100,7 @@ async def background(
             stop()
         while not task.done():
             if stop is None:
-                task.cancel()  # again and again, as one that comes at an unlucky moment may be swallowed
+                task.cancel()  # repeatedly, since a cancellation at the wrong moment may be lost
             await asyncio.wait([task], timeout=_STOP_SECONDS)
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error

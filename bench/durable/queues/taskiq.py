@@ -1,6 +1,6 @@
-"""taskiq on Redis streams, its broker with acknowledgement: ``kiq`` one by one, and its receiver in the same loop.
+"""taskiq on Redis streams, with its broker that acknowledges: ``kiq`` one by one, and its receiver in the same loop.
 
-Its stream keeps what was acknowledged, as it has no limit by default.
+By default its stream has no limit, and keeps what was acknowledged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["QUEUES"]
 
 
-_IDLE_SECONDS = 0.3  # after the last task: while it looks for what others have lost, it cannot be stopped
+_IDLE_SECONDS = 0.3  # after the last task: while it looks for tasks that others have lost, it cannot be stopped
 
 
 class _Taskiq(Opened):
