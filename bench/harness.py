@@ -62,11 +62,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure has to reach.
+    """A value that a figure has to reach.
 
     Attributes:
-        text: as the design says it, such as ">= 8 x asyncio".
-        bound: the number to compare the median with, in the figure's unit; reached counts as met.
+        text: the target in the words of the design, such as ">= 8 x asyncio".
+        bound: the number that the median is compared with, in the figure's unit; the target is met if they are equal.
     """
 
     text: str
@@ -78,9 +78,9 @@ class Figure:
     """One measured quantity.
 
     Attributes:
-        values: one for each round, in the order of the rounds.
+        values: one value for each round, in the order of the rounds.
         unit: "us", "B", "ms", "x" for a ratio, "" for a count.
-        smaller_is_better: None if neither is.
+        smaller_is_better: None if neither smaller nor larger is better.
         target: what the median has to reach.
     """
 
@@ -91,29 +91,29 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The middle of the rounds."""
+        """Return the median of the rounds."""
         return statistics.median(self.values)
 
     @property
     def least(self) -> float:
-        """The least of the rounds."""
+        """Return the minimum of the rounds."""
         return min(self.values)
 
     @property
     def greatest(self) -> float:
-        """The greatest of the rounds."""
+        """Return the maximum of the rounds."""
         return max(self.values)
 
     @property
     def met(self) -> bool | None:
-        """Whether the median reaches the target; None if there is none."""
+        """Return whether the median reaches the target; None if there is no target."""
         if self.target is None:
             return None
         return self.median <= self.target.bound if self.smaller_is_better else self.median >= self.target.bound
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float], *, target: Target | None = None) -> Figure:
-    """Return how many times ours theirs is, pair by pair: more is better where both are costs."""
+    """Return theirs divided by ours, pair by pair; if both are costs, more is better for us."""
     pairs = zip(theirs, ours, strict=True)
     return Figure([a / b if b else float("inf") for a, b in pairs], "x", smaller_is_better=False, target=target)
 
@@ -150,11 +150,11 @@ class Table:
 
     Attributes:
         title: what was measured.
-        columns: names of the columns, in the order of printing.
+        columns: the names of the columns, in the order in which they are printed.
         rows: the figures, or plain text, by case and column; a case may leave columns out.
-        notes: sentences printed below.
-        charts: pictures of it.
-        checks: facts that hold at every size and speed, by name; each has to be 0 (calls lost, calls started early).
+        notes: sentences that are printed below the table.
+        charts: pictures of the table.
+        checks: facts that hold at every size and speed, by name; each must be 0 (calls lost, calls started early).
     """
 
     title: str
@@ -171,28 +171,28 @@ class Table:
         self.rows[case] = cells
 
     def check(self, name: str, count: int) -> None:
-        """Count violations of what must never happen, such as lost calls."""
+        """Add to a count of events that must never happen, such as lost calls."""
         self.checks[name] = self.checks.get(name, 0) + count
 
 
 class Progress(Protocol):
-    """Shows how far the run is."""
+    """Shows how far a run has come."""
 
     def note(self, text: str) -> None:
-        """Say what is done now."""
+        """Say what is being done."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line chose.
+    """The choices of the command line.
 
     Attributes:
-        quick: tiny sizes, to see that it works; no target is judged.
-        scale: factor of all full sizes.
-        rounds_wanted: of each side; None for what the section thinks fit.
+        quick: use tiny sizes, to see whether everything works; no target is judged.
+        scale: a factor for all full sizes.
+        rounds_wanted: the number of rounds for each side; None for the number that the section chooses.
         uvloop: whether sections that run on one loop run on uvloop.
-        progress: where ``note`` goes.
+        progress: receives the texts of ``note``.
     """
 
     quick: bool = False
@@ -203,23 +203,23 @@ class Options:
 
     @property
     def is_judged(self) -> bool:
-        """Whether sizes are those that the targets are meant for."""
+        """Return whether the sizes are those that the targets are meant for."""
         return not self.quick and self.scale == 1
 
     def size(self, full: int, quick: int) -> int:
-        """Return how many, at least 1: ``full`` by the scale, or ``quick``."""
+        """Return a number, at least 1: ``full`` times the scale, or ``quick`` in a quick run."""
         return quick if self.quick else max(1, round(full * self.scale))
 
     def seconds(self, full: float, quick: float) -> float:
-        """Return how long: ``quick`` if it is a quick run. The scale changes counts, not times."""
+        """Return a duration: ``quick`` in a quick run, else ``full``. The scale changes numbers, not durations."""
         return quick if self.quick else full
 
     def rounds(self, full: int = 5) -> int:
-        """Return how many rounds count: those asked for, else ``full``, and 1 in a quick run."""
+        """Return how many rounds count: those that the user wants, else 1 in a quick run and ``full`` in another."""
         return self.rounds_wanted or (1 if self.quick else full)
 
     def note(self, text: str) -> None:
-        """Tell the user what is done now."""
+        """Tell the user what is being done."""
         if self.progress is not None:
             self.progress.note(text)
 
@@ -231,12 +231,13 @@ class Options:
         warm_up: int | None = None,
         label: str = "",
     ) -> dict[str, list[_T]]:
-        """Measure every side once a round, in an order that alternates: A B, B A, A B.
+        """Measure every side once in a round, in alternating order: A B, B A, A B.
 
         Args:
-            sides: by name, each a function that measures one round.
-            rounds: that count; ``self.rounds()`` by default.
-            warm_up: rounds before those, not counted: 1 by default, 0 in a quick run; fresh processes need none.
+            sides: functions by name; each measures one round.
+            rounds: how many rounds count; ``self.rounds()`` by default.
+            warm_up: how many rounds before those do not count; 1 by default, 0 in a quick run. Fresh processes need
+                none.
             label: what is shown as progress.
         """
         rounds = self.rounds() if rounds is None else rounds
@@ -251,9 +252,9 @@ class Options:
 
     @contextlib.contextmanager
     def runner(self, *, uvloop: bool | None = None) -> Iterator[asyncio.Runner]:
-        """Give a loop for several rounds, with the library's warnings of a blocked loop silenced.
+        """Provide a loop for several rounds, without the library's warnings of a blocked loop.
 
-        To schedule a million calls in one go does block the loop, and is what is measured.
+        A million calls that are scheduled in one go do block the loop, and are what is measured.
         """
         logger = logging.getLogger("ratelimited_executor")
         level = logger.level
@@ -266,7 +267,7 @@ class Options:
 
 
 def loop_factory(uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return what makes an event loop: uvloop's, or asyncio's own."""
+    """Return a function that makes an event loop: uvloop's, or asyncio's own."""
     if uvloop:
         import uvloop as package  # noqa: PLC0415  # an extra, imported on use
 
@@ -275,18 +276,18 @@ def loop_factory(uvloop: bool) -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def has_module(name: str) -> bool:
-    """Whether a package is installed."""
+    """Return whether a package is installed."""
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin is not None  # a folder without code has a spec, too
 
 
 def fresh(function: str, /, *, python: Sequence[str] = (sys.executable,), **arguments: Any) -> Any:
-    """Call a function in a fresh process and return what it returned; RuntimeError with its standard error if it failed.
+    """Call a function in a fresh process and return its result; if it fails, a RuntimeError has its standard error.
 
     Args:
         function: "module:name", such as "bench.memory:measure".
-        python: the interpreter, with options.
-        arguments: keyword arguments of the function, as JSON has them.
+        python: the interpreter and its options.
+        arguments: keyword arguments of the function, which JSON must be able to hold.
     """
     command = [*python, "-m", "bench.fresh", function, json.dumps(arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}

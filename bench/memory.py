@@ -1,9 +1,11 @@
-"""Bytes that a pending task holds: by tracemalloc, which counts what Python asked for, and by resident memory, which the
-operating system counts. Each figure comes from a process of its own, and the two from different ones: tracemalloc keeps
-books, which are resident as well.
+"""The bytes that a pending task holds, by two measures in different processes.
 
-What the caller has anyway (items, delays, arguments) is there before the first reading, and does not count; the tuple that
-holds the arguments of a call does. Garbage is collected before both readings. Nothing is due before the second one.
+They are tracemalloc, which counts what Python asked for, and resident memory, which the operating system counts. The
+records of tracemalloc are resident memory, too; each figure therefore comes from a process of its own.
+
+What the caller has anyway (items, delays, arguments) is created before the first reading and does not count; the tuple
+that holds the arguments of a call counts. Garbage is collected before both readings. No task is due before the second
+reading.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _DELAYS = Target("<= 24 B", 24)
 _RECORD = Target("<= 160 B", 160)
 _WHOLE = Target("<= 1 MB in all", 1)
 
-# Side -> (target of a task, target of the whole).
+# Side -> (target for each task, target for all of them).
 _SIDES: dict[str, tuple[Target | None, Target | None]] = {
     "loop.call_later": (None, None),
     "loop.call_later, handle kept": (None, None),
@@ -64,7 +66,7 @@ def run(options: Options) -> list[Table]:
     rounds = options.in_turns(
         {
             f"{side}|{how}": partial(fresh, "bench.memory:measure", side=side, how=how, count=count)
-            for side in (list(_SIDES)[::4] if options.quick else _SIDES)  # a process for each costs seconds
+            for side in (list(_SIDES)[::4] if options.quick else _SIDES)  # a process for each side takes seconds
             for how in ("traced", "resident")
         },
         rounds=options.rounds(ROUNDS),
@@ -97,12 +99,12 @@ def _chart(table: Table) -> Chart:
 
 
 def measure(*, side: str, how: str, count: int) -> dict[str, float]:
-    """Fill, in this process, and return the bytes that this added, and how many tasks are not pending.
+    """Schedule tasks in this process; return the bytes that this adds, and how many of the tasks are not pending.
 
     Args:
         side: a key of the table of sides.
         how: "traced" or "resident".
-        count: of tasks.
+        count: how many tasks.
     """
     return asyncio.run(_measure(side, how, count))
 
@@ -127,7 +129,7 @@ async def _measure(side: str, how: str, count: int) -> dict[str, float]:
 def _filling(
     side: str, loop: Any, executor: RateLimitedExecutor, delays: Sequence[float], items: Sequence[int]
 ) -> tuple[Callable[[], Any], Callable[[], int]]:
-    """Return what fills, and what counts the tasks that are pending."""
+    """Return a function that schedules the tasks, and one that counts those that are pending."""
     if side.startswith("loop."):
         owner, before = loop, len(loop._scheduled)
         return _calls(side, owner, delays, items, loop), lambda: len(loop._scheduled) - before
@@ -182,7 +184,7 @@ def _work_one(_: object) -> None:
 
 
 def _reading(how: str) -> int:
-    """Return the bytes held now, after a collection."""
+    """Return the bytes in use, after a garbage collection."""
     gc.collect()
     if how == "traced":
         return tracemalloc.get_traced_memory()[0]

@@ -1,9 +1,9 @@
-"""What it costs to decide which of many due tasks starts, at a finite rate: by the length of the overflow.
+"""The cost of deciding which of many due tasks starts next at a finite rate, by the length of the overflow.
 
-The pure queue is driven in virtual time: no loop, no timers, no tasks are called. Every start is at the next permit, the
-most important of all that are due. Where the default order holds, the cost must not depend on how many wait; an order of
-one's own goes through a heap and may grow with the logarithm. The second table is the whole executor on the event loop of
-the test kit, whose time is virtual, too: what the decision is a part of.
+The pure queue runs in virtual time, without a loop or timers, and no task is called. Every start is at the next permit,
+and is that of the most important due task. With the default order the cost must not depend on how many wait; an order
+of the user's own uses a heap and may grow with the logarithm. The second table is the whole executor, of which the
+decision is a part, on the test kit's event loop, whose time is virtual, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DESCRIPTION = "decision cost of a start, with a thousand to a million tasks that
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 QUICK_LENGTHS = (100, 1_000)
 ROUNDS = 3
-STARTS_MIN = 100_000  # that are timed: short overflows are emptied several times
+STARTS_MIN = 100_000  # how many starts are timed at least: short overflows are emptied several times
 RATE = 10_000  # permits a second
 PRIORITIES = 10
 FACTOR_MAX = 2.0
@@ -48,7 +48,7 @@ _FORMS = {
 
 
 def run(options: Options) -> list[Table]:
-    """Measure each length in a process of its own."""
+    """Measure each length in processes of its own."""
     lengths = QUICK_LENGTHS if options.quick else tuple(options.size(length, length) for length in LENGTHS)
     starts_min = 0 if options.quick else options.size(STARTS_MIN, 0)
     return [
@@ -110,7 +110,7 @@ class _Record(TaskRecord):
 
 
 def measure_queue(*, form: str, length: int, starts_min: int) -> dict[str, float]:
-    """Fill a queue with due tasks, time how it empties, and repeat until there were starts enough."""
+    """Fill a queue with due tasks and time how it is emptied, repeatedly until there were enough starts."""
     repeats = max(1, -(-starts_min // length))
     cpu, lost, disordered = 0.0, 0, 0
     for _ in range(repeats):
@@ -126,7 +126,7 @@ def measure_queue(*, form: str, length: int, starts_min: int) -> dict[str, float
 
 
 def _filled(form: str, length: int) -> tuple[TaskQueue, float]:
-    """Return a queue in which so many tasks are due, and the loop time."""
+    """Return a queue with a number of due tasks, and the loop time."""
     chosen = random.Random(SEED)
     timeline = Timeline(monotonic=0.0, wall=1_700_000_000.0, interval_ns=NS)
     queue = TaskQueue(
@@ -147,14 +147,14 @@ def _filled(form: str, length: int) -> tuple[TaskQueue, float]:
     now = 4.0
     while now >= queue.end:
         queue.enter(now, 1_700_000_000.0 + now)
-    while not queue.pull(now):  # sort them and make them ready, which is not what is measured
+    while not queue.pull(now):  # the queue sorts them and makes them ready, which is not measured
         pass
     queue.set_rate(Rate(RATE), now)
     return queue, now
 
 
 def _empty(queue: TaskQueue, now: float, started: list[_Record]) -> None:
-    """Start everything as the engine does, at the time at which the queue asks to be asked."""
+    """Start all tasks as the engine does, at the times at which the queue asks to be woken up."""
     while True:
         if now >= queue.end:
             queue.enter(now, 1_700_000_000.0 + now)
@@ -168,7 +168,7 @@ def _empty(queue: TaskQueue, now: float, started: list[_Record]) -> None:
 
 
 def _disorder(form: str, started: list[_Record], timeline: Timeline) -> int:
-    """Count neighbours in the wrong order; an order sees epoch seconds, which tell due times apart to 0.24 us."""
+    """Count neighbours in the wrong order; an order sees due times in epoch seconds, whose resolution is 0.24 us."""
     keys: list[Any] = (
         [-timeline.to_epoch(record._due) for record in started]
         if form == "an order of one's own"
@@ -182,7 +182,7 @@ def _raise(error: BaseException) -> None:
 
 
 def measure_executor(*, form: str, length: int, starts_min: int) -> dict[str, float]:
-    """Submit so many tasks at once, and time how the executor works them off in virtual time; repeat as above."""
+    """Submit a number of tasks at once and time how the executor starts them in virtual time, repeatedly as above."""
     repeats = max(1, -(-starts_min // length))
     results = [run_virtual(_work_off(form, length)) for _ in range(repeats)]
     cpu = sum(spent for spent, _, _ in results)

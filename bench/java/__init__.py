@@ -1,7 +1,8 @@
 """The workload of the Java original: n trivial tasks with random delays of 0 to 5 s, beside the JVM's own executor.
 
-``ScheduledThreadPoolExecutor`` with a thread for each core, warmed up, fed by one thread and by 16, against one thread of
-Python. Each round of each side runs in a fresh process, and lasts from the first task scheduled to the last that ran.
+A ``ScheduledThreadPoolExecutor`` with a thread for each core, warmed up, to which one thread or 16 submit, is measured
+beside one thread of Python. Each round of each side runs in a fresh process, from the first task scheduled to the last
+one run.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _LATE_NOTES = [_BETTER, f"Lateness is that of one task in {STRIDE}; below 0 is e
 
 
 def run(options: Options) -> list[Table]:
-    """Measure every size; without a JDK our side only."""
+    """Measure every size; without a JDK measure only our side."""
     with _jvm_sides(options) as sides_of:
         tables = [_measure(options, count, sides_of) for count in _sizes(options)]
     first = [each for each, _ in tables]
@@ -65,7 +66,7 @@ def _sizes(options: Options) -> list[int]:
 
 @contextlib.contextmanager
 def _jvm_sides(options: Options) -> Iterator[Callable[[int, float], dict[str, Callable[[], dict[str, Any]]]]]:
-    """Give a function of count and spread that returns the JVM's sides, none where they cannot run."""
+    """Provide a function of count and spread that returns the JVM's sides, or none where they cannot run."""
     with contextlib.ExitStack() as stack:
         classes = stack.enter_context(jvm.compiled()) if jvm.has_jdk() else None
         if classes is None:
@@ -149,7 +150,7 @@ def _cells(results: Sequence[dict[str, Any]], count: int) -> dict[str, Figure | 
 def _ratios(
     ours: Sequence[dict[str, Any]], theirs: Sequence[Sequence[dict[str, Any]]], *, is_judged: bool
 ) -> dict[str, Figure | str]:
-    """Divide, round by round, the better of the JVM's figures by ours."""
+    """Divide the better of the JVM's figures by ours, round by round."""
     return {
         column: ratio(
             [min(each[key] for each in pair) for pair in zip(*theirs, strict=True)],

@@ -1,4 +1,4 @@
-"""The JVM's side: compiles ``ScheduledTimers.java`` into a temporary directory, and runs it in a JVM of its own."""
+"""The JVM's side: compile ``ScheduledTimers.java`` into a temporary directory, and run it in a JVM of its own."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["BYTES_PER_TASK", "compiled", "has_jdk", "heap_bytes", "measure"]
 
 SOURCE = Path(__file__).with_name("ScheduledTimers.java")
-BYTES_PER_TASK = 200  # of heap, generously: task, its entry in the queue, the runnable, its delay, and room to collect
+BYTES_PER_TASK = 200  # of heap, with a margin: task, entry in the queue, runnable, delay, and room to collect
 RUN_SECONDS_MAX = 1800.0
 
 
 def has_jdk() -> bool:
-    """Whether there is a Java compiler and a Java virtual machine on the path."""
+    """Return whether there are a Java compiler and a Java virtual machine on the path."""
     return shutil.which("javac") is not None and shutil.which("java") is not None
 
 
 def heap_bytes() -> int:
-    """Return the heap to give the JVM: half the memory of the machine, or 2 GiB where the system does not tell."""
+    """Return the heap size for the JVM: half the memory of the machine, or 2 GiB if its size is unknown."""
     if not hasattr(os, "sysconf"):
         return 2**31
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -35,7 +35,7 @@ def heap_bytes() -> int:
 
 @contextlib.contextmanager
 def compiled() -> Iterator[Path]:
-    """Give a directory with the compiled classes, for as long as they are needed."""
+    """Provide a directory with the compiled classes, which is removed at the end."""
     with tempfile.TemporaryDirectory() as directory:
         _run(["javac", "-d", directory, str(SOURCE)])
         yield Path(directory)
@@ -44,15 +44,15 @@ def compiled() -> Iterator[Path]:
 def measure(
     classes: Path, *, count: int, spread: float, producers: int, warm_up_count: int, warm_up_rounds: int
 ) -> dict[str, Any]:
-    """Run one round in a fresh JVM, which smaller rounds have warmed up.
+    """Run one round in a fresh JVM, after smaller rounds that warm it up.
 
     Args:
-        classes: the directory that ``compiled`` gave.
-        count: tasks.
+        classes: the directory of ``compiled``.
+        count: how many tasks.
         spread: the greatest delay, in seconds.
-        producers: threads that schedule them.
-        warm_up_count: tasks of each of the smaller rounds.
-        warm_up_rounds: how many of them.
+        producers: how many threads schedule the tasks.
+        warm_up_count: how many tasks each of the smaller rounds has.
+        warm_up_rounds: how many smaller rounds there are.
 
     Returns:
         times in seconds, lateness in milliseconds, memory in bytes.

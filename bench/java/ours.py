@@ -1,7 +1,7 @@
 """Our side of the Java original's workload: n trivial tasks with random delays, by one thread, in a process of its own.
 
-One by one: ``call_later``, by a coroutine that lets the loop run after every thousand, as a good guest does. In bulk: one
-``schedule_many(delays=)``. Both start each task at its due time (``Pacing.ON_TIME``).
+One by one, a coroutine uses ``call_later`` and lets the loop run after every thousand, as a good guest does. In bulk,
+there is one ``schedule_many(delays=)``. Both start each task at its due time (``Pacing.ON_TIME``).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def measure(face: str, count: int, spread: float) -> dict[str, Any]:
 
     Args:
         face: "call_later" or "schedule_many".
-        count: tasks.
+        count: how many tasks.
         spread: the greatest delay, in seconds.
 
     Returns:
-        times in seconds, lateness in milliseconds, memory in bytes; the words are those of ``ScheduledTimers.java``.
+        times in seconds, lateness in milliseconds, memory in bytes, by the same keys as ``ScheduledTimers.java``.
     """
     return asyncio.run(_measure(face, count, spread))
 

@@ -1,4 +1,4 @@
-"""More work than rate: what our limits keep that others' do not, and what keys cost."""
+"""More work than the rate permits: what limiters promise and keep, and what keys cost."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ DESCRIPTION = "windows, heavy tasks, tenants and keys beside other limiters; wha
 
 
 def run(options: Options) -> list[Table]:
-    """Measure the scenarios, then what keys cost in time and memory."""
+    """Measure the scenarios, and then the time and memory that keys cost."""
     return [*scenarios.measure(options), decision.measure(options), keys.measure(options)]

@@ -1,9 +1,9 @@
-"""What it costs to decide which key's task starts next, with a million tasks of ten thousand keys that are due.
+"""The cost of deciding which key's task starts next, with a million due tasks of ten thousand keys.
 
-The pure queue in virtual time, as in ``bench/overflow.py``: no loop, no timers, nothing is called. Either each start has a
-wake-up of its own, which pulls what is due, asks, and reckons the time of the next, or a wake-up starts the permits of two
-milliseconds, twenty of them, as an executor at that rate does that is woken up by a loop. The limits of keys are asked as the
-engine asks them: a key that may not start is parked and comes back at its time.
+The pure queue runs in virtual time, as in ``bench/overflow.py``: no loop, no timers, nothing is called. Either each
+start has a wake-up of its own, which takes in what is due, decides, and computes the time of the next one; or a wake-up
+starts the permits of two milliseconds, twenty of them, as in an executor at that rate on an event loop. The limits of
+keys are applied as in the engine: a key that may not start is set aside until its time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = ["measure", "measure_queue"]
 
 ROUNDS = 3
 SEED = 1
-RATE = 10_000  # permits a second: a key's turn comes once a second
-SHARED_SECONDS = 0.002  # between two wake-ups, where several starts share one
+RATE = 10_000  # permits a second, so that each key has its turn once a second
+SHARED_SECONDS = 0.002  # between two wake-ups, if several starts share one
 _TARGET = Target(">= 200,000 /s", 200_000)
 
 _COLUMNS = ["starts, a wake-up each", "starts, wake-ups shared", "CPU, a wake-up each", "CPU, wake-ups shared"]
 
-# Form -> (whether keys share fairly, the rate of each key as a part of its turn; None for no limits).
+# Form -> (whether keys share fairly, the rate of each key as a factor of its share; None for no limits).
 _FORMS: Final = {
     "default order, no keys": (False, None),
     "Fair()": (True, None),
@@ -76,7 +76,7 @@ def measure(options: Options) -> Table:
 
 
 def measure_queue(*, form: str, length: int, key_count: int) -> dict[str, float]:
-    """Fill a queue with due tasks, and time how it empties, twice."""
+    """Fill a queue with due tasks, and time how it is emptied, with a wake-up for each start and with shared ones."""
     is_fair, part = _FORMS[form]
     key_rate = None if part is None else Rate(RATE * part / key_count)
     results: dict[str, float] = {"lost": 0, "ahead": 0, "forbidden": 0}
@@ -102,7 +102,7 @@ def _gate(key_rate: Rate) -> KeyGate:
 
 
 def _filled(order: Any, length: int, key_count: int, gate: KeyGate | None) -> tuple[TaskQueue, float]:
-    """Return a queue in which so many tasks are due, and the loop time; without keys if ``key_count`` is 0."""
+    """Return a queue with a number of due tasks, and the loop time; the tasks have no keys if ``key_count`` is 0."""
     chosen = random.Random(SEED)
     timeline = Timeline(monotonic=0.0, wall=1_700_000_000.0, interval_ns=NS)
     queue = TaskQueue(
@@ -126,14 +126,14 @@ def _filled(order: Any, length: int, key_count: int, gate: KeyGate | None) -> tu
     now = 4.0
     while now >= queue.end:
         queue.enter(now, 1_700_000_000.0 + now)
-    while not queue.pull(now):  # sort them and make them ready, which is not what is measured
+    while not queue.pull(now):  # the queue sorts them and makes them ready, which is not measured
         pass
     queue.set_rate(Rate(RATE), now)
     return queue, now
 
 
 def _empty(queue: TaskQueue, now: float, pause: float, started: list[tuple[float, Any]]) -> None:
-    """Start everything as the engine does, when the queue asks to be asked, or a pause later; each task ends at once."""
+    """Start all tasks as the engine does, when the queue asks for it or a pause later; each task ends at once."""
     gate = queue.gate
     while True:
         if now >= queue.end:
@@ -152,7 +152,7 @@ def _empty(queue: TaskQueue, now: float, pause: float, started: list[tuple[float
 
 
 def _ahead(keys: list[Any], key_count: int) -> int:
-    """Count the keys that have had over one task more than the one that has had fewest; all had as many to do."""
+    """Count the keys that are more than one task ahead of the key with the fewest; all keys have as many tasks."""
     counts = dict.fromkeys(range(key_count), 0)
     for key in keys:
         counts[key] += 1
@@ -161,7 +161,7 @@ def _ahead(keys: list[Any], key_count: int) -> int:
 
 
 def _forbidden(started: list[tuple[float, Any]], key_rate: Rate) -> int:
-    """Count the starts that come sooner after the one before of the same key than rate and slack allow."""
+    """Count the starts that follow the previous one of their key sooner than rate and slack permit."""
     gap = 1 / float(key_rate) - Paced().slack
     last: dict[Any, float] = {}
     count = 0

@@ -1,8 +1,8 @@
-"""Bytes that keys cost: of a task that waits for its key's turn, and of a key, by tracemalloc and by resident memory.
+"""The bytes that keys cost, per task that waits for its key's turn and per key, traced and resident.
 
-As in ``bench/memory.py`` each figure comes from a process of its own. Keys are made before the first reading: they belong
-to the caller, as the handles do, which are kept and counted. All tasks are due, and the executor has put them where they
-wait before the second reading; its rate is 0, so that none starts.
+As in ``bench/memory.py`` each figure comes from a process of its own. Keys are created before the first reading, as
+they belong to the caller; handles are kept, and count. All tasks are due, and the executor has queued them before the
+second reading; its rate is 0, so that none starts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["measure", "measure_keys"]
 
 ROUNDS = 3
-SETTLED_CPU_SECONDS = 0.002  # that a look at the loop for a tenth of a second takes once nothing is left to do
+SETTLED_CPU_SECONDS = 0.002  # the CPU time of a tenth of a second on the loop when nothing is left to do is below this
 _BASE = "no keys, default order"
 _TASK, _KEY = Target("<= 200 B a task", 200), Target("<= 300 B a key, in all", 300)
 
-# Side -> (its keys: 0 for none, "many", "each"; whether the order is Fair(); whether keys have limits).
+# Side -> (its keys: "none", "many", "each"; whether the order is Fair(); whether keys have limits).
 _SIDES: Final = {
     _BASE: ("none", False, False),
     "no keys, Fair()": ("none", True, False),
@@ -42,7 +42,7 @@ _SIDES: Final = {
 def measure(options: Options) -> Table:
     """Measure every side, each round in fresh processes."""
     count, key_count = options.size(1_000_000, 2_000), options.size(10_000, 50)
-    sides = list(_SIDES)[::2] if options.quick else list(_SIDES)  # a process for each costs seconds
+    sides = list(_SIDES)[::2] if options.quick else list(_SIDES)  # a process for each side takes seconds
     rounds = options.in_turns(
         {
             f"{side}|{how}": partial(
@@ -82,13 +82,13 @@ def measure(options: Options) -> Table:
 
 
 def measure_keys(*, side: str, how: str, count: int, key_count: int) -> dict[str, float]:
-    """Fill, in this process, and return the bytes that this added, and how many tasks do not wait.
+    """Submit tasks in this process; return the bytes that this adds, and how many of the tasks do not wait.
 
     Args:
         side: a key of the table of sides.
         how: "traced" or "resident".
-        count: of tasks.
-        key_count: of keys, if they are "many".
+        count: how many tasks.
+        key_count: how many keys, if they are "many".
     """
     return asyncio.run(_measure(side, how, count, key_count))
 
@@ -108,14 +108,14 @@ async def _measure(side: str, how: str, count: int, key_count: int) -> dict[str,
         await _settle()
         after = _reading(how)
         missing = count - executor.statistics().overdue
-        tracemalloc.stop()  # what follows is only to end
+        tracemalloc.stop()  # the rest only cleans up
         gc.freeze()
         del kept
     return {"bytes": after - before, "missing": missing}
 
 
 async def _settle() -> None:
-    """Let the executor put everything where it waits."""
+    """Wait until the executor has queued all tasks."""
     spent = float("inf")
     while spent > SETTLED_CPU_SECONDS:
         before = time.process_time()
@@ -128,7 +128,7 @@ def _work() -> None:
 
 
 def _reading(how: str) -> int:
-    """Return the bytes held now, after a collection."""
+    """Return the bytes in use, after a garbage collection."""
     gc.collect()
     if how == "traced":
         return tracemalloc.get_traced_memory()[0]

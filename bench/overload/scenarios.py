@@ -1,7 +1,7 @@
-"""Four things that go wrong when there is more work than rate, each for a few seconds of real time.
+"""Four things that go wrong with more work than the rate permits, each for a few seconds of real time.
 
-Starts are the instants at which a waiter has its permit and goes on. What has not happened by the end of a scenario counts
-with the time until then, so that a figure that is as long as the scenario says "not within it".
+A start is the moment at which a waiter has its permit and goes on. If something does not happen before the scenario
+ends, the time until the end counts, so that a figure as long as the scenario means "not within it".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["measure"]
 
 ROUNDS = 3
-# A busy machine may run a waiter so much later than its start was decided: what checks forgive, and figures do not.
+# On a busy machine a waiter may run this much later than its start was decided; checks allow for it, figures do not.
 LATE_SECONDS = 0.25
 
 WINDOW_PERMITS = 50
@@ -45,7 +45,7 @@ def measure(options: Options) -> list[Table]:
 def _rounds(
     options: Options, label: str, systems: Sequence[System], scenario: Callable[..., Any], *arguments: Any
 ) -> tuple[dict[str, list[Any]], list[str]]:
-    """Run a scenario with each system in turns; return its results, and what could not be run and why."""
+    """Run a scenario with each system in turns; return the results, and notes on systems that are not installed."""
     sides, notes = {}, []
     for system in systems:
         if not system.is_installed:
@@ -63,7 +63,7 @@ def _one_round(options: Options, scenario: Callable[..., Any], *arguments: Any) 
 
 
 def _cannot(table: Table, systems: Sequence[System]) -> None:
-    """Say in the table who cannot do it, and why."""
+    """Add a row and a note for each system that cannot do a scenario."""
     for system in systems:
         if isinstance(system.opened, str):
             table.add(system.name, {table.columns[0]: "cannot"})
@@ -180,7 +180,7 @@ async def _heavy_scenario(opened: Any, rate: int, cost: int, horizon: float) -> 
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until they have ended; an error of theirs is one of the scenario."""
+    """Cancel tasks and wait until they have ended; an error of a task fails the scenario."""
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):

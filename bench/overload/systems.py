@@ -1,9 +1,10 @@
 """How each library does each scenario, or why it cannot.
 
-Where a scenario is about order, buckets are as deep as the permits of 20 ms, as in ``bench/peers``, so that all promise the
-same; where it is about the promise itself, each library has the settings that its documentation begins with, and a second
-row the ones that are stricter. Waiting is each library's own: ``acquire()``, ``try_acquire_async()``, ``limit(timeout=)``.
-For a limit of each key beside one of all, those without keys get a limiter for each key and one for all, in both orders.
+In scenarios about order, buckets are as deep as the permits of 20 ms, as in ``bench/peers``, so that all libraries
+promise the same. In the scenario about that promise, each library has the settings with which its documentation begins,
+and a second row has stricter ones. Each library waits in its own way: ``acquire()``, ``try_acquire_async()``,
+``limit(timeout=)``. For a limit of each key beside a limit for all, a library without keys gets a limiter for each key
+and one for all, in both orders.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Acquire(Protocol):
     """Waits for permits."""
 
     def __call__(self, key: str, cost: int = 1) -> Awaitable[Any]:
-        """Return when they are there."""
+        """Return when the permits are there."""
         ...
 
 
 class Crowd(Protocol):
-    """Lets calls wait at once, one for each key in the list, and runs them."""
+    """Lets calls wait at the same time, one for each key in the list, and runs them."""
 
     def __call__(self, call: Callable[[str], Awaitable[None]], keys: Sequence[str]) -> Awaitable[Any]:
-        """Return when all have run."""
+        """Return when all calls have run."""
         ...
 
 
@@ -47,10 +48,10 @@ class System:
     """One row of one scenario.
 
     Attributes:
-        name: in the table.
-        opened: gives what the scenario drives; the text is why it cannot be done.
-        package: to be installed; "" for ours.
-        per_min: the shortest time that a rate may be given for, in seconds: throttled-py knows whole ones.
+        name: the name in the table.
+        opened: provides what the scenario uses; a text says why the system cannot do the scenario.
+        package: the package that must be installed; "" for ours.
+        per_min: the shortest duration of a rate in seconds, as throttled-py has whole seconds only.
     """
 
     name: str
@@ -60,12 +61,12 @@ class System:
 
     @property
     def is_installed(self) -> bool:
-        """Whether its package can be imported."""
+        """Return whether the package can be imported."""
         return not self.package or has_module(self.package)
 
 
 def crowd_of(acquire: Acquire) -> Crowd:
-    """Let a task wait for each call, as the requests of a server do."""
+    """Let a task of its own wait for each call, as a server does for requests."""
 
     async def crowd(call: Callable[[str], Awaitable[None]], keys: Sequence[str]) -> None:
         async def one(key: str) -> None:
@@ -142,7 +143,7 @@ async def _aiolimiter_keyed(rate: int, key_rates: Mapping[str, int], *, key_firs
 def _both(
     of_key: Mapping[str, Callable[[], Awaitable[Any]]], of_all: Callable[[], Awaitable[Any]], *, key_first: bool
 ) -> Acquire:
-    """Acquire from the limiter of the key and from that of all, one after the other."""
+    """Acquire from the limiter of the key and from the limiter of all, one after the other."""
 
     async def acquire(key: str, cost: int = 1) -> None:
         assert cost == 1
@@ -267,7 +268,7 @@ def _throttled_by(using: str | None = None) -> Callable[[int, float], AbstractAs
 
 
 def _retry_burst(rate: float) -> int:
-    """Return the least burst that can keep a rate where each waiter asks again after so long."""
+    """Return the least burst with which a rate can be kept if each waiter asks again after a number of seconds."""
     return max(1, round(rate * RETRY_SECONDS_MIN))
 
 
@@ -293,7 +294,7 @@ async def _throttled_keyed(rate: int, key_rates: Mapping[str, int], *, key_first
 def _acquiring(
     opened: Callable[..., AbstractAsyncContextManager[Acquire]],
 ) -> Callable[..., AbstractAsyncContextManager[Crowd]]:
-    """Let a crowd wait for what gives permits."""
+    """Make a crowd, each call of which waits in a task of its own, from what gives permits."""
 
     @contextlib.asynccontextmanager
     async def crowded(*arguments: Any) -> AsyncIterator[Crowd]:

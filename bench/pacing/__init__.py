@@ -1,7 +1,8 @@
 """How late calls start at a rate, how evenly, and what each start costs.
 
-In turns: a bare timerfd loop as the control, which is what the machine can do; ``loop.call_at``; and ours, at each
-precision that the manager offers. Lateness is the start minus its instant: for ours, the time of its permit.
+Three sides are measured in turns: a bare timerfd loop as the control, which shows what the machine can do;
+``loop.call_at``; and ours with each precision of the manager. Lateness is the time from the planned instant, for ours
+that of the permit, to the start.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ NAME = "pacing"
 DESCRIPTION = "lateness, evenness and CPU of starts at 10 to 50,000 a second, beside a bare timerfd"
 RATES = (10, 100, 1_000, 10_000, 50_000)
 LOADED_RATES = (1_000, 10_000)
-JUDGED_RATES = (1_000, 10_000)  # those that the targets name
+JUDGED_RATES = (1_000, 10_000)  # the targets are meant for these
 EVEN_RATE = 1_000
 ROUNDS = 9
-SECONDS = 1.0  # of a round, or as long as it takes for 50 starts
+SECONDS = 1.0  # the length of a round, if that is enough for 50 starts
 STARTS_MIN = 50
 _COLUMNS = ["p50", "p99", "greatest", "evenness", "CPU a start", "CPU against call_at", "lapsed permits"]
 _PRECISE, _COARSE = "ours, precision 0", "ours, precision 0.5 ms"
@@ -64,7 +65,7 @@ def run(options: Options) -> list[Table]:
 
 
 def sides() -> dict[str, dict[str, Any]]:
-    """Return ours by name, with the settings of the manager: one for each precision, if there is a choice."""
+    """Return our sides by name with settings of the manager: one side for each precision, if there is a choice."""
     if "precision" not in inspect.signature(ExecutorManager.__init__).parameters:
         return {"ours": {}}
     return {_PRECISE: {"precision": 0}, _COARSE: {"precision": 0.0005}}
@@ -93,7 +94,7 @@ def _ours(runner: asyncio.Runner, count: int, rate: int, *, is_loaded: bool, set
 
 
 def _add(table: Table, case: str, rate: int, rounds: Mapping[str, list[Starts]], *, is_loaded: bool) -> None:
-    """Enter a row for each side."""
+    """Add a row for each side."""
     control_p99 = statistics.median(_quantile(m.lateness_ns, 99) / 1e6 for m in rounds["control"])
     call_at_cpu = [m.cpu_a_start for m in rounds["call_at"]]
     for side, results in rounds.items():
@@ -106,7 +107,7 @@ def _add(table: Table, case: str, rate: int, rounds: Mapping[str, list[Starts]],
             "greatest": Figure([max(values) / 1e6 for values in lateness], "ms"),
             "evenness": Figure([_evenness(m.at_ns) for m in results], "", target=even),
         }
-        if not is_loaded:  # the load spins, which is CPU time of nobody
+        if not is_loaded:  # the load spins, and its CPU time belongs to no side
             costs = [m.cpu_a_start for m in results]
             cells["CPU a start"] = Figure([cost * 1e6 for cost in costs], "us")
             against = [mine / theirs for mine, theirs in zip(costs, call_at_cpu, strict=True)]
@@ -119,7 +120,7 @@ def _add(table: Table, case: str, rate: int, rounds: Mapping[str, list[Starts]],
 
 
 def _targets(side: str, rate: int, control_p99: float) -> tuple[Target | None, Target | None, Target | None]:
-    """Return the targets of p99, of CPU against call_at, and of evenness."""
+    """Return the targets of the p99, of the CPU against call_at, and of the evenness."""
     if rate not in JUDGED_RATES:
         return None, None, None
     even = Target("<= 0.2", 0.2) if rate == EVEN_RATE and side != _COARSE else None

@@ -1,11 +1,11 @@
-"""Who starts n calls at a rate: a bare timerfd, the event loop's ``call_at``, and ours; with and without other load.
+"""Sides that start n calls at a rate: a bare timerfd, the loop's ``call_at``, and ours; with and without other load.
 
-Each side returns when its calls started and when they were to start, and what CPU it took. For ``call_at`` and the
-control the instants are fixed beforehand, 1/rate apart. Ours starts at the permits of its own grid: permit p comes up
-p/rate after the epoch of its timeline. Which permit a start took is reckoned by the rule of the policy: the first that is
-not taken, unless it is older than the slack; permits that lapsed are counted. It goes by the nominal law, whose grid stays
-where it is; that of the exact law moves by what a start was late. The law of the rate is checked apart, by the
-audit of the test kit. Permits of before the calls were there do not count: an idle executor uses them at once, by design.
+Each side returns when its calls started, when they were to start, and the CPU time. For ``call_at`` and the control the
+instants are fixed beforehand, 1/rate apart. Ours starts at the permits of its own grid: permit p comes up p/rate after
+the epoch of its timeline. The permit that a start took is found by the rule of the policy: the first one that is not
+taken, unless it is older than the slack; permits that lapsed are counted. The policy is the nominal law, whose grid
+stays where it is; the grid of the exact law moves by the lateness of a start. The audit of the test kit checks the law
+of the rate separately. Permits from before the calls do not count: an idle executor uses them at once, by design.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["Starts", "call_at", "control", "executor"]
 
 NS = 1_000_000_000
-LEAD_NS = 20_000_000  # before the first instant, for setting up
+LEAD_NS = 20_000_000  # before the first instant, to set everything up
 SLACK_SECONDS = 0.02
 SEED = 1
-# The other load: callbacks every few milliseconds that take some tenths of one, as parsing an answer would.
+# The other load: a callback every few milliseconds that takes some tenths of one, as parsing an answer does.
 CHATTER_EVERY_MS, CHATTER_TAKES_MS = (2.0, 6.0), (0.2, 1.0)
 
 
@@ -41,11 +41,11 @@ class Starts:
     """One round of one side.
 
     Attributes:
-        lateness_ns: of each start, against its instant.
-        at_ns: when each of these starts was, on the monotonic clock.
-        cpu_a_start: seconds of CPU time, scheduling included.
-        lapsed: permits that came up and were not used.
-        lost: calls that did not start, or started twice.
+        lateness_ns: the lateness of each start, against its instant.
+        at_ns: the time of each of these starts, on the monotonic clock.
+        cpu_a_start: seconds of CPU time for each start, with the scheduling.
+        lapsed: how many permits came up and were not used.
+        lost: how many calls did not start, or started twice.
         is_lawful: whether the starts keep the law of the rate.
     """
 
@@ -58,7 +58,7 @@ class Starts:
 
 
 def control(count: int, rate: int, *, is_loaded: bool) -> Starts:
-    """Wait for each instant by a timerfd, in a loop that does nothing else, but for the load."""
+    """Wait for each instant with a timerfd, in a loop that does nothing else except for the load."""
     timer = AbsoluteTimer()
     gc.collect()
     before = time.process_time()
@@ -80,7 +80,7 @@ def control(count: int, rate: int, *, is_loaded: bool) -> Starts:
 
 
 async def call_at(count: int, rate: int, *, is_loaded: bool) -> Starts:
-    """Hand all instants to the event loop beforehand."""
+    """Schedule all instants on the event loop beforehand."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     at_ns: list[int] = []
@@ -91,7 +91,7 @@ async def call_at(count: int, rate: int, *, is_loaded: bool) -> Starts:
             done.set_result(None)
 
     gc.collect()
-    # asyncio compares times in whole resolutions of the clock; uvloop keeps a time of its own, in milliseconds.
+    # asyncio compares times in whole resolutions of the clock; uvloop has a clock of its own, in milliseconds.
     before = time.process_time()
     now, now_ns = loop.time(), time.monotonic_ns()
     lead = LEAD_NS / NS + count * 2e-6
@@ -100,7 +100,7 @@ async def call_at(count: int, rate: int, *, is_loaded: bool) -> Starts:
     load = _start_chatter(loop) if is_loaded else None
     await done
     cpu = time.process_time() - before
-    await asyncio.sleep(0.002)  # uvloop may fire the last one early
+    await asyncio.sleep(0.002)  # uvloop may call the last one early
     _stop_chatter(load)
     begin = now_ns + round(lead * NS)
     lateness = [at - begin - number * NS // rate for number, at in enumerate(at_ns)]
@@ -108,13 +108,13 @@ async def call_at(count: int, rate: int, *, is_loaded: bool) -> Starts:
 
 
 async def executor(count: int, rate: int, *, is_loaded: bool, settings: dict[str, Any]) -> Starts:
-    """Have all calls due at once, so that each starts on a permit.
+    """Submit all calls at once, so that each starts at a permit.
 
     Args:
-        count: of the calls that are measured.
+        count: how many calls are measured.
         rate: permits a second.
         is_loaded: whether the loop has something else to do.
-        settings: of the manager.
+        settings: arguments of the manager.
     """
     loop = asyncio.get_running_loop()
     at_ns: list[int] = []
@@ -141,12 +141,12 @@ async def executor(count: int, rate: int, *, is_loaded: bool, settings: dict[str
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """The permits of an executor: number p comes up p / rate seconds after the epoch of the timeline.
+    """The permits of an executor: permit p comes up p / rate seconds after the epoch of the timeline.
 
     Attributes:
         rate: permits a second.
         offset_ns: from the monotonic clock to the timeline.
-        slack_ns: for which a permit stays usable.
+        slack_ns: how long a permit stays usable.
         first: the first permit that the executor may take.
     """
 
@@ -157,14 +157,14 @@ class _Grid:
 
     @classmethod
     def of(cls, executor: RateLimitedExecutor) -> _Grid:
-        """Read the grid of an executor that has just been made; nothing public tells the permit of a start."""
+        """Read the grid of an executor that has just been made, since no public name tells the permit of a start."""
         queue = executor._engine.queue  # type: ignore[union-attr]  # it has started
         step = executor.rate.per_second
         assert step is not None
         return cls(int(step), queue.timeline.offset_ns, queue.permits.slack_ns, queue.permits._next)
 
     def lateness(self, at_ns: Sequence[int], begin: int) -> tuple[list[int], int]:
-        """Return how late starts were against their permits, those of before ``begin`` left out, and the lapsed ones."""
+        """Return how late starts were against their permits, without those before ``begin``, and how many lapsed."""
         late: list[int] = []
         lapsed, last = 0, self.first - 1
         for at in at_ns:
@@ -181,7 +181,7 @@ class _Grid:
 
 
 def _chatter(begin: int) -> Iterator[tuple[int, int]]:
-    """Yield when the load runs and for how long, in nanoseconds."""
+    """Yield the times at which the load runs, and for how long, in nanoseconds."""
     chosen = random.Random(SEED)
     at = begin
     while True:

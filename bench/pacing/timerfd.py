@@ -1,6 +1,6 @@
-"""A Linux timerfd on CLOCK_MONOTONIC: the most exact wait that a process gets without spinning.
+"""A Linux timerfd on CLOCK_MONOTONIC: the most exact way to wait that a process has without spinning.
 
-``os.timerfd_create`` is there from CPython 3.13 on; before, the C functions are called by ctypes.
+``os.timerfd_create`` exists from CPython 3.13 on; before that, ctypes calls the C functions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CLOCK_MONOTONIC = 1
 
 
 def is_available() -> bool:
-    """Whether this system has timerfds; where it has none, :class:`AbsoluteTimer` sleeps."""
+    """Return whether this system has timerfds; where it has none, :class:`AbsoluteTimer` sleeps."""
     return sys.platform == "linux"
 
 
@@ -31,7 +31,7 @@ class _Itimerspec(ctypes.Structure):
 
 
 class AbsoluteTimer:
-    """Waits for instants of ``time.monotonic_ns``, blocking the thread."""
+    """Waits for instants of ``time.monotonic_ns``, and blocks the thread meanwhile."""
 
     def __init__(self) -> None:
         self._fd = -1
@@ -50,7 +50,7 @@ class AbsoluteTimer:
             self._set = self._set_by_ctypes
 
     def wait_until(self, instant_ns: int) -> None:
-        """Return at or after the instant."""
+        """Return at the instant or after it."""
         if self._set is None:
             time.sleep(max(0, instant_ns - time.monotonic_ns()) / _NS)
             return
@@ -59,7 +59,7 @@ class AbsoluteTimer:
             os.read(self._fd, 8)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
