@@ -10,7 +10,7 @@ __all__ = ["peak_resident_bytes", "resident_bytes"]
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process; where there is no /proc, its greatest so far."""
+    """Return the resident memory of this process; without /proc, its maximum so far."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -18,9 +18,9 @@ def resident_bytes() -> int:
 
 
 def peak_resident_bytes() -> int:
-    """Return the greatest resident memory of this process so far.
+    """Return the maximum of the resident memory of this process so far.
 
-    On Linux from /proc: what getrusage tells there includes the process that this one was forked from.
+    On Linux it is read from /proc, since getrusage includes the process from which this one was forked.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -1,4 +1,4 @@
-"""The sections by name, in the order of running; each is a module as ``bench/harness.py`` describes."""
+"""The sections by name, in the order in which they run; ``bench/harness.py`` describes such a module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODULES = {
 
 
 class Section(Protocol):
-    """What a section's module has."""
+    """What the module of a section has."""
 
     NAME: str
     DESCRIPTION: str
@@ -43,7 +43,7 @@ class Section(Protocol):
 
 
 def names() -> list[str]:
-    """Return the names of the sections that are there."""
+    """Return the names of the sections whose modules exist."""
     return [name for name, module in MODULES.items() if has_module(module)]
 
 

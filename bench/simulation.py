@@ -1,14 +1,14 @@
-"""The simulator beside SimPy, which is built for nothing but simulations: the same model on both, in the same run.
+"""The simulator beside SimPy, which is made for nothing but simulations: the same model on both, in the same run.
 
-The model: each of many keys gets one job in each cycle of eight hours, at its own time in it; so many workers; and
-durations that are drawn, log-normal or constant. In each simulated minute both sides note the jobs done, the queue
-depth, the jobs that run, and the quantiles of start delays and durations, and write that to SQLite. Both draw from the
-same generator in the same order: what they count is the same to the last job, and is checked.
+The model: each of many keys gets one job in each cycle of eight hours, at its own time in the cycle. There is a number
+of workers, and durations are drawn, log-normal or constant. In each simulated minute both sides note the jobs done, the
+queue depth, the running jobs, and the quantiles of start delays and durations, and write them to SQLite. Both draw from
+the same generator in the same order, so that their counts must be equal to the last job, which is checked.
 
-SimPy is used as its documentation shows it, a process a job that requests a worker, waits and releases it, with all
-that makes this cheap: methods looked up once, one process that begins the jobs at their times, durations drawn by an
-iterator in C, lists that are sorted once a minute. Beside it stands what is faster and few write: callbacks in place of
-processes.
+SimPy is used as in its documentation, with a process for each job that requests a worker, waits and releases it, and
+with everything that makes this cheap: methods looked up once, one process that begins the jobs at their times,
+durations drawn by an iterator in C, lists that are sorted once a minute. Beside it there is a form that is faster, and
+that few people write: callbacks instead of processes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SMALL_KEYS, SMALL_DAYS = 1_905, 7.0  # 40 thousand jobs in a week
 DAYS, QUICK_DAYS = 1.0, 0.02  # --scale 7 makes a week of it
 GROWTH_DAYS, QUICK_GROWTH_DAYS = (1.0, 2.0, 4.0, 8.0), (0.02, 0.04)
 WORKERS, QUICK_WORKERS = 20, 2  # of which 43 % are busy
-FEW_WORKERS, QUICK_FEW_WORKERS = 9, 1  # of which 96 % are busy, so that jobs wait: 18 in the mean
+FEW_WORKERS, QUICK_FEW_WORKERS = 9, 1  # of which 96 % are busy, so that jobs wait: 18 on average
 MEAN_SECONDS, P90_SECONDS = 4.0, 8.0
 STEP_SECONDS = 60.0
 SMALL_SECONDS_MAX = 1.0
@@ -63,7 +63,7 @@ GROWTH_MAX = 1.25
 EXECUTING_DIFFERENCE_MAX = 0.01
 _MB = 1e6
 _DAY_SECONDS = 86_400.0
-_ROW_COUNT_MAX = 20_000  # rows in a transaction, as ours has them
+_ROW_COUNT_MAX = 20_000  # rows in a transaction, as in our simulator
 
 OURS, THEIRS = "ours, durations", "SimPy, a process a job"
 OURS_SAMPLED, THEIRS_SAMPLED = f"{OURS}, all samples", f"{THEIRS}, all samples"
@@ -110,7 +110,7 @@ def _table(options: Options, title: str, sides: Sequence[str], model: Mapping[st
 
 
 def _small(options: Options, model: Mapping[str, Any]) -> Table:
-    """Measure a run that somebody waits for at the terminal."""
+    """Measure a short run, as one waits for it at the terminal."""
     keys, days = (60, QUICK_DAYS) if options.quick else (round(SMALL_KEYS * min(1.0, options.scale)), SMALL_DAYS)
     title = f"{keys * CYCLES_A_DAY * days:,.0f} jobs of {keys:,} keys in {_span(days)}"
     table = Table(title, _COLUMNS)
@@ -122,7 +122,7 @@ def _small(options: Options, model: Mapping[str, Any]) -> Table:
 
 
 def _growth(options: Options, model: Mapping[str, Any]) -> Table:
-    """Measure longer and longer runs."""
+    """Measure runs of growing length."""
     table = Table(
         "What a job costs, by the length of the run", ["CPU a job", "peak memory", "CPU growth", "memory growth"]
     )
@@ -156,7 +156,7 @@ def _growth(options: Options, model: Mapping[str, Any]) -> Table:
 def _rounds(
     options: Options, label: str, sides: Sequence[str], model: Mapping[str, Any], table: Table
 ) -> dict[str, list[dict[str, float]]]:
-    """Measure sides in turns, and check that all of them have done the same."""
+    """Measure sides in turns, and check that all have the same counts."""
     can_compare = has_module("simpy")
     rounds = options.in_turns(
         {
@@ -214,10 +214,10 @@ def _row(
 
 
 def measure(*, side: str, keys: int, days: float, workers: int, is_constant: bool) -> dict[str, float]:
-    """Simulate so many days, and return what that cost, and what was counted.
+    """Simulate a number of days; return what that cost, and what was counted.
 
-    The times of the keys in the cycle are there before the clock starts, but for ``executor.every()``, which finds them
-    itself. Setting up, measuring and writing the file count; imports do not.
+    The times of the keys in the cycle exist before the clock starts, except for ``executor.every()``, which computes
+    them itself. Setting up, measuring and writing the file count; imports do not.
     """
     duration: Distribution = Constant(MEAN_SECONDS) if is_constant else LogNormal(mean=MEAN_SECONDS, p90=P90_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
@@ -239,7 +239,7 @@ def measure(*, side: str, keys: int, days: float, workers: int, is_constant: boo
 def _ours(scenario: Scenario, days: float, path: Path, *, keeps_samples: bool) -> dict[str, float]:
     result = simulate(scenario, days=days, seed=SEED, step=STEP_SECONDS, samples=keeps_samples, database=path)
     found = result.summary.executors["workers"]
-    executing = depth = 0.0  # in the mean over the ends of steps, as SimPy's side has them
+    executing = depth = 0.0  # averages over the ends of steps, as on SimPy's side
     with closing(sqlite3.connect(path)) as connection:
         for end, running, waiting in connection.execute("SELECT time, executing_jobs, queue_depth FROM step"):
             seconds = end - STEP_SECONDS * (math.ceil(end / STEP_SECONDS) - 1)
@@ -263,23 +263,23 @@ def _scenario(side: str, keys: int, workers: int, duration: Distribution) -> Sce
 
 
 class _OneKind(Slots):
-    """The shipped strategy, with one kind of jobs in place of two."""
+    """The shipped strategy with one kind of jobs instead of two."""
 
     def kinds(self, sim: Simulation, accounts: Population) -> Iterable[tuple[str, Job, Fraction]]:
         yield "sync", self.sync_job(sim, accounts), reciprocal(0, of=1)
 
 
 class _Cycle(Scenario):
-    """Each key once in a cycle, at its own time; the keys of a slot are handed over when it begins.
+    """One job for each key in a cycle, at its own time; the keys of a slot are scheduled when the slot begins.
 
     Args:
-        keys: how many there are.
-        workers: jobs that run at once.
-        duration: of a job.
-        is_real: whether a job is a coroutine that sleeps, and not a duration.
+        keys: how many keys there are.
+        workers: how many jobs run at once.
+        duration: the distribution of the durations of jobs.
+        is_real: whether a job is a coroutine that sleeps instead of a duration.
     """
 
-    interval: ClassVar[float] = 60.0  # as in the shipped strategies: it matters to nothing but the speed
+    interval: ClassVar[float] = 60.0  # as in the shipped strategies; it changes only the speed
 
     def __init__(self, keys: int, workers: int, duration: Distribution, *, is_real: bool) -> None:
         self._workers = workers
@@ -316,15 +316,15 @@ def _sleeper(sim: Simulation, duration: Distribution) -> Callable[[int], Any]:
 
 
 class _Theirs:
-    """The same in SimPy.
+    """The same model in SimPy.
 
     Args:
-        side: how it is written.
-        keys: how many there are.
-        days: to simulate.
-        workers: jobs that run at once.
-        duration: of a job.
-        path: of the database.
+        side: the form in which it is written.
+        keys: how many keys there are.
+        days: how many days are simulated.
+        workers: how many jobs run at once.
+        duration: the distribution of the durations of jobs.
+        path: the path of the database.
     """
 
     def __init__(self, side: str, keys: int, days: float, workers: int, duration: Distribution, path: Path) -> None:
@@ -370,7 +370,7 @@ class _Theirs:
             "rows": self._row_count,
         }
 
-    # Ways to write it: each returns the process that begins the jobs at their times. `env._now` saves a call of `now`.
+    # The forms: each is the process that begins the jobs at their times. `env._now` saves a call of `now`.
 
     def _begin_processes(self) -> Generator[Any, Any, None]:
         env, timeout = self._env, self._env.timeout
@@ -453,7 +453,7 @@ class _Theirs:
                 self._write()
 
     def _take(self, now: float) -> None:
-        """End a minute."""
+        """End a step: write down its counts and quantiles."""
         depth, executing = len(self._workers.queue), self._workers.count
         started = len(self._delays)
         self._steps.append((now, 1, started, self._done - self._done_before, executing, depth))
@@ -496,7 +496,7 @@ CREATE TABLE sample (time REAL, source INTEGER, metric TEXT, key, value REAL);
 
 
 def _draws(duration: Distribution) -> Iterator[float]:
-    """Draw durations for ever: the same that ours draws, without a call in Python for each."""
+    """Yield durations without end: the same as ours draws, without a Python call for each."""
     if isinstance(duration, LogNormal):
         normal = NormalDist(math.log(duration.mean) - duration.sigma**2 / 2, duration.sigma)
         return map(math.exp, map(normal.inv_cdf, iter(random.Random(SEED).random, 0.0)))

@@ -1,10 +1,11 @@
-"""What stays behind: memory and objects over many tasks, in processes of their own.
+"""What tasks leave behind: memory and objects over many tasks, in processes of their own.
 
-- Twenty minutes of virtual time at 100 tasks a second, through every face, on the event loop of the test kit.
+- Twenty minutes of virtual time at 100 tasks a second, through all calls that schedule, on the event loop of the test kit.
 - A million cycles of schedule and run on the real loop.
 
-Readings are taken in equal steps, after a collection; the slope is that of the least-squares line through all but the
-first quarter of them, which warms up. Resident memory moves in pages, and by what other libraries keep for later.
+Readings are taken at equal distances, after a garbage collection; the slope is that of the least-squares line through
+all but the first quarter of them, which warms up. Resident memory changes in pages, and by what other libraries keep
+for later.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _TARGETS = {
 
 
 def run(options: Options) -> list[Table]:
-    """Run both, each for three kinds of readings."""
+    """Run both cases, each for three kinds of readings."""
     table = Table("What stays behind a task", ["traced", "resident", "objects", "CPU a task"])
     cases: list[tuple[str, str, dict[str, Any]]] = [
         (
@@ -93,10 +94,10 @@ def _slope(tasks: list[float], readings: list[float]) -> float:
 
 
 class _Readings:
-    """What is held after so many tasks."""
+    """Readings of what is held after a number of tasks."""
 
     def __init__(self, how: str, steps: int) -> None:
-        # Places for all readings beforehand, so that they do not measure themselves.
+        # places for all readings are allocated now, so that readings do not measure themselves
         self._tasks, self._values = array("q", bytes(8 * 2 * steps)), array("q", bytes(8 * 2 * steps))
         self._count = 0
         self._read: Callable[[], int] = {
@@ -110,7 +111,7 @@ class _Readings:
             tracemalloc.start()
 
     def take(self, tasks: int) -> None:
-        """Read, and leave the time that it takes out of account."""
+        """Take a reading; the time that this takes does not count."""
         self._spent += time.process_time() - self._before
         gc.collect()
         self._tasks[self._count] = tasks
@@ -119,7 +120,7 @@ class _Readings:
         self._before = time.process_time()
 
     def results(self, *, expected: int, ran: int) -> dict[str, object]:
-        """Return everything as JSON has it."""
+        """Return all results as JSON can hold them."""
         return {
             "tasks": self._tasks[: self._count].tolist(),
             "readings": self._values[: self._count].tolist(),
@@ -129,7 +130,7 @@ class _Readings:
 
 
 def virtual_minutes(*, how: str, seconds: int, steps: int) -> dict[str, object]:
-    """Schedule 100 tasks in each virtual second, through all faces in turn."""
+    """Schedule 100 tasks in each virtual second, through all calls that schedule in turn."""
     return run_virtual(_virtual_seconds(_Readings(how, steps), seconds, steps))
 
 
@@ -162,7 +163,7 @@ async def _virtual_seconds(readings: _Readings, seconds: int, steps: int) -> dic
 
 
 def cycles(*, how: str, count: int, steps: int) -> dict[str, object]:
-    """Schedule and run, batch after batch, on the real loop."""
+    """Schedule and run batches on the real loop."""
     return asyncio.run(_cycles(_Readings(how, steps), count, steps))
 
 

@@ -1,9 +1,9 @@
-"""What it costs to be watched: calls with metrics, with the live page and with an observer, beside the same without.
+"""The cost of being watched: calls with metrics, with the live page and with an observer, beside the same without.
 
-A reader in another thread collects once a second, as an exporter would at most; its CPU counts, too. The sample starts anew with
-each collection, so that rarer ones cost less. What is watched is a million trivial calls that fall due within some seconds, and
-coroutine functions that suspend once. The page is recorded and not looked at: a look costs the same whatever runs, and is
-measured by itself, with a million tasks that wait in a thousand executors.
+A reader in another thread collects once a second, as an exporter would at most; its CPU counts, too. The sample starts
+anew with each collection, so that fewer collections cost less. What is watched is a million trivial calls that fall due
+within some seconds, and coroutine functions that suspend once. The page is recorded but not looked at: a look costs the
+same whatever runs, and is measured separately, with a million tasks that wait in a thousand executors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MORE_MAX = 5.0  # percent
 
 
 def run(options: Options) -> list[Table]:
-    """Measure each way of scheduling, watched in each way."""
+    """Measure each way to schedule, with each way to watch."""
     table = Table("CPU a task, and what is added to it", [*COLUMNS, "added by the sample"])
     count, span = options.size(1_000_000, 2_000), options.seconds(2.0, 0.2)
     with options.runner() as runner:
@@ -56,7 +56,7 @@ def run(options: Options) -> list[Table]:
 
 
 def _looks(options: Options) -> Table:
-    """Measure what the live page costs by itself."""
+    """Measure what the live page itself costs."""
     executors, waiting = options.size(1_000, 20), options.size(1_000_000, 2_000)
     table = Table(f"A look at the live page: {waiting:,} tasks wait in {executors:,} executors", ["CPU", "answer"])
     with options.runner() as runner:
@@ -72,7 +72,7 @@ def _looks(options: Options) -> Table:
 
 
 async def _look(executor_count: int, waiting: int) -> tuple[dict[str, list[float]], dict[str, int]]:
-    """Return the CPU seconds of some looks, and the bytes of their answers."""
+    """Return the CPU seconds of several looks, and the bytes of their answers."""
     from ratelimited_executor.dashboard import dashboard  # noqa: PLC0415  # an extra, imported on use
 
     seconds: dict[str, list[float]] = {}
@@ -94,7 +94,7 @@ async def _look(executor_count: int, waiting: int) -> tuple[dict[str, list[float
                 before = time.process_time()
                 size[name] = await _ask(app, path, query)
                 seconds.setdefault(name, []).append(time.process_time() - before)
-            del seconds[name][0]  # which compiles the template
+            del seconds[name][0]  # the first look compiles the template
         for _ in range(_LOOKS):
             before = time.process_time()
             for executor in manager.executors.values():
@@ -106,7 +106,7 @@ async def _look(executor_count: int, waiting: int) -> tuple[dict[str, list[float
 
 
 async def _ask(app: Any, path: str, query: str) -> int:
-    """Ask an application for a page, and return how many bytes it has."""
+    """Request a page from an application, and return how many bytes it has."""
     size = 0
 
     async def receive() -> dict[str, Any]:
@@ -129,7 +129,7 @@ async def _ask(app: Any, path: str, query: str) -> int:
 
 
 class _Nothing:
-    """An observer that does nothing with what it is told."""
+    """An observer that does nothing."""
 
     def accepted(self, count: int) -> None: ...
 
@@ -141,7 +141,7 @@ class _Nothing:
 
 
 def _watch(stack: ExitStack, executor: RateLimitedExecutor, how: str) -> Callable[[], Any]:
-    """Watch an executor, and return what is to be called once a second."""
+    """Watch an executor, and return a function that must be called once a second."""
     if how == "observer":
         stack.enter_context(observe(executor, _Nothing()))
     if how == "page":
@@ -164,7 +164,7 @@ def _watch(stack: ExitStack, executor: RateLimitedExecutor, how: str) -> Callabl
 
 
 async def _measure(how: str, schedule: Callable[..., Any], count: int, span: float) -> tuple[float, int]:
-    """Return the CPU seconds of scheduling and running, and how many calls were lost."""
+    """Return the CPU seconds to schedule and run the calls, and how many were lost."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     ran = 0

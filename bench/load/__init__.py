@@ -1,7 +1,7 @@
-"""``bench`` beside other tools that load a server: how evenly requests come, what they cost, and what a freeze does to the p99.
+"""``bench`` beside other tools that load a server: evenness and cost of requests, and the p99 after a freeze.
 
-All tools send to the same server on the same machine, in turns, each from a process of its own. The server notes when it has
-read each request; CPU is that of the tool's process, its start included.
+All tools send to the same server on the same machine, in turns, each from a process of its own. The server notes when
+it has read each request; CPU is that of the tool's process, with its start.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ FREEZE_RATE = 500
 FREEZE_CONNECTIONS = (10, 50)
 FREEZE_AFTER, FREEZE_SECONDS = 3.0, 2.0
 ROUNDS = 3
-_GRACE_SECONDS = 60.0  # beyond the load, for a tool to start and to end
+_GRACE_SECONDS = 60.0  # in addition to the load, for a tool to start and to end
 COLUMNS = ["sent a second", "even gaps", "variation of gaps", "most in 10 ms", "CPU a request", "p99 told"]
 FREEZE_COLUMNS = ["requests", "p99 told", "of the truth"]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one run of a tool gave.
+    """The result of one run of a tool.
 
     Attributes:
-        times: at which the server read the requests.
-        cpu_seconds: of the tool, user and system.
-        p99: as the tool tells it, in seconds; None if it tells none.
+        times: when the server read the requests.
+        cpu_seconds: CPU time of the tool, user and system.
+        p99: what the tool reports, in seconds; None if it reports none.
     """
 
     times: Sequence[float]
@@ -137,7 +137,7 @@ def _freeze_table(options: Options, tools: Sequence[Tool], connections: int) -> 
 
 
 def _check_ours(table: Table, rounds: Mapping[str, Sequence[Round]], count: int) -> None:
-    """See that each request of ours has reached the server, once."""
+    """Check that each of our requests has reached the server, once."""
     for name, results in rounds.items():
         if name.startswith("ours"):
             table.check(f"requests lost, {name}", sum(abs(count - len(each.times)) for each in results))
@@ -164,18 +164,18 @@ def _round(
 
 @contextmanager
 def _server(times: Path, freeze: tuple[float, float] | None) -> Iterator[int]:
-    """Run the server; give its port."""
+    """Run the server, and provide its port."""
     command = [sys.executable, "-m", "bench.load.server", str(times), *map(str, freeze or ())]
     with subprocess.Popen(  # noqa: S603  # our own server
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
     ) as process:
         assert process.stdout is not None
         yield int(process.stdout.readline())
-        process.communicate(timeout=_GRACE_SECONDS)  # the end of its input
+        process.communicate(timeout=_GRACE_SECONDS)  # this ends its standard input
 
 
 def _run(command: Sequence[str], folder: Path, *, timeout: float) -> float:
-    """Run a tool to its end; return the CPU seconds of its process and those that it has waited for."""
+    """Run a tool to its end; return the CPU seconds of its process and of the processes that it waited for."""
     with (folder / "printed").open("w") as out, (folder / "errors").open("w") as errors:
         process = subprocess.Popen(command, stdout=out, stderr=errors, cwd=folder, env=_environment())  # noqa: S603  # a tool of the list
     until = time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""How evenly requests came, from the times at which a server has read them."""
+"""How evenly requests arrived, from the times at which a server read them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _WINDOW_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Evenness:
-    """Figures of one load.
+    """Figures on the arrivals of one load.
 
     Attributes:
-        even_share: gaps between half of the even one and one and a half of it.
-        variation: standard deviation of the gaps by their mean: 0 if even, 1 if at random.
-        crowding: the most requests in any 10 ms, by those of an even load.
+        even_share: the share of gaps between half and one and a half times the even gap.
+        variation: the standard deviation of the gaps divided by their mean: 0 if even, 1 if at random.
+        crowding: the most requests in any 10 ms, divided by those of an even load.
     """
 
     even_share: float
@@ -31,7 +31,7 @@ class Evenness:
 
 
 def evenness_of(times: Sequence[float], rate: float) -> Evenness:
-    """Return the figures of ascending times, at least three, beside a rate that was asked for."""
+    """Return the figures for ascending times, of which there are at least three, at the rate that was asked for."""
     gaps = [after - before for before, after in pairwise(times)]
     return Evenness(
         even_share=sum(0.5 <= gap * rate <= 1.5 for gap in gaps) / len(gaps),

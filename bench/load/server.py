@@ -1,7 +1,7 @@
-"""The server that the tools send to: answers at once, notes when it has read each request, and may stand still once.
+"""The server that the tools send to: it answers at once, notes when it has read each request, and may freeze once.
 
-A process of its own, so that its CPU is nobody else's. It prints its port, and on the end of its standard input writes the
-times to a file and ends: ``python -m bench.load.server TIMES [AFTER SECONDS]``.
+It runs in a process of its own, so that its CPU time is not that of a tool. It prints its port; when its standard input
+ends, it writes the times to a file and ends: ``python -m bench.load.server TIMES [AFTER SECONDS]``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["Server"]
 
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 _END = b"\r\n\r\n"
-_BACKLOG = 2048  # connections that wait while the server stands still
+_BACKLOG = 2048  # how many connections may wait while the server is frozen
 
 
 class Server:
-    """What all connections share.
+    """The state that all connections share.
 
     Args:
-        freeze: (seconds after the first request, for how long the whole process stands still); None for never.
+        freeze: (seconds after the first request, seconds for which the whole process is frozen); None for no freeze.
     """
 
     def __init__(self, freeze: tuple[float, float] | None = None) -> None:
@@ -31,7 +31,7 @@ class Server:
         self.times = array("d")
 
     def request(self) -> None:
-        """Note one."""
+        """Note the time of a request."""
         if not self.times and self._freeze is not None:
             after, seconds = self._freeze
             asyncio.get_running_loop().call_later(after, time.sleep, seconds)
@@ -65,7 +65,7 @@ async def _serve(server: Server) -> None:
 
 
 def main(path: str, *freeze: str) -> None:
-    """Serve, and write the times."""
+    """Serve requests, and write their times to a file."""
     server = Server((float(freeze[0]), float(freeze[1])) if freeze else None)
     asyncio.run(_serve(server))
     Path(path).write_bytes(server.times.tobytes())

@@ -1,7 +1,7 @@
-"""The tools: how each is told a rate, and where it tells its 99th percentile.
+"""The tools: how each is given a rate, and where it reports its 99th percentile.
 
-Each sends GET over as many kept connections as the section says, from one process. Where a tool knows only the rate of one
-connection, it is told that part of the rate.
+Each tool sends GET requests from one process, over as many kept connections as the section says. A tool that knows only
+the rate of one connection is given that part of the rate.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class One(FastHttpUser):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send.
+    """What a tool has to send.
 
     Attributes:
-        port: on the loopback.
+        port: the server's port on the loopback interface.
         rate: requests a second.
-        seconds: for how long.
-        connections: that are kept.
-        folder: for files.
+        seconds: how long it sends.
+        connections: how many connections it keeps.
+        folder: a folder for files.
     """
 
     port: int
@@ -57,7 +57,7 @@ class Load:
 
     @property
     def url(self) -> str:
-        """Of the server."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self.port}/"
 
     @property
@@ -67,21 +67,21 @@ class Load:
 
     @property
     def count(self) -> int:
-        """How many requests that is."""
+        """How many requests the load has."""
         return round(self.rate * self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One side.
+    """One tool that is measured.
 
     Attributes:
-        name: of the row.
-        program: on the path; empty for ours.
+        name: the name of the row.
+        program: the program on the path; empty for ours.
         command: makes the command line.
-        p99: reads the percentile in seconds from what was printed, and from files; None where the tool tells none.
-        version: the option that makes it tell its version; empty if it has none.
-        has_rate: False for one that sends as fast as answers come.
+        p99: reads the percentile in seconds from what was printed, or from files; None if the tool reports none.
+        version: the option that prints its version; empty if it has none.
+        has_rate: False for a tool that sends as fast as answers come.
     """
 
     name: str
@@ -93,11 +93,11 @@ class Tool:
 
     @property
     def is_installed(self) -> bool:
-        """Whether it can be run."""
+        """Return whether the tool can be run."""
         return shutil.which(self.program) is not None if self.program else has_module("hdrh")
 
     def told_version(self) -> str:
-        """Return what it calls itself."""
+        """Return the name of the tool, with the version that it prints."""
         if not self.program or not self.version:
             return self.name
         done = subprocess.run([self.program, self.version], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  # a tool of the list below
@@ -161,7 +161,7 @@ def _locust_p99(_: str, load: Load) -> float | None:
 
 
 def _by(template: str) -> Callable[[Load], list[str]]:
-    """Return what fills the words of a command line."""
+    """Return a function that fills in a template of a command line."""
 
     return lambda load: [word.format(load=load) for word in template.split()]
 

@@ -1,4 +1,4 @@
-"""Ours beside what a user would take instead: timers, rates, and calls that wait for a limiter."""
+"""Ours beside what a user would use instead: timers, rates, and calls that wait for a limiter."""
 
 from __future__ import annotations
 

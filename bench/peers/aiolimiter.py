@@ -1,9 +1,10 @@
 """aiolimiter: a leaky bucket that tasks wait for.
 
-``AsyncLimiter.acquire()``, with a bucket as deep as the permits of 20 ms, which makes it promise what we do: at its default
-depth, all permits of a second, it lets twice the rate into the first second; at a depth of 1 it sleeps for each permit, and
-a loop whose sleeps end up to a millisecond late then keeps it below 900 starts a second, whatever the rate. Calls are fed by
-one task, which costs less than a task waiting for each; the overflow is tasks that wait.
+``AsyncLimiter.acquire()`` is used with a bucket as deep as the permits of 20 ms, with which it promises what we do. At
+its default depth, all permits of a second, it permits twice the rate in the first second. At a depth of 1 it sleeps for
+each permit, and an event loop whose sleeps end up to a millisecond late then keeps it below 900 starts a second,
+whatever the rate. One task feeds all calls, which costs less than a task that waits for each; in the overflow, tasks
+wait.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """aiometer: runs a list of coroutine functions at so many a second.
 
-``run_all(max_per_second=)``, which is what it is made for, and has no burst to set. It starts one call after each sleep of
-its own, so a sleep that a loop ends a millisecond late is never made up for. One ``run_all`` is one thing to await: single
-calls of it cannot be cancelled. The list of calls that wait is given to it whole, and costs a pointer each.
+``run_all(max_per_second=)``, for which it is made, has no burst to set. It starts one call after each sleep of its own,
+so that a sleep that the loop ends a millisecond late is never made up for. One ``run_all`` is awaited as a whole, and
+single calls of it cannot be cancelled. It is given the whole list of calls that wait, which costs a pointer for each.
 """
 
 from __future__ import annotations

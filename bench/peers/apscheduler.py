@@ -1,9 +1,10 @@
 """APScheduler 3: jobs with a date, in memory; it limits no rate.
 
-``AsyncIOScheduler`` with a job of a ``date`` trigger for each call. The function is a coroutine function, which it runs as a
-task of the loop; a plain one would go to a thread, which costs more. Jobs are added while it is paused, as each one added to
-a running scheduler wakes it up, and ``misfire_grace_time=None`` keeps it from dropping jobs that are late. So this is the
-least that it can cost. It gets fewer jobs than the others, half a run of CPU time; the table says how many.
+``AsyncIOScheduler`` gets a job with a ``date`` trigger for each call. The function is a coroutine function, which it
+runs as a task of the loop; a plain function would go to a thread, which costs more. Jobs are added while it is paused,
+since each one added to a running scheduler wakes it up, and ``misfire_grace_time=None`` keeps it from dropping jobs
+that are late. This is therefore the least that it can cost. It gets fewer jobs than the others, for half a run of CPU
+time; the table says how many.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""asyncio's and uvloop's own ``call_later``: timers without a rate.
+"""The ``call_later`` of asyncio and uvloop: timers without a rate.
 
-``call_later`` of the running loop, call by call: it is the only way that either has, and the fastest timer that a user of
-asyncio finds. uvloop's runs on a uvloop of its own; both keep a heap of all that waits.
+Calls are scheduled one by one, which is the only way that either loop has, and the fastest timer of asyncio. uvloop's
+runs on a uvloop of its own; both keep a heap of all timers.
 """
 
 from __future__ import annotations

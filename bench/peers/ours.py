@@ -1,8 +1,9 @@
-"""Our own side of the comparisons, by the faces that do what the peers do.
+"""Our own side of the comparisons, with the calls that do what the peers do.
 
-Timers: ``call_later``, the drop-in, and ``schedule_many(delays=)``, which takes all calls at once; both start each call
-at its due time (``Pacing.ON_TIME``), as the peers' timers do. Rates: ``schedule_many`` of a coroutine function, and
-``submit`` call by call. Overflow: handles of ``submit``, and tasks that wait for ``acquire()``, which is the limiters' way.
+Timers: ``call_later``, which replaces the loop's, and ``schedule_many(delays=)``, which takes all calls at once; both
+start each call at its due time (``Pacing.ON_TIME``), as the peers' timers do. Rates: ``schedule_many`` of a coroutine
+function, and ``submit`` call by call. Overflow: handles of ``submit``, and tasks that wait for ``acquire()``, as with
+the limiters.
 """
 
 from __future__ import annotations

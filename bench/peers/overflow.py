@@ -1,7 +1,7 @@
-"""Overflow: what it costs that many calls wait for a limiter, each in a fresh process.
+"""The cost of many calls that wait for a limiter, with each round in a fresh process.
 
-So many calls are made to wait at once; memory is what the process grew by. Then they run for a second at the rate, and then a
-random thousand of those that still wait are cancelled, one by one. All costs are CPU time of the process.
+A number of calls wait at the same time; memory is what the process grew by. Then they run for a second at the rate, and
+then a random thousand of those that still wait are cancelled one by one. All costs are CPU time of the process.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["measure", "measure_peer"]
 SEED = 1
 RATE = 5_000  # starts a second
 CANCELLED_MAX = 1_000
-TURNS_MAX = 1_000  # of the loop, until what was cancelled has ended
+TURNS_MAX = 1_000  # turns of the loop, in which the cancelled calls must end
 COLUMNS = ["CPU to queue one", "memory a waiter", "CPU a start", "rate", "CPU to cancel one"]
 
 
 def measure(options: Options, peers: Sequence[Peer]) -> list[Table]:
-    """Measure all peers that can let calls wait, with ten and with a hundred thousand of them."""
+    """Measure all peers that can let calls wait, with ten thousand and with a hundred thousand of them."""
     counts = [options.size(10_000, 1_500)] + ([] if options.quick else [options.size(100_000, 1_500)])
     return [_table(options, peers, count) for count in counts]
 
@@ -74,9 +74,9 @@ def measure_peer(name: str, count: int, seconds: float) -> dict[str, Any]:
     """Measure one peer in this process.
 
     Args:
-        name: of the peer.
-        count: calls that wait.
-        seconds: for which they run at the rate, before some are cancelled.
+        name: the name of the peer.
+        count: how many calls wait.
+        seconds: how long they run at the rate, before some are cancelled.
     """
     from bench.peers import ALL  # noqa: PLC0415  # which imports this module
 
@@ -92,7 +92,7 @@ async def _measure(peer: Peer, count: int, seconds: float) -> dict[str, Any]:
     async def call() -> None:
         starts.append(time.monotonic())
 
-    async with peer.queued(call, 1, RATE):  # whatever is imported or made on first use
+    async with peer.queued(call, 1, RATE):  # the first use imports and creates what it needs
         await asyncio.sleep(0.01)
     starts.clear()
     gc.collect()
@@ -118,7 +118,7 @@ async def _measure(peer: Peer, count: int, seconds: float) -> dict[str, Any]:
 
 
 async def _cancel(chosen: Sequence[Cancellable]) -> tuple[float, int]:
-    """Return the CPU seconds until all have been cancelled and have ended, and how many never did."""
+    """Cancel calls; return the CPU seconds until all have ended, and how many have not."""
     before = time.process_time()
     for each in chosen:
         each.cancel()

@@ -1,4 +1,4 @@
-"""What an adapter of a peer has to give, and what several adapters share."""
+"""What an adapter of a peer must provide, and what several adapters share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SLACK_SECONDS", "Acquire", "Call", "Cancellable", "Peer", "bars", "burst_of", "feed", "waiting_in_line"]
 
-SLACK_SECONDS = 0.02  # the slack of our default policy: peers with a burst to set get as many permits as come up in it
+SLACK_SECONDS = 0.02  # the slack of our default policy; if a peer has a burst to set, it is the permits of this time
 
 Call = Callable[[], Coroutine[Any, Any, None]]
 Acquire = Callable[[], Awaitable[object]]
@@ -30,27 +30,27 @@ class Cancellable(Protocol):
     """A call that waits: a task, or a handle of ours."""
 
     def cancel(self) -> bool:
-        """Take it back; False if it is too late."""
+        """Cancel the call; return False if it is too late."""
         ...
 
     def done(self) -> bool:
-        """Whether it has run or was cancelled."""
+        """Return whether the call has run or was cancelled."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """One library, and how it does our workloads; None for what it has nothing for.
+    """One library and how it does our workloads, with None for those that it cannot do.
 
     Attributes:
-        name: in the tables.
-        package: to be installed; "" for the standard library and for us.
+        name: the name in the tables.
+        package: the package that must be installed; "" for the standard library and for ours.
         timers: schedules one call for each delay in seconds, and waits for all of them.
-        calls_max: how many calls ``timers`` is given at most, for a peer that is slow; None for as many as the others.
-        uvloop: whether it runs on uvloop; everything else runs on the loop that was chosen.
-        paced: runs a coroutine function so many times, at so many starts a second, and waits for all.
-        queued: lets as many calls wait at once, at so many starts a second; what is left at the end is cancelled. Gives
-            what waits, call by call, or an empty sequence where single calls cannot be cancelled.
+        calls_max: how many calls ``timers`` gets at most, for a slow peer; None for as many as the others.
+        uvloop: whether it runs on uvloop; everything else runs on the chosen loop.
+        paced: runs a coroutine function a number of times, at a number of starts per second, and waits for all.
+        queued: lets a number of calls wait at the same time, at a number of starts per second, and cancels at the end
+            those that are left. Provides the waiting calls, or an empty sequence if single calls cannot be cancelled.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Peer:
 
     @property
     def is_installed(self) -> bool:
-        """Whether its package can be imported; imports it, so that no measurement does."""
+        """Return whether the package can be imported; this imports it, so that no measurement does."""
         if self.package and has_module(self.package):
             importlib.import_module(self.package)
             return True
@@ -78,17 +78,17 @@ def bars(table: Table, column: str, unit: str) -> Chart:
 
 
 def burst_of(rate: int) -> int:
-    """Return the burst that makes a token bucket promise what we promise by default.
+    """Return the burst with which a token bucket promises what we promise by default.
 
-    A bucket of depth b lets ``rate * w + b`` starts into a window of w seconds; we let in ``rate * (w + slack) + 1``.
+    A bucket of depth b permits ``rate * w + b`` starts in a window of w seconds; we permit ``rate * (w + slack) + 1``.
     """
     return max(1, round(rate * SLACK_SECONDS))
 
 
 async def feed(acquire: Acquire, call: Call, count: int) -> None:
-    """Run calls by a limiter as cheaply as it can: one task acquires, and starts a task for each call.
+    """Run calls with a limiter as cheaply as possible: one task acquires, and starts a task for each call.
 
-    Each call has a task of its own, as it may last longer than the gap between two starts.
+    Each call has a task of its own, as it may take longer than the gap between two starts.
     """
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
@@ -105,10 +105,10 @@ async def waiting_in_line(acquire: Acquire, call: Call, count: int) -> AsyncIter
         await call()
 
     tasks = [asyncio.create_task(one()) for _ in range(count)]
-    await asyncio.sleep(0)  # each task has begun, and waits
+    await asyncio.sleep(0)  # now each task has begun, and waits
     try:
         yield tasks
     finally:
-        for task in tasks:  # in the order in which they wait, which is the cheapest for those with a queue
+        for task in tasks:  # in the order in which they wait, which is the cheapest for a limiter with a queue
             task.cancel()
         await asyncio.wait(tasks)

@@ -1,10 +1,10 @@
 """PyrateLimiter 4: a limiter with a choice of algorithms.
 
-``try_acquire_async`` on a ``StateBucket`` in memory, whose algorithm is GCRA: the one of its algorithms that spreads starts
-(the sliding window, its default, keeps the rate exactly but starts a second's permits at once). The burst is the permits of
-20 ms, which makes it promise what we do: its clock counts whole milliseconds, so a burst of 1 would cap it at 1,000 a second.
-``buffer_ms=0`` takes away the 50 ms that it adds to each wait. Calls are fed by one task; the overflow is tasks that wait,
-which it lets wait for one asyncio lock.
+``try_acquire_async`` is used on a ``StateBucket`` in memory, whose algorithm is GCRA, the only one that spreads starts:
+the sliding window, its default, keeps the rate exactly but starts a second's permits at once. The burst is the permits
+of 20 ms, with which it promises what we do; its clock counts whole milliseconds, so that a burst of 1 would limit it to
+1,000 a second. ``buffer_ms=0`` removes the 50 ms that it adds to each wait. One task feeds all calls; in the overflow
+tasks wait, for one asyncio lock.
 """
 
 from __future__ import annotations

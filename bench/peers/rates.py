@@ -1,7 +1,7 @@
-"""Rate limiting: run so many trivial coroutine calls at R a second, as evenly as it goes.
+"""Rate limiting: run a number of trivial coroutine calls at R a second, as evenly as possible.
 
-Starts are the instants at which the calls' own code begins. A peer that is too slow for the rate is stopped after twice the
-time that the calls should have taken; its figures are those of the calls it started.
+A start is the moment at which the code of the call begins. A peer that is too slow for the rate is stopped after twice
+the time that the calls should have taken; its figures are those of the calls that it started.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = ["CPU a start", "rate", "most in 1 s", "most in 0.1 s", "evenness"]
 
 
 def measure(options: Options, peers: Sequence[Peer]) -> list[Table]:
-    """Measure all peers with a rate in turns, for each of the rates."""
+    """Measure all peers that have a rate in turns, for each of the rates."""
     return [_table(options, peers, rate) for rate in RATES]
 
 
@@ -80,7 +80,7 @@ async def _one_round(peer: Peer, count: int, rate: int) -> dict[str, Any]:
     async def call() -> None:
         starts.append(time.monotonic())
 
-    await peer.paced(call, 1, rate)  # whatever is imported or made on first use
+    await peer.paced(call, 1, rate)  # the first use imports and creates what it needs
     starts.clear()
     gc.collect()
     before = time.process_time()
@@ -88,7 +88,7 @@ async def _one_round(peer: Peer, count: int, rate: int) -> dict[str, Any]:
         async with asyncio.timeout(2 * count / rate + 0.5):
             await peer.paced(call, count, rate)
     except TimeoutError:
-        pass  # too slow for this rate, which its achieved rate says
+        pass  # it is too slow for this rate, as the rate that it reached shows
     cpu = time.process_time() - before
     return {"started": len(starts), "cpu_us": cpu * 1e6 / len(starts), **_figures(starts)}
 

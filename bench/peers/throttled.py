@@ -1,10 +1,11 @@
-"""throttled-py: a limiter that answers now, with the time until a retry may succeed.
+"""throttled-py: a limiter that answers at once, with the time until a retry may succeed.
 
-``throttled.asyncio.Throttled`` in memory with GCRA, the one of its algorithms whose answers are finer than a burst, and a
-burst of the permits of 20 ms, which makes it promise what we do. For a rate, one task asks without waiting and sleeps for
-``retry_after``: its own waiting (``timeout=``) sleeps at least 0.2 s each time, and so starts at most one burst in 0.2 s.
-In the overflow there are tasks that wait by its own ``timeout=``, as a user would write it, with a burst of the permits of
-0.2 s, the least that can keep the rate: each of them asks again every 0.2 s, and who comes first is served.
+``throttled.asyncio.Throttled`` in memory is used with GCRA, its only algorithm whose answers are finer than a
+burst, and with a burst of the permits of 20 ms, with which it promises what we do. For a rate, one task asks without
+waiting and sleeps for ``retry_after``: its own waiting (``timeout=``) sleeps at least 0.2 s each time, and so starts at
+most one burst in 0.2 s. In the overflow, tasks wait by its own ``timeout=``, as a user would write it, with a burst of
+the permits of 0.2 s, the least that can keep the rate: each task asks again every 0.2 s, and is served if it comes
+first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PEERS"]
 
-RETRY_SECONDS_MIN = 0.2  # the least that its own waiting sleeps
+RETRY_SECONDS_MIN = 0.2  # its own waiting sleeps at least this long
 WAIT_SECONDS_MAX = 3600.0
 
 

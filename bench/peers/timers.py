@@ -1,6 +1,6 @@
-"""Throughput: n trivial calls with random delays of 0 to 3 s, scheduled and run, for those that have timers.
+"""Throughput: n trivial calls with random delays of 0 to 3 s, scheduled and run, for all peers that have timers.
 
-CPU time of the process, from the first call scheduled to the last that ran, so waiting for due times does not count.
+CPU time of the process is measured, from the first call scheduled to the last one run, so that waiting does not count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["measure"]
 
 SEED = 1
 ROUND_SECONDS_MAX = 300.0  # a peer that loses a call would never end
-BASE = "ours, call_later"  # what the others' CPU time is divided by
+BASE = "ours, call_later"  # the side by whose CPU time that of the others is divided
 COLUMNS = ["calls", "CPU a call", "by that of ours", "least lateness", "p99 lateness"]
 
 
 def measure(options: Options, peers: Sequence[Peer]) -> Table:
-    """Measure all peers with timers in turns, each on a loop of its own."""
+    """Measure all peers that have timers in turns, each on a loop of its own."""
     count, spread = options.size(200_000, 500), options.seconds(3.0, 0.05)
     chosen = random.Random(SEED)
     delays = [chosen.random() * spread for _ in range(count)]
@@ -71,7 +71,7 @@ def _round(options: Options, peer: Peer, delays: Sequence[float]) -> dict[str, A
 
 async def _one_round(peer: Peer, delays: Sequence[float]) -> dict[str, Any]:
     assert peer.timers is not None
-    await peer.timers(Countdown(1), [0.0])  # whatever is imported or made on first use
+    await peer.timers(Countdown(1), [0.0])  # the first use imports and creates what it needs
     countdown = Countdown(len(delays))
     gc.collect()
     before = time.process_time()

@@ -1,1 +1,1 @@
-"""What becomes of tables: text, Markdown, JSON and pictures; what they were taken on; progress."""
+"""Reports: tables as text, Markdown, JSON and pictures; the environment of the figures; progress."""

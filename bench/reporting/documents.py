@@ -1,4 +1,4 @@
-"""Results as JSON, by a schema that ``bench/README.md`` describes; ``version`` changes when a reader would have to."""
+"""Results as JSON, in a schema that ``bench/README.md`` describes; ``version`` changes if readers must change, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION = 1
 
 
 def document(facts: dict[str, Any], options: Options, sections: Mapping[str, list[Table]]) -> dict[str, Any]:
-    """Return everything that was measured, and on what."""
+    """Return everything that was measured, and the environment in which it was."""
     return {
         "version": VERSION,
         "environment": facts,

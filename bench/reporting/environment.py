@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""The environment in which figures were measured: machine, system, interpreter, packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ratelimited_executor import kernel
 
 __all__ = ["PACKAGES", "describe", "environment", "load_average"]
 
-# Those whose versions matter: ourselves, the loops, and whom we are compared with.
+# The packages whose versions matter: ours, the loops, and those that ours is compared with.
 PACKAGES = [
     "ratelimited-executor",
     "anyio",
@@ -61,7 +61,7 @@ def environment(command: list[str]) -> dict[str, Any]:
 
 
 def describe(facts: dict[str, Any]) -> list[str]:
-    """Write the facts as lines for people."""
+    """Write the facts as lines of text."""
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     loads = "/".join(f"{value:.2f}" for value in facts["load_before"]) or "unknown"
     after = "/".join(f"{value:.2f}" for value in facts.get("load_after", []))
@@ -75,7 +75,7 @@ def describe(facts: dict[str, Any]) -> list[str]:
 
 
 def load_average() -> list[float]:
-    """Return the load of 1, 5 and 15 minutes; empty where the system keeps none."""
+    """Return the load of 1, 5 and 15 minutes; nothing on a system that does not keep it."""
     return [round(value, 2) for value in os.getloadavg()] if hasattr(os, "getloadavg") else []
 
 

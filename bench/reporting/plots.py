@@ -1,4 +1,4 @@
-"""Charts as PNG files by matplotlib, and in the terminal by plotext; both are imported on use."""
+"""Charts as PNG files by matplotlib, and in the terminal by plotext; both are imported on first use."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _axis(chart: Chart, axis: str) -> str:
 
 
 def _scaled(values: Sequence[float], chart: Chart, axis: str) -> list[float]:
-    """Return the values, or their logarithms; what has none is drawn at the least that has one."""
+    """Return the values or their logarithms; a value without a logarithm is drawn at the least that has one."""
     if axis not in chart.log:
         return list(values)
     least = min((value for value in values if value > 0), default=1.0)

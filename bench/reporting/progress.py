@@ -16,7 +16,7 @@ __all__ = ["SectionProgress"]
 
 
 class SectionProgress:
-    """Shows which section is running, and what it does.
+    """Shows which section is running, and what it is doing.
 
     Args:
         count: how many sections there are.
@@ -28,7 +28,7 @@ class SectionProgress:
         self._name = ""
         self._count = count
         self._done = 0
-        # No thread that redraws by itself: it would run in the midst of what is measured.
+        # No thread redraws it, since that would run in the middle of a measurement.
         self._bar = Progress(
             BarColumn(bar_width=20),
             TimeElapsedColumn(),
@@ -51,7 +51,7 @@ class SectionProgress:
         self.note("done")
 
     def note(self, text: str) -> None:
-        """Say what is done now."""
+        """Show what is being done."""
         text = f"{self._name}: {text}"
         if self._is_bar:
             self._bar.update(self._task, completed=self._done, description=text, refresh=True)

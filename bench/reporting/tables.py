@@ -11,7 +11,7 @@ __all__ = ["markdown", "rich_table"]
 
 
 def rich_table(table: Table, *, is_judged: bool) -> RichTable:
-    """Lay out a table for the terminal."""
+    """Return a table for the terminal."""
     drawn = RichTable(title=table.title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
     drawn.caption = "\n".join(_below(table))
     headings, rows = _grid(table, is_judged=is_judged)
@@ -32,7 +32,7 @@ def markdown(table: Table, *, is_judged: bool) -> str:
 
 
 def number_text(value: float) -> str:
-    """Write a number with three significant digits or all those before the point.
+    """Write a number with three significant digits, or with all digits before the point.
 
     >>> [number_text(value) for value in (0.01234, 1.0, 12.34, 1234567)]
     ['0.0123', '1.00', '12.3', '1,234,567']
@@ -76,7 +76,7 @@ def _with_target(table: Table, case: str) -> dict[str, Figure]:
 
 
 def _verdict(figures: dict[str, Figure], *, is_judged: bool) -> list[str]:
-    """Return target and verdict; several of them are told apart by their columns."""
+    """Return the target and the verdict; if there are several, each is preceded by its column."""
     several = len(figures) > 1
     targets = "; ".join(f"{column} {f.target.text}" if several else f.target.text for column, f in figures.items())  # type: ignore[union-attr]  # chosen for having one
     if not is_judged:

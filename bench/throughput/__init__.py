@@ -1,7 +1,7 @@
 """Schedule and start n trivial calls: ours beside the event loop's own ``call_later``, in CPU time.
 
-Both run in one process, on one loop, in turns (A B, B A), and are measured in CPU time of the process, so that waiting
-for due times does not count. A round schedules n calls in one go and lasts until the last of them has run.
+Both run in one process, on one loop, in turns (A B, B A). The CPU time of the process is measured, so that waiting for
+due times does not count. A round schedules n calls in one go and lasts until the last of them has run.
 """
 
 from __future__ import annotations

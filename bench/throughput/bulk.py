@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from bench.harness import Options, Table
 
 _OVER_SECONDS = 10.0
-_DELAY_SECONDS = 5.0  # asyncio needs some seconds to schedule a million calls, and is to have them all pending
+_DELAY_SECONDS = 5.0  # asyncio needs some seconds to schedule a million calls, none of which may be due before
 
 
 def table(options: Options, runner: asyncio.Runner) -> Table:
-    """Measure each form, on time and spread."""
+    """Measure each form with both kinds of pacing."""
     count = options.size(1_000_000, 2_000)
     over, delay = options.seconds(_OVER_SECONDS, 0.1), options.seconds(_DELAY_SECONDS, 0.1)
     filled = new_table(f"schedule_many, {count:,} items, beside a loop of call_later")
@@ -80,13 +80,13 @@ async def _ours(form: str, delays: Sequence[float], over: float, pacing: Pacing,
             "at=": lambda: many(at=time.time() + delays[0]),
             "delay=": lambda: many(delay=delays[0]),
         }[form]
-        # The wall clock is slewed against the monotonic one; a millisecond in ten seconds is more than that.
+        # The wall clock may be slewed against the monotonic one, but by less than a millisecond in ten seconds.
         allowed = 1e-3 if form == "at=" else 0.0
         return await fill_and_wait(fill, counter, last=max(delays) - allowed)
 
 
 async def _verify(delays: Sequence[float]) -> int:
-    """Return how many items started before their own delay had passed."""
+    """Return how many items started before their own delay had passed, or did not start."""
     loop_time = asyncio.get_running_loop().time
     started: list[tuple[int, float]] = []
     async with RateLimitedExecutor("bench") as executor:

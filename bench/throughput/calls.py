@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What is scheduled.
+    """A case: what is scheduled, and how.
 
     Attributes:
-        spread: delays go from 0 to so many seconds.
-        variable_count: context variables set where the calls are scheduled.
-        has_arguments: whether two arguments are passed, the first unlike in each call.
-        is_kept: whether the handles are kept until all have run.
-        target: least ratio with the compiled kernel; None for none.
+        spread: delays are between 0 and this number of seconds.
+        variable_count: how many context variables are set where the calls are scheduled.
+        has_arguments: whether two arguments are passed, the first of which differs from call to call.
+        is_kept: whether the handles are kept until all calls have run.
+        target: the least ratio with the compiled kernel; None for no target.
     """
 
     spread: float
@@ -56,7 +56,7 @@ _CASES = {
 
 
 def table(options: Options, runner: asyncio.Runner) -> Table:
-    """Measure all cases, and check order and due times call by call in a round that does not count."""
+    """Measure all cases; check the order and the due time of each call in a round that is not measured."""
     count = options.size(1_000_000, 2_000)
     filled = new_table(f"call_later, {count:,} calls, beside loop.call_later{' of uvloop' * options.uvloop}")
     for name, case in _CASES.items():

@@ -1,4 +1,4 @@
-"""Schedule with delays up to a minute, keep every handle, cancel them all: nothing ever runs."""
+"""Schedule calls with delays up to a minute, keep every handle, and cancel all; no call ever runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from bench.harness import Options, Table
 
 _SPREAD_SECONDS = 60.0
-_FIRST_SECONDS = 5.0  # nothing is due before, however long the scheduling takes
+_FIRST_SECONDS = 5.0  # no call is due before, however long the scheduling takes
 
 
 def table(options: Options, runner: asyncio.Runner) -> Table:
-    """Measure handles of ``call_later`` and of ``schedule``; both against those of the loop's ``call_later``."""
+    """Measure handles of ``call_later`` and of ``schedule``, both against those of the loop's ``call_later``."""
     count = options.size(1_000_000, 2_000)
     delays = [_FIRST_SECONDS + delay for delay in random_delays(count, _SPREAD_SECONDS - _FIRST_SECONDS)]
     filled = new_table(f"schedule {count:,}, keep all handles, cancel all, beside loop.call_later")
@@ -70,7 +70,7 @@ async def _ours_scheduled(delays: Sequence[float]) -> Measured:
 
 
 async def _cancel_all(fill: Callable[[], list[Any]]) -> tuple[Measured, float]:
-    """Fill and cancel; return the cost of filling, and the CPU time at which the cancelling began."""
+    """Schedule and cancel; return the cost of the scheduling, and the CPU time at which the cancelling began."""
     gc.collect()
     before = time.process_time()
     handles = fill()

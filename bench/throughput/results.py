@@ -1,4 +1,4 @@
-"""Results that somebody waits for: ``schedule`` beside ``call_later`` plus a future, each with a done callback."""
+"""Results that are awaited: ``schedule`` beside ``call_later`` plus a future, each with a done callback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPREAD_SECONDS = 10.0
 
 
 def table(options: Options, runner: asyncio.Runner) -> Table:
-    """Measure tasks that start on time, and those that are spread over their second."""
+    """Measure tasks that start on time, and tasks that are spread over their second."""
     count = options.size(1_000_000, 2_000)
     delays = random_delays(count, options.seconds(_SPREAD_SECONDS, 0.2))
     filled = new_table(f"schedule, {count:,} results kept, beside call_later plus a future")

@@ -1,4 +1,4 @@
-"""One round of one side, and how a case becomes a row."""
+"""One round of one side, and the row of a case."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ __all__ = [
 ]
 
 SEED = 1
-ROUNDS = 3  # of a million calls each: a round of both sides takes half a minute
+ROUNDS = 3  # of a million calls each; a round of both sides takes half a minute
 COLUMNS = ("theirs: schedule", "theirs: start", "ours: schedule", "ours: start", "ratio")
-VERIFIED_COUNT_MAX = 50_000  # calls whose due time is checked one by one, in a round that does not count
+VERIFIED_COUNT_MAX = 50_000  # calls whose due times are checked one by one, in a round that is not measured
 _VARIABLES = [contextvars.ContextVar[object](f"variable_{index}") for index in range(3)]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One round of one side.
+    """The figures of one round of one side.
 
     Attributes:
         schedule: CPU seconds to schedule all calls.
-        start: CPU seconds from then until the last has run.
+        start: CPU seconds from then until the last call has run.
         lost: how many calls did not run.
         early: 1 if the last call ran before it was due.
     """
@@ -55,13 +55,13 @@ class Measured:
 
 
 class Counter:
-    """Callables that count down, as cheaply as it goes, and tell when all have run.
+    """Callables that count down, as cheaply as possible, and a future for the end.
 
     Attributes:
         call: takes no arguments.
-        call_one: takes one.
-        call_two: takes two.
-        done: a future that is set by the last call.
+        call_one: takes one argument.
+        call_two: takes two arguments.
+        done: a future that the last call sets.
     """
 
     def __init__(self, count: int) -> None:
@@ -91,12 +91,12 @@ class Counter:
 
 
 async def fill_and_wait(fill: Callable[[], Any], counter: Counter, *, last: float) -> Measured:
-    """Measure ``fill``, which schedules everything, and what follows until the last call has run.
+    """Measure ``fill``, which schedules everything, and the time from then until the last call has run.
 
     Args:
-        fill: what it returns (handles, or nothing) is kept until the end of the round.
+        fill: schedules the calls; its result (handles, or nothing) is kept until the end of the round.
         counter: the callables that ``fill`` schedules.
-        last: seconds from the begin, before which the last call is early.
+        last: the last call is early if it runs before this number of seconds has passed.
     """
     loop_time = asyncio.get_running_loop().time
     gc.collect()
@@ -107,24 +107,24 @@ async def fill_and_wait(fill: Callable[[], Any], counter: Counter, *, last: floa
     await counter.done
     after = time.process_time()
     early = int(loop_time() - begin < last)
-    await asyncio.sleep(0)  # a call more than there are would come now
+    await asyncio.sleep(0)  # a call too many would run now
     del kept
     return Measured(scheduled - before, after - scheduled, abs(counter.left()), early)
 
 
 def random_delays(count: int, spread: float) -> list[float]:
-    """Return so many delays from 0 to ``spread`` seconds, the same at each call."""
+    """Return a number of delays from 0 to ``spread`` seconds, the same in each call."""
     chosen = random.Random(SEED)
     return [chosen.random() * spread for _ in range(count)]
 
 
 def interval_of(options: Options) -> float:
-    """Return the manager's interval, in seconds: the default one, unless nobody is to wait for the end of it."""
+    """Return the manager's interval in seconds: the default, or a short one in a quick run, which waits for its end."""
     return options.seconds(1.0, 0.05)
 
 
 def set_variables(count: int) -> None:
-    """Set so many context variables, 3 at most, in the running context."""
+    """Set a number of context variables, at most 3, in the running context."""
     for variable in _VARIABLES[:count]:
         variable.set(object())
 
@@ -147,7 +147,7 @@ def compare(
     count: int,
     target: float | None = None,
 ) -> None:
-    """Measure a case in turns, each round in a context of its own, and enter it as a row."""
+    """Measure a case in turns, each round in a context of its own, and add a row for it."""
 
     def turn(side: Callable[[], Coroutine[Any, Any, Measured]]) -> Measured:
         return runner.run(side(), context=contextvars.Context())
