@@ -1,6 +1,6 @@
 """What tasks leave behind: memory and objects over many tasks, in processes of their own.
 
-- Twenty minutes of virtual time at 100 tasks a second, through all calls that schedule, on the event loop of the test kit.
+- Twenty minutes of virtual time at 100 tasks a second, through all calls that schedule, on the test kit's event loop.
 - A million cycles of schedule and run on the real loop.
 
 Readings are taken at equal distances, after a garbage collection; the slope is that of the least-squares line through

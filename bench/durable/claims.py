@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["WAITING_VARIABLE", "measure", "table"]
 
 WAITING_VARIABLE: Final = "BENCH_DURABLE_WAITING"
-"""The largest number of tasks that wait, in place of a million."""
+"""Sets the largest number of waiting tasks; the default is a million."""
 _LEAST: Final = 10_000
 _STEP: Final = 10  # from one size to the next
 _CLAIM_COUNT: Final = 100

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["MINUTES_VARIABLE", "measure", "table"]
 
 MINUTES_VARIABLE: Final = "BENCH_DURABLE_HELD_MINUTES"
-"""For how long the transaction is held open, in place of one minute; the target is meant for ten."""
+"""Sets for how many minutes the transaction is held open; the default is one, and the target is meant for ten."""
 JUDGED_SECONDS: Final = 600.0
 _PER_TURN: Final = 5  # tasks that are put, claimed and finished in a turn
 _TURN_SECONDS: Final = 0.01  # from one turn to the next

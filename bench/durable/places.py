@@ -31,7 +31,7 @@ T = TypeVar("T")
 __all__ = ["FOLDER_VARIABLE", "Place", "Servers", "servers"]
 
 FOLDER_VARIABLE: Final = "BENCH_DURABLE_DIR"
-"""Names the folder under which everything is kept; a disk that promises too early makes every commit look cheap."""
+"""Names the folder in which everything is kept; a disk that reports a sync too early makes commits look cheap."""
 _SYNC_COUNT: Final = 100
 _PAGE: Final = 4096  # bytes
 _REDIS: Final = ["appendonly yes", "appendfsync everysec", "auto-aof-rewrite-percentage 0"]

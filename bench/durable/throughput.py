@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["PYTHONS_VARIABLE", "is_installed", "measure", "table"]
 
 PYTHONS_VARIABLE: Final = "BENCH_DURABLE_PYTHONS"
-"""Interpreters, separated as in PATH, that have what cannot be installed beside the rest; each needs anyio as well."""
+"""Names interpreters, separated as in PATH, for queues that conflict with other packages; each needs anyio as well."""
 ROUNDS: Final = 3
 _WARM_COUNT: Final = 50  # tasks that pass through everything before the measurement
 _QUICK_COUNT: Final = 50

@@ -21,7 +21,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     """Wait until ``condition`` holds; how long the process takes does not matter."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, "the process did not get there"
+        assert time.monotonic() < deadline, "the process did not reach the condition in time"
         time.sleep(0.01)
 
 

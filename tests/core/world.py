@@ -137,7 +137,7 @@ class World:
                 while (taken := queue.take(self.now, 1)) is not None:
                     self._start(*taken)
             wake = queue.next_wake(self.now, may_start=True)
-            assert wake > self.now or lone is not None, "it asks to be asked again at once, and starts nothing"
+            assert wake > self.now or lone is not None, "the queue asks for a wake-up at once, but starts nothing"
             if self.tick and wake < math.inf:
                 wake = math.ceil(wake / self.tick) * self.tick
             if wake > until:

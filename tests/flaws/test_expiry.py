@@ -72,7 +72,7 @@ async def test_callback_of_an_expired_task_does_not_block_the_executor(virtual_c
         expiring = [executor.submit(starts, "expired", expires=0.5) for _ in range(3)]
 
         def call_back(handle) -> None:
-            assert [handle.state for handle in expiring] == [TaskState.EXPIRED] * 3, "called in the middle of expiring"
+            assert [handle.state for handle in expiring] == [TaskState.EXPIRED] * 3, "the others had not expired yet"
             others[0].cancel()
             executor.submit(starts, "from the callback")
             executor.rate = 50

@@ -129,12 +129,12 @@ async def test_calls_do_not_use_up_what_they_are_made_with() -> None:
         node.network.loss = node.network.late = 0.0
     calls, start = fleet.server.call_count, fleet.loop.time()
     await asyncio.sleep(10)
-    assert {node.number: 1 for node in nodes} == dict(most), "one call of a process at a time, whatever gets lost"
+    assert {node.number: 1 for node in nodes} == dict(most), "a process makes one call at a time, whatever gets lost"
     assert calls > 300
     assert fleet.count(start + 2, start + 10) >= 0.97 * 8 * RATE
     await fleet.close()
     assert {0} == set(taken.values())
-    assert {node.number: 1 for node in nodes} == dict(closed), "each lets go of its connection once"
+    assert {node.number: 1 for node in nodes} == dict(closed), "each node closes its connection once"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -148,9 +148,9 @@ async def test_executor_made_before_the_first_check_is_not_paused(seed) -> None:
     late = early.manager.executor("other", rate=RATE, drain_timeout=0)  # a rate of its own, before any answer
     late_start = late.submit(fleet.loop.time)
     await asyncio.sleep(JOINED)
-    assert early.starts, "it has started nothing"
+    assert early.starts, "the new executor has started nothing"
     assert early.starts[0] - begin < JOINED
-    assert (await asyncio.wait_for(late_start, 5)) - begin < 2.5, "the quarantine of a new rate, and no more"
+    assert (await asyncio.wait_for(late_start, 5)) - begin < 2.5, "a new rate waits for its quarantine and no longer"
     await fleet.close()
 
 
@@ -168,7 +168,7 @@ async def test_peers_of_a_group_do_not_start_in_phase(peers, rate) -> None:
     assert fleet.worst_window() <= max(1, rate)
     assert fleet.worst_window(10 / rate) <= 10
     assert len(gaps) >= 0.9 * rate * (length - 2 / rate) / 1.0195
-    assert max(gaps) < 1.5 * gap + 0.02, "and none is left out"
+    assert max(gaps) < 1.5 * gap + 0.02, "no permit may be left out"
     assert min(gaps) > gap - 0.02  # a start may be this late
     await fleet.close()
 

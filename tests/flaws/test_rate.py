@@ -33,7 +33,7 @@ async def test_peers_do_not_start_in_phase(virtual_clock, starts, audit, peers, 
     assert audit(starts.times, rate).ok
     assert [pytest.approx(gap, rel=1e-3)] * len(gaps) == gaps
     assert len(starts.times) >= 39
-    assert set(range(peers)) == set(starts.names[:peers]), "their starts interleave"
+    assert set(range(peers)) == set(starts.names[:peers]), "the starts of the peers must interleave"
 
 
 @pytest.mark.parametrize("stall", [0.05, 0.5, 2, 30])

@@ -33,7 +33,7 @@ def fail(seed: int, program: Program) -> None:
     smallest = shrink(program)
     replay(smallest)
     pytest.fail(
-        f"seed {seed} differs, the same as this, which can be pasted into Python:\n\n"
+        f"seed {seed} differs, and so does this program, which can be pasted into Python:\n\n"
         "from tests.model.compare import replay\nfrom tests.model.programs import Program\n\n"
         f"replay({smallest!r})\n\n" + "\n".join(differences(smallest))
     )

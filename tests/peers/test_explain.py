@@ -109,7 +109,7 @@ async def test_explain_before_the_first_answer(outage):
     [node] = await fleet.add(1)
     told = Explained(node)
     later = node.executor.schedule(node.work, delay=60)
-    assert told.say(later)[1] == pytest.approx(60), "nothing else waits, and nobody has been asked yet"
+    assert told.say(later)[1] == pytest.approx(60), "no other task waits, and the server has not been asked yet"
     handle = node.executor.submit(node.work)
     assert (Hold.OUTAGE, None) == told.say(handle)
     assert "(no answer yet; outage policy: " in str(node.executor.explain(handle))
@@ -134,7 +134,7 @@ async def test_explain_in_the_quarantine_of_a_new_group():
     said = [told.say(handle) for handle in handles]
     assert [Hold.QUARANTINE] * 20 == [hold for hold, _ in said]
     assert told.backlog() == pytest.approx(said[-1][1] + 0.10195, abs=1e-3), (
-        "of all that are due in the running interval"
+        "the backlog is that of all tasks due in the running interval"
     )
     end = node.executor._parts.controls.member.hold(now)[2]
     hold, seconds = told.say(soon)

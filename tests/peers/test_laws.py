@@ -405,8 +405,8 @@ def test_start_near_the_end_of_a_period_counts_in_both(subject: LawSubject) -> N
     assert subject.decide(ledger.now, ledger.now, [(ledger.settings.write(), ledger.state, 1)]).at == end + LATE
     ledger.settings = quota_at(end, 2)
     ledger.now = end - 1
-    assert ledger.ask(1) == end + LATE, "the first is used up"
-    assert ledger.ask(1, DAY // 2) is None, "one of the second was taken before it began"
+    assert ledger.ask(1) == end + LATE, "the first period is used up"
+    assert ledger.ask(1, DAY // 2) is None, "one ticket of the second period was taken before it began"
     assert ledger.look()[:3] == (False, 2, 2)
 
 
@@ -771,7 +771,7 @@ def test_refusal_names_the_limit_that_holds_longest(subject: LawSubject) -> None
     never = subject.decide(START, START, [(pace.write(), states[0], 1), (window.write(), states[1], 2)])
     assert never == (None, 1, None, ["", ""])
     assert subject.decide(START, START, [(window.write(), states[1], 0)]).receipts == [0], (
-        "who needs nothing waits for nothing"
+        "a request with a cost of 0 does not wait"
     )
 
 

@@ -77,7 +77,7 @@ async def test_executor_with_peers_leaves_its_group_when_it_is_closed(close):
     assert "closed" == executor.statistics().fleet.state
     assert 1 == len(fleet.server.authorities["limit"]._members)
     assert tasks == asyncio.all_tasks()
-    assert 150 <= len(starts) <= 260, "half of the rate"
+    assert 150 <= len(starts) <= 260, "the executor has half of the rate"
     fleet.starts += starts
     assert fleet.worst_window() <= 100
     count = fleet.count(begin + 5.5, begin + 6.5)

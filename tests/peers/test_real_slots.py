@@ -151,7 +151,7 @@ async def test_lost_slots(own_redis_server: RedisServer) -> None:
         thread = manager._slot_keeper._thread
         assert thread is not None
     await asyncio.to_thread(thread.join, 10)
-    assert not thread.is_alive(), "it lives on though the server is away and nobody holds slots"
+    assert not thread.is_alive(), "the thread must end if the server is away and no slot is held"
 
 
 async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisServer) -> None:
@@ -165,7 +165,7 @@ async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisS
             await manager.aclose()
             with pytest.raises(ExecutorStoppedError):
                 await waiting
-            assert manager._slot_keeper._thread.is_alive(), "who holds a slot goes on with it"
+            assert manager._slot_keeper._thread.is_alive(), "a task that holds a slot keeps it"
     await asyncio.to_thread(manager._slot_keeper._thread.join, 5)
     assert not manager._slot_keeper._thread.is_alive()
     assert left(redis_server) == 0

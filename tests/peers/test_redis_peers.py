@@ -475,7 +475,7 @@ async def test_server_that_is_killed_and_comes_back_empty(_: RedisServer, told: 
                 await asyncio.sleep(0.7)
                 assert 0 == one.count(down + HELD) == two.count(down + HELD)
                 assert "outage" == one.fleet.state
-                assert 2 == len(told.messages) == told.count(NO_ANSWER), "one warning of each"
+                assert 2 == len(told.messages) == told.count(NO_ANSWER), "each process gives one warning"
             await asyncio.to_thread(server.start)
             assert await one.wait_for_start() < BACK_SECONDS
             start = time.monotonic()
@@ -740,7 +740,7 @@ def test_server_that_does_not_serve_is_told(trials: dict[str, Trial], name: str)
     (text,) = trial.told.messages
     assert text.startswith((NO_ANSWER, REFUSES)[name in ANSWERED])
     assert reason in text
-    assert "right" not in text, "no password is written down"
+    assert "right" not in text, "a warning must not contain a password"
     assert [] == trial.told.errors
     assert "outage" == trial.fleet.state
 
@@ -1263,7 +1263,7 @@ async def test_rate_of_0_of_infinity_and_back(server: RedisServer, told: Told) -
         assert (0, 0) == (one.count(start), two.count(start))
         one.executor.rate = math.inf
         await one.wait_for(lambda: len(one.starts) == 1000)
-        assert 0 == two.count(start), "infinity is one process's own affair"
+        assert 0 == two.count(start), "an infinite rate is set for one process only"
         one.load(300)
         assert await one.wait_for_start() < 1
         await one.wait_for(lambda: len(one.starts) == 1300)
@@ -1295,7 +1295,7 @@ async def test_rate_that_was_set_last_holds_for_all_after_0(server: RedisServer,
             f"{one.count(start)} + {two.count(start)}, {one.fleet}"
         )
         assert one.count(start) > 0
-        assert held < RATE / 2, "permits that nobody uses are not to be hoarded"
+        assert held < RATE / 2, "a process must not hold permits that it does not use"
 
 
 @side_by_side

@@ -144,7 +144,7 @@ def test_a_day_of_sleeps_takes_seconds() -> None:
     began = time.perf_counter()
 
     assert 86_400.0 == run_virtual(main())
-    assert time.perf_counter() - began < 30, "about 0.7 s on the slowest machine we know, so this is no close call"
+    assert time.perf_counter() - began < 30, "it takes about 0.7 s on the slowest machine that we know"
 
 
 def test_deadlock_is_an_error_that_names_the_tasks() -> None:
