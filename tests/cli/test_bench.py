@@ -395,6 +395,27 @@ def test_compare_shows_no_escape_sequence_of_a_file(place) -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_compare_has_a_help_of_its_own() -> None:
+    """Which that of bench names."""
+    of_bench, own = bench("--help").stdout, bench("compare", "--help").stdout
+
+    assert re.search(r"^Commands:\n  compare +Show two measurements side by side\.$", of_bench, re.MULTILINE)
+    assert "TARGET" in of_bench and "--rate" in of_bench
+    assert re.search(r"bench compare \[OPTIONS\] BEFORE AFTER\n", own)
+    assert "Exit status: 0 compared" in own and "--rate" not in own
+
+
+@real_time
+def test_file_or_module_named_compare_is_a_target(place) -> None:
+    """Only the word alone is the command."""
+    place.write("compare.py", "async def compare(number): pass\n")
+    for target in ("compare.py:compare", "compare:compare"):
+        result, figures = measured(target, "--rate", "50", "--for", "100ms")
+        assert (0, 5) == (result.exit_code, figures["count"])
+        assert result.stdout.startswith(f"{target}: rate 50/s")
+    sys.modules.pop("compare", None)
+
+
 @real_time
 def test_compare_notices_other_requests_to_the_same_target(place, service) -> None:
     """Not the credentials, which are nobody's to keep."""
@@ -459,7 +480,10 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--html", "."], ["--html must be a file"]),
         (["json:dumps", "--rate", "1", "--method", "PUT"], ["--method is for URLs"]),
         (["json:nothing", "--rate", "1"], ["nothing"]),
-        (["compare", "a.json"], ["two files", "got 1"]),
+        (["compare", "a.json"], ["bench compare --help", "Missing argument 'AFTER'"]),
+        (["compare", "a.json", "b.json", "c.json"], ["unexpected extra argument (c.json)"]),
+        (["compare", "a.json", "b.json", "--rate", "1"], ["bench compare", "No such option", "--rate"]),
+        (["--quiet", "compare", "a.json", "b.json"], ["compare comes right after bench"]),
         (["compare", "a.json", "b.json"], ["a.json cannot be read: No such file or directory\n"]),
     ],
 )
