@@ -304,8 +304,8 @@ class _Bench:
         trials: list[Trial] = []
         of_rate: dict[float, Figures] = {}
         drain = self._options.timeout
-        if self._options.p99 is not None:  # a longer request has already broken the threshold
-            drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * self._options.p99))
+        if (p99 := self._options.p99_most) is not None:  # a longer request has already broken the threshold
+            drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * p99))
         while not isinstance(rate := decide(trials, where), Found):
             label = f"trial {len(trials) + 1}, {rate:g}/s"
             schedule = self._schedule(trial_classes(self._options, rate))

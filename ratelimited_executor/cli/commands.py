@@ -415,11 +415,18 @@ def _rates(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dic
     return _read(read_rates, texts)
 
 
-def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
-    """Read a fraction such as 1%."""
-    from ratelimited_executor.cli.bench_options import read_share  # noqa: PLC0415  # as above
+def _durations(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
+    """Read a duration for all, and those of classes."""
+    from ratelimited_executor.cli.bench_options import read_durations  # noqa: PLC0415  # as above
 
-    return None if text is None else _read(read_share, text)
+    return _read(read_durations, texts)
+
+
+def _shares(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
+    """Read a fraction such as 1% for all, and those of classes."""
+    from ratelimited_executor.cli.bench_options import read_shares  # noqa: PLC0415  # as above
+
+    return _read(read_shares, texts)
 
 
 def _headers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -493,10 +500,14 @@ class _TargetOrCommand(click.Group):
     "--timeout", type=_Duration(0.001, 3600), default="30s", show_default=True, help="The timeout of a request."
 )
 @click.option("--find-max", is_flag=True, help="Find the highest rate that meets --p99 and --errors.")
-@click.option("--p99", type=_Duration(), help="The threshold for the 99th percentile from the intended start: 200ms.")
 @click.option(
-    "--errors", callback=_share, metavar="PART", help="The threshold for the fraction of failed requests: 1%, 0.01."
-)
+    "--p99", multiple=True, callback=_durations, metavar="[CLASS=]DURATION",
+    help="The threshold for the 99th percentile from the intended start: 200ms for all, urgent=50ms for a class; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--errors", multiple=True, callback=_shares, metavar="[CLASS=]PART",
+    help="The threshold for the fraction of failed requests: 1%, 0.01, urgent=0.1%; repeatable.",
+)  # fmt: skip
 @click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for `bench compare`.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
 @click.option(
