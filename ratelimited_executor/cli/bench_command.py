@@ -86,18 +86,21 @@ def run_bench(options: BenchOptions, runner: asyncio.Runner, *, console: Console
         return runner.run(bench.run(signals))
 
 
-def compare_files(paths: Sequence[str], *, console: Console | None = None) -> ExitStatus:
+def compare_files(before_path: str, after_path: str, *, console: Console | None = None) -> ExitStatus:
     """Show two measurements side by side.
+
+    Args:
+        before_path: a file that --json has written.
+        after_path: another, or the same.
+        console: the output; standard output by default.
 
     Raises:
         CommandError: if a file cannot be read, or holds no measurement.
     """
     console = _console(console)
-    if len(paths) != 2:
-        raise CommandError(f"bench compare needs two files that --json has written, got {len(paths)}")
-    before, after = map(_read_measurement, paths)
-    console.print(comparison_table(paths[0], paths[1], compare(before, after)))
-    for path, measurement in zip(paths, (before, after), strict=True):
+    before, after = _read_measurement(before_path), _read_measurement(after_path)
+    console.print(comparison_table(before_path, after_path, compare(before, after)))
+    for path, measurement in ((before_path, before), (after_path, after)):
         for warning in _warnings(measurement):
             console.print(f"{path}:", markup=False, highlight=False)
             console.print(warning, soft_wrap=True)
@@ -301,8 +304,8 @@ class _Bench:
         trials: list[Trial] = []
         of_rate: dict[float, Figures] = {}
         drain = self._options.timeout
-        if self._options.p99 is not None:  # a longer request has already broken the threshold
-            drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * self._options.p99))
+        if (p99 := self._options.p99_most) is not None:  # a longer request has already broken the threshold
+            drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * p99))
         while not isinstance(rate := decide(trials, where), Found):
             label = f"trial {len(trials) + 1}, {rate:g}/s"
             schedule = self._schedule(trial_classes(self._options, rate))

@@ -415,11 +415,18 @@ def _rates(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dic
     return _read(read_rates, texts)
 
 
-def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
-    """Read a fraction such as 1%."""
-    from ratelimited_executor.cli.bench_options import read_share  # noqa: PLC0415  # as above
+def _durations(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
+    """Read a duration for all, and those of classes."""
+    from ratelimited_executor.cli.bench_options import read_durations  # noqa: PLC0415  # as above
 
-    return None if text is None else _read(read_share, text)
+    return _read(read_durations, texts)
+
+
+def _shares(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
+    """Read a fraction such as 1% for all, and those of classes."""
+    from ratelimited_executor.cli.bench_options import read_shares  # noqa: PLC0415  # as above
+
+    return _read(read_shares, texts)
 
 
 def _headers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -437,7 +444,21 @@ def _read(read: Callable[[S], T], given: S) -> T:
         raise click.BadParameter(str(error)) from error
 
 
-@cli.command()
+class _TargetOrCommand(click.Group):
+    """A group that is a command, too: its first word is the name of a sub-command, or all is for the group itself."""
+
+    allow_interspersed_args = True  # as in a command: TARGET may stand before the options
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        command = self.commands.get(args[0]) if args else None
+        if command is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+
+
+@cli.group(cls=_TargetOrCommand, invoke_without_command=True, subcommand_metavar="")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET")
 @click.option(
     "--rate", "rates", multiple=True, callback=_rates, metavar="[CLASS=]RATE",
@@ -479,11 +500,15 @@ def _read(read: Callable[[S], T], given: S) -> T:
     "--timeout", type=_Duration(0.001, 3600), default="30s", show_default=True, help="The timeout of a request."
 )
 @click.option("--find-max", is_flag=True, help="Find the highest rate that meets --p99 and --errors.")
-@click.option("--p99", type=_Duration(), help="The threshold for the 99th percentile from the intended start: 200ms.")
 @click.option(
-    "--errors", callback=_share, metavar="PART", help="The threshold for the fraction of failed requests: 1%, 0.01."
-)
-@click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for bench compare.")
+    "--p99", multiple=True, callback=_durations, metavar="[CLASS=]DURATION",
+    help="The threshold for the 99th percentile from the intended start: 200ms for all, urgent=50ms for a class; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--errors", multiple=True, callback=_shares, metavar="[CLASS=]PART",
+    help="The threshold for the fraction of failed requests: 1%, 0.01, urgent=0.1%; repeatable.",
+)  # fmt: skip
+@click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for `bench compare`.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
 @click.option(
     "--peers", metavar="URL",
@@ -499,22 +524,39 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
     """Measure a service with an open load: requests start at their due times, whether or not earlier ones have ended (extra load).
 
     TARGET is a URL, or module:function or file.py:function, sync or async, or a context manager that yields one. In a URL and a
-    body, {n} is the number of the request, and {class} the name of its class. bench compare A.json B.json shows two
-    measurements side by side.
+    body, {n} is the number of the request, and {class} the name of its class.
 
     Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, nothing succeeded, or a part of a shared
     load is missing; 2 bad usage; 130 interrupted.
     """
-    from ratelimited_executor.cli.bench_command import compare_files, run_bench  # noqa: PLC0415  # aiohttp loads here
+    from ratelimited_executor.cli.bench_command import run_bench  # noqa: PLC0415  # aiohttp loads here
     from ratelimited_executor.cli.bench_options import BenchOptions  # noqa: PLC0415  # as above
 
     with _errors_as_usage():
-        if targets[0] == "compare":
-            sys.exit(compare_files(targets[1:]))
+        if targets[0] in bench.commands:
+            raise CommandError(f"{targets[0]} comes right after bench, before any option: bench {targets[0]} --help")
         if len(targets) > 1:
             raise CommandError(f"one TARGET is measured at a time, got {len(targets)}")
         with asyncio.Runner(loop_factory=_loop_factory(options["uvloop"])) as runner:
             status = run_bench(BenchOptions(target=targets[0], **options), runner)
+    sys.exit(status)
+
+
+@bench.command()
+@click.argument("before")
+@click.argument("after")
+def compare(before: str, after: str) -> None:
+    """Show two measurements side by side.
+
+    BEFORE and AFTER are files that `bench --json` has written. A change is called better or worse where chance is ruled out, as
+    far as requests are independent of one another, and unclear elsewhere. Settings that differ are listed below the table.
+
+    Exit status: 0 compared, whatever became worse; 2 bad usage, or a file cannot be read.
+    """
+    from ratelimited_executor.cli.bench_command import compare_files  # noqa: PLC0415  # as above
+
+    with _errors_as_usage():
+        status = compare_files(before, after)
     sys.exit(status)
 
 

@@ -40,7 +40,7 @@ async def shown(*, is_terminal: bool, width: int) -> str:
 async def test_pipe_gets_a_line_every_five_seconds(virtual_loop) -> None:
     """Whole, whatever the width."""
     line = (
-        "load: 4 s of 1:00, 1,500.0/s, 7 in flight, 3 wait for a connection, 5,990 ended, 12 errors, p50 12 ms, "
+        "load: 4 s of 1m, 1,500.0/s, 7 in flight, 3 wait for a connection, 5,990 ended, 12 errors, p50 12 ms, "
         "p99 250 ms, warm-up\n"
     )
     assert line * 2 == await shown(is_terminal=False, width=20)
