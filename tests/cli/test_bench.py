@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ratelimited_executor.cli.bench_options import BenchOptions, settings_of
+from ratelimited_executor.cli.bench.options import BenchOptions, settings_of
 from ratelimited_executor.cli.commands import cli
 from tests.cli.bench_service import Service, served
 from tests.cli.refusals import assert_refused
@@ -610,5 +610,5 @@ def test_signal_ends_a_set_up_that_hangs(place, targets) -> None:
 
 def test_missing_extra_is_named(place, monkeypatch) -> None:
     """With the command that installs it."""
-    monkeypatch.setattr("ratelimited_executor.cli.bench_inputs.find_spec", lambda name: None)
+    monkeypatch.setattr("ratelimited_executor.cli.bench.inputs.find_spec", lambda name: None)
     assert_refused(bench("http://x/", "--rate", "1"), "hdrhistogram", "ratelimited-executor[load]")

@@ -8,8 +8,8 @@ import io
 import pytest
 from rich.console import Console
 
-from ratelimited_executor.cli.bench_run import Live
-from ratelimited_executor.cli.bench_view import found_text, measurement_tables, show_live, tool_limit_text, trial_text
+from ratelimited_executor.cli.bench.open_load import Live
+from ratelimited_executor.cli.bench.view import found_text, measurement_tables, show_live, tool_limit_text, trial_text
 from ratelimited_executor.load.search import Found, Trial
 from tests.load.models import figures_of, figures_of_classes, measurement_of
 

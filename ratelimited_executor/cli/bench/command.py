@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from ratelimited_executor.cli.bench_inputs import check_extras, check_output, refuse_http_options, templates_of
-from ratelimited_executor.cli.bench_options import classes_of, search_range_of, settings_of, trial_classes
-from ratelimited_executor.cli.bench_rendezvous import ExchangeError, Rendezvous
-from ratelimited_executor.cli.bench_run import OpenLoad
-from ratelimited_executor.cli.bench_senders import function_sender, http_sender, is_in_threads, kind_of
-from ratelimited_executor.cli.bench_view import (
+from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
+from ratelimited_executor.cli.bench.open_load import OpenLoad
+from ratelimited_executor.cli.bench.options import classes_of, search_range_of, settings_of, trial_classes
+from ratelimited_executor.cli.bench.rendezvous import ExchangeError, Rendezvous
+from ratelimited_executor.cli.bench.senders import function_sender, http_sender, is_in_threads, kind_of
+from ratelimited_executor.cli.bench.view import (
     comparison_table,
     found_text,
     incomplete_text,
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from ratelimited_executor.cli.bench_options import BenchOptions
-    from ratelimited_executor.cli.bench_rendezvous import Meeting
-    from ratelimited_executor.cli.bench_senders import Sender
+    from ratelimited_executor.cli.bench.options import BenchOptions
+    from ratelimited_executor.cli.bench.rendezvous import Meeting
+    from ratelimited_executor.cli.bench.senders import Sender
     from ratelimited_executor.load.arrivals import Phase
     from ratelimited_executor.load.figures import Figures
     from ratelimited_executor.load.merging import Whole
@@ -292,7 +292,7 @@ class _Bench:
             if options.json is not None:
                 options.json.write_text(json.dumps(measurement.to_json(), allow_nan=False) + "\n", encoding="utf-8")
             if options.html is not None:
-                from ratelimited_executor.cli.bench_page import render  # noqa: PLC0415  # plotly loads here
+                from ratelimited_executor.cli.bench.page import render  # noqa: PLC0415  # plotly loads here
 
                 options.html.write_text(render(measurement), encoding="utf-8")
         except OSError as error:
