@@ -17,7 +17,7 @@ __all__ = ["Line", "plot_svg", "ticks"]
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 180
-_LEFT: Final = 64  # for the labels of the axis
+_LEFT: Final = 72  # for the labels of the axis, up to 13h53m20s
 _RIGHT: Final = 8
 _TOP: Final = 8
 _BOTTOM: Final = 22

@@ -36,7 +36,7 @@ from ratelimited_executor.dashboard.texts import (
         (seconds_text(math.nan), "-"),
         (seconds_text(0), "0 s"),
         (seconds_text(math.inf), "no end"),
-        (seconds_text(5400), "1:30:00"),
+        (seconds_text(5400), "1h30m"),
         (time_text(0), "1970-01-01 00:00:00 UTC"),
     ],
 )
