@@ -55,7 +55,7 @@ def test_without_costs_to_speak_of_most_keys_keep_their_slot():
 
 @pytest.mark.parametrize("heavy", [0, 200])
 def test_few_keys_move_when_one_joins_or_leaves(heavy):
-    """Of 10,000, about as many as docs/explanation/spread.md says: ten in the mean where one joins, five where one leaves."""
+    """Of 10,000, about as many as docs/reference/spread.md says: ten in the mean where one joins, five where one leaves."""
     rng = random.Random(1)
     costs = dict.fromkeys(range(10_000), 1.0) | {10**6 + number: rng.choice([20, 50, 100]) for number in range(heavy)}
     before = balance(costs, 128)
