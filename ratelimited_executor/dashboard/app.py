@@ -252,8 +252,8 @@ class _Site:
         if task is None:
             raise PageError(404, "The task does not wait any more: it has started, or ended without.")
         now = epoch_of(recorded.executor)
-        explanation = explanation_of(recorded.executor, task, now)
-        expected = None if explanation is None else explanation.expected_start
+        explanation, is_exact = explanation_of(recorded.executor, task)
+        expected = explanation.expected_start
         return await self._pages.render(
             "task.html",
             executor=recorded.executor,
@@ -261,7 +261,8 @@ class _Site:
             task_id=task_id,
             due=time_text(task.due),
             explanation=explanation,
-            meaning=None if explanation is None else hold_text(explanation.hold),
+            meaning=hold_text(explanation.hold),
+            is_exact=is_exact,
             expected=None if expected is None else (time_text(expected), max(0.0, expected - now)),
             may_change=await self._may_change(request),
         )

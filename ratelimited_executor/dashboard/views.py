@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.insight import explain_briefly
 from ratelimited_executor._runtime.listing import waiting_batches, waiting_handles
 from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 from ratelimited_executor.dashboard.plots import Line, plot_svg
@@ -25,6 +26,7 @@ from ratelimited_executor.dashboard.texts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.handles import TaskHandle
@@ -57,7 +59,8 @@ PAGE_SIZE: Final = 50
 COLUMNS: Final = ("Rate", "Starts", "Due", "Backlog", "Waiting", "Running", "Lateness", "Failed")
 SORTS: Final = ("name", "started", "overdue", "waiting", "running", "failed", "lateness")
 _LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the event loop
-_EXPLAINED_MAX: Final = 3000  # tasks that are due, all of which an explanation walks: some 15 ms
+_WALKED_MAX: Final = 3000  # due tasks, all of which an exact explanation walks: at most 5 ms
+_TRIED_MAX: Final = 500  # the same where starts have costs, and each is tried on a copy of the limits: some 8 ms
 _KEYS_SHOWN_MAX: Final = 20
 _SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of plots: the shortest that shows all there is
 
@@ -181,8 +184,13 @@ def executor_row(recorded: Recorded) -> ExecutorRow:
 def _backlog_seconds(executor: RateLimitedExecutor) -> float:
     """Return the seconds of work that is due; NaN where that would have to look at too many tasks one by one."""
     queue = executor._started().queue
-    is_costly = queue.costs is not None or queue.gate is not None
-    return math.nan if is_costly and queue.ready_count() > _LOOKED_AT_MAX else executor.backlog_seconds()
+    is_walked = queue.costs is not None or queue.gate is not None
+    return math.nan if is_walked and _is_crowded(queue) else executor.backlog_seconds()
+
+
+def _is_crowded(queue: TaskQueue) -> bool:
+    """True if so many tasks are due that looking at each of them would hold the event loop."""
+    return queue.ready_count() > (_WALKED_MAX if queue.costs is None else _TRIED_MAX)
 
 
 def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Figure]:
@@ -307,16 +315,16 @@ def task_of(recorded: Recorded, task_id: str) -> TaskHandle[Any] | None:
     return handle if handle is not None and handle.state is TaskState.WAITING else None
 
 
-def explanation_of(executor: RateLimitedExecutor, task: TaskHandle[Any], now: float) -> Explanation | None:
-    """Tell why a task waits; None if that would have to look at too many tasks one by one.
+def explanation_of(executor: RateLimitedExecutor, task: TaskHandle[Any]) -> tuple[Explanation, bool]:
+    """Explain why a task waits.
 
-    Args:
-        executor: whose task it is.
-        task: that waits.
-        now: epoch seconds.
+    Returns:
+        the explanation; and True if it is exact, False if so many tasks are due that its position and its start are upper
+        bounds.
     """
-    is_costly = task.due <= now and executor._started().queue.ready_count() > _EXPLAINED_MAX
-    return None if is_costly else executor.explain(task)
+    parts = executor._started()
+    parts.engine.now()  # what it makes due counts
+    return explain_briefly(parts, task) if _is_crowded(parts.queue) else (executor.explain(task), True)
 
 
 def _id_of_task(handle: TaskHandle[Any]) -> str:

@@ -116,7 +116,7 @@ async def test_page_of_a_task_explains_it():
             shown = text_of(await web.get(f"/{link}"))
             assert "task 4 waiting" in shown
             assert "Held by order more important tasks take the next permits" in shown
-            assert re.search(r"Ahead of it 2 .*Expected in 2.5 s", shown)
+            assert re.search(r"Ahead of it 2 .*Expected start in 2.5 s", shown)
             await handles[4]
             gone = await web.get(f"/{link}")
         assert gone.status_code == 404
@@ -203,12 +203,46 @@ async def test_pages_of_very_many_tasks_stay_small():
             assert len(re.findall("batch \\d+<", page.text)) == 50
             assert re.search("Backlog - ", text_of(page))
             link = re.search(r'<a href="(task\?[^"]+)">task 9</a>', page.text)[1].replace("&amp;", "&")
-            assert "Held by unknown" in text_of(await web.get(f"/{link}"))
+            shown = text_of(await web.get(f"/{link}"))
+            assert "Held by order" in shown
+            assert re.search(
+                r"Ahead of it at most 5,59\d .*Expected start unknown depends on the costs and keys", shown
+            )
             for handle in handles[10:]:
                 handle.cancel()
-            assert "Held by order" in text_of(await web.get(f"/{link}"))
+            shown = text_of(await web.get(f"/{link}"))
+            assert "Held by order" in shown
+            assert re.search(r"Ahead of it at most 60\d .*Expected start unknown", shown)
+            for batch in batches:
+                batch.cancel()
+            assert re.search(r"Ahead of it 8 .*Expected start in 1\d.*s", text_of(await web.get(f"/{link}")))
         for each in (*batches, late):
             each.cancel()
+
+
+async def test_task_behind_very_many_is_explained_by_bounds():
+    """Its hold is exact; its position and its start are upper bounds, and said to be such."""
+    async with RateLimitedExecutor("mail", rate=10, drain_timeout=0) as executor:
+        app = dashboard(executor)
+        urgent = executor.submit(nothing, name="urgent", priority=1)
+        batch = executor.schedule_many(nothing, range(6000))
+        handles = [executor.submit(nothing, name=f"task {n}", priority=n + 2) for n in range(20)]
+        await asyncio.sleep(1.55)
+        async with client(app) as web:
+            page = await web.get("/executor?name=mail")
+            link = re.search(r'<a href="(task\?[^"]+)">urgent</a>', page.text)[1].replace("&amp;", "&")
+            shown = text_of(await web.get(f"/{link}"))
+            assert re.search(r"Held by order .*Ahead of it at most 6,00\d", shown), shown
+            assert re.search(r"Expected start within 10:0\d.* by 20\d\d-.* at the latest, unless more important", shown)
+            executor.pause()
+            assert "Held by pause" in (shown := text_of(await web.get(f"/{link}")))
+            assert "Expected start unknown cannot be predicted" in shown
+            executor.resume()
+            batch.cancel()
+            shown = text_of(await web.get(f"/{link}"))
+            assert re.search(r"Ahead of it \d tasks that start before it Expected start in", shown), shown
+        for handle in (urgent, *handles):
+            handle.cancel()
 
 
 async def test_what_is_not_there_is_said_to_be_so():

@@ -222,7 +222,7 @@ def test_task_is_explained_and_cancelled(visit, service):
     page = visit("executor?name=mail&find=code 1")
     page.get_by_role("link", name="code 1").click()
     assert page.get_by_role("heading", level=1).inner_text().startswith("code 1")
-    assert "so many tasks are due" in page.locator(".figures").inner_text()
+    assert "at most" in page.locator(".figures").inner_text()
     page.get_by_text("Cancel…").click()
     page.get_by_role("button", name="Cancel the task").click()
     page.wait_for_url("**/executor?name=mail")
