@@ -121,13 +121,14 @@ class Pages:
 
         return answer
 
-    def app(self, *routes: Route) -> Starlette:
+    def app(self, *routes: Route, lifespan: Any = None) -> Starlette:
         """Return the application of some pages, and of the script and the style that they use."""
         static = Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
         return Starlette(
             routes=[*routes, static],
             middleware=[Middleware(StrictHeaders)],
             exception_handlers={Exception: self._failed},
+            lifespan=lifespan,
         )
 
     async def _failed(self, _request: Request, _error: Exception) -> Response:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.insight import explain_briefly
 from ratelimited_executor._runtime.listing import waiting_batches, waiting_handles
-from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
-from ratelimited_executor.dashboard.plots import Line, plot_svg
+from ratelimited_executor.dashboard.plots import plot_of
 from ratelimited_executor.dashboard.texts import (
     NOTHING,
     count_text,
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Explanation, Statistics
-    from ratelimited_executor.dashboard.history import History
+    from ratelimited_executor.dashboard.history import History, Point
+    from ratelimited_executor.dashboard.plots import Plot
     from ratelimited_executor.dashboard.recording import Recorded
 
 __all__ = [
@@ -62,7 +62,6 @@ _LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the ev
 _WALKED_MAX: Final = 3000  # due tasks, all of which an exact explanation walks: at most 5 ms
 _TRIED_MAX: Final = 500  # the same where starts have costs, and each is tried on a copy of the limits: some 8 ms
 _KEYS_SHOWN_MAX: Final = 20
-_SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of plots: the shortest that shows all there is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +153,7 @@ def overview_of(recorded: dict[str, Recorded], *, find: str, sort: str, page: in
     )
 
 
-def _last(history: History, name: str) -> float:
+def _last(history: History[Point], name: str) -> float:
     """Return a value of the last point; -1 if there is none."""
     value = history.last_of(name)
     return -1.0 if math.isnan(value) else value
@@ -224,43 +223,26 @@ def _manner_of(executor: RateLimitedExecutor) -> str:
     return f"{executor.pacing.value.replace('_', ' ')}, {type(executor.policy).__name__.lower()}"
 
 
-def plots_of(history: History, end: float) -> list[tuple[str, str, list[str]]]:
-    """Return the plots of the last hour: what each shows, its SVG, and the names of its lines.
+def plots_of(history: History[Point], end: float) -> list[Plot]:
+    """Return the plots of the last hour of an executor.
 
     Args:
         history: of the executor.
         end: epoch seconds at the right edge.
     """
-    times = history.column("at")
-    age = end - times[0] if times else 0.0
-    span = next((each for each in _SPANS_SECONDS if age <= each), _SPANS_SECONDS[-1])
     started = history.column("started")
     most = max((value for value in started if not math.isnan(value)), default=0.0)
     rate = [
         value if value <= 10 * most else math.nan for value in history.column("rate")
     ]  # else all else would lie flat
     plots = (
-        ("Starts a second", per_second_text, {"started": started, "rate": rate, "failed": history.column("failed")}),
-        ("Tasks that wait", number_text, {"waiting": history.column("waiting"), "due": history.column("overdue")}),
-        ("Tasks that run", number_text, {"running": history.column("running")}),
-        ("Lateness, 99 % of starts", seconds_text, {"lateness": history.column("lateness")}),
+        ("Starts per second", per_second_text, {"started": started, "rate": rate, "failed": history.column("failed")}),
+        ("Waiting tasks", number_text, {"waiting": history.column("waiting"), "due": history.column("overdue")}),
+        ("Running tasks", number_text, {"running": history.column("running")}),
+        ("Lateness, 99th percentile", seconds_text, {"lateness": history.column("lateness")}),
     )
-    return [
-        (
-            title,
-            plot_svg(
-                title,
-                times,
-                [Line(name=name, values=values) for name, values in columns.items()],
-                end=end,
-                span=span,
-                step=STEP_SECONDS,
-                text_of=text_of,
-            ),
-            list(columns),
-        )
-        for title, text_of, columns in plots
-    ]
+    times = history.column("at")
+    return [plot_of(title, times, columns, end=end, text_of=text_of) for title, text_of, columns in plots]
 
 
 # What waits.

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from ratelimited_executor import ExecutorManager
 from ratelimited_executor.dashboard import dashboard
 
-from ..browser import until
+from ..browser import pale_texts, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -244,27 +244,7 @@ def test_pages_fit_a_phone_and_can_be_read(visit, path, scheme):
     """No page is wider than the screen, nor is a text too pale: 4.5 to 1 at least (WCAG 2.2, 1.4.3)."""
     page = visit(path, width=360, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-    contrasts = page.evaluate(
-        """() => {
-          const light = (color) => {
-            const parts = color.match(/[\\d.]+/g).slice(0, 3).map((each) => each / 255)
-              .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
-            return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-          };
-          const ground = (node) => {
-            for (; node; node = node.parentElement) {
-              const color = getComputedStyle(node).backgroundColor;
-              if (!color.endsWith(", 0)")) return color;
-            }
-            return "rgb(255, 255, 255)";
-          };
-          return [...document.querySelectorAll("h1, h2, p, th, td, dt, dd, a, label, button, figcaption, .badge")].map((node) => {
-            const pair = [light(getComputedStyle(node).color), light(ground(node))].sort((a, b) => a - b);
-            return [(pair[1] + 0.05) / (pair[0] + 0.05), node.outerHTML.slice(0, 80)];
-          });
-        }"""
-    )
-    assert [pair for pair in contrasts if pair[0] < 4.5] == []
+    assert pale_texts(page) == []
 
 
 def test_everything_has_a_name_for_a_screen_reader(visit):
