@@ -53,19 +53,21 @@ def make_group_app(
         picture, problem = None, None
         try:
             if name not in await groups(_SEARCH_SECONDS):
-                raise PageError(404, f"There is no group {name!r}, or none of its processes is left.")
+                raise PageError(404, f"There is no group {name!r}; its processes may have stopped.")
             picture = await read(name)
         except PageError as error:
             if error.status == 404 or not recorder.is_recorded(name):
                 raise
             problem = error  # its history is shown all the same
+        plots = recorder.plots(name)
         return await pages.render(
             "group.html",
             status=200 if problem is None else problem.status,
             name=name,
             group=picture,
             problem=None if problem is None else problem.message,
-            plots=recorder.plots(name),
+            plots=plots,
+            sections=dict.fromkeys(series[:1] if series[0] == "pool" else series[:2] for series in plots),
             is_recorded=recorder.is_recorded(name),
             group_count_max=GROUP_COUNT_MAX,
             series_count_max=SERIES_COUNT_MAX,

@@ -11,7 +11,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ratelimited_executor.dashboard.errors import PageError
-from ratelimited_executor.dashboard.history import STEP_SECONDS, History
+from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS, History
 from ratelimited_executor.dashboard.plots import plot_of
 from ratelimited_executor.dashboard.texts import float_of, number_text, per_second_text
 
@@ -58,16 +58,26 @@ class _PoolPoint(NamedTuple):
     waiting: float  # claims
 
 
-_PLOTS: Final[Mapping[str, Sequence[tuple[str, Callable[[float], str], Sequence[str]]]]] = {
+class _Shown(NamedTuple):
+    title: str
+    text_of: Callable[[float], str]
+    lines: Sequence[str]
+    is_whole: bool  # counts, not rates
+
+
+_SHOWN: Final[Mapping[str, Sequence[_Shown]]] = {
     "rate": (
-        ("Permits per second", per_second_text, ("granted", "rate")),
-        ("Active peers", number_text, ("active",)),
-        ("Demand in permits", number_text, ("demand",)),
+        _Shown("Permits per second", per_second_text, ("granted", "rate"), is_whole=False),
+        _Shown("Active peers", number_text, ("active",), is_whole=True),
+        _Shown("Demand in permits", number_text, ("demand",), is_whole=True),
     ),
-    "limit": (("In use", number_text, ("used", "limit")),),
-    "pool": (("Held slots", number_text, ("held", "limit")), ("Waiting for a slot", number_text, ("waiting",))),
+    "limit": (_Shown("in use", number_text, ("used", "limit"), is_whole=True),),
+    "pool": (
+        _Shown("held slots", number_text, ("held", "limit"), is_whole=True),
+        _Shown("waiting for a slot", number_text, ("waiting",), is_whole=True),
+    ),
 }
-"""Of each kind of series: the title of each plot, what writes its values, and its lines."""
+"""The plots of each kind of series; those of limits and pools are named after them as well."""
 
 
 class GroupRecorder:
@@ -137,9 +147,13 @@ class GroupRecorder:
         return group in self._recorded
 
     def plots(self, group: str) -> dict[SeriesName, list[Plot]]:
-        """Return the plots of each series of a group, up to now."""
+        """Return the plots of each series of a group that has points of the last hour."""
         end = self._clock()
-        return {name: _plots_of(name[0], history, end) for name, history in self._recorded.get(group, {}).items()}
+        return {
+            name: _plots_of(name, history, end)
+            for name, history in self._recorded.get(group, {}).items()
+            if end - history.last_of("at") <= STEP_SECONDS * POINT_COUNT
+        }
 
 
 def _make_room(kept: dict[K, V], present: Mapping[K, object], make: Callable[[K], V], count_max: int) -> None:
@@ -169,9 +183,17 @@ def _points_of(picture: Any, at: float) -> Iterator[tuple[SeriesName, tuple[floa
             yield ("pool", pool.name), _PoolPoint(at, len(pool.holders), pool.limit, len(pool.waiting))
 
 
-def _plots_of(kind: str, history: History[Any], end: float) -> list[Plot]:
+def _plots_of(name: SeriesName, history: History[Any], end: float) -> list[Plot]:
+    kind, *_, own_name = name
     times = history.column("at")
     return [
-        plot_of(title, times, {name: history.column(name) for name in lines}, end=end, text_of=text_of)
-        for title, text_of, lines in _PLOTS[kind]
+        plot_of(
+            title if kind == "rate" else f"{own_name}, {title}",
+            times,
+            {line: history.column(line) for line in lines},
+            end=end,
+            text_of=text_of,
+            is_whole=is_whole,
+        )
+        for title, text_of, lines, is_whole in _SHOWN[kind]
     ]

@@ -198,23 +198,25 @@ def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Fi
     of = "" if concurrency is None else f" of {count_text(concurrency)}"
     figures = [
         Figure("Rate", rate_text(statistics), _manner_of(executor)),
-        Figure("Due", count_text(statistics.overdue), "tasks that are due and wait"),
-        Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last that is due starts"),
-        Figure("Waiting", count_text(statistics.waiting), "all tasks that have not started"),
-        Figure("Running", f"{count_text(statistics.running)}{of}", "started and not ended"),
-        Figure("Accepted", count_text(statistics.accepted), "so far"),
+        Figure("Due", count_text(statistics.overdue), "waiting tasks whose time has come"),
+        Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last due task starts"),
+        Figure("Waiting", count_text(statistics.waiting), "tasks that have not started"),
+        Figure("Running", f"{count_text(statistics.running)}{of}", "started, not finished"),
+        Figure("Accepted", count_text(statistics.accepted), "since the executor started"),
         Figure("Done", count_text(statistics.done), "returned"),
         Figure(
-            "Failed", count_text(statistics.failed), f"raised; {count_text(statistics.retried)} attempts tried again"
+            "Failed",
+            count_text(statistics.failed),
+            f"raised an exception; {count_text(statistics.retried)} attempts retried",
         ),
-        Figure("Expired", count_text(statistics.expired), "not started before their deadline"),
-        Figure("Cancelled", count_text(statistics.cancelled), "before their start or while they ran"),
-        Figure("Dropped", count_text(statistics.dropped), "for lack of room"),
-        Figure("Waiters", count_text(statistics.waiters), "wait for room"),
-        Figure("Peers", count_text(statistics.peers), "processes share the rate"),
+        Figure("Expired", count_text(statistics.expired), "not started by their deadline"),
+        Figure("Cancelled", count_text(statistics.cancelled), "before or during their run"),
+        Figure("Dropped", count_text(statistics.dropped), "because the backlog was full"),
+        Figure("Waiters", count_text(statistics.waiters), "producers waiting for room"),
+        Figure("Peers", count_text(statistics.peers), "processes sharing the rate"),
     ]
     if statistics.keys:
-        figures.append(Figure("Keys", count_text(statistics.keys), "with something that their limits remember"))
+        figures.append(Figure("Keys", count_text(statistics.keys), "whose limits hold state"))
     return figures
 
 
@@ -234,15 +236,20 @@ def plots_of(history: History[Point], end: float) -> list[Plot]:
     most = max((value for value in started if not math.isnan(value)), default=0.0)
     rate = [
         value if value <= 10 * most else math.nan for value in history.column("rate")
-    ]  # else all else would lie flat
+    ]  # a much higher one would flatten the other lines
+    starts = {"started": started, "rate": rate, "failed": history.column("failed")}
+    waiting = {"waiting": history.column("waiting"), "due": history.column("overdue")}
     plots = (
-        ("Starts per second", per_second_text, {"started": started, "rate": rate, "failed": history.column("failed")}),
-        ("Waiting tasks", number_text, {"waiting": history.column("waiting"), "due": history.column("overdue")}),
-        ("Running tasks", number_text, {"running": history.column("running")}),
-        ("Lateness, 99th percentile", seconds_text, {"lateness": history.column("lateness")}),
+        ("Starts per second", per_second_text, starts, False),
+        ("Waiting tasks", number_text, waiting, True),
+        ("Running tasks", number_text, {"running": history.column("running")}, True),
+        ("Lateness, 99th percentile", seconds_text, {"lateness": history.column("lateness")}, False),
     )
     times = history.column("at")
-    return [plot_of(title, times, columns, end=end, text_of=text_of) for title, text_of, columns in plots]
+    return [
+        plot_of(title, times, columns, end=end, text_of=text_of, is_whole=is_whole)
+        for title, text_of, columns, is_whole in plots
+    ]
 
 
 # What waits.
@@ -285,7 +292,7 @@ def tasks_of(recorded: Recorded, now: float, find: str) -> tuple[list[TaskRow], 
                 key=NOTHING if key is None else key,
                 priority=f"{view.priority:g}",
                 cost=count_text(view.cost),
-                due=f"in {seconds_text(view.due - now)}" if view.due > now else f"since {seconds_text(now - view.due)}",
+                due=f"in {seconds_text(view.due - now)}" if view.due > now else f"{seconds_text(now - view.due)} ago",
             )
         )
     return rows, keys.most_common(_KEYS_SHOWN_MAX), is_all

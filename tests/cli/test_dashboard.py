@@ -50,7 +50,7 @@ async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
     evil = "<script>alert(1)</script>"
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         async with client_of(groups) as web:
-            assert "There is no group" in (await web.get("/")).text
+            assert "No groups with this prefix" in (await web.get("/")).text
             async with (
                 ExecutorManager(peers=RedisPeers(redis_server.url, group=evil)) as one,
                 ExecutorManager(peers=RedisPeers(redis_server.url, group=evil)) as two,
@@ -63,7 +63,7 @@ async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
                     listed = await wait_for(web, "/", "&lt;script&gt;")
                     assert "<script>alert" not in listed.text
                     page = await wait_for(
-                        web, f"/group?name={evil}", "2 of 2 are active", "mail active Rate 39.2/s", "llm", "100/60s",
+                        web, f"/group?name={evil}", "2 of 2 active", "mail active Rate 39.2/s", "llm", "100/60s",
                         "Held by",
                     )  # fmt: skip
                     assert "<script>alert" not in page.text
@@ -85,7 +85,7 @@ async def test_page_goes_on_when_redis_comes_back(redis_server):
                 await asyncio.sleep(0.05)
             assert (page.status_code, "Redis cannot be read" in page.text) == (503, True)
             redis_server.start()
-            await wait_for(web, "/", "There is no group")
+            await wait_for(web, "/", "No groups with this prefix")
 
 
 async def test_redis_that_hangs_holds_up_nobody_twice(redis_server):
@@ -96,7 +96,7 @@ async def test_redis_that_hangs_holds_up_nobody_twice(redis_server):
                 await client.client_pause(4_000)
             pages = await asyncio.gather(*(web.get("/", timeout=60) for _ in range(20)))
             assert {page.status_code for page in pages} == {503}  # one after the other, the last would find it awake
-            await wait_for(web, "/", "There is no group")
+            await wait_for(web, "/", "No groups with this prefix")
 
 
 async def test_group_that_has_gone_is_forgotten(redis_server):
@@ -111,7 +111,7 @@ async def test_group_that_has_gone_is_forgotten(redis_server):
                 async with redis.asyncio.Redis.from_url(redis_server.url) as client:
                     await manager.executors["mail"].aclose()
                     await client.flushall()
-                await wait_for(web, "/", "There is no group")
+                await wait_for(web, "/", "No groups with this prefix")
                 assert list(groups._kept) == [None]
 
 
@@ -169,7 +169,7 @@ def test_process_serves_until_it_is_told_to_stop(redis_server):
         )
         with process, httpx.Client() as web:
             address = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline())[0]
-            assert "There is no group" in web.get(address).text
+            assert "No groups with this prefix" in web.get(address).text
             process.send_signal(sent)
             assert process.wait(60) in expected
             assert process.stderr.read() == ""

@@ -53,8 +53,8 @@ async def test_each_series_of_a_group_has_its_points():
     assert columns(recorder, POOL, "held", "limit", "waiting") == [[2, 4], [4, 4], [1, 6]]
     assert [[plot.title for plot in drawn] for drawn in recorder.plots("team").values()] == [
         ["Permits per second", "Active peers", "Demand in permits"],
-        ["In use"],
-        ["Held slots", "Waiting for a slot"],
+        ["permits 100/60s, in use"],
+        ["gpu, held slots", "gpu, waiting for a slot"],
     ]
     assert recorder.plots("nobody") == {}
 
@@ -172,6 +172,8 @@ async def test_points_older_than_the_axis_count_for_nothing():
     plot = recorder.plots("team")[RATE][2]
     assert 'aria-label="Demand in permits: demand 3 now, 3 to 3"' in plot.svg
     assert "1 M" not in plot.svg
+    await asyncio.sleep(3601)
+    assert recorder.plots("team") == {}
 
 
 # The page.
@@ -188,10 +190,10 @@ async def test_page_of_a_group_has_plots_while_the_application_runs():
             await asyncio.sleep(11)
             page = await web.get("/group?name=team")
             assert page.text.count("<svg") == 6
-            assert "in the memory of this command alone" in page.text
-            assert f"At most {SERIES_COUNT_MAX} rates, limits and pools" in page.text
+            assert "in the memory of this command: a restart clears the history" in page.text
+            assert f"At most {SERIES_COUNT_MAX} rates, limits and pools per group" in page.text
             assert re.search(
-                r'id="rate-1".*Active peers.*id="limits-1".*In use.*id="slots".*Held slots', page.text, re.S
+                r'id="rate-1".*Active peers.*id="limits-1".*in use.*id="slots".*held slots', page.text, re.S
             )
         count = len(redis.reads)
         await asyncio.sleep(60)
@@ -209,7 +211,7 @@ async def test_page_of_a_group_shows_its_history_while_redis_is_away():
         page = await web.get("/group", params={"name": "a<b"})
         assert page.status_code == 503
         assert '<p role="alert">Redis cannot be read: away</p>' in page.text
-        assert "m&amp;m" in page.text
+        assert re.findall("<h2[^>]*>([^<]*)</h2>", page.text) == ["m&amp;m", "Slots"]
         assert page.text.count("<svg") == 5
         other = await web.get("/group?name=other")
         assert (other.status_code, other.text.count("<svg")) == (503, 0)

@@ -102,7 +102,7 @@ def visit(browser, service):
 
 def waiting_of(page):
     """Read how many tasks wait, from the figures of an executor's page."""
-    text = page.locator(".figures div", has_text="all tasks that have not started").locator("dd").first.inner_text()
+    text = page.locator(".figures div", has_text="tasks that have not started").locator("dd").first.inner_text()
     return int(text.replace(",", ""))
 
 
@@ -186,7 +186,7 @@ def test_page_of_somebody_else_is_not_taken_over(browser, service):
     page.goto(service.url)
     login = "<main>Who are you?</main>"
     page.route(service.url, lambda route: route.fulfill(status=401, content_type="text/html", body=login))
-    page.get_by_text("No answer").wait_for(timeout=20_000)
+    page.get_by_text("No reply from the server").wait_for(timeout=20_000)
     assert page.get_by_role("heading", name="Executors").is_visible()
     page.unroute(service.url)
     page.route(
@@ -200,7 +200,7 @@ def test_controls_work_by_keyboard(visit, service):
     """Pause and resume, with Tab and Enter alone; a rate that is none is told in words."""
     page = visit("executor?name=mail")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.innerText") == "Skip to the contents"
+    assert page.evaluate("document.activeElement.innerText") == "Skip to content"
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText") == "Pause"
@@ -224,7 +224,7 @@ def test_task_is_explained_and_cancelled(visit, service):
     assert page.get_by_role("heading", level=1).inner_text().startswith("code 1")
     assert "at most" in page.locator(".figures").inner_text()
     page.get_by_text("Cancel…").click()
-    page.get_by_role("button", name="Cancel the task").click()
+    page.get_by_role("button", name="Cancel task").click()
     page.wait_for_url("**/executor?name=mail")
     assert service.call(service.codes[1].cancelled)
 
@@ -278,7 +278,7 @@ def test_lost_server_is_told(browser, service):
     page = browser.new_page()
     page.goto(service.url)
     page.route("**/*", lambda route: route.abort())
-    page.get_by_text("No answer: what you see is no longer up to date.").wait_for(timeout=20_000)
+    page.get_by_text("No reply from the server: this page is out of date.").wait_for(timeout=20_000)
     page.unroute("**/*")
     until(page, "document.getElementById('connection').textContent === ''")
     page.close()
