@@ -184,12 +184,12 @@ def _backlog_seconds(executor: RateLimitedExecutor) -> float:
     """Return the seconds of work that is due; NaN where that would have to look at too many tasks one by one."""
     queue = executor._started().queue
     is_walked = queue.costs is not None or queue.gate is not None
-    return math.nan if is_walked and _is_crowded(queue) else executor.backlog_seconds()
+    return math.nan if is_walked and _is_crowded(queue, _LOOKED_AT_MAX) else executor.backlog_seconds()
 
 
-def _is_crowded(queue: TaskQueue) -> bool:
-    """True if so many tasks are due that looking at each of them would hold the event loop."""
-    return queue.ready_count() > (_WALKED_MAX if queue.costs is None else _TRIED_MAX)
+def _is_crowded(queue: TaskQueue, count_max: int) -> bool:
+    """True if more than so many tasks are due, or fewer where costs are tried, so that walking them would hold the loop."""
+    return queue.ready_count() > (count_max if queue.costs is None else _TRIED_MAX)
 
 
 def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Figure]:
@@ -313,7 +313,7 @@ def explanation_of(executor: RateLimitedExecutor, task: TaskHandle[Any]) -> tupl
     """
     parts = executor._started()
     parts.engine.now()  # what it makes due counts
-    return explain_briefly(parts, task) if _is_crowded(parts.queue) else (executor.explain(task), True)
+    return explain_briefly(parts, task) if _is_crowded(parts.queue, _WALKED_MAX) else (executor.explain(task), True)
 
 
 def _id_of_task(handle: TaskHandle[Any]) -> str:
