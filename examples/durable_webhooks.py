@@ -1,4 +1,4 @@
-"""A service that promises to deliver webhooks, and keeps it: what it has accepted is in a store until it is delivered.
+"""Accept webhooks and deliver them reliably: each accepted event stays in a store until it is delivered.
 
     uvicorn durable_webhooks:app                       # SQLite, in webhooks.db
     DURABLE_STORE=postgresql://host/db uvicorn ...     # PostgreSQL, for several machines
@@ -6,11 +6,12 @@
     curl -X POST localhost:8000/webhooks -H 'content-type: application/json' \
         -d '{"id": "order-7-paid", "url": "https://shop.example/hooks", "event": {"order": 7}}'
 
-Kill it at any time: what it had answered with 202 is delivered by the next process. Each customer's events arrive in order, at
-most 50 requests a second leave the service, and a receiver that fails is tried again for up to an hour. A receiver may get an
-event twice, as after a kill in the moment of its answer: the header ``Idempotency-Key`` tells it so.
+You can kill it at any time: the next process delivers every event that was accepted with status 202. Each customer's
+events arrive in order, the service sends at most 50 requests a second, and a delivery that fails is retried for up to
+about an hour. A receiver may get an event twice, for example if the process is killed just as the receiver replies; it
+can recognise the event by the header ``Idempotency-Key``.
 
-Needs: pip install 'ratelimited-executor[sqlite]' fastapi httpx uvicorn
+This example needs: pip install 'ratelimited-executor[sqlite]' fastapi httpx uvicorn
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater, parse_r
 from ratelimited_executor.durable import DurableTasks, PostgresStore, SQLiteStore
 
 STORE = os.environ.get("DURABLE_STORE", "webhooks.db")
-LEASE = float(os.environ.get("DURABLE_LEASE", "15"))  # seconds until the tasks of a process that was killed go on
+LEASE = float(os.environ.get("DURABLE_LEASE", "15"))  # seconds until others take over a killed process's tasks
 
 tasks = DurableTasks(PostgresStore(STORE) if STORE.startswith("postgres") else SQLiteStore(STORE), lease=LEASE)
 client = httpx.AsyncClient(timeout=10)
@@ -45,7 +46,7 @@ async def deliver(event_id: str, url: str, event: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def running(_: FastAPI) -> AsyncIterator[None]:
-    """Deliver while the service is there."""
+    """Deliver events while the service runs."""
     async with RateLimitedExecutor("webhooks", rate="50/s") as executor, tasks.running(executor, drain_timeout=10):
         yield
 
@@ -54,7 +55,7 @@ app = FastAPI(lifespan=running)
 
 
 class Webhook(BaseModel):
-    """What a caller wants to be delivered."""
+    """An event to deliver, as a client submits it."""
 
     id: str
     url: str
@@ -64,13 +65,13 @@ class Webhook(BaseModel):
 
 @app.post("/webhooks", status_code=202)
 async def accept(webhook: Webhook) -> dict[str, Any]:
-    """Answer once the event is in the store; a second one with the same id is the same event."""
+    """Reply once the event is in the store; a second request with the same id is a duplicate."""
     ref = await deliver.put(webhook.id, webhook.url, webhook.event, id=webhook.id, lane=webhook.customer)
     return {"id": ref.id, "created": ref.created}
 
 
 @app.get("/webhooks/{event_id}")
 async def state(event_id: str) -> dict[str, str]:
-    """Tell where an event is: "delivered" once it is gone from the store, or was never there."""
+    """Return an event's state: "delivered" if it has left the store, or was never there."""
     found = await tasks.ref(event_id).state()
     return {"state": "delivered" if found is None else found.name.lower()}

@@ -1,8 +1,8 @@
-"""Deliver webhooks from a FastAPI service, under a rate, and shut down without losing what can still be sent.
+"""Deliver webhooks from a FastAPI service, under a rate, and shut down without losing deliveries that can still be sent.
 
-The executor lives as long as the application: its lifespan enters the manager before the first request and leaves it
-after the last. Leaving drains: deliveries that wait are sent at their due times, for ``drain_timeout`` at most, and the
-rest is cancelled with one warning that counts it.
+The executor lives as long as the application: the application's lifespan enters the manager before the first request and
+leaves it after the last. Leaving drains the executor: waiting deliveries are sent at their due times for at most
+``drain_timeout``; the rest are cancelled, and one warning reports their number.
 
 Run it with ``python examples/fastapi_service.py``, then::
 
@@ -25,11 +25,11 @@ from pydantic import BaseModel, Field
 
 from ratelimited_executor import BacklogFullError, ExecutorManager, RateLimitedExecutor
 
-_EXPIRES_SECONDS = 600.0  # a delivery that could not start for ten minutes is no longer worth it
+_EXPIRES_SECONDS = 600.0  # a delivery that could not start for ten minutes is no longer useful
 
 
 class Delivery(BaseModel):
-    """What a client asks for."""
+    """A delivery, as a client requests it."""
 
     url: str
     payload: dict[str, Any]
@@ -38,16 +38,16 @@ class Delivery(BaseModel):
 
 
 def create_app(*, rate: str = "20/s", drain_timeout: float = 5.0) -> FastAPI:
-    """Make the application.
+    """Create the application.
 
     Args:
-        rate: deliveries that may start, as ``Rate.parse`` reads it.
+        rate: the rate of deliveries, in a form that ``Rate.parse`` accepts.
         drain_timeout: seconds for which the shutdown waits for deliveries.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        # The client is entered first and so left last: the deliveries of the drain still need it.
+        # The client is entered first, so it is left last: deliveries during the drain still need it.
         async with httpx.AsyncClient(timeout=10.0) as client, ExecutorManager() as manager:
             app.state.client = client
             app.state.webhooks = manager.executor(
@@ -88,13 +88,13 @@ def create_app(*, rate: str = "20/s", drain_timeout: float = 5.0) -> FastAPI:
 
 
 async def deliver(client: httpx.AsyncClient, delivery: Delivery) -> None:
-    """Send one webhook; a refusal is the task's failure, and is counted as such."""
+    """Send one webhook; if the receiver refuses it, the task fails and is counted as failed."""
     response = await client.post(delivery.url, json=delivery.payload)
     response.raise_for_status()
 
 
 def main() -> None:
-    """Serve on the loopback address."""
+    """Run the service on the loopback address."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--rate", default="20/s")

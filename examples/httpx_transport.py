@@ -1,10 +1,10 @@
-"""Limit every request of an httpx client, async or not, whoever sends it through that client.
+"""Limit every request of an httpx client, async or not, no matter which code sends it.
 
-The limit is in the transport, so it holds for code that is handed the client and knows nothing of limits: a generated API
-client, a library, redirects. Each request waits for a permit, and holds it until the answer's headers are there; a 429
-holds up all others for as long as its Retry-After says.
+The limit is in the transport, so it also applies to code that uses the client without knowing about limits: a generated
+API client, a library, redirects. Each request waits for a permit, and holds it until the response headers arrive; a 429
+delays all other requests for as long as its Retry-After says.
 
-Run ``python examples/httpx_transport.py`` to see ten requests at 10/s by either client; none leaves this machine.
+Run ``python examples/httpx_transport.py`` to see ten requests at 10/s by each client; none leaves this machine.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from ratelimited_executor.retries import parse_retry_after
 
 
 class LimitedTransport(httpx.AsyncBaseTransport):
-    """Sends a request once the executor has a permit for it: ``AsyncClient(transport=LimitedTransport(executor))``."""
+    """Sends each request on a permit of the executor: ``AsyncClient(transport=LimitedTransport(executor))``."""
 
     def __init__(self, executor: RateLimitedExecutor, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.executor = executor
         self.transport = transport or httpx.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it, and make all wait who are told to."""
+        """Send a request; after a 429, delay all requests as the server asks."""
         async with self.executor.permit(name=str(request.url)):
             response = await self.transport.handle_async_request(request)
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
@@ -34,19 +34,19 @@ class LimitedTransport(httpx.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Close the connections; the executor is not ours."""
+        """Close the connections; the executor belongs to the caller."""
         await self.transport.aclose()
 
 
 class BlockingTransport(httpx.BaseTransport):
-    """The same for threads: ``Client(transport=BlockingTransport(limiter))``."""
+    """A blocking :class:`LimitedTransport` for threads: ``Client(transport=BlockingTransport(limiter))``."""
 
     def __init__(self, limiter: BlockingLimiter, transport: httpx.BaseTransport | None = None) -> None:
         self.limiter = limiter
         self.transport = transport or httpx.HTTPTransport()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it, and make all wait who are told to."""
+        """Send a request; after a 429, delay all requests as the server asks."""
         with self.limiter.permit(name=str(request.url)):
             response = self.transport.handle_request(request)
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
@@ -54,7 +54,7 @@ class BlockingTransport(httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        """Close the connections; the limiter is not ours."""
+        """Close the connections; the limiter belongs to the caller."""
         self.transport.close()
 
 

@@ -1,11 +1,11 @@
-"""Give LangChain's models a limiter whose rate can be shared by processes, and which keeps it exactly.
+"""Give LangChain's models a limiter that keeps its rate exactly, and can share it among processes.
 
-LangChain's own ``InMemoryRateLimiter`` counts in one process, and polls. This one hands each call its permit in the order
-in which calls came, and takes whatever a limiter of this library takes: several rates, quotas, and
+LangChain's own ``InMemoryRateLimiter`` counts in one process, and polls. This limiter grants permits in the order of the
+calls, and supports everything that limiters of this library support: several rates, quotas, and
 ``BlockingManager(peers=RedisPeers(...))`` for one rate in all processes.
 
-LangChain asks it in threads and in event loops, before each request; what a request will cost it does not say, so it limits
-requests and not tokens. Run ``python examples/langchain_limiter.py``; needs ``pip install langchain-core``.
+LangChain calls it from threads and event loops, before each request, without the cost of the request; so it limits
+requests, not tokens. Run ``python examples/langchain_limiter.py``; it needs ``pip install langchain-core``.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ class PermitRateLimiter(BaseRateLimiter):
     """Waits for permits of a limiter: ``init_chat_model(..., rate_limiter=PermitRateLimiter(limiter))``.
 
     Args:
-        limiter: whose permits calls use up.
-        expires: seconds that a call waits at most; then it raises ``TaskExpiredError``. None for as long as it takes.
+        limiter: the limiter whose permits the calls use.
+        expires: seconds for which a call waits at most before it raises ``TaskExpiredError``; None for no limit.
     """
 
     def __init__(self, limiter: BlockingLimiter, *, expires: float | None = None) -> None:
@@ -31,7 +31,7 @@ class PermitRateLimiter(BaseRateLimiter):
         self.expires = expires
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Use up a permit; False if there is none and it may not wait."""
+        """Use a permit; return False if none is available and ``blocking`` is False."""
         if blocking:
             self.limiter.acquire(expires=self.expires)
             return True
@@ -42,10 +42,10 @@ class PermitRateLimiter(BaseRateLimiter):
         return True
 
     async def aacquire(self, *, blocking: bool = True) -> bool:
-        """Do the same without stopping the event loop.
+        """Use a permit, as :meth:`acquire` does, without blocking the event loop.
 
-        Each that waits takes one of the loop's worker threads, of which asyncio has 32 at most: those beyond wait for a
-        thread, in the same order. One that is cancelled uses up its permit nevertheless.
+        Each waiting call occupies one of the loop's worker threads, of which asyncio has at most 32; further calls wait
+        for a thread, in the same order. A call that is cancelled still uses its permit.
         """
         return await asyncio.to_thread(self.acquire, blocking=blocking)
 

@@ -1,13 +1,13 @@
-"""Call a language-model API that limits requests and tokens a minute, and answers 429 with Retry-After.
+"""Call a language-model API that limits requests and tokens a minute, and responds with 429 and Retry-After.
 
-What a call will cost is known only when it has been answered. So each call reserves the most that it may use, its prompt
-and its ``max_tokens``, and is settled to what the response says; what it has not used is free for others from then on.
+The cost of a call is known only with its response. So each call reserves the most that it may use, its prompt and its
+``max_tokens``, and the reservation is settled to the usage in the response; the unused rest is then free for other calls.
 Both limits are windows, as the API counts them: all of a minute's requests may start at once, and never one more. The
-tenants share them fairly: whoever has asked for ten times as much does not make the other wait for all of it.
+tenants share the limits fairly: a tenant with ten times as many calls does not make the other one wait for all of them.
 
-The server below enforces the limits, and counts every request that breaks one. Run ``python examples/llm_client.py`` to see
-the same calls without a limiter, with one, with one that settles nothing, and with one that believes in twice the limits.
-Its minute has two seconds, so that you need not wait.
+The server below enforces the limits, and counts every request that exceeds one. Run ``python examples/llm_client.py`` to
+see the same calls without a limiter, with one, with one that settles nothing, and with one that assumes twice the limits.
+Here, a minute has two seconds, so that you need not wait.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ TOO_MANY_REQUESTS = 429
 
 @dataclass(frozen=True)
 class Limits:
-    """What an API allows in any minute.
+    """The limits of an API in any minute.
 
     Attributes:
-        requests: how many.
-        tokens: of prompts and answers together.
-        minute: its length in seconds.
+        requests: the number of requests.
+        tokens: the number of tokens, prompts and answers together.
+        minute: the length of a minute, in seconds.
     """
 
     requests: int = 60
@@ -45,19 +45,19 @@ class Limits:
     minute: float = 2.0
 
     def times(self, factor: int) -> "Limits":
-        """Return so many times as much."""
+        """Return the limits multiplied by a factor."""
         return Limits(self.requests * factor, self.tokens * factor, self.minute)
 
 
 @dataclass(frozen=True)
 class Call:
-    """What is asked.
+    """A call of the API.
 
     Attributes:
-        tenant: who asks.
-        number: unlike that of every other call.
+        tenant: the tenant that makes the call.
+        number: a number that is unique among all calls.
         prompt_tokens: the length of the prompt.
-        max_tokens: the length of the answer at most.
+        max_tokens: the maximum length of the answer.
     """
 
     tenant: str
@@ -67,18 +67,18 @@ class Call:
 
     @property
     def estimate(self) -> int:
-        """The most that it may use."""
+        """The most tokens that the call may use."""
         return self.prompt_tokens + self.max_tokens
 
 
 @dataclass
 class ModelClient:
-    """A client of the API whose every attempt waits for a request and its tokens.
+    """A client of the API that waits for a request and its tokens before each attempt.
 
     Attributes:
         http: sends the requests.
         executor: keeps the limits; None for no limiter.
-        is_settling: whether calls give back what they have not used.
+        is_settling: True if calls return the tokens that they have not used.
     """
 
     http: httpx.AsyncClient
@@ -86,7 +86,7 @@ class ModelClient:
     is_settling: bool = True
 
     async def complete(self, call: Call) -> int:
-        """Ask, again and again while the server says 429; return the tokens used."""
+        """Make a call, and retry while the server responds with 429; return the tokens used."""
         if self.executor is None:
             return await self._complete_unlimited(call)
         handle = self.executor.submit(
@@ -102,13 +102,13 @@ class ModelClient:
         if response.status_code == TOO_MANY_REQUESTS:
             after = parse_retry_after(response.headers.get("Retry-After")) or 1.0
             if self.executor is not None:
-                self.executor.penalize(after)  # the limit is everybody's: none of us would be served before that
-            raise RetryLater(after)  # and this call comes again, through the limiter, with some jitter
+                self.executor.penalize(after)  # the limit is shared: no call would be served before that
+            raise RetryLater(after)  # this call is retried, through the limiter, with some jitter
         response.raise_for_status()
         return int(response.json()["usage"]["total_tokens"])
 
     async def _complete_unlimited(self, call: Call) -> int:
-        """What many programs do: send at once, and sleep for as long as they are told."""
+        """Do what many programs do: send at once, and sleep for as long as Retry-After says."""
         while True:
             try:
                 return await self._attempt(call)
@@ -120,8 +120,8 @@ def make_executor(limits: Limits, *, margin: float) -> RateLimitedExecutor:
     """Return an executor that keeps the limits of an API.
 
     Args:
-        limits: of the API.
-        margin: seconds by which the time varies that a request takes to arrive: the server counts arrivals.
+        limits: the limits of the API.
+        margin: seconds by which the travel time of requests varies, because the server counts their arrivals.
     """
     return RateLimitedExecutor(
         "model",
@@ -137,20 +137,20 @@ def make_executor(limits: Limits, *, margin: float) -> RateLimitedExecutor:
 class ModelServer:
     """A real HTTP server that enforces both limits as exact sliding windows.
 
-    At its arrival a request counts with its prompt and its ``max_tokens``; if that does not fit the requests or tokens of the
-    minute that ends now, it is refused, and is a violation. When it is answered, what it counts is corrected to what it has
-    used, at the time of its arrival, just before the answer is sent.
+    When a request arrives, it counts with its prompt and its ``max_tokens``; if that exceeds the requests or tokens of the
+    minute that ends now, it is refused, and is a violation. Just before the response is sent, its count is corrected to the
+    tokens used, still at the time of its arrival.
 
     Attributes:
-        limits: what is allowed.
-        answer_seconds: how long an answer takes.
-        window: ``[arrival, tokens]`` of what was accepted in the last minute.
-        accepted: the same of everything, with who asked.
-        attempt_count: requests, refused ones included.
-        violation_count: refused ones.
-        early_count: calls that came again sooner than they had been told.
-        not_before: when each refused call may come again.
-        connections: the open ones, and the tasks that answer them.
+        limits: the limits that the server enforces.
+        answer_seconds: how long an answer takes on average, in seconds.
+        window: ``[arrival, tokens]`` of each request accepted in the last minute.
+        accepted: the same for all accepted requests, with their tenants.
+        attempt_count: the number of requests, including refused ones.
+        violation_count: the number of refused requests.
+        early_count: the number of calls that were repeated before the time that the server had given.
+        not_before: for each refused call, the time from which it may be repeated.
+        connections: the open connections, and the tasks that serve them.
     """
 
     limits: Limits
@@ -165,7 +165,7 @@ class ModelServer:
     randomness: random.Random = field(default_factory=lambda: random.Random(1))
 
     def judge(self, call: Call, now: float) -> list[float] | int:
-        """Return what a request counts, to be corrected, or the seconds after which it may come again."""
+        """Return the entry of an accepted request, to be corrected later, or a refused one's Retry-After in seconds."""
         self.attempt_count += 1
         self.early_count += now < self.not_before.pop(call.number, now)
         while self.window and self.window[0][0] <= now - self.limits.minute:
@@ -177,12 +177,12 @@ class ModelServer:
             self.accepted.append((call.tenant, entry))
             return entry
         self.violation_count += 1
-        after = max(1, math.ceil(self._next_fit(call) - now))  # Retry-After has whole seconds
+        after = max(1, math.ceil(self._next_fit(call) - now))  # Retry-After takes whole seconds
         self.not_before[call.number] = now + after
         return after
 
     def _next_fit(self, call: Call) -> float:
-        """Return when enough of the window will have passed for a request."""
+        """Return the time at which a request will fit into the window."""
         requests, tokens = len(self.window), call.estimate + sum(count for _, count in self.window)
         when = 0.0
         for arrival, count in self.window:
@@ -192,7 +192,7 @@ class ModelServer:
         return when
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the requests of one connection: POST of JSON, HTTP/1.1, kept alive."""
+        """Serve the requests of one connection: POST of JSON, HTTP/1.1, kept alive."""
         task = asyncio.current_task()
         assert task is not None
         self.connections[writer] = task
@@ -212,14 +212,14 @@ class ModelServer:
                 writer.write(f"HTTP/1.1 {status}\r\n{extra}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has hung up
+            pass  # the client has closed the connection
         finally:
             self.connections.pop(writer)
             writer.close()
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
-        """Serve on a free port of the loopback address; gives the base URL."""
+        """Serve on a free port of the loopback address; yield the base URL."""
         server = await asyncio.start_server(self.handle, "127.0.0.1", 0, backlog=1000)
         try:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -232,13 +232,13 @@ class ModelServer:
 
 @dataclass(frozen=True)
 class Report:
-    """How it went.
+    """The result of a run.
 
     Attributes:
-        server: with its counts.
-        answers: the tokens of each call, in the order of calls.
-        seconds: until the last answer.
-        tenant_seconds: until the last answer to each tenant.
+        server: the server, with its counts.
+        answers: the tokens used by each call, in the order of the calls.
+        seconds: the time until the last answer.
+        tenant_seconds: for each tenant, the time until its last answer.
     """
 
     server: ModelServer
@@ -247,7 +247,7 @@ class Report:
     tenant_seconds: dict[str, float]
 
     def utilisation(self) -> tuple[float, float]:
-        """Return requests and tokens by what the limits have allowed between the first request and the last."""
+        """Return requests and tokens as fractions of what the limits allowed from the first request to the last."""
         entries = [entry for _, entry in self.server.accepted]
         limits = self.server.limits
         minutes = math.floor((entries[-1][0] - entries[0][0]) / limits.minute) + 1
@@ -256,7 +256,7 @@ class Report:
 
 
 def make_calls(small_count: int) -> Iterator[Call]:
-    """Return ten times as many calls of a big tenant, then those of a small one."""
+    """Yield the calls of a big tenant, then a tenth as many calls of a small one."""
     randomness = random.Random(2)
     for number in range(11 * small_count):
         yield Call(
@@ -275,14 +275,14 @@ async def run(
     margin: float = 0.2,
     is_settling: bool = True,
 ) -> Report:
-    """Ask everything at once, and return how it went.
+    """Make all calls at once, and return the result.
 
     Args:
-        calls: what to ask, of all tenants.
-        limits: of the server.
-        believed: what the client takes them for; None for no limiter.
+        calls: the calls of all tenants.
+        limits: the limits that the server enforces.
+        believed: the limits that the client keeps; None for no limiter.
         margin: as in :func:`make_executor`.
-        is_settling: whether calls give back what they have not used.
+        is_settling: True if calls return the tokens that they have not used.
     """
     server = ModelServer(limits)
     async with AsyncExitStack() as stack:
@@ -308,7 +308,7 @@ async def run(
 
 
 async def main() -> None:
-    """Compare."""
+    """Compare runs without a limiter, and with limiters of different settings."""
     limits, calls = Limits(), list(make_calls(12))
     print(f"{len(calls)} calls; {limits.requests} requests and {limits.tokens:,} tokens in {limits.minute:g} s")
     for label, believed, is_settling in (

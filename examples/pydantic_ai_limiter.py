@@ -1,10 +1,10 @@
-"""Let the agents of pydantic-ai share a pool of slots, with code that is none of pydantic-ai's.
+"""Let agents of pydantic-ai share a pool of slots with each other and with other code.
 
-``Agent(max_concurrency=)`` and ``ConcurrencyLimitedModel`` take any ``AbstractConcurrencyLimiter``. This one holds slots of
-a pool, so that agents, models and tasks of executors count together, those of a larger priority go first, and the limit can
-be changed while they run; with ``ExecutorManager(peers=RedisPeers(...))`` it is that of all processes.
+``Agent(max_concurrency=)`` and ``ConcurrencyLimitedModel`` accept any ``AbstractConcurrencyLimiter``. This one holds slots
+of a pool, so agents, models and tasks of executors count together, those with a larger priority go first, and the limit
+can be changed while they run; with ``ExecutorManager(peers=RedisPeers(...))`` the limit applies to all processes.
 
-Run ``python examples/pydantic_ai_limiter.py``; needs ``pip install pydantic-ai-slim``.
+Run ``python examples/pydantic_ai_limiter.py``; it needs ``pip install pydantic-ai-slim``.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from ratelimited_executor.slots import SlotHold, Slots
 
 
 class SlotLimiter(AbstractConcurrencyLimiter):
-    """Holds a slot for each run, or request: ``Agent(..., max_concurrency=SlotLimiter(slots))``.
+    """Holds a slot for each run or request: ``Agent(..., max_concurrency=SlotLimiter(slots))``.
 
     Args:
         slots: the pool.
-        priority: of those who wait by this limiter; a larger one is more important.
+        priority: the priority of this limiter's waiters; larger is more important.
     """
 
     def __init__(self, slots: Slots, *, priority: float = 0) -> None:
@@ -33,20 +33,20 @@ class SlotLimiter(AbstractConcurrencyLimiter):
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def acquire(self, source: str) -> None:
-        """Wait for a slot; ``source``, such as ``agent:helper``, is what the holder is called."""
+        """Wait for a slot; ``source``, such as ``agent:helper``, becomes the name of its holder."""
         hold = self.slots.hold(priority=self.priority, name=source)
         await hold.__aenter__()
         self._holds.append(hold)
 
     def release(self) -> None:
-        """Give back the slot that was held longest: pydantic-ai does not say whose, and any will do."""
+        """Release the slot that was held longest: pydantic-ai does not say which one, and any will do."""
         task = asyncio.ensure_future(self._holds.popleft().__aexit__(None, None, None))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
 
 async def answer(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-    """Stand for a model."""
+    """Stand in for a model."""
     await asyncio.sleep(0.3)
     return ModelResponse(parts=[TextPart("yes")])
 

@@ -1,10 +1,10 @@
-"""Record the arrivals at a real HTTP server, as an access log that a simulation can be fed with.
+"""Record the arrivals at a real HTTP server, as an access log that a simulation can replay.
 
-A server on the loopback address is driven by a load of its own: requests come as a Poisson process whose rate rises and
-falls as over a day, with a few bursts; the clients differ in how often they ask. The server answers each request after
-a time of its own, and writes the access log that nginx would write: the combined format, with the seconds that the
-request took at the end of the line (``$request_time``), at the time of its end, to the second. Where the address of a
-client stands, this log has the name that the client has sent.
+The program sends its own load to a server on the loopback address: requests arrive as a Poisson process whose rate rises
+and falls as over a day, with a few bursts, and some clients send more requests than others. The server answers each
+request after a random time, and writes an access log as nginx would: in the combined format, with the end time of each
+request to the second, and with its duration in seconds at the end of the line (``$request_time``). In place of a client's
+address, the log has the name that the client has sent.
 
 Run ``python examples/record_arrivals.py --log access.log.gz --csv arrivals.csv`` for a recording of three minutes.
 """
@@ -33,17 +33,17 @@ PATHS = ("/", "/items/{}", "/items/{}/price", "/search?q={}")
 
 @dataclass(frozen=True)
 class Load:
-    """What the clients do.
+    """The load that the clients send.
 
     Attributes:
-        seconds: for how long they ask.
+        seconds: the length of the load, in seconds.
         low: requests per second at the quietest time.
-        high: the same at the busiest.
+        high: requests per second at the busiest time.
         waves: how often the rate rises and falls.
-        bursts: how often many requests come within half a second, on top of the wave.
-        burst_size: how many.
-        clients: how many there are; the second asks half as often as the first, the third a third as often.
-        seed: of all that is drawn.
+        bursts: how often many requests arrive within half a second, on top of the wave.
+        burst_size: the number of requests in a burst.
+        clients: the number of clients; the second sends half as many requests as the first, the third a third as many.
+        seed: the seed of all random numbers.
     """
 
     seconds: float = 180.0
@@ -56,7 +56,7 @@ class Load:
     seed: int = 1
 
     def rate(self, when: float) -> float:
-        """Return the requests per second at a time, in seconds since the beginning, bursts left out."""
+        """Return the requests per second, without bursts, at a time in seconds since the beginning."""
         height = (1 - math.cos(2 * math.pi * self.waves * when / self.seconds)) / 2
         return self.low + (self.high - self.low) * height
 
@@ -66,9 +66,9 @@ class Arrival:
     """One request, as the server saw it.
 
     Attributes:
-        time: when it came, in seconds since the epoch.
-        client: who asked.
-        seconds: how long it took.
+        time: its arrival, in seconds since the epoch.
+        client: the name of the client.
+        seconds: its duration, in seconds.
     """
 
     time: float
@@ -78,11 +78,11 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Report:
-    """How it went.
+    """The result of a recording.
 
     Attributes:
-        sent: how many requests the clients have made, all of which were answered.
-        arrivals: what the server has logged, by time.
+        sent: the number of requests that the clients sent, all of which were answered.
+        arrivals: the requests that the server logged, by time of arrival.
     """
 
     sent: int
@@ -90,7 +90,7 @@ class Report:
 
 
 def make_requests(load: Load) -> list[tuple[float, int, str]]:
-    """Return the requests to send: seconds since the beginning, the number of the client, and the path."""
+    """Return the requests to send, each as seconds since the beginning, number of the client, and path."""
     chance = random.Random(load.seed)
     times = [
         when for when in _poisson(chance, load.high, load.seconds) if chance.random() < load.rate(when) / load.high
@@ -112,10 +112,10 @@ def _poisson(chance: random.Random, rate: float, seconds: float) -> Iterator[flo
 
 
 class Recorder:
-    """Writes a line for each request that has ended, and notes when it came.
+    """Writes a line for each request that has ended, and records its arrival.
 
     Args:
-        log: where the lines go.
+        log: the file to write to.
     """
 
     def __init__(self, log: TextIO) -> None:
@@ -123,8 +123,8 @@ class Recorder:
         self._log = log
 
     def note(self, request: web.BaseRequest, response: web.StreamResponse, seconds: float) -> None:
-        """Write the line of a request that ends now."""
-        ended = datetime.now(UTC).astimezone()  # with the offset of the local zone, as servers write it
+        """Write the line for a request that ends now."""
+        ended = datetime.now(UTC).astimezone()  # with the offset of the local time zone, as servers write it
         client = request.headers.get(CLIENT_HEADER, request.remote or "-")
         agent = request.headers.get("User-Agent", "-")
         self._log.write(
@@ -137,11 +137,11 @@ class Recorder:
 
 @asynccontextmanager
 async def serving(recorder: Recorder, *, seed: int) -> AsyncIterator[str]:
-    """Serve on a free port of the loopback address, and record; gives the base URL.
+    """Serve on a free port of the loopback address, and record; yield the base URL.
 
     Args:
-        recorder: is told of every request.
-        seed: of the times that answers take: log-normal, half of them more than 40 ms, 5 to 400 ms.
+        recorder: records every request.
+        seed: the seed of the response times, which are log-normal with a median of 40 ms, limited to 5 to 400 ms.
     """
     chance = random.Random(seed)
 
@@ -168,8 +168,8 @@ async def record(load: Load, log: TextIO) -> Report:
     """Run a server under a load until all requests are answered, and write its log.
 
     Args:
-        load: what the clients do.
-        log: where the lines of the access log go, in the order in which requests end.
+        load: the load that the clients send.
+        log: the file for the lines of the access log, in the order in which requests end.
     """
     recorder, requests = Recorder(log), make_requests(load)
     async with (
@@ -192,7 +192,7 @@ async def record(load: Load, log: TextIO) -> Report:
 
 
 def write_csv(path: Path, arrivals: list[Arrival]) -> None:
-    """Write arrivals with their times to the millisecond, which is more than the log says."""
+    """Write arrivals with their times to the millisecond, which is more precise than the log."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["time", "client", "seconds"])
@@ -200,7 +200,7 @@ def write_csv(path: Path, arrivals: list[Arrival]) -> None:
 
 
 def main() -> None:
-    """Record, and say what was recorded."""
+    """Record, and print a summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=Path, default=Path("access.log.gz"), help="where the log goes (.gz compresses)")
     parser.add_argument("--csv", type=Path, help="where the first arrivals go, with precise times")

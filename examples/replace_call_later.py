@@ -1,9 +1,10 @@
-"""An existing asyncio program whose timers move from the event loop to the executor: one line changes.
+"""Move the timers of an existing asyncio program from the event loop to the executor, by changing one line.
 
-The program is a table of sessions. Every message pushes back a session's timeout, so nearly every timer is cancelled and
-set again; every session sends heartbeats. It knows its timers only as something that has ``call_later``: the event
-loop, or the executor, whose ``call_later`` has the same signature and never runs early. Callbacks that are due at the very
-same time run in the order in which they were set; the event loop leaves that order open. Compare :func:`original` and :func:`replaced`.
+The program is a table of sessions. Every message postpones a session's timeout, so nearly every timer is cancelled and
+set again; every session sends heartbeats. The program only requires that its timers have ``call_later``: it accepts the
+event loop, or the executor, whose ``call_later`` has the same signature and never runs early. The executor runs callbacks
+that are due at the same time in the order in which they were set; the event loop does not define that order. Compare
+:func:`original` and :func:`replaced`.
 """
 
 import asyncio
@@ -14,10 +15,10 @@ from ratelimited_executor.testing import run_virtual
 
 
 class Timer(Protocol):
-    """What ``call_later`` returns."""
+    """The handle that ``call_later`` returns."""
 
     def cancel(self) -> None:
-        """Never run it."""
+        """Cancel the callback."""
 
 
 class Timers(Protocol):
@@ -28,16 +29,16 @@ class Timers(Protocol):
 
 
 class SessionTable:
-    """Sessions that end when nothing was heard of them for a while, and beat while they live.
+    """Sessions that send heartbeats, and end after a period without messages.
 
     Args:
-        timers: where timers are set.
+        timers: the event loop or executor on which timers are set.
         timeout: seconds of silence that end a session.
         heartbeat: seconds between two heartbeats.
     """
 
     def __init__(self, timers: Timers, *, timeout: float = 30.0, heartbeat: float = 10.0) -> None:
-        self.events: list[tuple[float, str, str]] = []  # when, what, which session
+        self.events: list[tuple[float, str, str]] = []  # time, event, session
         self._timers = timers
         self._timeout = timeout
         self._heartbeat = heartbeat
@@ -45,7 +46,7 @@ class SessionTable:
         self._heartbeats: dict[str, Timer] = {}
 
     def message(self, name: str) -> None:
-        """Hear from a session; the first message opens it."""
+        """Receive a message of a session; the first one opens it."""
         if name in self._timeouts:
             self._timeouts[name].cancel()
         else:
@@ -67,7 +68,7 @@ class SessionTable:
 
 
 async def play(sessions: SessionTable) -> list[tuple[float, str, str]]:
-    """Open a few sessions, talk for a while, fall silent; return what the table noted."""
+    """Open a few sessions, send messages for a while, then stop; return the recorded events."""
     for turn in range(40):
         for number in range(5):
             if turn % (number + 1) == 0 and turn < 8 * (number + 1):
@@ -84,16 +85,16 @@ async def original() -> list[tuple[float, str, str]]:
 
 
 async def replaced() -> list[tuple[float, str, str]]:
-    """Run with those of the executor."""
+    """Run with the timers of the executor."""
     async with RateLimitedExecutor("timers") as timers:
         return await play(SessionTable(timers))
 
 
 async def main() -> None:
-    """Print what happens in the 160 seconds of the program."""
+    """Print the events of the program's 160 seconds."""
     for when, what, name in await replaced():
         print(f"{when:8.1f}  {name} {what}")
 
 
 if __name__ == "__main__":
-    run_virtual(main())  # at once; with asyncio.run it takes its 160 seconds, and prints nothing until then
+    run_virtual(main())  # takes no time; with asyncio.run it takes 160 seconds, and prints only then

@@ -1,11 +1,11 @@
-"""Call an API that answers 429 with Retry-After, and come back neither too early nor all at once.
+"""Call an API that responds with 429 and Retry-After, and retry neither too early nor all at once.
 
-Every attempt takes a permit, a first one and a retry alike: so retries never add up to more than the rate. Retries are
-more important than first attempts, because whoever waits for them has waited longest. The permit is given back before
-the pause, so that a request that backs off takes no place.
+Every attempt takes a permit, whether it is the first or a retry, so attempts never exceed the rate. Retries have a higher
+priority than first attempts, because their callers have waited longest. The permit is released before the pause, so a
+request that backs off does not occupy a place.
 
-The server below enforces a limit of its own and counts what breaks it. Run ``python examples/retry_after.py`` to see the
-same requests sent without a limiter, and with one.
+The server below enforces its own limit and counts violations. Run ``python examples/retry_after.py`` to see the same
+requests sent without a limiter, and with one.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ TOO_MANY_REQUESTS = 429
 
 
 class GaveUpError(Exception):
-    """The server said 429 to every attempt."""
+    """The server refused every attempt with 429."""
 
 
 @dataclass
 class ApiClient:
-    """An HTTP client whose every attempt waits for a permit.
+    """An HTTP client that waits for a permit before each attempt.
 
     Attributes:
         http: sends the requests.
-        executor: its rate is that of the attempts, all callers together; None for no limit.
-        attempt_count_max: attempts at one request, the first included.
+        executor: limits the rate of attempts, over all callers; None for no limit.
+        attempt_count_max: the largest number of attempts per request, including the first.
         backoff_base: seconds; the pause before retry n is drawn from 0 to ``backoff_base * 2**n``, with full jitter.
-        backoff_max: seconds that such a pause may take at most.
-        randomness: what jitter is drawn from.
+        backoff_max: the upper bound of such a pause, in seconds.
+        randomness: the source of the jitter.
     """
 
     http: httpx.AsyncClient
@@ -50,7 +50,7 @@ class ApiClient:
     randomness: random.Random = field(default_factory=random.Random)
 
     async def get(self, path: str) -> httpx.Response:
-        """Get a path, again and again while the server says 429.
+        """Get a path; retry while the server responds with 429.
 
         Raises:
             GaveUpError: if every attempt was refused.
@@ -63,13 +63,13 @@ class ApiClient:
             if response.status_code != TOO_MANY_REQUESTS:
                 return response
             jitter = self.randomness.uniform(0, min(self.backoff_max, self.backoff_base * 2**attempt))
-            # The server's word is a minimum. Jitter comes on top: all who were refused together were told the same.
+            # Retry-After is a minimum. Jitter is added, because requests refused together got the same value.
             await asyncio.sleep(retry_after_seconds(response.headers.get("Retry-After")) + jitter)
         raise GaveUpError(f"{path}: refused {self.attempt_count_max} times")
 
 
 def retry_after_seconds(value: str | None) -> float:
-    """Read a Retry-After header: seconds or an HTTP date (RFC 9110, section 10.2.3); 0 if it says nothing of use."""
+    """Parse a Retry-After header: seconds or an HTTP date (RFC 9110, section 10.2.3); 0 if it is absent or invalid."""
     if value is None:
         return 0.0
     if value.strip().isdecimal():
@@ -85,17 +85,17 @@ def retry_after_seconds(value: str | None) -> float:
 
 @dataclass
 class LimitedServer:
-    """A real HTTP server that allows so many requests in any window, and answers the others 429.
+    """A real HTTP server that accepts a number of requests in any window, and refuses the others with 429.
 
     Attributes:
-        limit: requests accepted in any window.
-        window: its length in seconds.
-        accepted: when the requests of the last window were accepted.
-        arrivals: when every request came.
-        violation_count: requests beyond the limit.
-        early_count: requests for a path that had been told to come later than that.
-        not_before: when each refused path may come again.
-        connections: the open ones, and the tasks that answer them.
+        limit: the number of requests accepted in any window.
+        window: the length of the window in seconds.
+        accepted: the times at which the requests of the last window were accepted.
+        arrivals: the arrival times of all requests.
+        violation_count: the number of requests beyond the limit.
+        early_count: the number of requests that were repeated before the time that the server had given.
+        not_before: for each refused path, the time from which it may be requested again.
+        connections: the open connections, and the tasks that serve them.
     """
 
     limit: int
@@ -122,7 +122,7 @@ class LimitedServer:
         return 200
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the requests of one connection: GET without a body, HTTP/1.1, kept alive."""
+        """Serve the requests of one connection: GET without a body, HTTP/1.1, kept alive."""
         task = asyncio.current_task()
         assert task is not None
         self.connections[writer] = task
@@ -134,14 +134,14 @@ class LimitedServer:
                 writer.write(f"HTTP/1.1 {status} {reason}\r\n{extra}Content-Length: 0\r\n\r\n".encode())
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has hung up
+            pass  # the client has closed the connection
         finally:
             self.connections.pop(writer)
             writer.close()
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
-        """Serve on a free port of the loopback address; gives the base URL."""
+        """Serve on a free port of the loopback address; yield the base URL."""
         server = await asyncio.start_server(self.handle, "127.0.0.1", 0)
         try:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -153,12 +153,12 @@ class LimitedServer:
 
 
 async def fetch_all(request_count: int, *, limit: int, rate: float | None) -> LimitedServer:
-    """Send many requests at once to a server with a limit; return the server, to look at its counts.
+    """Send many requests at once to a server with a limit; return the server with its counts.
 
     Args:
-        request_count: how many paths to get.
-        limit: of the server, requests in any second.
-        rate: of the client, attempts a second; None for no limiter.
+        request_count: the number of paths to get.
+        limit: the server's limit, in requests in any second.
+        rate: the client's rate, in attempts a second; None for no limiter.
     """
     server = LimitedServer(limit)
     async with AsyncExitStack() as stack:
@@ -175,7 +175,7 @@ async def fetch_all(request_count: int, *, limit: int, rate: float | None) -> Li
 
 
 async def main() -> None:
-    """Compare."""
+    """Compare the server's counts without a limiter, and with two rates."""
     for label, rate in (("no limiter", None), ("38/s, below the limit", 38), ("80/s, twice the limit", 80)):
         began = time.monotonic()
         server = await fetch_all(100, limit=40, rate=rate)

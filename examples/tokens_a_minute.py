@@ -1,13 +1,14 @@
-"""Keep the requests and tokens a minute of a language model, with the client of OpenAI or one that is like it.
+"""Keep a language model's limits of requests and tokens a minute, with the OpenAI client or a compatible one.
 
-What a request costs is known when it is answered. So it reserves the most that it can cost, its prompt and its
-``max_tokens``, and is settled to what the response says. Both limits are windows, as such APIs count them.
+The cost of a request is known only with its response. So a request reserves the most that it can cost, its prompt and its
+``max_tokens``, and the reservation is settled to the usage in the response. Both limits are windows, as in such APIs.
 
-With ``peers=RedisPeers("redis://...")`` the limits are those of all replicas together, and who has work gets the tokens.
-Without Redis each of ``replicas`` processes keeps its part of both limits: what one replica leaves is lost to others.
+With ``peers=RedisPeers("redis://...")`` the limits apply to all replicas together, and replicas that have work get the
+tokens. Without Redis, each of ``replicas`` processes keeps its part of both limits, and no other replica can use what one
+leaves unused.
 
-Run ``python examples/tokens_a_minute.py`` to see it with a model that is none. The real one is
-``AsyncOpenAI().chat.completions.create``; it should not try again by itself (``max_retries=0``), past the limiter.
+Run ``python examples/tokens_a_minute.py`` to see it with a fake model. For a real one, pass
+``AsyncOpenAI(max_retries=0).chat.completions.create``: the client's own retries would bypass the limiter.
 """
 
 import asyncio
@@ -18,29 +19,29 @@ from typing import Any
 from ratelimited_executor import Rate, RateLimitedExecutor
 from ratelimited_executor.policies import Window
 
-BYTES_PER_TOKEN = 3  # English has four: an estimate should err upwards, and is settled anyway
+BYTES_PER_TOKEN = 3  # English has about four: the estimate should err upwards, and is settled anyway
 
 
 def make_executor(
     *, requests: int, tokens: int, replicas: int = 1, minute: float = 60, peers: Any = None
 ) -> RateLimitedExecutor:
-    """Return an executor that keeps one replica's part of the limits of a minute, or all of them, with peers."""
+    """Return an executor for one replica's part of the limits a minute; with ``peers``, for all replicas together."""
     if requests < replicas:
         raise ValueError(f"{requests} requests a minute cannot be split among {replicas} replicas")
     return RateLimitedExecutor(
         "model",
         rate=Rate(requests // replicas, per=minute),
         resources={"tokens": Rate(tokens // replicas, per=minute)},
-        policy=Window(margin=0.01 * minute),  # requests do not all take equally long to arrive
+        policy=Window(margin=0.01 * minute),  # requests take different times to arrive
         peers=peers,
     )
 
 
 def limited(create: Callable[..., Awaitable[Any]], executor: RateLimitedExecutor) -> Callable[..., Awaitable[Any]]:
-    """Return ``create`` as it is, but that it waits for a request and its tokens; for any client of this interface.
+    """Wrap ``create`` so that it waits for a request and its tokens; for any client with this interface.
 
     Args:
-        create: such as ``AsyncOpenAI(max_retries=0).chat.completions.create``.
+        create: a function such as ``AsyncOpenAI(max_retries=0).chat.completions.create``.
         executor: keeps the limits.
     """
 
@@ -55,13 +56,13 @@ def limited(create: Callable[..., Awaitable[Any]], executor: RateLimitedExecutor
 
 
 async def create(**_: Any) -> Any:
-    """Stand for a model, which says "yes"."""
+    """Stand in for a model that answers "yes"."""
     await asyncio.sleep(0.1)
     return SimpleNamespace(usage=SimpleNamespace(total_tokens=20), content="yes")
 
 
 async def main() -> None:
-    """Ask twenty questions at once, of which 300 tokens in two seconds admit a part; what is settled admits more."""
+    """Ask twenty questions at once; 300 tokens in two seconds admit some of them, and settled tokens admit more."""
     loop = asyncio.get_running_loop()
     async with make_executor(requests=100, tokens=300, minute=2) as executor:
         ask, began = limited(create, executor), loop.time()

@@ -54,3 +54,30 @@ def until(page, expression):
             return
         page.wait_for_timeout(50)
     pytest.fail(f"not within 10 seconds: {expression}")
+
+
+_CONTRASTS = """
+() => {
+    const light = (color) => {
+      const parts = color.match(/[\\d.]+/g).slice(0, 3).map((each) => each / 255)
+        .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+      return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+    };
+    const ground = (node) => {
+      for (; node; node = node.parentElement) {
+        const color = getComputedStyle(node).backgroundColor;
+        if (!color.endsWith(", 0)")) return color;
+      }
+      return "rgb(255, 255, 255)";
+    };
+    return [...document.querySelectorAll("h1, h2, p, th, td, dt, dd, a, label, button, figcaption, .badge")].map((node) => {
+      const pair = [light(getComputedStyle(node).color), light(ground(node))].sort((a, b) => a - b);
+      return [(pair[1] + 0.05) / (pair[0] + 0.05), node.outerHTML.slice(0, 80)];
+    });
+  }
+"""
+
+
+def pale_texts(page):
+    """Return the texts of a page with a contrast below 4.5 to 1 (WCAG 2.2, 1.4.3), each with its contrast."""
+    return [pair for pair in page.evaluate(_CONTRASTS) if pair[0] < 4.5]

@@ -39,6 +39,7 @@ UNIT_SECONDS: Final = {
     )
     for name in names.split()
 }
+_DAY: Final = 86_400  # seconds
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 _BARE: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LIKE: Final = "a duration looks like 90, 10m or 1h30m"
@@ -109,18 +110,25 @@ def seconds_of(name: str, value: Any) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration for display: three digits below a minute, whole seconds above.
+    """Format a duration >= 0 for display, as text that `parse_duration` reads.
 
-    >>> [format_duration(value) for value in (0.00052, 0.25, 42.0, 61.4, 5400)]
-    ['0.52 ms', '250 ms', '42 s', '1:01', '1:30:00']
+    Below a minute there are three digits, from a minute on whole seconds, and from a day on whole minutes, so that
+    there are at most three units. Units that are zero are left out. Below 0.1 us the text is ``0 ms``.
+
+    >>> [format_duration(value) for value in (0.00052, 0.25, 42.0, 61.4, 5400, 183_845)]
+    ['0.52 ms', '250 ms', '42 s', '1m1s', '1h30m', '2d3h4m']
     """
+    if seconds < 1e-7:  # it would be written as 5e-05 ms, which is not a duration
+        return "0 ms"
     if seconds < 0.9995:  # from here on it would be written as 1e+03 ms
         return f"{seconds * 1000:.3g} ms"
     if seconds < 59.95:
         return f"{seconds:.3g} s"
     whole = round(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    if whole >= _DAY:
+        whole = 60 * round(seconds / 60)
+    parts = ((whole // _DAY, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count)
 
 
 def _is_number(value: Any) -> bool:

@@ -40,6 +40,7 @@ __all__ = [
     "Statistics",
     "backlog_seconds",
     "explain",
+    "explain_briefly",
     "statistics",
 ]
 
@@ -369,17 +370,9 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
         pass
     if handle.state is not TaskState.WAITING:  # the order function, which has just been called, has ended it
         return explain(parts, handle)
-    is_halted = queue.permits.is_stopped or parts.accounts.max_concurrency == 0
     due = _due(parts, handle, now)
     if due > now:
-        ready_count = queue.ready_count()
-        begin = _begin(parts, now, ready_count + 1)
-        if begin < math.inf:
-            due = max(due, begin)
-        elif ready_count:  # else the authority has not been asked since, and may be back by then
-            is_halted = True
-        expected = None if is_halted else parts.queue.timeline.to_epoch(due)
-        return Explanation(state=state, hold=Hold.DUE, position=None, expected_start=expected)
+        return _explain_undue(parts, due, now)
     tasks = ready_tasks(queue)
     task = next((each for each in tasks if each[3] is handle), None)
     ahead = [] if task is None else _ahead_of(parts, task, tasks, now)
@@ -390,8 +383,53 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
         passing = queue.permits.count_until(parts.queue.timeline.to_ns(now), parts.queue.timeline.to_ns(expected))
         own_count = sum(task[1] == handle._key for task in ahead)
         position = max(position, min(passing - own_count, len(others)) + own_count)
+    return _explanation(parts, hold, detail, position, expected)
+
+
+def explain_briefly(parts: Insights, handle: TaskHandle[Any]) -> tuple[Explanation, bool]:
+    """Explain a task in a bounded step of work, however many tasks are due.
+
+    Returns:
+        The explanation; and True if it is that of :func:`explain`, False if ``position`` and ``expected_start`` are upper
+        bounds. ``expected_start`` is then None where costs or the limits of a key decide how long the tasks ahead take.
+    """
+    state = handle.state
+    if state is not TaskState.WAITING:
+        return explain(parts, handle), True
+    parts.accounts.detach()  # as in explain()
+    now = parts.engine.now()
+    parts.queue.pull(now)
+    if handle.state is not TaskState.WAITING:  # as in explain()
+        return explain(parts, handle), True
+    due = _due(parts, handle, now)
+    if due > now:
+        return _explain_undue(parts, due, now), True
+    is_first = _is_first(parts.queue, handle)
+    ahead = _Crowd(0 if is_first else max(0, parts.queue.ready_count() - 1))
+    hold, detail, expected = _hold(parts, handle, now, ahead)
+    if ahead.count and handle._key is not None and parts.queue.gate is not None:
+        expected = None  # how many tasks of its key are ahead is not known
+    return _explanation(parts, hold, detail, ahead.count, expected), is_first
+
+
+def _explain_undue(parts: Insights, due: float, now: float) -> Explanation:
+    """Explain a task that is due at a later loop time."""
+    is_halted = parts.queue.permits.is_stopped or parts.accounts.max_concurrency == 0
+    ready_count = parts.queue.ready_count()
+    begin = _begin(parts, now, ready_count + 1)
+    if begin < math.inf:
+        due = max(due, begin)
+    elif ready_count:  # else the authority has not been asked since, and may be back by then
+        is_halted = True
+    return _explanation(parts, Hold.DUE, None, None, None if is_halted else due)
+
+
+def _explanation(
+    parts: Insights, hold: Hold, detail: str | None, position: int | None, expected: float | None
+) -> Explanation:
+    """Return the explanation of a waiting task that is expected to start at a loop time."""
     return Explanation(
-        state=state,
+        state=TaskState.WAITING,
         hold=hold,
         position=position,
         expected_start=None if expected is None else parts.queue.timeline.to_epoch(expected),
@@ -399,8 +437,30 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """The tasks ahead of one, where only their maximum number is known, which is its length."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def _is_first(queue: TaskQueue, handle: TaskHandle[Any]) -> bool:
+    """True if a due task is the next one in the order of its executor; False also if it waits for a planned instant."""
+    if is_spread(queue, handle) and queue.pacing is Pacing.SPREAD:
+        return False
+    first, second = queue.on_time.ready.head(), queue.spread.ready.head()
+    if first is None is second:
+        return False
+    is_second = first is None or (second is not None and not queue.is_unlimited and second < first)
+    _, item = (queue.spread if is_second else queue.on_time).ready.peek()
+    return item is handle
+
+
 def _hold(
-    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any]
+    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any] | _Crowd
 ) -> tuple[Hold, str | None, float | None]:
     """Return what holds a due task, the name of the limit, and the loop time at which the task will start."""
     if parts.queue.permits.is_stopped:
@@ -437,7 +497,7 @@ def _rate_of_others(parts: Insights) -> str | None:
 
 
 def _hold_by_key(
-    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
+    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any] | _Crowd, expected: float | None
 ) -> tuple[Hold, str, float | None] | None:
     """Return what holds a task whose key has to wait, as :func:`_hold` does; None if it does not."""
     gate = parts.queue.gate
@@ -445,7 +505,12 @@ def _hold_by_key(
         return None
     now_ns = parts.queue.timeline.to_ns(now)
     held = gate.hold(handle._key, handle.cost, now_ns)
-    before = sum(_cost(needs) for _, key, needs, _ in ahead if key == handle._key)
+    if isinstance(ahead, _Crowd):
+        if held is None:
+            return None
+        before = ahead.count
+    else:
+        before = sum(_cost(needs) for _, key, needs, _ in ahead if key == handle._key)
     when_ns = None if held == "concurrency" else gate.when_count(handle._key, before + 1, now_ns)
     when = None if when_ns is None else parts.queue.timeline.to_loop(when_ns)
     if held is None and when is not None and (expected is None or when <= expected):
@@ -461,14 +526,14 @@ def _slots_of(handle: TaskHandle[Any]) -> str:
     texts = []
     for now in handle._options.lane.statistics():  # type: ignore[union-attr]  # it has waited for some
         names = ", ".join(holder.name for holder in now.holders)
-        quarantine = f", none is handed over for {now.quarantine:.1f} s: the quarantine" if now.quarantine else ""
+        quarantine = f", no slot is handed over for {now.quarantine:.1f} s: the quarantine" if now.quarantine else ""
         held = f"{now.held} of {now.limit} held{f' by {names}' if names else ''}"
         texts.append(f"slots {now.name!r}: {held}, {now.waiting} waiting{quarantine}")
     return "; ".join(texts)
 
 
 def _hold_by_limit(
-    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any], expected: float | None
+    parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any] | _Crowd, expected: float | None
 ) -> tuple[Hold, str | None]:
     """Return which limit of the executor holds a task, and its name if there may be several."""
     combined = parts.limits.combined
@@ -487,10 +552,16 @@ def _hold_by_limit(
     return Hold.RESOURCE, f"{bound.resource} {bound.text}"
 
 
-def _when_permitted(parts: Insights, needs: Mapping[str, int] | None, now: float, ahead: list[Any]) -> float | None:
-    """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never."""
+def _when_permitted(
+    parts: Insights, needs: Mapping[str, int] | None, now: float, ahead: list[Any] | _Crowd
+) -> float | None:
+    """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never, or unknown."""
     combined, now_ns = parts.limits.combined, parts.queue.timeline.to_ns(now)
     if combined is not None and parts.queue.costs is not None:
+        if isinstance(ahead, _Crowd):
+            if ahead.count:
+                return None
+            ahead = []
         when = combined.when_in_turn([other or _ONE_PERMIT for _, _, other, _ in ahead], needs or _ONE_PERMIT, now_ns)
     else:
         when = parts.queue.permits.time_after(now_ns, len(ahead) + 1)
@@ -524,4 +595,4 @@ def _planned(parts: Insights, handle: TaskHandle[Any], now: float, position: int
     if not is_spread(queue, handle) or queue.pacing is not Pacing.SPREAD:
         return now
     gap = max(0.0, queue.plan.end - queue.plan.next_at) / (queue.spread.opened_count or 1)
-    return max(now, queue.plan.next_at + position * gap)
+    return max(now, queue.plan.next_at + min(position, queue.spread.opened_count) * gap)

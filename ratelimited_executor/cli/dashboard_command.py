@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["DashboardOptions", "Groups", "serve"]
 
 _KEPT_SECONDS: Final = 1.0  # for which a reply of Redis, or its absence, is cached for all readers
-_SEARCH_SECONDS: Final = 5.0  # between two searches for groups, as each scans all keys of the server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,60 +88,57 @@ class Groups:
     """
 
     def __init__(self, options: DashboardOptions) -> None:
-        self._options = options
-        self._readers: dict[str, GroupReader] = {}
-        self._kept: dict[str, tuple[float, Any]] = {}  # (time of reading, reply) by the group's name, "" for all names
+        self._kept: dict[str | None, tuple[float, Any]] = {}  # (time of reading, reply) by group; None: the names
         self._lock = anyio.Lock()
+        every = PeersOptions(url=options.url, prefix=options.prefix, group="")
+        self._reader = GroupReader(every, command="dashboard", argument="REDIS_URL")
         try:
-            self._reader_of("").groups()  # if the server cannot be read, the command fails
+            self._rates = self._reader.rate_names()  # by group; if the server cannot be read, the command fails
         except RedisReadError as error:
+            self._reader.close()
             raise CommandError(str(error)) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for reader in self._readers.values():
-            reader.close()
+        self._reader.close()
 
-    async def names(self) -> Sequence[str]:
+    async def names(self, age_max: float) -> Sequence[str]:
         """Return the names of all groups.
 
+        Args:
+            age_max: seconds that may have passed since they were searched for, as each search scans all keys.
+
         Raises:
             PageError: if Redis cannot be read.
         """
-        names: Sequence[str] = await self._answer("", GroupReader.groups, _SEARCH_SECONDS)
+        self._rates = await self._answer(None, self._reader.rate_names, age_max)
         async with self._lock:
-            for gone in self._readers.keys() - {"", *names}:
-                self._readers.pop(gone).close()
-                self._kept.pop(gone, None)
-        return names
+            for gone in self._kept.keys() - {None, *self._rates}:
+                del self._kept[gone]
+        return list(self._rates)
 
     async def read(self, group: str) -> Picture:
-        """Read one group.
+        """Read one group, with the rates that the last search has found.
 
         Raises:
             PageError: if Redis cannot be read.
         """
-        picture: Picture = await self._answer(group, GroupReader.read)
+        names = self._rates.get(group, ())
+        picture: Picture = await self._answer(group, lambda: self._reader.for_group(group).read(names))
         return picture
 
-    async def _answer(self, group: str, ask: Callable[[GroupReader], Any], kept_seconds: float = _KEPT_SECONDS) -> Any:
+    async def _answer(self, group: str | None, ask: Callable[[], Any], age_max: float = _KEPT_SECONDS) -> Any:
         async with self._lock:
             read_at, answer = self._kept.get(group, (-math.inf, None))
-            if anyio.current_time() - read_at > kept_seconds:
+            age = anyio.current_time() - read_at
+            if age > (_KEPT_SECONDS if isinstance(answer, PageError) else age_max):
                 try:
-                    answer = await anyio.to_thread.run_sync(lambda: ask(self._reader_of(group)))
+                    answer = await anyio.to_thread.run_sync(ask)
                 except (RedisReadError, CommandError) as error:
                     answer = PageError(503, str(error))
                 self._kept[group] = anyio.current_time(), answer
         if isinstance(answer, PageError):
             raise answer.with_traceback(None)
         return answer
-
-    def _reader_of(self, group: str) -> GroupReader:
-        reader = self._readers.get(group)
-        if reader is None:
-            options = PeersOptions(url=self._options.url, prefix=self._options.prefix, group=group)
-            reader = self._readers[group] = GroupReader(options, command="dashboard", argument="REDIS_URL")
-        return reader

@@ -13,7 +13,7 @@ from rich.table import Table
 from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
-from ratelimited_executor.cli.runs_progress import format_days, show_runs
+from ratelimited_executor.cli.runs_progress import show_runs
 from ratelimited_executor.cli.scenarios import describe_error, load_scenario
 from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Sample, forecast, read_recording
 from ratelimited_executor.simulation.calls import Calls
@@ -80,9 +80,7 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
             show(done, options.seeds, f"{done} of {options.seeds} runs, {result.speed:,.0f} x real time")
 
         def on_progress(progress: RunProgress) -> None:
-            text = (
-                f"{done} of {options.seeds} runs, the next at {format_days(progress.seconds)}, {progress.jobs:,} jobs"
-            )
+            text = f"{done} of {options.seeds} runs, the next at {format_duration(progress.seconds)}, {progress.jobs:,} jobs"
             if jobs_in_run:
                 text += f" of {'' if options.calls else 'about '}{jobs_in_run:,}"
             part = min(1.0, progress.jobs / jobs_in_run) if jobs_in_run else 0.0

@@ -20,7 +20,7 @@ from ratelimited_executor.peers.redis.script import keys_of
 from ratelimited_executor.peers.redis.ticket_inspection import limits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from ratelimited_executor.cli.redis_reader import GroupOptions
@@ -129,23 +129,28 @@ class GroupReader(RedisReader):
         self._names: list[str] = []
         self._searched: float | None = None
 
-    def read(self) -> Picture:
+    def read(self, names: Sequence[str] | None = None) -> Picture:
         """Read all rates of the group.
+
+        Args:
+            names: of its rates; None to search for them.
 
         Raises:
             RedisReadError: if Redis cannot be read.
         """
         try:
             node = self._node()
-            self._search(node)
+            if names is None:
+                self._search(node)
+                names = self._names
             seconds, microseconds = self._client.time(**node)
             now_us = seconds * 1_000_000 + microseconds
             with self._client.pipeline(transaction=False) as pipeline:
-                for name in self._names:
+                for name in names:
                     for key in keys_of(self._prefix, self._group, name):
                         pipeline.hgetall(key)
                 hashes = pipeline.execute()
-            of_each = dict(zip(self._names, _fives(hashes), strict=True))
+            of_each = dict(zip(names, _fives(hashes), strict=True))
             rates = [
                 rate_of(name, now_us, state, members, plans) for name, (state, members, *plans, _) in of_each.items()
             ]

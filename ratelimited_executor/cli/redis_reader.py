@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Final, Protocol, Self
 
 from ratelimited_executor._redis.client import option_refusal_of, refusal_of
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError
-from ratelimited_executor.peers.redis.inspection import groups_of, pattern_of
+from ratelimited_executor.peers.redis.inspection import pattern_of, rate_names_of
 from ratelimited_executor.peers.redis.script import keys_of
 from ratelimited_executor.peers.redis.slot_inspection import SlotsView, slots_of
 from ratelimited_executor.peers.redis.slot_script import slot_keys_of
@@ -116,21 +117,31 @@ class RedisReader:
         except (*self._errors, *GARBLED) as error:
             raise RedisReadError(self._why(error)) from error
 
+    def for_group(self, group: str) -> Self:
+        """Return a reader of another group on the connections of this one, which alone closes them."""
+        other = copy(self)
+        other._group = group  # noqa: SLF001  # a copy of itself
+        return other
+
     def groups(self) -> list[str]:
         """Find all groups of the prefix.
 
         Raises:
             RedisReadError: if Redis cannot be read.
         """
+        return list(self.rate_names())
+
+    def rate_names(self) -> dict[str, list[str]]:
+        """Find the names of the rates of all groups of the prefix, in one scan of all keys.
+
+        Raises:
+            RedisReadError: if Redis cannot be read.
+        """
         try:
-            keys = [
-                key
-                for kind in ("state", "tickets", "slots")
-                for key in self._client.scan_iter(match=pattern_of(self._prefix, key=kind), count=SCAN_COUNT)
-            ]
+            keys = list(self._client.scan_iter(match=f"{pattern_of(self._prefix, key='')}[st]*", count=SCAN_COUNT))
         except self._errors as error:
             raise RedisReadError(self._why(error)) from error
-        return groups_of(keys, self._prefix)
+        return rate_names_of(keys, self._prefix)
 
     def why_nothing(self, what: str) -> str:
         """Return a message that the group has none of a kind, with the existing groups in case of a misspelling.

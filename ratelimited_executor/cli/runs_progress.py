@@ -17,25 +17,18 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.simulation import RunProgress
 
-__all__ = ["describe_run", "format_days", "show_runs"]
+__all__ = ["describe_run", "show_runs"]
 
 _LINE_SECONDS: Final = 5.0  # between two lines without a terminal
-_DAY_SECONDS: Final = 86_400.0
 
 
 def describe_run(progress: RunProgress) -> str:
     """Return the progress of a run as text."""
     past = "making the past again, " if progress.is_replaying else ""
     return (
-        f"{past}{format_days(progress.seconds)} of {format_days(progress.total)}, {progress.jobs:,} jobs, "
+        f"{past}{format_duration(progress.seconds)} of {format_duration(progress.total)}, {progress.jobs:,} jobs, "
         f"{progress.speed:,.0f} x real time"
     )
-
-
-def format_days(seconds: float) -> str:
-    """Format a duration in days; in hours, minutes and seconds if it is less than a day."""
-    days = seconds / _DAY_SECONDS
-    return format_duration(seconds) if days < 1 else "1 day" if days == 1 else f"{days:.3g} days"
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
-from ratelimited_executor.cli.runs_progress import describe_run, format_days, show_runs
+from ratelimited_executor.cli.runs_progress import describe_run, show_runs
 from ratelimited_executor.cli.scenarios import describe_error, load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
 from ratelimited_executor.simulation.database import read_properties, run_files
@@ -110,7 +110,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     where = (
         "while the past was made again: the database is as it was"
         if stopped.is_replaying
-        else (f"at {format_days(stopped.summary.seconds)} of {format_days(stopped.total)}")
+        else (f"at {format_duration(stopped.summary.seconds)} of {format_duration(stopped.total)}")
     )
     console.print(f"Stopped {where}. The same command with --resume goes on.", highlight=False, soft_wrap=True)
     return ExitStatus.INTERRUPTED
@@ -263,7 +263,7 @@ def _print_results(console: Console, results: dict[str, RunResult], *, is_compar
 
 def _print_summary(console: Console, result: RunResult) -> None:
     console.print(
-        f"{escape(result.scenario)}, seed {result.seed}: {format_days(result.summary.seconds)} in "
+        f"{escape(result.scenario)}, seed {result.seed}: {format_duration(result.summary.seconds)} in "
         f"{format_duration(result.wall_seconds)}, {result.speed:,.0f} x real time, {result.rows:,} rows",
         highlight=False,
         soft_wrap=True,

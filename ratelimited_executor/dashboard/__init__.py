@@ -1,4 +1,4 @@
-"""A live page of executors: how they stand, an hour of history, what waits and why; and, where it is allowed, controls."""
+"""A live page of executors: their state, an hour of history, which tasks wait and why; and, where allowed, controls."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ def dashboard(
     stores: Mapping[str, TaskStore] | None = None,
     title: str = "Executors",
 ) -> Starlette:
-    """Return a live page of executors, as an application of Starlette to be mounted in another.
+    """Return a live page of executors, as a Starlette application to mount in another.
 
-    ``app.mount("/executors", dashboard(manager))`` does so in FastAPI, too. It must run on the event loop of the executors, as a page of the same server does. A point of each executor is recorded
-    every five seconds, for as long as the application exists, and kept for an hour, in memory: 26 KB an executor.
+    FastAPI mounts it too: ``app.mount("/executors", dashboard(manager))``. It must run on the event loop of the executors, as
+    a page of the same server does. A point of each executor is recorded every five seconds while the application exists, and
+    kept in memory for an hour: 26 KB an executor.
 
-    Whoever reaches the page may read it, unless ``authorize_view`` says otherwise: it shows names, keys and errors of tasks.
-    Nobody may change anything, unless ``authorize`` says otherwise.
+    Anybody who reaches the page may read it, including names, keys and errors of tasks, unless ``authorize_view`` is given.
+    Nobody may change anything unless ``authorize`` is given.
 
     Args:
-        target: a manager, with the executors that it has and those that it makes later; or one executor.
-        authorize: asked with the request whether it may change something: set a rate, pause, resume, cancel what waits, put
-            dead letters back. Returns a bool, or an awaitable of one. None allows nothing.
-        authorize_view: asked in the same way whether it may look. None lets everybody.
-        stores: of durable tasks, open, by the names under which they are shown.
-        title: at the head of the page.
+        target: a manager, with its present and future executors; or one executor.
+        authorize: called with a request, returns True if it may make changes: set a rate, pause, resume, cancel waiting
+            tasks, requeue dead letters. May return an awaitable. None allows no changes.
+        authorize_view: called in the same way, returns True if the page may be shown. None shows it to everybody.
+        stores: open stores of durable tasks, by the names to show them under.
+        title: the heading of the page.
 
     Raises:
         TypeError: if an argument has a wrong type.

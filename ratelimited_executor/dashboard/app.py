@@ -114,26 +114,27 @@ class Pages:
         async def answer(request: Request) -> Response:
             try:
                 if self._authorize_view is not None and not await is_granted(self._authorize_view, request):
-                    raise PageError(403, "You may not look at this page.")
+                    raise PageError(403, "You are not allowed to see this page.")
                 return await handle(request)
             except PageError as error:
                 return await self.render("error.html", status=error.status, message=error.message, back=error.back)
 
         return answer
 
-    def app(self, *routes: Route) -> Starlette:
+    def app(self, *routes: Route, lifespan: Any = None) -> Starlette:
         """Return the application of some pages, and of the script and the style that they use."""
         static = Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
         return Starlette(
             routes=[*routes, static],
             middleware=[Middleware(StrictHeaders)],
             exception_handlers={Exception: self._failed},
+            lifespan=lifespan,
         )
 
     async def _failed(self, _request: Request, _error: Exception) -> Response:
         """Answer for a page that raises; the server logs the error."""
         page = await self.render(
-            "error.html", status=500, message="The page has failed: see the log of the server.", back=None
+            "error.html", status=500, message="The page could not be rendered: see the server's log.", back=None
         )
         page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
         return page
@@ -250,10 +251,10 @@ class _Site:
         recorded, task_id = self._recorded_of(request.query_params), request.query_params.get("id", "")
         task = task_of(recorded, task_id)
         if task is None:
-            raise PageError(404, "The task does not wait any more: it has started, or ended without.")
+            raise PageError(404, "The task is no longer waiting: it has started, or ended without starting.")
         now = epoch_of(recorded.executor)
-        explanation = explanation_of(recorded.executor, task, now)
-        expected = None if explanation is None else explanation.expected_start
+        explanation, is_exact = explanation_of(recorded.executor, task)
+        expected = explanation.expected_start
         return await self._pages.render(
             "task.html",
             executor=recorded.executor,
@@ -261,7 +262,8 @@ class _Site:
             task_id=task_id,
             due=time_text(task.due),
             explanation=explanation,
-            meaning=None if explanation is None else hold_text(explanation.hold),
+            meaning=hold_text(explanation.hold),
+            is_exact=is_exact,
             expected=None if expected is None else (time_text(expected), max(0.0, expected - now)),
             may_change=await self._may_change(request),
         )
@@ -305,9 +307,9 @@ class _Site:
     async def change(self, request: Request) -> Response:
         """Change something, and go back to the page of what was changed."""
         if not is_same_origin(request.headers):
-            raise PageError(403, "The request does not come from this page.")
+            raise PageError(403, "The request did not come from this page.")
         if not await self._may_change(request):
-            raise PageError(403, "You may not change anything.")
+            raise PageError(403, "You are not allowed to make changes.")
         form = await _form_of(request)
         action = self._actions.get(form.get("action", ""))
         if action is None:
@@ -346,19 +348,19 @@ class _Site:
     async def _cancel_task(self, form: Mapping[str, str]) -> None:
         task = task_of(self._recorded_of(form), form.get("id", ""))
         if task is None:
-            raise PageError(409, "The task does not wait any more, so it was not cancelled.")
+            raise PageError(409, "The task is no longer waiting, so it was not cancelled.")
         task.cancel("by the dashboard")
 
     async def _cancel_batch(self, form: Mapping[str, str]) -> None:
         batch = batch_of(self._executor_of(form), form.get("id", ""))
         if batch is None:
-            raise PageError(409, "No task of the batch waits any more, so none was cancelled.")
+            raise PageError(409, "The batch has no waiting tasks left, so nothing was cancelled.")
         batch.cancel()
 
     async def _requeue(self, form: Mapping[str, str]) -> None:
         (state,) = await _answer_of(self._store_of(form.get("name", "")).requeue([form.get("id", "")]))
         if state is not DurableState.DEAD:
-            raise PageError(409, "The task is no dead letter any more.")
+            raise PageError(409, "The task is no longer a dead letter.")
 
 
 async def _form_of(request: Request) -> dict[str, str]:
@@ -393,6 +395,6 @@ async def _answer_of(asked: Awaitable[Any]) -> Any:
         with anyio.fail_after(_STORE_SECONDS):
             return await asked
     except TimeoutError as error:
-        raise PageError(503, f"The store has not answered within {_STORE_SECONDS:g} s.") from error
+        raise PageError(503, f"The store did not answer within {_STORE_SECONDS:g} s.") from error
     except Exception as error:  # of a store of the user's, perhaps; the rest of the page stays
         raise PageError(503, f"The store cannot be used: {error or type(error).__name__}") from error

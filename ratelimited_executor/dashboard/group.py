@@ -1,17 +1,20 @@
-"""The same from outside: what the processes of a group have told Redis, whoever runs them. Nothing can be changed."""
+"""The page of groups: what their processes have told Redis, whoever runs them. Nothing can be changed."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.routing import Route
 
 from ratelimited_executor.dashboard.app import Pages
 from ratelimited_executor.dashboard.errors import PageError
+from ratelimited_executor.dashboard.group_history import GROUP_COUNT_MAX, SERIES_COUNT_MAX, GroupRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -19,18 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["make_group_app"]
 
+_SEARCH_SECONDS: Final = 5.0  # between two searches for groups while somebody looks
+
 
 def make_group_app(
     *,
-    groups: Callable[[], Awaitable[Sequence[str]]],
+    groups: Callable[[float], Awaitable[Sequence[str]]],
     read: Callable[[str], Awaitable[Any]],
     title: str,
     clock: Callable[[], float] = time.time,
 ) -> Starlette:
-    """Make an application that shows groups.
+    """Make an application that shows groups, and records them for as long as it runs.
 
     Args:
-        groups: returns their names.
+        groups: returns their names, as they were at most so many seconds ago.
         read: returns the rates, limits and slots of one, as ``peers`` and ``slots`` of the command line show them.
         title: at the head of each page.
         clock: returns epoch seconds.
@@ -38,14 +43,46 @@ def make_group_app(
     ``groups`` and ``read`` raise :class:`PageError` if they cannot.
     """
     pages = Pages(title=title, clock=clock)
+    recorder = GroupRecorder(groups=groups, read=read, clock=clock)
 
     async def overview(request: Request) -> Response:  # noqa: ARG001  # the shape of a handler
-        return await pages.render("groups.html", groups=await groups())
+        return await pages.render("groups.html", groups=await groups(_SEARCH_SECONDS))
 
     async def group(request: Request) -> Response:
         name = request.query_params.get("name", "")
-        if name not in await groups():
-            raise PageError(404, f"There is no group {name!r}, or none of its processes is left.")
-        return await pages.render("group.html", group=await read(name))
+        picture, problem = None, None
+        try:
+            if name not in await groups(_SEARCH_SECONDS):
+                raise PageError(404, f"There is no group {name!r}; its processes may have stopped.")
+            picture = await read(name)
+        except PageError as error:
+            if error.status == 404 or not recorder.is_recorded(name):
+                raise
+            problem = error  # its history is shown all the same
+        plots = recorder.plots(name)
+        return await pages.render(
+            "group.html",
+            status=200 if problem is None else problem.status,
+            name=name,
+            group=picture,
+            problem=None if problem is None else problem.message,
+            plots=plots,
+            sections=dict.fromkeys(series[:1] if series[0] == "pool" else series[:2] for series in plots),
+            is_recorded=recorder.is_recorded(name),
+            group_count_max=GROUP_COUNT_MAX,
+            series_count_max=SERIES_COUNT_MAX,
+        )
 
-    return pages.app(Route("/", pages.page(overview)), Route("/group", pages.page(group)))
+    @asynccontextmanager
+    async def recording(_app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(recorder.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    app = pages.app(Route("/", pages.page(overview)), Route("/group", pages.page(group)), lifespan=recording)
+    app.state.recorder = recorder
+    return app

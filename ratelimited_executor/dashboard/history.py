@@ -1,12 +1,14 @@
-"""The last hour of an executor: a ring of points, one every few seconds, in columns of four bytes."""
+"""The last hour of something that is measured: a ring of points, one every few seconds, in columns of four bytes."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 __all__ = ["POINT_COUNT", "STEP_SECONDS", "History", "Point"]
+
+P = TypeVar("P", bound=tuple[Any, ...])
 
 STEP_SECONDS: Final = 5.0
 """Between two points."""
@@ -38,26 +40,29 @@ class Point(NamedTuple):
     lateness: float
 
 
-class History:
+class History(Generic[P]):
     """A ring of points: once it is full, the newest replaces the oldest.
 
-    Memory: 36 bytes a point, 26 KB for an hour.
+    Memory: eight bytes a point for its time, and four for each other field: 26 KB for an hour of :class:`Point`.
 
     Args:
+        kind: the named tuple that a point is; its field ``at`` is epoch seconds, and all others are floats.
         count_max: how many points are kept, > 0.
     """
 
-    __slots__ = ("_columns", "_count_max", "_next")
+    __slots__ = ("_columns", "_count_max", "_kind", "_next")
 
-    def __init__(self, count_max: int = POINT_COUNT) -> None:
+    def __init__(self, kind: type[P], count_max: int = POINT_COUNT) -> None:
+        self._kind = kind
         self._count_max = count_max
-        self._columns = {name: array("d" if name == "at" else "f") for name in Point._fields}
+        fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]  # of each named tuple
+        self._columns = {name: array("d" if name == "at" else "f") for name in fields}
         self._next = 0  # the position of the oldest point, once the ring is full
 
     def __len__(self) -> int:
         return len(self._columns["at"])
 
-    def add(self, point: Point) -> None:
+    def add(self, point: P) -> None:
         """Append a point."""
         if len(self) < self._count_max:
             for column, value in zip(self._columns.values(), point, strict=True):
@@ -76,6 +81,9 @@ class History:
         """Return one field of the newest point; NaN if there is none."""
         return self._columns[name][self._next - 1] if len(self) else math.nan
 
-    def last(self) -> Point | None:
+    def last(self) -> P | None:
         """Return the newest point; None if there is none."""
-        return Point(*(column[self._next - 1] for column in self._columns.values())) if len(self) else None
+        if not len(self):
+            return None
+        values = (column[self._next - 1] for column in self._columns.values())
+        return self._kind(*values)  # type: ignore[arg-type]  # a named tuple takes its fields

@@ -6,24 +6,38 @@ Ticks lie at multiples of 1, 2 or 5 times a power of ten ("nice numbers", Heckbe
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Line", "plot_svg", "ticks"]
+__all__ = ["Line", "Plot", "plot_of", "plot_svg", "ticks"]
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 180
-_LEFT: Final = 64  # for the labels of the axis
+_LEFT: Final = 72  # for the labels of the axis, up to 13h53m20s
 _RIGHT: Final = 8
 _TOP: Final = 8
 _BOTTOM: Final = 22
 _TICK_COUNT: Final = 4
 _GAP_STEPS: Final = 2.5  # a line breaks where two points are further apart than so many steps
 _LEAST: Final = 1e-100  # what is less is taken for 0: no tick could be written for it
+
+
+_SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of an axis: the shortest that shows all there is
+
+
+class Plot(NamedTuple):
+    """A plot on a page: what it shows, its SVG, and the names of its lines."""
+
+    title: str
+    svg: str
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +53,8 @@ class Line:
     values: Sequence[float]
 
 
-def ticks(highest: float, count: int = _TICK_COUNT) -> list[float]:
-    """Return round numbers from 0 up to at least ``highest``, about ``count`` of them.
+def ticks(highest: float, count: int = _TICK_COUNT, *, is_whole: bool = False) -> list[float]:
+    """Return round numbers from 0 up to at least ``highest``, about ``count`` of them; with ``is_whole``, no fractions.
 
     >>> ticks(7), ticks(1234), ticks(0.0008)
     ([0.0, 2.0, 4.0, 6.0, 8.0], [0.0, 500.0, 1000.0, 1500.0], [0.0, 0.0002, 0.0004, 0.0006, 0.0008])
@@ -50,7 +64,37 @@ def ticks(highest: float, count: int = _TICK_COUNT) -> list[float]:
     rough = highest / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    if is_whole:
+        step = max(1.0, step)
     return [float(f"{number * step:.12g}") for number in range(math.ceil(highest / step - 1e-9) + 1)]
+
+
+def plot_of(
+    title: str,
+    times: Sequence[float],
+    columns: Mapping[str, Sequence[float]],
+    *,
+    end: float,
+    text_of: Callable[[float], str],
+    is_whole: bool = False,
+) -> Plot:
+    """Return a plot of the points of a history, an hour at most.
+
+    Args:
+        title: what it shows, as text.
+        times: epoch seconds of the points, ascending.
+        columns: the values of each line, one for each time, by the name of the line.
+        end: epoch seconds at the right edge.
+        text_of: writes a value.
+        is_whole: True if the values are counts.
+    """
+    first = bisect_left(times, end - _SPANS_SECONDS[-1])
+    times = times[first:]
+    age = end - times[0] if times else 0.0
+    span = next((each for each in _SPANS_SECONDS if age <= each), _SPANS_SECONDS[-1])
+    lines = [Line(name=name, values=values[first:]) for name, values in columns.items()]
+    svg = plot_svg(title, times, lines, end=end, span=span, step=STEP_SECONDS, text_of=text_of, is_whole=is_whole)
+    return Plot(title, svg, list(columns))
 
 
 def plot_svg(
@@ -62,6 +106,7 @@ def plot_svg(
     span: float,
     step: float,
     text_of: Callable[[float], str],
+    is_whole: bool = False,
 ) -> str:
     """Return a plot of lines over the time until now.
 
@@ -73,9 +118,10 @@ def plot_svg(
         span: seconds that the axis covers.
         step: seconds between two points as they are meant to come.
         text_of: writes a value.
+        is_whole: True if the values are counts, whose axis has no fractions.
     """
     finite = [value for line in lines for value in line.values if math.isfinite(value)]
-    marks = ticks(max(finite, default=0.0))
+    marks = ticks(max(finite, default=0.0), is_whole=is_whole)
     top = marks[-1]
 
     def x_of(time: float) -> float:
@@ -137,4 +183,4 @@ def _summary(title: str, lines: Sequence[Line], text_of: Callable[[float], str])
         finite = [value for value in line.values if math.isfinite(value)]
         if finite:
             told.append(f"{line.name} {text_of(finite[-1])} now, {text_of(min(finite))} to {text_of(max(finite))}")
-    return f"{title}: {'; '.join(told) or 'nothing yet'}"
+    return f"{title}: {'; '.join(told) or 'no data yet'}"

@@ -78,7 +78,7 @@ class Recorder:
         """Record an executor; one of the same name has closed by now, and this one goes on in its history."""
         before = self._recorded.get(executor.name)
         self._recorded[executor.name] = Recorded(
-            executor, History() if before is None else before.history, self._opened
+            executor, History(Point) if before is None else before.history, self._opened
         )
 
     def _opened(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -128,7 +128,7 @@ class Recorded:
     def __init__(
         self,
         executor: RateLimitedExecutor,
-        history: History,
+        history: History[Point],
         opened: Callable[[asyncio.AbstractEventLoop], None],
     ) -> None:
         self.executor = executor

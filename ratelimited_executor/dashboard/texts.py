@@ -59,23 +59,23 @@ def count_text(count: float) -> str:
 
 
 _MEANINGS: Final = {
-    Hold.NOTHING: "it is about to start",
-    Hold.DUE: "its due time has not come",
-    Hold.SPREAD: "it starts at its place in an even load",
-    Hold.RATE: "the next permit has not come up",
+    Hold.NOTHING: "about to start",
+    Hold.DUE: "its due time has not come yet",
+    Hold.SPREAD: "its start is spread evenly over the interval",
+    Hold.RATE: "the next permit is not available yet",
     Hold.WINDOW: "the window of a rate is full",
-    Hold.QUOTA: "the quota of the period is used up",
-    Hold.RESOURCE: "a resource that it needs is short",
-    Hold.KEY_RATE: "its key has no permit",
-    Hold.KEY_CONCURRENCY: "as many tasks of its key run as may",
-    Hold.SLOTS: "others hold the slots that it needs",
-    Hold.PENALTY: "the remote service asked it to wait",
-    Hold.ORDER: "more important tasks take the next permits",
-    Hold.CONCURRENCY: "as many tasks run as may",
+    Hold.QUOTA: "the quota of the current period is used up",
+    Hold.RESOURCE: "a resource that it needs is exhausted",
+    Hold.KEY_RATE: "the rate of its key has no permit left",
+    Hold.KEY_CONCURRENCY: "its key already runs as many tasks as allowed",
+    Hold.SLOTS: "the slots that it needs are held by others",
+    Hold.PENALTY: "the remote service asked for a pause",
+    Hold.ORDER: "tasks ahead of it take the next permits",
+    Hold.CONCURRENCY: "as many tasks as allowed are running",
     Hold.PAUSE: "the executor is paused, or its rate is 0",
-    Hold.OUTAGE: "Redis does not answer",
-    Hold.GROUP: "a limit of the group, or this process's share in it",
-    Hold.QUARANTINE: "permits of before have to lapse first",
+    Hold.OUTAGE: "no reply from Redis",
+    Hold.GROUP: "a limit shared by the group, or this process's share of it",
+    Hold.QUARANTINE: "earlier permits have to lapse first",
 }
 
 
@@ -125,7 +125,7 @@ def per_second_text(value: float | Fraction) -> str:
 def rate_text(statistics: Statistics) -> str:
     """Write the rate in force."""
     if statistics.fleet is not None and statistics.fleet.rate is not None:
-        return f"{number_text(float_of(statistics.fleet.rate))}/s, of the group"
+        return f"{number_text(float_of(statistics.fleet.rate))}/s (group)"
     return "no limit" if statistics.rate.is_unlimited else str(statistics.rate)
 
 
@@ -133,12 +133,12 @@ def seconds_text(seconds: float | None) -> str:
     """Write a duration.
 
     >>> seconds_text(0), seconds_text(0.0123), seconds_text(float("inf")), seconds_text(None)
-    ('0 s', '12.3 ms', 'no end', '-')
+    ('0 s', '12.3 ms', '∞', '-')
     """
     if seconds is None or math.isnan(seconds):
         return NOTHING
     if math.isinf(seconds):
-        return "no end"
+        return "∞"
     return "0 s" if seconds == 0 else format_duration(seconds)
 
 
@@ -149,9 +149,9 @@ def state_text(statistics: Statistics, *, is_closing: bool) -> tuple[str, str]:
     if statistics.is_paused:
         return "paused", "wait"
     if statistics.fleet is not None and statistics.fleet.state == "outage":
-        return "outage: Redis does not answer", "bad"
+        return "outage: no reply from Redis", "bad"
     if statistics.penalty > 0:
-        return f"penalty for {seconds_text(statistics.penalty)}", "wait"
+        return f"penalty: {seconds_text(statistics.penalty)} left", "wait"
     return "open", "good"
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.insight import explain_briefly
 from ratelimited_executor._runtime.listing import waiting_batches, waiting_handles
-from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
-from ratelimited_executor.dashboard.plots import Line, plot_svg
+from ratelimited_executor.dashboard.plots import plot_of
 from ratelimited_executor.dashboard.texts import (
     NOTHING,
     count_text,
@@ -25,11 +25,13 @@ from ratelimited_executor.dashboard.texts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._runtime.batches import BatchHandle
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Explanation, Statistics
-    from ratelimited_executor.dashboard.history import History
+    from ratelimited_executor.dashboard.history import History, Point
+    from ratelimited_executor.dashboard.plots import Plot
     from ratelimited_executor.dashboard.recording import Recorded
 
 __all__ = [
@@ -57,9 +59,9 @@ PAGE_SIZE: Final = 50
 COLUMNS: Final = ("Rate", "Starts", "Due", "Backlog", "Waiting", "Running", "Lateness", "Failed")
 SORTS: Final = ("name", "started", "overdue", "waiting", "running", "failed", "lateness")
 _LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the event loop
-_EXPLAINED_MAX: Final = 3000  # tasks that are due, all of which an explanation walks: some 15 ms
+_WALKED_MAX: Final = 3000  # due tasks, all of which an exact explanation walks: at most 5 ms
+_TRIED_MAX: Final = 500  # the same where starts have costs, and each is tried on a copy of the limits: some 8 ms
 _KEYS_SHOWN_MAX: Final = 20
-_SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of plots: the shortest that shows all there is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,7 @@ def overview_of(recorded: dict[str, Recorded], *, find: str, sort: str, page: in
     )
 
 
-def _last(history: History, name: str) -> float:
+def _last(history: History[Point], name: str) -> float:
     """Return a value of the last point; -1 if there is none."""
     value = history.last_of(name)
     return -1.0 if math.isnan(value) else value
@@ -181,8 +183,13 @@ def executor_row(recorded: Recorded) -> ExecutorRow:
 def _backlog_seconds(executor: RateLimitedExecutor) -> float:
     """Return the seconds of work that is due; NaN where that would have to look at too many tasks one by one."""
     queue = executor._started().queue
-    is_costly = queue.costs is not None or queue.gate is not None
-    return math.nan if is_costly and queue.ready_count() > _LOOKED_AT_MAX else executor.backlog_seconds()
+    is_walked = queue.costs is not None or queue.gate is not None
+    return math.nan if is_walked and _is_crowded(queue, _LOOKED_AT_MAX) else executor.backlog_seconds()
+
+
+def _is_crowded(queue: TaskQueue, count_max: int) -> bool:
+    """True if more than so many tasks are due, or fewer where costs are tried, so that walking them would hold the loop."""
+    return queue.ready_count() > (count_max if queue.costs is None else _TRIED_MAX)
 
 
 def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Figure]:
@@ -191,23 +198,25 @@ def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Fi
     of = "" if concurrency is None else f" of {count_text(concurrency)}"
     figures = [
         Figure("Rate", rate_text(statistics), _manner_of(executor)),
-        Figure("Due", count_text(statistics.overdue), "tasks that are due and wait"),
-        Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last that is due starts"),
-        Figure("Waiting", count_text(statistics.waiting), "all tasks that have not started"),
-        Figure("Running", f"{count_text(statistics.running)}{of}", "started and not ended"),
-        Figure("Accepted", count_text(statistics.accepted), "so far"),
+        Figure("Due", count_text(statistics.overdue), "waiting tasks whose time has come"),
+        Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last due task starts"),
+        Figure("Waiting", count_text(statistics.waiting), "tasks that have not started"),
+        Figure("Running", f"{count_text(statistics.running)}{of}", "started, not finished"),
+        Figure("Accepted", count_text(statistics.accepted), "since the executor started"),
         Figure("Done", count_text(statistics.done), "returned"),
         Figure(
-            "Failed", count_text(statistics.failed), f"raised; {count_text(statistics.retried)} attempts tried again"
+            "Failed",
+            count_text(statistics.failed),
+            f"raised an exception; {count_text(statistics.retried)} attempts retried",
         ),
-        Figure("Expired", count_text(statistics.expired), "not started before their deadline"),
-        Figure("Cancelled", count_text(statistics.cancelled), "before their start or while they ran"),
-        Figure("Dropped", count_text(statistics.dropped), "for lack of room"),
-        Figure("Waiters", count_text(statistics.waiters), "wait for room"),
-        Figure("Peers", count_text(statistics.peers), "processes share the rate"),
+        Figure("Expired", count_text(statistics.expired), "not started by their deadline"),
+        Figure("Cancelled", count_text(statistics.cancelled), "before or during their run"),
+        Figure("Dropped", count_text(statistics.dropped), "because the backlog was full"),
+        Figure("Waiters", count_text(statistics.waiters), "producers waiting for room"),
+        Figure("Peers", count_text(statistics.peers), "processes sharing the rate"),
     ]
     if statistics.keys:
-        figures.append(Figure("Keys", count_text(statistics.keys), "with something that their limits remember"))
+        figures.append(Figure("Keys", count_text(statistics.keys), "whose limits hold state"))
     return figures
 
 
@@ -216,42 +225,30 @@ def _manner_of(executor: RateLimitedExecutor) -> str:
     return f"{executor.pacing.value.replace('_', ' ')}, {type(executor.policy).__name__.lower()}"
 
 
-def plots_of(history: History, end: float) -> list[tuple[str, str, list[str]]]:
-    """Return the plots of the last hour: what each shows, its SVG, and the names of its lines.
+def plots_of(history: History[Point], end: float) -> list[Plot]:
+    """Return the plots of the last hour of an executor.
 
     Args:
         history: of the executor.
         end: epoch seconds at the right edge.
     """
-    times = history.column("at")
-    age = end - times[0] if times else 0.0
-    span = next((each for each in _SPANS_SECONDS if age <= each), _SPANS_SECONDS[-1])
     started = history.column("started")
     most = max((value for value in started if not math.isnan(value)), default=0.0)
     rate = [
         value if value <= 10 * most else math.nan for value in history.column("rate")
-    ]  # else all else would lie flat
+    ]  # a much higher one would flatten the other lines
+    starts = {"started": started, "rate": rate, "failed": history.column("failed")}
+    waiting = {"waiting": history.column("waiting"), "due": history.column("overdue")}
     plots = (
-        ("Starts a second", per_second_text, {"started": started, "rate": rate, "failed": history.column("failed")}),
-        ("Tasks that wait", number_text, {"waiting": history.column("waiting"), "due": history.column("overdue")}),
-        ("Tasks that run", number_text, {"running": history.column("running")}),
-        ("Lateness, 99 % of starts", seconds_text, {"lateness": history.column("lateness")}),
+        ("Starts per second", per_second_text, starts, False),
+        ("Waiting tasks", number_text, waiting, True),
+        ("Running tasks", number_text, {"running": history.column("running")}, True),
+        ("Lateness, 99th percentile", seconds_text, {"lateness": history.column("lateness")}, False),
     )
+    times = history.column("at")
     return [
-        (
-            title,
-            plot_svg(
-                title,
-                times,
-                [Line(name=name, values=values) for name, values in columns.items()],
-                end=end,
-                span=span,
-                step=STEP_SECONDS,
-                text_of=text_of,
-            ),
-            list(columns),
-        )
-        for title, text_of, columns in plots
+        plot_of(title, times, columns, end=end, text_of=text_of, is_whole=is_whole)
+        for title, text_of, columns, is_whole in plots
     ]
 
 
@@ -295,7 +292,7 @@ def tasks_of(recorded: Recorded, now: float, find: str) -> tuple[list[TaskRow], 
                 key=NOTHING if key is None else key,
                 priority=f"{view.priority:g}",
                 cost=count_text(view.cost),
-                due=f"in {seconds_text(view.due - now)}" if view.due > now else f"since {seconds_text(now - view.due)}",
+                due=f"in {seconds_text(view.due - now)}" if view.due > now else f"{seconds_text(now - view.due)} ago",
             )
         )
     return rows, keys.most_common(_KEYS_SHOWN_MAX), is_all
@@ -307,16 +304,16 @@ def task_of(recorded: Recorded, task_id: str) -> TaskHandle[Any] | None:
     return handle if handle is not None and handle.state is TaskState.WAITING else None
 
 
-def explanation_of(executor: RateLimitedExecutor, task: TaskHandle[Any], now: float) -> Explanation | None:
-    """Tell why a task waits; None if that would have to look at too many tasks one by one.
+def explanation_of(executor: RateLimitedExecutor, task: TaskHandle[Any]) -> tuple[Explanation, bool]:
+    """Explain why a task waits.
 
-    Args:
-        executor: whose task it is.
-        task: that waits.
-        now: epoch seconds.
+    Returns:
+        the explanation; and True if it is exact, False if so many tasks are due that its position and its start are upper
+        bounds.
     """
-    is_costly = task.due <= now and executor._started().queue.ready_count() > _EXPLAINED_MAX
-    return None if is_costly else executor.explain(task)
+    parts = executor._started()
+    parts.engine.now()  # what it makes due counts
+    return explain_briefly(parts, task) if _is_crowded(parts.queue, _WALKED_MAX) else (executor.explain(task), True)
 
 
 def _id_of_task(handle: TaskHandle[Any]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.durations import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ratelimited_executor.load.figures import ClassFigures, Figures
 
@@ -36,15 +36,25 @@ class Thresholds:
     Attributes:
         p99: the maximum of the 99th percentile of durations from the intended start, in seconds.
         errors: the maximum fraction of failed requests, 0 to 1.
+        classes: thresholds of single classes by name; each takes precedence over the one for all.
     """
 
     p99: float | None = None
     errors: float | None = None
+    classes: Mapping[str, Thresholds] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
-        """True if there is no threshold."""
-        return self.p99 is None and self.errors is None
+        """True if there is no threshold, for no class either."""
+        return self.p99 is None and self.errors is None and all(each.is_empty for each in self.classes.values())
+
+    def of_class(self, name: str) -> Thresholds:
+        """Return the thresholds that apply to a class."""
+        own = self.classes.get(name, Thresholds())
+        return Thresholds(
+            p99=self.p99 if own.p99 is None else own.p99,
+            errors=self.errors if own.errors is None else own.errors,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +77,17 @@ class Verdict:
 
 
 def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
-    """Compare figures, or those of each class if there are any, with thresholds; without a request none is kept."""
+    """Compare figures, or those of each class if there are any, with thresholds; without a request none is kept.
+
+    Each class is compared with the thresholds that apply to it, and has to keep them by itself.
+    """
     if not figures.classes:
         return _judge(figures, thresholds)
     return _all_of(
         [
             Verdict(broken=tuple(f"{each.name}: {reason}" for reason in verdict.broken), is_clear=verdict.is_clear)
             for each in figures.classes
-            for verdict in (_judge(each, thresholds),)
+            for verdict in (_judge(each, thresholds.of_class(each.name)),)
         ]
     )
 

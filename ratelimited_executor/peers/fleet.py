@@ -454,7 +454,7 @@ class FleetPeers(Fixed):
         self._slow_count = self._slow_count + 1 if is_slow else 0
         if self._slow_count == _SLOW_COUNT:
             LOGGER.warning(
-                "fleet: nothing can start: a round trip of %.0f ms leaves nothing of late=%g s; raise late=",
+                "fleet: nothing can start: a round trip of %.0f ms uses up late=%g s; raise late=",
                 seconds * 1000,
                 self._late,
             )

@@ -30,7 +30,7 @@ _NS: Final = 1_000_000_000
 _FLAWS: Final = {
     "state": "the authority's state of %s was not valid; a new era begins, and nothing is granted until it is safe",
     "plan": "the authority has lost permits of %s: its keys were deleted, set back or evicted (maxmemory-policy noeviction?)",
-    "version": "another release has left the state of %s; a new era begins, and nothing is granted until it is safe",
+    "version": "the state of %s is of another release; a new era begins, and nothing is granted until it is safe",
 }
 
 
@@ -240,7 +240,7 @@ class FleetMember:
         if era is None:
             LOGGER.info("fleet: %s joins its group as %s, rank %s", name, peer.settings.id, peer.rank)
         elif state is PeerState.OUTAGE:
-            LOGGER.info("fleet: %s is out of its outage, which took %.3g s", name, now - self._failed_at)
+            LOGGER.info("fleet: the outage of %s is over after %.3g s", name, now - self._failed_at)
         if peer.era != era:
             end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
             if end_ns is not None:

@@ -583,7 +583,7 @@ class GroupSlots:
         self._tell(grant.claim for grant in again)
         if reply.quarantine_us and reply.era != era:
             LOGGER.info(
-                "slots: none is handed over for %.1f s, because holders may have been forgotten",
+                "slots: no slot is handed over for %.1f s, because holders may have been forgotten",
                 reply.quarantine_us / 1e6,
             )
 
@@ -597,7 +597,7 @@ class GroupSlots:
             if state.limit not in (own, told):
                 halts = ", which halts it" if not state.limit else ""
                 LOGGER.warning(
-                    "slots: the limit of %r is %d%s, set elsewhere; this process has set limit=%d",
+                    "slots: the limit of %r is %d%s, set by another process; this process has set limit=%d",
                     pool,
                     state.limit,
                     halts,
@@ -611,7 +611,7 @@ class GroupSlots:
         if self._peer.failed_count >= _AWAY_COUNT and reason != self._reason:
             self._reason = reason
             what = "the server refuses all calls" if is_refusal(error) else "no answer"
-            LOGGER.warning("slots: %s (%s); none is handed over, and held slots end with their leases", what, reason)
+            LOGGER.warning("slots: %s (%s); no slot is handed over, and held slots end with their leases", what, reason)
             if self._return is not None:
                 self._return.cancel()
             if self._outage.kind != "stop":

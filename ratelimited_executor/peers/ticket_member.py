@@ -298,7 +298,7 @@ class TicketMember:
         if era is None:
             LOGGER.info("fleet: %s joins its group as %s", name, peer.settings.id)
         elif state is PeerState.OUTAGE:
-            LOGGER.info("fleet: %s is out of its outage, which took %.3g s", name, now - self._failed_at)
+            LOGGER.info("fleet: the outage of %s is over after %.3g s", name, now - self._failed_at)
         if peer.era != era:
             end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
             if end_ns is not None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from ratelimited_executor.cli.bench.options import BenchOptions, settings_of
 from ratelimited_executor.cli.commands import cli
 from tests.cli.bench_service import Service, served
 from tests.cli.refusals import assert_refused
@@ -278,6 +279,71 @@ def test_exit_status_follows_the_thresholds(place, service) -> None:
 
 
 @real_time
+def test_class_has_thresholds_of_its_own(place, service) -> None:
+    """The one for all holds for the others: a class that fails is allowed to, or is the reason."""
+    place.write("requests.jsonl", '{"url": "", "class": "ordinary"}\n{"url": "status/500", "class": "urgent"}\n')
+    base = [f"{service.url}/", "--rate", "ordinary=20", "--rate", "urgent=10", "--for", "500ms"]
+    base += ["--requests", "requests.jsonl", "--quiet", "--json", "out.json"]
+    allowed = bench(*base, "--p99", "urgent=30s", "--p99", "20s", "--errors", "0", "--errors", "urgent=100%")
+    settings = json.loads(place.text("out.json"))["settings"]
+    refused = bench(*base, "--errors", "100%", "--errors", "urgent=0.1%", "--p99", "ordinary=20s")
+
+    assert (0, 1) == (allowed.exit_code, refused.exit_code)
+    assert ("urgent 30 s and 20 s otherwise", "urgent 100 % and 0 % otherwise") == (
+        settings["p99 at most"],
+        settings["errors at most"],
+    )
+    assert "p99 at most urgent 30 s and 20 s otherwise" in allowed.stdout
+    assert "Every threshold was kept" in allowed.stdout
+    assert "Not kept: urgent: errors 100 % are above 0.1 %" in refused.stdout
+    assert "p99 at most ordinary 20 s, errors at most urgent 0.1 % and 100 % otherwise" in refused.stdout
+
+
+@real_time
+def test_search_judges_each_class_by_its_own_threshold(place, service) -> None:
+    """A class that always fails holds at no rate, whatever the other one does."""
+    place.write("requests.jsonl", '{"url": "", "class": "ordinary"}\n{"url": "status/500", "class": "urgent"}\n')
+    result = bench(
+        f"{service.url}/", "--rate", "ordinary=20", "--rate", "urgent=10", "--requests", "requests.jsonl",
+        "--find-max", "--every", "100ms", "--errors", "100%", "--errors", "urgent=1%", "--quiet",
+    )  # fmt: skip
+
+    assert 1 == result.exit_code, result.output
+    assert "not held, urgent: errors 100 % are above 1 %" in result.stdout
+    assert "No rate was held" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("p99", "most"),
+    [
+        ({}, None),
+        ({"": 0.2}, 0.2),
+        ({"": 0.2, "a": 0.5}, 0.5),
+        ({"": 0.9, "a": 0.5, "b": 0.1}, 0.5),
+        ({"a": 0.5}, None),
+    ],
+)
+def test_longest_request_that_may_count_is_that_of_the_loosest_class(p99, most) -> None:
+    """None if a class may take as long as it likes: nothing is given up early then."""
+    assert most == BenchOptions(target="x:y", rates={"a": (1, 1), "b": (1, 1)}, p99=p99).p99_most
+
+
+@pytest.mark.parametrize(
+    ("errors", "text"),
+    [
+        ({"": 0.01}, "1 %"),
+        ({"b": 0.02, "a": 0.01}, "a 1 % and b 2 %"),
+        ({"": 0.5, "b": 0.02, "a": 0.01}, "a 1 % and b 2 %"),
+        ({"": 0.5, "b": 0.02}, "b 2 % and 50 % otherwise"),
+    ],
+)
+def test_settings_have_the_thresholds_in_force(errors, text) -> None:
+    """In the order of the classes, so that those who share a load agree however each wrote it."""
+    options = BenchOptions(target="x:y", rates={"a": (1, 1), "b": (1, 1)}, errors=errors)
+    assert text == settings_of(options, connections=1, requests=None)["errors at most"]
+
+
+@real_time
 def test_search_finds_where_a_function_begins_to_fail(place) -> None:
     """It allows 60 a second: of trials of a second each the highest rate held is near."""
     place.write(
@@ -395,6 +461,27 @@ def test_compare_shows_no_escape_sequence_of_a_file(place) -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_compare_has_a_help_of_its_own() -> None:
+    """Which that of bench names."""
+    of_bench, own = bench("--help").stdout, bench("compare", "--help").stdout
+
+    assert re.search(r"^Commands:\n  compare +Show two measurements side by side\.$", of_bench, re.MULTILINE)
+    assert "TARGET" in of_bench and "--rate" in of_bench
+    assert re.search(r"bench compare \[OPTIONS\] BEFORE AFTER\n", own)
+    assert "Exit status: 0 compared" in own and "--rate" not in own
+
+
+@real_time
+def test_file_or_module_named_compare_is_a_target(place) -> None:
+    """Only the word alone is the command."""
+    place.write("compare.py", "async def compare(number): pass\n")
+    for target in ("compare.py:compare", "compare:compare"):
+        result, figures = measured(target, "--rate", "50", "--for", "100ms")
+        assert (0, 5) == (result.exit_code, figures["count"])
+        assert result.stdout.startswith(f"{target}: rate 50/s")
+    sys.modules.pop("compare", None)
+
+
 @real_time
 def test_compare_notices_other_requests_to_the_same_target(place, service) -> None:
     """Not the credentials, which are nobody's to keep."""
@@ -444,6 +531,13 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "a=1..2", "--rate", "b=2", "--find-max", "--p99", "1s"], ["the proportion"]),
         (["http://x/", "--rate", "1", "--errors", "101%"], ["1% or 0.01"]),
         (["http://x/", "--rate", "1", "--errors", "x"], ["1% or 0.01"]),
+        (["http://x/", "--rate", "1", "--p99", "fast"], ["--p99", "a duration looks like"]),
+        (["http://x/", "--rate", "1", "--p99", "1s", "--p99", "2s"], ["--p99", "one threshold is for all"]),
+        (["http://x/", "--rate", "a=1", "--p99", "a=1s", "--p99", "a=2s"], ["'a' has two thresholds"]),
+        (["http://x/", "--rate", "a=1", "--errors", "a b=1%"], ["--errors", "name of a class"]),
+        (["http://x/", "--rate", "a=1", "--rate", "b=1", "--p99", "c=1s"], ["--p99", "'c'", "classes are a, b"]),
+        (["http://x/", "--rate", "a=1", "--errors", "c=1%", "--find-max"], ["--errors", "'c'", "classes are a"]),
+        (["http://x/", "--rate", "1", "--errors", "c=1%"], ["there are none, and --rate c=20 makes one"]),
         (["http://x/", "--rate", "1", "--step", "5"], ["--step needs a range"]),
         (["http://x/", "--rate", "1..9", "--step", "5", "--for", "1s"], ["--step and --for"]),
         (["http://x/", "--rate", "1..9999", "--step", "0.1"], ["give a larger step"]),
@@ -459,7 +553,10 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--html", "."], ["--html must be a file"]),
         (["json:dumps", "--rate", "1", "--method", "PUT"], ["--method is for URLs"]),
         (["json:nothing", "--rate", "1"], ["nothing"]),
-        (["compare", "a.json"], ["two files", "got 1"]),
+        (["compare", "a.json"], ["bench compare --help", "Missing argument 'AFTER'"]),
+        (["compare", "a.json", "b.json", "c.json"], ["unexpected extra argument (c.json)"]),
+        (["compare", "a.json", "b.json", "--rate", "1"], ["bench compare", "No such option", "--rate"]),
+        (["--quiet", "compare", "a.json", "b.json"], ["compare comes right after bench"]),
         (["compare", "a.json", "b.json"], ["a.json cannot be read: No such file or directory\n"]),
     ],
 )
@@ -513,5 +610,5 @@ def test_signal_ends_a_set_up_that_hangs(place, targets) -> None:
 
 def test_missing_extra_is_named(place, monkeypatch) -> None:
     """With the command that installs it."""
-    monkeypatch.setattr("ratelimited_executor.cli.bench_inputs.find_spec", lambda name: None)
+    monkeypatch.setattr("ratelimited_executor.cli.bench.inputs.find_spec", lambda name: None)
     assert_refused(bench("http://x/", "--rate", "1"), "hdrhistogram", "ratelimited-executor[load]")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ratelimited_executor.cli.bench_rendezvous import ExchangeError, Meeting, Rendezvous, Times
+from ratelimited_executor.cli.bench.rendezvous import ExchangeError, Meeting, Rendezvous, Times
 from ratelimited_executor.cli.exits import CommandError
 from tests.cli.bench_service import Service, served
 from tests.cli.refusals import assert_refused

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from ratelimited_executor.cli.bench_run import OpenLoad, Outcome
-from ratelimited_executor.cli.bench_senders import kind_of
+from ratelimited_executor.cli.bench.open_load import OpenLoad, Outcome
+from ratelimited_executor.cli.bench.senders import kind_of
 from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.recording import NOT_STARTED

@@ -8,8 +8,8 @@ import io
 import pytest
 from rich.console import Console
 
-from ratelimited_executor.cli.bench_run import Live
-from ratelimited_executor.cli.bench_view import found_text, measurement_tables, show_live, tool_limit_text, trial_text
+from ratelimited_executor.cli.bench.open_load import Live
+from ratelimited_executor.cli.bench.view import found_text, measurement_tables, show_live, tool_limit_text, trial_text
 from ratelimited_executor.load.search import Found, Trial
 from tests.load.models import figures_of, figures_of_classes, measurement_of
 
@@ -40,7 +40,7 @@ async def shown(*, is_terminal: bool, width: int) -> str:
 async def test_pipe_gets_a_line_every_five_seconds(virtual_loop) -> None:
     """Whole, whatever the width."""
     line = (
-        "load: 4 s of 1:00, 1,500.0/s, 7 in flight, 3 wait for a connection, 5,990 ended, 12 errors, p50 12 ms, "
+        "load: 4 s of 1m, 1,500.0/s, 7 in flight, 3 wait for a connection, 5,990 ended, 12 errors, p50 12 ms, "
         "p99 250 ms, warm-up\n"
     )
     assert line * 2 == await shown(is_terminal=False, width=20)

@@ -50,7 +50,7 @@ async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
     evil = "<script>alert(1)</script>"
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         async with client_of(groups) as web:
-            assert "There is no group" in (await web.get("/")).text
+            assert "No groups with this prefix" in (await web.get("/")).text
             async with (
                 ExecutorManager(peers=RedisPeers(redis_server.url, group=evil)) as one,
                 ExecutorManager(peers=RedisPeers(redis_server.url, group=evil)) as two,
@@ -63,7 +63,7 @@ async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
                     listed = await wait_for(web, "/", "&lt;script&gt;")
                     assert "<script>alert" not in listed.text
                     page = await wait_for(
-                        web, f"/group?name={evil}", "2 of 2 are active", "mail active Rate 39.2/s", "llm", "100/60s",
+                        web, f"/group?name={evil}", "2 of 2 active", "mail active Rate 39.2/s", "llm", "100/60s",
                         "Held by",
                     )  # fmt: skip
                     assert "<script>alert" not in page.text
@@ -85,7 +85,7 @@ async def test_page_goes_on_when_redis_comes_back(redis_server):
                 await asyncio.sleep(0.05)
             assert (page.status_code, "Redis cannot be read" in page.text) == (503, True)
             redis_server.start()
-            await wait_for(web, "/", "There is no group")
+            await wait_for(web, "/", "No groups with this prefix")
 
 
 async def test_redis_that_hangs_holds_up_nobody_twice(redis_server):
@@ -96,23 +96,67 @@ async def test_redis_that_hangs_holds_up_nobody_twice(redis_server):
                 await client.client_pause(4_000)
             pages = await asyncio.gather(*(web.get("/", timeout=60) for _ in range(20)))
             assert {page.status_code for page in pages} == {503}  # one after the other, the last would find it awake
-            await wait_for(web, "/", "There is no group")
+            await wait_for(web, "/", "No groups with this prefix")
 
 
 async def test_group_that_has_gone_is_forgotten(redis_server):
-    """With its connection."""
+    """With its reply."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         async with ExecutorManager(peers=RedisPeers(redis_server.url, group="short")) as manager:
             manager.executor("mail", rate=40, drain_timeout=0).schedule_many(str, range(1000))
             async with client_of(groups) as web:
                 await wait_for(web, "/", "short")
                 assert (await web.get("/group?name=short")).status_code == 200
-                assert "short" in groups._readers
+                assert "short" in groups._kept
                 async with redis.asyncio.Redis.from_url(redis_server.url) as client:
                     await manager.executors["mail"].aclose()
                     await client.flushall()
-                await wait_for(web, "/", "There is no group")
-                assert list(groups._readers) == [""]
+                await wait_for(web, "/", "No groups with this prefix")
+                assert list(groups._kept) == [None]
+
+
+async def test_group_is_recorded_while_nobody_looks(redis_server):
+    """Its rates and limits; an outage is a gap, and the page shows what was before it."""
+    with Groups(DashboardOptions(url=redis_server.url)) as groups:
+        app = make_group_app(groups=groups.names, read=groups.read, title="Groups")
+        recorder = app.state.recorder
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as web:
+            async with ExecutorManager(peers=RedisPeers(redis_server.url, group="team")) as manager:
+                manager.executor("mail", rate=40, drain_timeout=0).schedule_many(str, range(10_000))
+                manager.executor("llm", rate=(5, "100/min"), drain_timeout=0).schedule_many(str, range(10_000))
+                await wait_for(web, "/group?name=team", "mail active", "100/60s")
+                await recorder.take()
+            recorded = recorder._recorded["team"]
+            assert {name[:2] for name in recorded} == {("rate", "mail"), ("limit", "llm")}
+            point = recorded["rate", "mail"].last()
+            assert (round(point.rate, 1), point.active, point.demand > 0) == (39.2, 1, True)
+            redis_server.kill()
+            groups._kept.clear()
+            await recorder.take()
+            page = await web.get("/group?name=team")
+            assert (page.status_code, "Redis cannot be read" in page.text) == (503, True)
+            assert page.text.count("<svg") > 3
+            assert {len(history) for history in recorded.values()} == {1}
+            redis_server.start()
+
+
+async def test_poll_costs_redis_few_calls(redis_server):
+    """Of each group: the time twice, five hashes a rate, and its slots; no scan between two searches."""
+    with Groups(DashboardOptions(url=redis_server.url)) as groups:
+        recorder = make_group_app(groups=groups.names, read=groups.read, title="Groups").state.recorder
+        with redis_server.client(decode_responses=True) as client:
+            for number in range(20):
+                client.hset(f"{{rle:g{number}}}:mail:state", "grid", "")
+            await recorder.take()
+            assert len(recorder._recorded) == 20
+            for name in [each for each in groups._kept if each is not None]:
+                del groups._kept[name]  # as after a second
+            client.config_resetstat()
+            await recorder.take()
+            calls = {name[8:]: each["calls"] for name, each in client.info("commandstats").items()}
+        assert calls["time"] == 40
+        assert calls["hgetall"] == 20 * 6
+        assert "scan" not in calls
 
 
 def test_process_serves_until_it_is_told_to_stop(redis_server):
@@ -125,7 +169,7 @@ def test_process_serves_until_it_is_told_to_stop(redis_server):
         )
         with process, httpx.Client() as web:
             address = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline())[0]
-            assert "There is no group" in web.get(address).text
+            assert "No groups with this prefix" in web.get(address).text
             process.send_signal(sent)
             assert process.wait(60) in expected
             assert process.stderr.read() == ""

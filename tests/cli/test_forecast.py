@@ -104,7 +104,7 @@ def test_yes_is_status_0():
     assert 0 == result.exit_code, result.output
     assert "Yes: through by 00:01:40 in 8 of 8 runs, a chance of 100% (95 % interval 68% to 100%)." == answer_of(result)
     rows = rows_of(result)
-    assert ("100, 0.0", "00:01:40 (1:40)") == (rows["jobs in a run, failed ones"], rows["allowed"])
+    assert ("100, 0.0", "00:01:40 (1m40s)") == (rows["jobs in a run, failed ones"], rows["allowed"])
     assert {"earliest end", "median end", "95 % interval of the median", "latest end"} < set(rows)
 
 
@@ -162,12 +162,12 @@ def test_same_seed_tells_the_same():
 @pytest.mark.parametrize(
     ("start", "by", "allowed"),
     [
-        ("00:00", "06:00", "06:00:00 (6:00:00)"),
-        ("22:00", "06:00", "06:00:00 on day 2 (8:00:00)"),
-        ("06:00", "06:00", "06:00:00 on day 2 (24:00:00)"),
-        ("06:01", "06:00", "06:00:00 on day 2 (23:59:00)"),
-        ("23:59", "00:00", "00:00:00 on day 2 (1:00)"),
-        ("9:05", "9:07", "09:07:00 (2:00)"),
+        ("00:00", "06:00", "06:00:00 (6h)"),
+        ("22:00", "06:00", "06:00:00 on day 2 (8h)"),
+        ("06:00", "06:00", "06:00:00 on day 2 (1d)"),
+        ("06:01", "06:00", "06:00:00 on day 2 (23h59m)"),
+        ("23:59", "00:00", "00:00:00 on day 2 (1m)"),
+        ("9:05", "9:07", "09:07:00 (2m)"),
     ],
 )
 def test_by_is_on_the_same_or_the_next_day(start, by, allowed):
@@ -180,13 +180,13 @@ def test_by_is_on_the_same_or_the_next_day(start, by, allowed):
 def test_within_may_be_longer_than_a_day():
     """``--within`` longer than a day is shown with the day."""
     result = forecast("--calls", "1", "--duration", "1", "--start", "12:00", "--within", "36h", "--seeds", "1")
-    assert "00:00:00 on day 3 (36:00:00)" == rows_of(result)["allowed"]
+    assert "00:00:00 on day 3 (1d12h)" == rows_of(result)["allowed"]
 
 
 def test_time_of_day_and_span_are_rounded_alike():
-    """A time of day and a span are rounded alike: an end after 100.9 s is 00:01:41 and 1:41."""
+    """A time of day and a span are rounded alike: an end after 100.9 s is 00:01:41 and 1m41s."""
     result = forecast("--calls", "1000", "--rate", "10", "--duration", "1", "--within", "2m", "--seeds", "1")
-    assert "00:01:41 (1:41)" == rows_of(result)["latest end"]
+    assert "00:01:41 (1m41s)" == rows_of(result)["latest end"]
 
 
 # The work.
@@ -275,7 +275,7 @@ def test_pipe_gets_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(runs, "_PROGRESS_SECONDS", 0.0)
     arguments = ["--calls", "100", "--rate", "1", "--duration", "1", "--within", "5m", "--seeds", "2"]
     lines = [line for line in forecast(*arguments).stdout.splitlines() if line.startswith("runs: ")]
-    assert any(re.match(r"runs: 0 of 2 runs, the next at 1:00, \d+ jobs of 100", line) for line in lines)
+    assert any(re.match(r"runs: 0 of 2 runs, the next at 1m, \d+ jobs of 100", line) for line in lines)
     assert lines[-1].startswith("runs: 2 of 2 runs, ")
     assert "runs: " not in forecast(*arguments, "--quiet").stdout
 

@@ -141,7 +141,7 @@ def test_strategy_is_simulated(place, name):
     """A strategy prints a table, and writes a database in a directory named after it."""
     result = simulate(name, *SMALL, "--seed", "3")
     assert 0 == result.exit_code, result.output
-    assert f"{name}, seed 3: 9:36:00 in " in result.stdout
+    assert f"{name}, seed 3: 9h36m in " in result.stdout
     for row in ("workers", "jobs enqueued", "done, failed, other", "start delay, p50, p99 and most", "evenness"):
         assert row in result.stdout
     for row in ("accounts", "never synced, overdue at the end", "sync interval, p50, p99 and most", "lock conflicts"):
@@ -589,7 +589,7 @@ def test_pipe_gets_plain_lines(place, monkeypatch):
     result = simulate("slots", *SMALL)
     lines = [line for line in result.stdout.splitlines() if line.startswith("slots: ")]
     assert len(lines) > 10
-    assert all(" of 9:36:00, " in line and " jobs, " in line and line.endswith(" x real time") for line in lines)
+    assert all(" of 9h36m, " in line and " jobs, " in line and line.endswith(" x real time") for line in lines)
     assert "━" not in "".join(lines)
     assert "\x1b" not in result.output
 
@@ -626,8 +626,8 @@ def test_interrupted_run_is_finished_by_another(place):
     scenario = f"{place.module}:Stopped"
     first = process(place, scenario, "--days", "1", "--output", "out")
     assert (130, "") == (first.returncode, first.stderr)
-    assert "Stopped at 12:01:00 of 1 day. The same command with --resume goes on." in first.stdout
-    assert "stopped, seed 0: 12:01:00 in " in first.stdout
+    assert "Stopped at 12h1m of 1d. The same command with --resume goes on." in first.stdout
+    assert "stopped, seed 0: 12h1m in " in first.stdout
     found = content(place.path / "out" / "stopped.sqlite3")
     assert ("interrupted", 43_260.0) == (found["status"], found["reached"])
     assert found["jobs"] == sum(sum(row[5:10]) for row in found["step rows"]) > 1000
@@ -714,7 +714,7 @@ def test_interrupted_comparison_names_no_best(place):
     module = place.module
     done = simulate(f"{module}:Other", f"{module}:Stopped", "--days", "1", "--output", "out", "--compare")
     assert 130 == done.exit_code
-    assert "Stopped at 12:01:00 of 1 day." in done.stdout
+    assert "Stopped at 12h1m of 1d." in done.stdout
     assert "Best by" not in done.stdout
 
 

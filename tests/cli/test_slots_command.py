@@ -69,7 +69,7 @@ def slots(server: RedisServer, *arguments: str, answer: str | None = None) -> Re
 def shown(text: str) -> str:
     """Replace fences by X, and times by T."""
     text = re.sub(r"\d{16}", "X", text)
-    text = re.sub(r"(?<=\s)([\d.]+ m?s|\d+(:\d\d)+)(?=\s)", "T", text)
+    text = re.sub(r"(?<=\s)([\d.]+ m?s|(\d+[dhms])+)(?=\s)", "T", text)
     return re.sub(r" +$", "", re.sub(r" {2,}", "  ", text), flags=re.MULTILINE)
 
 
@@ -178,7 +178,7 @@ def test_slots_of_those_who_are_long_gone_are_shown_as_that(server: RedisServer)
     with server.client() as client:
         last = int(client.hget(key, "last"))
         client.hset(key, "last", last - 2 * HOUR_US)
-    words = "nobody has called for 2:00:0"
+    words = "nobody has called for 2h"
     assert f"slots: {words}" in slots(server).stdout
     assert 7200 <= json.loads(slots(server, "--json").stdout)["last_call"] < 7300
     assert words.capitalize().removeprefix("Nobody") in slots(server, "--release", str(fences[0]), answer="n\n").stderr

@@ -75,7 +75,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
         "expired         1,234\n"
         "not started     5,000\n"
         "blank lines     2 skipped\n"
-        "wall time       1:01\n"
+        "wall time       1m1s\n"
         "throughput      0.0 done a second\n"
         "lateness        p50 10 ms, p90 10 ms, p99 10 ms, max 10 ms\n"
         "busiest second  1 start, from 0 ms on\n"
@@ -169,6 +169,6 @@ def test_progress_in_words() -> None:
         is_stopping=True,
     )
     assert [
-        "1,500 of 10,000 lines, 3 failed or expired, 123.5/s, 7 running, backlog 12 s, ends in 1:25",
+        "1,500 of 10,000 lines, 3 failed or expired, 123.5/s, 7 running, backlog 12 s, ends in 1m25s",
         "0 lines, 0.0/s, 0 running, stopping",
     ] == [describe(full), describe(bare)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ratelimited_executor._core.durations import format_duration, parse_duration
 
@@ -72,13 +74,30 @@ def test_parse_duration_refuses(text: str) -> None:
         (0.0, "0 ms"),
         (0.0123456, "12.3 ms"),
         (1.5, "1.5 s"),
-        (59.96, "1:00"),
+        (5e-8, "0 ms"),
+        (0.00000012, "0.00012 ms"),
+        (59.96, "1m"),
         (0.9996, "1 s"),
         (0.9994, "999 ms"),
-        (61, "1:01"),
-        (3_661, "1:01:01"),
+        (61, "1m1s"),
+        (3_600, "1h"),
+        (3_661, "1h1m1s"),
+        (86_399.6, "1d"),
+        (86_461, "1d1m"),
+        (183_845, "2d3h4m"),
+        (86_400_000, "1000d"),
     ],
 )
 def test_format_duration_writes(seconds: float, text: str) -> None:
-    """Short durations are written with three digits, and long ones in whole seconds."""
+    """Short durations are written with three digits, long ones in whole seconds, and days in whole minutes."""
     assert text == format_duration(seconds)
+
+
+@given(st.floats(min_value=1e-7, max_value=1e12))
+def test_written_duration_is_read_again(seconds: float) -> None:
+    """So that a figure of a report can be an option's value: to three digits, or to half the last unit written."""
+    read = parse_duration(format_duration(seconds))
+
+    slack = 0.0051 * seconds if seconds < 60 else 0.51 if seconds < 86_399 else 31
+    assert abs(read - seconds) <= slack
+    assert format_duration(read) == format_duration(seconds)

@@ -51,7 +51,7 @@ async def test_list_shows_how_each_executor_stands():
             assert (await web.get("/executors")).headers["location"] == "http://service/executors/"
         assert page.status_code == 200
         assert "<title>Mine</title>" in page.text
-        assert re.search(r"mail open 10/s 10/s 8[78]\d 1:2[78] 8[78]\d 0 (9.\d+|10) s 0", text_of(page)), text_of(page)
+        assert re.search(r"mail open 10/s 10/s 8[78]\d 1m2[78]s 8[78]\d 0 (9.\d+|10) s 0", text_of(page)), text_of(page)
         assert "paused paused 1/s" in text_of(page)
         assert "2 of 2 executors" in text_of(page)
         mail.rate = math.inf
@@ -115,12 +115,12 @@ async def test_page_of_a_task_explains_it():
             link = next(link for link, name in links.items() if name == "task 4").replace("&amp;", "&")
             shown = text_of(await web.get(f"/{link}"))
             assert "task 4 waiting" in shown
-            assert "Held by order more important tasks take the next permits" in shown
-            assert re.search(r"Ahead of it 2 .*Expected in 2.5 s", shown)
+            assert "Held by order tasks ahead of it take the next permits" in shown
+            assert re.search(r"Tasks ahead 2 .*Expected start in 2.5 s", shown)
             await handles[4]
             gone = await web.get(f"/{link}")
         assert gone.status_code == 404
-        assert "does not wait any more" in gone.text
+        assert "is no longer waiting" in gone.text
 
 
 async def test_names_are_escaped(handler, reports):
@@ -203,12 +203,47 @@ async def test_pages_of_very_many_tasks_stay_small():
             assert len(re.findall("batch \\d+<", page.text)) == 50
             assert re.search("Backlog - ", text_of(page))
             link = re.search(r'<a href="(task\?[^"]+)">task 9</a>', page.text)[1].replace("&amp;", "&")
-            assert "Held by unknown" in text_of(await web.get(f"/{link}"))
+            shown = text_of(await web.get(f"/{link}"))
+            assert "Held by order" in shown
+            assert re.search(
+                r"Tasks ahead at most 5,59\d .*Expected start unknown depends on the costs and keys of the tasks ahead",
+                shown,
+            )
             for handle in handles[10:]:
                 handle.cancel()
-            assert "Held by order" in text_of(await web.get(f"/{link}"))
+            shown = text_of(await web.get(f"/{link}"))
+            assert "Held by order" in shown
+            assert re.search(r"Tasks ahead at most 60\d .*Expected start unknown", shown)
+            for batch in batches:
+                batch.cancel()
+            assert re.search(r"Tasks ahead 8 .*Expected start in 1\d.*s", text_of(await web.get(f"/{link}")))
         for each in (*batches, late):
             each.cancel()
+
+
+async def test_task_behind_very_many_is_explained_by_bounds():
+    """Its hold is exact; its position and its start are upper bounds, and said to be such."""
+    async with RateLimitedExecutor("mail", rate=10, drain_timeout=0) as executor:
+        app = dashboard(executor)
+        urgent = executor.submit(nothing, name="urgent", priority=1)
+        batch = executor.schedule_many(nothing, range(6000))
+        handles = [executor.submit(nothing, name=f"task {n}", priority=n + 2) for n in range(20)]
+        await asyncio.sleep(1.55)
+        async with client(app) as web:
+            page = await web.get("/executor?name=mail")
+            link = re.search(r'<a href="(task\?[^"]+)">urgent</a>', page.text)[1].replace("&amp;", "&")
+            shown = text_of(await web.get(f"/{link}"))
+            assert re.search(r"Held by order .*Tasks ahead at most 6,00\d", shown), shown
+            assert re.search(r"Expected start within 10:0\d.* by 20\d\d-.* at the latest, unless more important", shown)
+            executor.pause()
+            assert "Held by pause" in (shown := text_of(await web.get(f"/{link}")))
+            assert "Expected start unknown cannot be predicted" in shown
+            executor.resume()
+            batch.cancel()
+            shown = text_of(await web.get(f"/{link}"))
+            assert re.search(r"Tasks ahead \d start before this one Expected start in", shown), shown
+        for handle in (urgent, *handles):
+            handle.cancel()
 
 
 async def test_what_is_not_there_is_said_to_be_so():
@@ -262,7 +297,7 @@ async def test_headers_are_strict_on_every_answer():
                 assert "default-src 'none'" in answer.headers["content-security-policy"]
                 assert answer.headers["cache-control"] == "no-store"
                 assert answer.headers["x-content-type-options"] == "nosniff"
-            assert "The page has failed" in answers[-1].text
+            assert "The page could not be rendered" in answers[-1].text
 
 
 async def test_nothing_beside_the_files_of_the_page_is_served():
@@ -326,7 +361,7 @@ async def test_request_of_another_site_changes_nothing():
         async with client(dashboard(executor, authorize=lambda request: True)) as web:
             for headers in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil"}):
                 answer = await change(web, 403, headers=headers, action="pause")
-                assert "does not come from this page" in answer.text
+                assert "did not come from this page" in answer.text
             assert not executor.is_paused
             await change(web, headers={"Origin": "http://service"}, action="pause")
             assert executor.is_paused
@@ -430,10 +465,10 @@ async def test_store_that_does_not_answer_does_not_hold_the_page():
         before = asyncio.get_running_loop().time()
         page = await web.get("/")
         assert asyncio.get_running_loop().time() - before == 2
-        assert page.text.count("has not answered within 2 s") == 10
+        assert page.text.count("did not answer within 2 s") == 10
         assert "no disk" in page.text
         page = await web.get("/store", params={"name": "hanging 0"})
-        assert (page.status_code, "has not answered" in page.text) == (200, True)
+        assert (page.status_code, "did not answer" in page.text) == (200, True)
 
 
 # Arguments.

@@ -16,7 +16,7 @@ def point(at, **values):
 @given(st.integers(1, 7), st.integers(0, 30))
 def test_ring_keeps_the_newest_points_in_their_order(count_max, count):
     """As a list would of which the oldest are cut off."""
-    history = History(count_max)
+    history = History(Point, count_max)
     for number in range(count):
         history.add(point(1e9 + number, waiting=number))
     kept = list(range(count))[-count_max:]
@@ -28,18 +28,18 @@ def test_ring_keeps_the_newest_points_in_their_order(count_max, count):
 
 def test_last_point_of_a_full_ring_is_the_newest():
     """Also right after the ring has closed."""
-    history = History(3)
+    history = History(Point, 3)
     for number in range(3):
         history.add(point(number, running=number))
     assert history.last().running == 2
     history.add(point(3, running=3))
     assert history.last().running == history.last_of("running") == 3
-    assert math.isnan(History().last_of("running"))
+    assert math.isnan(History(Point).last_of("running"))
 
 
 def test_what_was_not_measured_stays_so():
     """NaN is kept as such."""
-    history = History()
+    history = History(Point)
     history.add(point(1, lateness=math.nan))
     assert math.isnan(history.column("lateness")[0])
 
@@ -47,4 +47,4 @@ def test_what_was_not_measured_stays_so():
 def test_a_name_that_is_no_field_is_an_error():
     """A misspelt one must not draw an empty plot."""
     with pytest.raises(KeyError, match="late"):
-        History().column("late")
+        History(Point).column("late")

@@ -39,6 +39,13 @@ def test_axis_of_nothing_is_there_all_the_same(highest):
     assert ticks(highest) == [0.0, 1.0]
 
 
+@pytest.mark.parametrize(("highest", "marks"), [(0.2, [0, 1]), (1, [0, 1]), (2, [0, 1, 2]), (7, [0, 2, 4, 6, 8])])
+def test_axis_of_counts_has_no_fractions(highest, marks):
+    """Nor has its plot: there is no half of a peer."""
+    assert ticks(highest, is_whole=True) == marks
+    assert (">0.5<" in plot([2.0]), ">0.5<" in plot([2.0], is_whole=True)) == (True, False)
+
+
 @given(st.lists(st.one_of(st.floats(0, 1e9), st.just(math.nan), st.just(math.inf)), max_size=60))
 def test_plot_is_well_formed_and_stays_in_its_frame(values):
     """Whatever the values are."""
@@ -67,5 +74,5 @@ def test_plot_says_in_words_what_it_shows():
     """Escaped, for screen readers."""
     label = ElementTree.fromstring(plot([1, 5, 3])).get("aria-label")
     assert label == "A & B: waiting 3 now, 1 to 5"
-    assert "nothing yet" in plot([])
-    assert "nothing yet" in plot([math.nan])
+    assert "no data yet" in plot([])
+    assert "no data yet" in plot([math.nan])

@@ -35,8 +35,8 @@ from ratelimited_executor.dashboard.texts import (
         (seconds_text(None), "-"),
         (seconds_text(math.nan), "-"),
         (seconds_text(0), "0 s"),
-        (seconds_text(math.inf), "no end"),
-        (seconds_text(5400), "1:30:00"),
+        (seconds_text(math.inf), "∞"),
+        (seconds_text(5400), "1h30m"),
         (time_text(0), "1970-01-01 00:00:00 UTC"),
     ],
 )
@@ -54,8 +54,8 @@ def standing(**values):
     [
         ({}, False, ("open", "good")),
         ({"is_paused": True}, False, ("paused", "wait")),
-        ({"penalty": 2.5}, False, ("penalty for 2.5 s", "wait")),
-        ({"fleet": SimpleNamespace(state="outage")}, False, ("outage: Redis does not answer", "bad")),
+        ({"penalty": 2.5}, False, ("penalty: 2.5 s left", "wait")),
+        ({"fleet": SimpleNamespace(state="outage")}, False, ("outage: no reply from Redis", "bad")),
         ({"is_paused": True}, True, ("closing", "wait")),
     ],
 )
@@ -68,7 +68,7 @@ def test_rate_of_a_group_is_said_to_be_that():
     """This process has a part of it."""
     assert rate_text(standing()) == "5/s"
     assert rate_text(standing(rate=Rate(math.inf))) == "no limit"
-    assert rate_text(standing(fleet=SimpleNamespace(rate=Rate(1000).permits))) == "1 k/s, of the group"
+    assert rate_text(standing(fleet=SimpleNamespace(rate=Rate(1000).permits))) == "1 k/s (group)"
 
 
 def test_each_hold_has_a_meaning():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ratelimited_executor.load.comparison import compare
@@ -116,6 +118,36 @@ def test_each_class_keeps_the_thresholds_by_itself() -> None:
 
     assert ("urgent: p99 500 ms is above 200 ms",) == judge(figures, Thresholds(p99=0.2)).broken
     assert judge(figures, Thresholds(p99=0.6)).is_kept
+
+
+def test_class_has_thresholds_of_its_own() -> None:
+    """Instead of those for all, of which the one that it does not name still holds."""
+    figures = figures_of_classes(ordinary=[0.1] * 1000, urgent=[0.06] * 1000)
+
+    def broken(**thresholds) -> tuple[str, ...]:
+        return judge(figures, Thresholds(**thresholds)).broken
+
+    tighter, looser, none = Thresholds(p99=0.05), Thresholds(p99=0.2), Thresholds(errors=0.001)
+    assert ("urgent: p99 60 ms is above 50 ms",) == broken(p99=0.2, classes={"urgent": tighter})
+    assert () == broken(p99=0.08, classes={"ordinary": looser})
+    assert ("ordinary: p99 100 ms is above 80 ms",) == broken(p99=0.08, classes={"ordinary": none})
+    assert () == broken(classes={"ordinary": looser})
+    assert ("urgent: p99 60 ms is above 50 ms",) == broken(classes={"urgent": tighter})
+
+
+def test_class_has_its_own_part_of_errors() -> None:
+    """Twenty of a thousand are too many for one class, and not for another."""
+    recorded = figures_of_classes(ordinary=[0.1] * 1000, urgent=[0.1] * 1000)
+    figures = replace(recorded, classes=[replace(each, error_count=20) for each in recorded.classes])
+    thresholds = Thresholds(errors=0.05, p99=1, classes={"urgent": Thresholds(errors=0.001)})
+
+    assert ("urgent: errors 2 % are above 0.1 %",) == judge(figures, thresholds).broken
+
+
+def test_thresholds_are_empty_if_those_of_the_classes_are() -> None:
+    """An empty one for a class says nothing."""
+    assert Thresholds(classes={"urgent": Thresholds()}).is_empty
+    assert not Thresholds(classes={"urgent": Thresholds(errors=0)}).is_empty
 
 
 def test_comparison_has_rows_of_the_classes_of_both() -> None:

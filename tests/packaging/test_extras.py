@@ -1,4 +1,4 @@
-"""The extra ``all`` has every extra for users, wherever that can be installed."""
+"""The extras ``all`` and ``bench`` have everything that users may want of them, wherever it can be installed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FOR_DEVELOPERS = {"all", "bench", "bench-queues", "docs", "test"}
 HERE = {"platform_python_implementation": "CPython", "platform_machine": "x86_64", "sys_platform": "linux"}
 
 
-def in_all(**environment: str) -> set[str]:
-    """The extras that ``all`` includes in an environment."""
-    requirements = [Requirement(text) for text in EXTRAS["all"]]
+def in_all(of: str = "all", **environment: str) -> set[str]:
+    """The extras that ``all``, or another extra, includes in an environment."""
+    requirements = [Requirement(text) for text in EXTRAS[of]]
     return {
         extra
         for each in requirements
@@ -44,3 +44,9 @@ def test_all_goes_without_load_where_it_has_to_be_compiled(environment, has_load
     """Where ``load`` would have to be compiled, ``all`` leaves out that extra and no other."""
     assert has_load == ("load" in in_all(**environment))
     assert in_all() - {"load"} == in_all(**environment) - {"load"}
+
+
+def test_bench_has_what_the_command_of_that_name_needs() -> None:
+    """People look for it there; left out where ``all`` leaves it out."""
+    assert {"cli", "load"} <= in_all("bench")
+    assert {"load"} == in_all("bench") - in_all("bench", platform_machine="aarch64")

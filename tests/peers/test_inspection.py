@@ -15,12 +15,13 @@ from ratelimited_executor._core.fleet.protocol import Request
 from ratelimited_executor.peers.redis.inspection import (
     STALE_INTERVALS,
     RateView,
-    groups_of,
     names_of,
     pattern_of,
+    rate_names_of,
     rate_of,
 )
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
+from ratelimited_executor.peers.redis.slot_script import slot_keys_of
 
 from .servers import RedisServer
 
@@ -65,7 +66,8 @@ def test_names_are_those_of_the_group_alone() -> None:
     keys = [keys_of("rle", "mail", name)[0] for name in names]
     others = [keys_of("rle", "mails", "z")[0], keys_of("rl", "mail", "z")[0], *keys_of("rle", "mail", "z")[1:]]
     assert sorted(names) == names_of([*others, *keys, keys[0]], "rle", "mail")
-    assert ["mail", "mails"] == groups_of([*keys, *others], "rle")
+    expected = {"mail": sorted([*names, "z"]), "mails": ["z"], "s": []}
+    assert expected == rate_names_of([*slot_keys_of("rle", "s"), *keys, *others], "rle")
 
 
 def test_pattern_finds_a_group_on_a_server(redis_server: RedisServer) -> None:
@@ -77,7 +79,8 @@ def test_pattern_finds_a_group_on_a_server(redis_server: RedisServer) -> None:
         for group in groups:
             found = list(client.scan_iter(match=pattern_of("r*", group)))
             assert [f"of {group}"] == names_of(found, "r*", group), group
-        assert sorted(groups) == groups_of(client.scan_iter(match=pattern_of("r*")), "r*")
+        expected = {group: [f"of {group}"] for group in groups}
+        assert expected == rate_names_of(client.scan_iter(match=pattern_of("r*")), "r*")
 
 
 # Rates.

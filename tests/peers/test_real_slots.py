@@ -225,14 +225,14 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
         others.limit = 1
         await asyncio.wait_for(waiting, 2)
         await hold.__aexit__(None, None, None)
-        assert "slots: the limit of 'pool' is 1, set elsewhere; this process has set limit=0" in caplog.text
+        assert "slots: the limit of 'pool' is 1, set by another process; this process has set limit=0" in caplog.text
         assert 1 == caplog.text.count("slots: the limit"), caplog.text
         async with manager_of(redis_server.url) as third:
             third.slots("pool", limit=3)  # differs from what was declared before, so it is set
             await until(lambda: others.limit == 3)
             others.limit = 0
             await until(lambda: third.slots("pool").limit == 0)
-            assert "slots: the limit of 'pool' is 0, which halts it, set elsewhere" in caplog.text
+            assert "slots: the limit of 'pool' is 0, which halts it, set by another process" in caplog.text
 
 
 async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer) -> None:
@@ -243,7 +243,7 @@ async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer
         await until(lambda: pool.statistics().quarantine > 0)
         await until(lambda: executor.explain(handle).hold is Hold.SLOTS)
         assert re.fullmatch(
-            r"slots 'pool': 0 of 1 held, \d waiting, none is handed over for 0\.\d s: the quarantine",
+            r"slots 'pool': 0 of 1 held, \d waiting, no slot is handed over for 0\.\d s: the quarantine",
             executor.explain(handle).detail or "",
         )
         assert "" == await handle

@@ -41,8 +41,8 @@ async def test_joining_quarantine_outage_and_leaving_are_told(virtual_clock, tol
     assert back == "WARNING fleet: the authority answers again"
     assert over.startswith(
         (
-            "INFO fleet: limit is out of its outage, which took 9.",
-            "INFO fleet: limit is out of its outage, which took 10",
+            "INFO fleet: the outage of limit is over after 9.",
+            "INFO fleet: the outage of limit is over after 10",
         )
     )
     fleet.server.wipe()

@@ -18,6 +18,8 @@ from ratelimited_executor import (
     latest_due_first,
 )
 
+from ratelimited_executor._runtime.insight import explain_briefly
+
 from ..helpers import now
 
 
@@ -213,6 +215,83 @@ async def test_expectations_of_a_backlog_come_true(virtual_clock, seed):
 
 
 # The backlog.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rate": 3},
+        {"rate": 3, "pacing": Pacing.SPREAD},
+        {"rate": 300, "pacing": Pacing.SPREAD},
+        {"pacing": Pacing.SPREAD},
+        {"rate": 3, "order": latest_due_first},
+        {"rate": (3, "20/min")},
+        {"rate": 30, "max_concurrency": 0},
+        {"rate": 0},
+        {"rate": 3, "key_rate": "1/2s"},
+        {"rate": 3, "key_concurrency": 1},
+        {"rate": 3, "resources": {"tokens": "100/s"}},
+    ],
+)
+async def test_brief_explanation_bounds_the_exact_one(virtual_clock, options):
+    """For each due task: its hold, as many ahead or more, and its start or a later one; exact where it says so."""
+    costs = {"cost": 2} if "resources" in options else {}
+    async with RateLimitedExecutor("x", **options) as executor:
+        held = [executor.submit(asyncio.sleep, 50, key="a", **costs)]
+        handles = [executor.submit(int, key="ab"[number % 2], **costs) for number in range(40)]
+        await asyncio.sleep(1.6)
+        exact_count = 0
+        for handle in [each for each in handles if each.state is TaskState.WAITING]:
+            exact = executor.explain(handle)
+            brief, is_exact = explain_briefly(executor._started(), handle)
+            exact_count += is_exact
+            if is_exact:
+                assert brief == exact
+                continue
+            assert (brief.hold, brief.position >= exact.position) in [(exact.hold, True), (Hold.ORDER, True)]
+            if "key_rate" in options or "key_concurrency" in options or costs:
+                assert brief.expected_start is None
+            elif exact.expected_start is None:
+                assert brief.expected_start is None
+            else:
+                assert exact.expected_start <= brief.expected_start <= exact.expected_start + 120
+        assert exact_count <= 1
+        for handle in (*held, *handles):
+            handle.cancel()
+
+
+async def test_brief_explanation_of_the_first_is_exact(virtual_clock):
+    """Whatever waits behind it; and so is that of a task which is not due, runs or has ended."""
+    async with RateLimitedExecutor("x", rate="1/4s") as executor:
+        handles = [executor.submit(int) for _ in range(50)]
+        late = executor.schedule(int, delay=60)
+        await asyncio.sleep(1)
+        for handle in (handles[0], handles[1], late):
+            assert explain_briefly(executor._started(), handle) == (executor.explain(handle), True)
+        assert executor.explain(handles[1]).hold is Hold.RATE
+        assert explain_briefly(executor._started(), handles[2])[0].hold is Hold.ORDER
+        for handle in (*handles, late):
+            handle.cancel()
+
+
+async def test_brief_explanation_ends_with_its_task(virtual_clock):
+    """Which the order function, called for a task that has just become due, may cancel."""
+    handles = []
+
+    def order(task):
+        if handles and task.name == "second":
+            handles[0].cancel()
+        return task.due
+
+    async with RateLimitedExecutor("x", rate="1/4s", order=order) as executor:
+        executor.submit(int)
+        executor.pause()
+        handles.append(executor.submit(int))
+        await asyncio.sleep(1)
+        handles.append(executor.submit(int, name="second"))
+        explanation, is_exact = explain_briefly(executor._started(), handles[0])
+        assert (explanation.state, is_exact) == (TaskState.CANCELLED, True)
+        handles[1].cancel()
 
 
 async def test_backlog_is_the_time_until_the_last_start(virtual_clock):

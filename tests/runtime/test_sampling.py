@@ -1,4 +1,4 @@
-"""Samples are drawn evenly, whoever takes them and when, and their ends belong to them."""
+"""Samples are drawn evenly, however often they are taken, and the end of a task belongs to its sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DONE = TaskState.DONE
 
 
 class Clock:
-    """Stands for what is observed: tells the time."""
+    """A stand-in for the observed executor that only tells the time."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -22,7 +22,7 @@ class Clock:
 
 
 class Course:
-    """Starts tasks one after the other, as a queue does that is told how many may pass."""
+    """Starts tasks one after the other, like a queue that is told how many starts to skip until the next sample."""
 
     def __init__(self, per_second: int, total: int | None = None) -> None:
         self.rests: list[bool] = []
@@ -57,7 +57,7 @@ class Course:
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 25, 100, 1003, 20_000])
 def test_what_is_kept_is_every_so_manieth_start(count):
-    """From the first on; between half of the limit and the limit, or all."""
+    """The kept starts are every n-th from the first; n doubles until no more than the limit are left."""
     course = Course(10)
     course.start(count, running=0.5)
     started, ended = course.samples.take()
@@ -74,7 +74,7 @@ def test_what_is_kept_is_every_so_manieth_start(count):
 
 @pytest.mark.parametrize(("seconds", "limit"), [(0.25, 10), (1, 10), (3, 30), (9, 90), (50, 100)])
 def test_limit_grows_with_the_time_since_they_were_taken(seconds, limit):
-    """By so many each second, up to the total; and is what it was once they are taken."""
+    """The limit grows by ``per_second`` for each second since the last taking, up to the total."""
     course = Course(10, 100)
     for _ in range(3):
         course.start(int(1000 * seconds), period=0.001)
@@ -84,7 +84,7 @@ def test_limit_grows_with_the_time_since_they_were_taken(seconds, limit):
 
 
 def test_after_they_are_taken_the_next_start_is_drawn():
-    """Nothing is told twice; and after a quiet time all of the next."""
+    """No sample is returned twice, and after a taking the next starts are all sampled."""
     course = Course(4)
     course.start(1000)
     assert course.samples.take()[0]
@@ -94,7 +94,7 @@ def test_after_they_are_taken_the_next_start_is_drawn():
 
 
 def test_where_as_many_start_again_no_more_are_drawn_than_needed():
-    """In the first time what turns out to be too much is drawn, and thrown away; later hardly so."""
+    """After the first taking the step is known: hardly any samples are drawn only to be discarded."""
     course = Course(10)
     course.start(10_000)
     first = len(course.drawn)
@@ -114,7 +114,7 @@ def test_where_as_many_start_again_no_more_are_drawn_than_needed():
 
 
 def test_ends_are_told_of_what_was_kept_alone():
-    """A start that was thrown away does not come back with its end, not even after a collection."""
+    """A discarded start does not come back with its end, not even after a taking."""
     course = Course(4)
     course.start(100, running=None)
     started, ended = course.samples.take()
@@ -128,7 +128,7 @@ def test_ends_are_told_of_what_was_kept_alone():
 
 
 def test_ends_matter_only_while_a_sample_runs():
-    """Else nobody is told of them."""
+    """The listener asks for ends only while a sampled task runs."""
     course = Course(10)
     course.start(3)
     assert [False, True] * 3 == course.rests

@@ -1,4 +1,4 @@
-"""Cron by the wall clock of a zone: across the hours that a change of the clocks skips or repeats, and across steps."""
+"""Cron follows the wall clock of its time zone, also when daylight saving time begins or ends, and across steps."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ def begin(year, month, day, hour, zone) -> float:
 
 
 async def runs(expression, zone, *, hours: float, **options) -> list[str]:
-    """Let a cron task run for so many hours of virtual time; return when it ran, in its zone."""
+    """Run a cron task for ``hours`` of virtual time; return the times of its runs, in its time zone."""
     clock = asyncio.get_running_loop().clock
     log = []
     async with ExecutorManager(interval=60) as manager:
@@ -33,7 +33,7 @@ async def runs(expression, zone, *, hours: float, **options) -> list[str]:
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 3, 30, 12, BERLIN))
 async def test_hour_that_is_skipped_loses_no_daily_run():
-    """On 31 March 2024, 02:30 does not exist in Berlin: the run of that day comes when the clocks have gone forward."""
+    """On 31 March 2024, 02:30 does not exist in Berlin: that day's run comes once the clocks have gone forward."""
     log = await runs("30 2 * * *", BERLIN, hours=48)
     assert 2 == len(log)
     assert log[0].startswith("31 03:")
@@ -42,7 +42,7 @@ async def test_hour_that_is_skipped_loses_no_daily_run():
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 10, 26, 12, BERLIN))
 async def test_hour_that_comes_twice_runs_a_daily_task_once():
-    """On 27 October 2024, 02:30 comes twice in Berlin, and the task once."""
+    """On 27 October 2024, 02:30 comes twice in Berlin, and the task runs once."""
     log = await runs("30 2 * * *", BERLIN, hours=48)
     assert 2 == len(log)
     assert log[0].startswith("27 02:30")
@@ -51,13 +51,13 @@ async def test_hour_that_comes_twice_runs_a_daily_task_once():
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 10, 26, 20, NEW_YORK))
 async def test_zones_are_their_own(virtual_clock):
-    """A zone that does not change its clocks that night runs as on every night."""
+    """A change of the clocks in one time zone does not affect runs in another."""
     assert ["27 02:30 -0400", "28 02:30 -0400"] == await runs("30 2 * * *", NEW_YORK, hours=36)
 
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 3, 31, 0, BERLIN))
 async def test_every_quarter_of_an_hour_goes_on_through_the_change():
-    """Runs by the minute are as far apart as ever: 23 hours have 92 quarters."""
+    """Runs every 15 minutes continue across a skipped hour: a day of 23 hours has 92 of them."""
     log = await runs("*/15 * * * *", BERLIN, hours=23.1)
     assert 92 <= len(log) <= 93
     assert len(set(log)) == len(log)
@@ -66,7 +66,7 @@ async def test_every_quarter_of_an_hour_goes_on_through_the_change():
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 10, 27, 0, BERLIN))
 async def test_every_quarter_of_an_hour_goes_on_through_the_hour_that_comes_twice():
-    """25 hours have 100 quarters."""
+    """Runs every 15 minutes continue through a repeated hour: a day of 25 hours has 100 of them."""
     log = await runs("*/15 * * * *", BERLIN, hours=25.1)
     assert 100 <= len(log) <= 101
     assert 8 == len([entry for entry in log if entry.startswith("27 02:")])
@@ -81,7 +81,7 @@ async def test_every_quarter_of_an_hour_goes_on_through_the_hour_that_comes_twic
     ],
 )  # fmt: skip
 async def test_expression_is_met_in_utc_by_default(virtual_clock, expression, first):
-    """The first run is at the first time after now."""
+    """Without ``tz`` an expression is read in UTC, and the first run is at its next time."""
     log = []
     async with ExecutorManager(interval=60) as manager:
         executor = manager.executor("x", pacing=Pacing.ON_TIME)
@@ -95,7 +95,7 @@ async def test_expression_is_met_in_utc_by_default(virtual_clock, expression, fi
 @pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
 @pytest.mark.parametrize("step", [-3600, -90, 90, 3600, 86_400])
 async def test_step_of_the_clock_moves_what_follows(virtual_clock, step):
-    """After it the times are met by the new clock; what was passed over runs once, what comes again runs no second time."""
+    """After a step, times follow the new clock: a time stepped over runs once, and a repeated time not again."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
         executor.schedule_cron("*/10 * * * *", lambda: seen.append(virtual_clock.wall()))
@@ -105,7 +105,7 @@ async def test_step_of_the_clock_moves_what_follows(virtual_clock, step):
         await asyncio.sleep(3 * 3600)
     assert 2 == before
     on_time = [wall for wall in seen if wall % 600 < 1.01]
-    assert len(on_time) >= len(seen) - 1  # the one that was stepped over is late
+    assert len(on_time) >= len(seen) - 1  # the run that was stepped over is late
     assert len(seen) == len({round(wall) for wall in seen})
     assert len(seen) >= (3 * 3600 + min(0, step)) // 600
 
@@ -120,7 +120,7 @@ async def test_step_of_the_clock_moves_what_follows(virtual_clock, step):
     ],
 )
 async def test_minutes_missed_by_a_long_run_follow_the_policy(virtual_clock, missed, expected):
-    """The first run lasts from minute 1 to 4.5."""
+    """Times missed during a run from minute 1 to 4.5 follow the policy for missed ticks."""
     log = []
 
     async def run():
@@ -135,7 +135,7 @@ async def test_minutes_missed_by_a_long_run_follow_the_policy(virtual_clock, mis
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
 async def test_overlap_where_allowed_keeps_every_minute(virtual_clock):
-    """Runs longer than a minute go side by side."""
+    """With ``allow_overlap``, runs longer than a minute overlap, and no minute is missed."""
     starts = []
 
     async def run():
@@ -153,7 +153,7 @@ async def test_overlap_where_allowed_keeps_every_minute(virtual_clock):
 @pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
 @pytest.mark.parametrize("on_error", list(OnError))
 async def test_failing_run_goes_on_or_stops(virtual_clock, on_error):
-    """As with the other repetitions."""
+    """A failing run ends the repetition with ``STOP``, and is reported with ``CONTINUE``, as in other repetitions."""
     reports, count = [], 0
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
 
@@ -174,7 +174,7 @@ async def test_failing_run_goes_on_or_stops(virtual_clock, on_error):
 
 
 async def test_expression_that_is_never_met_is_refused(virtual_clock):
-    """30 February: an error when it is scheduled, or an end at once; no search for ever."""
+    """30 February is refused or ends at once; the search for it is not endless."""
     async with RateLimitedExecutor("x") as executor:
         try:
             every = executor.schedule_cron("0 0 30 2 *", int)
@@ -187,7 +187,7 @@ async def test_expression_that_is_never_met_is_refused(virtual_clock):
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
 async def test_cancelled_cron_leaves_nothing(virtual_clock, account):
-    """No task, no timer."""
+    """A cancelled cron task leaves neither a task nor a timer."""
     async with RateLimitedExecutor("x") as executor:
         every = executor.schedule_cron("0 0 1 1 *", int, name="yearly")
         await asyncio.sleep(1)
@@ -203,7 +203,7 @@ async def test_cancelled_cron_leaves_nothing(virtual_clock, account):
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
 async def test_paused_cron_does_not_pile_up(virtual_clock):
-    """After an hour's pause one run makes up for the one that waited; the next is the next of the clock."""
+    """After a pause of an hour one run makes up for all that were held back, and the next comes at its regular time."""
     seen = []
     async with RateLimitedExecutor("x") as executor:
         executor.schedule_cron("*/5 * * * *", lambda: seen.append(virtual_clock.wall() - begin(2024, 5, 17, 9, UTC)))
@@ -217,7 +217,7 @@ async def test_paused_cron_does_not_pile_up(virtual_clock):
 
 @pytest.mark.virtual_time(start_wall=begin(2024, 5, 17, 9, UTC))
 async def test_day_of_minutes_is_cheap_and_complete(virtual_clock):
-    """1440 runs, one a minute, none lost and none early."""
+    """A cron task of every minute runs 1440 times in a day, never early."""
     seen = []
     async with ExecutorManager(interval=10) as manager:
         executor = manager.executor("x", pacing=Pacing.ON_TIME, rate=5)

@@ -1,4 +1,4 @@
-"""What the executor promises about starts: one test or more for each sentence."""
+"""What the executor promises about starts: at least one test for each sentence."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ from ..helpers import now
 
 
 class Log(list):
-    """Starts as text: ``name at seconds``."""
+    """Logs starts as text: ``name`` followed by the seconds."""
 
     def __call__(self, name: str) -> None:
         self.append(f"{name}{now():.3f}")
@@ -42,7 +42,7 @@ class Log(list):
 @pytest.mark.parametrize("pacing", list(Pacing))
 @pytest.mark.parametrize("face", ["schedule", "call_later", "call_at", "many"])
 async def test_no_task_starts_before_its_due_time(virtual_clock, pacing, face):
-    """On every face, at every phase of the interval, the start is at or after the due time."""
+    """No task starts before its due time, on any face and at any phase of the interval."""
     early = []
 
     def check(due):
@@ -66,7 +66,7 @@ async def test_no_task_starts_before_its_due_time(virtual_clock, pacing, face):
 
 
 async def test_timer_that_fires_early_starts_nothing_early(virtual_clock):
-    """A loop that wakes before its time, as uvloop does, finds that it is not yet time."""
+    """A loop that wakes before its time, as uvloop does, starts nothing early."""
     loop = asyncio.get_running_loop()
     starts = []
     async with RateLimitedExecutor("x") as executor:
@@ -77,7 +77,7 @@ async def test_timer_that_fires_early_starts_nothing_early(virtual_clock):
 
 
 async def test_early_dispatch_is_an_option(virtual_clock):
-    """With ``early=True`` a task may start anywhere in the interval of its due time, and not before that interval."""
+    """With ``early=True`` a task may start anywhere in the interval of its due time, but not before that interval."""
     log = Log()
     async with RateLimitedExecutor("x", early=True) as executor:
         for name in "ab":
@@ -87,7 +87,7 @@ async def test_early_dispatch_is_an_option(virtual_clock):
 
 @pytest.mark.parametrize("before", [False, True])
 async def test_early_can_be_set_at_any_time(virtual_clock, before):
-    """It counts at once for what waits: later intervals go by it, and the running one if it is set to True."""
+    """Setting ``early`` takes effect for waiting tasks from the next interval on, and if True in the running one."""
     starts = {}
     loop = asyncio.get_running_loop()
     async with RateLimitedExecutor("x", early=before) as executor:
@@ -106,7 +106,7 @@ async def test_early_can_be_set_at_any_time(virtual_clock, before):
 
 
 async def test_early_of_an_executor_that_has_not_started_can_be_set(virtual_clock):
-    """It is what the executor starts with."""
+    """``early`` can be set before the start, and holds from it."""
     executor = RateLimitedExecutor("x")
     executor.early = True
     async with executor:
@@ -116,7 +116,7 @@ async def test_early_of_an_executor_that_has_not_started_can_be_set(virtual_cloc
 
 
 async def test_each_occurrence_counts_when_it_is_placed(virtual_clock):
-    """A repeating task is one accepted task at a time; the items of a lazy batch count when they are drawn."""
+    """A repeating task counts as one accepted task at a time; items of a lazy batch count when they are drawn."""
     async with RateLimitedExecutor("x") as executor:
         executor.schedule_at_fixed_rate(int, period=1)
         assert 1 == executor.statistics().accepted
@@ -141,7 +141,7 @@ async def test_each_occurrence_counts_when_it_is_placed(virtual_clock):
     "face", ["submit", "schedule", "execute", "call_soon", "call_later", "many", "permit", "map", "invoke"]
 )
 async def test_due_now_means_within_a_turn_on_an_idle_executor(virtual_clock, face):
-    """What is due now starts now, at any phase of the interval, spread or not, limited or not."""
+    """A task due now starts now, on any face, also within an interval and under a rate."""
     starts = []
 
     def start(*_):
@@ -184,7 +184,7 @@ async def test_delay_that_ends_in_the_running_interval_is_not_spread(virtual_clo
 
 
 async def test_overflow_starts_by_importance(virtual_clock):
-    """Priority, then repeating, immediate, others, the earliest due first, then arrival; decided at each permit."""
+    """Of due tasks, priority goes first, then repeating, immediate, earliest due, arrival; decided at each permit."""
     log = Log()
     async with RateLimitedExecutor("x", rate=1) as executor:
         executor.pause()
@@ -206,7 +206,7 @@ async def test_overflow_starts_by_importance(virtual_clock):
 
 
 async def test_importance_is_decided_at_the_instant_not_at_scheduling(virtual_clock):
-    """An important task that comes a moment before the permit goes before all that wait."""
+    """An important task that arrives just before a permit starts before all others that wait."""
     log = Log()
     async with RateLimitedExecutor("x", rate=1) as executor:
         for name in "abc":
@@ -227,7 +227,7 @@ async def test_importance_is_decided_at_the_instant_not_at_scheduling(virtual_cl
     ],
 )
 async def test_order_is_a_key_function_of_the_task(virtual_clock, order, expected):
-    """Any key works; the smallest goes first, equal ones by arrival."""
+    """Any key function orders the tasks: the smallest key starts first, equal ones by arrival."""
     log = []
     async with RateLimitedExecutor("x", rate=1, order=order) as executor:
         executor.pause()
@@ -239,7 +239,7 @@ async def test_order_is_a_key_function_of_the_task(virtual_clock, order, expecte
 
 
 async def test_changing_the_order_rekeys_what_is_due(virtual_clock):
-    """A new order rules from the next start on, and back again."""
+    """A new order applies from the next start on, as does a change back."""
     log = []
     async with RateLimitedExecutor("x", rate=10) as executor:
         for index in range(2000):
@@ -259,7 +259,7 @@ async def test_changing_the_order_rekeys_what_is_due(virtual_clock):
 
 @pytest.mark.parametrize("error", [ValueError("no"), type("Own", (BaseException,), {})()])
 async def test_order_that_raises_puts_its_task_last_is_reported_and_loses_nothing(virtual_clock, caplog, error):
-    """Only the task whose key raised is moved, whatever was raised."""
+    """A task whose sort key raises any exception starts last; no other task is moved."""
     log = []
 
     def order(task):
@@ -278,7 +278,7 @@ async def test_order_that_raises_puts_its_task_last_is_reported_and_loses_nothin
 
 
 async def test_keys_that_cannot_be_compared_lose_nothing(virtual_clock, caplog):
-    """Keys of different types are reported, and every task starts."""
+    """Sort keys of incomparable types are reported, and every task starts."""
     keys = iter([1, "one", None, (2,), 3.5] * 10)
     async with RateLimitedExecutor("x", rate=100, order=lambda task: next(keys)) as executor:
         handles = [executor.schedule(int, delay=0.5) for _ in range(50)]
@@ -290,7 +290,7 @@ async def test_keys_that_cannot_be_compared_lose_nothing(virtual_clock, caplog):
 
 
 async def test_tasks_of_an_interval_are_spread_evenly_over_it(virtual_clock):
-    """n tasks that lay in the bucket start an n-th of the interval apart, the first at its start."""
+    """n tasks that wait for an interval start an n-th of it apart, the first one at its begin."""
     log = Log()
     async with RateLimitedExecutor("x") as executor:
         for name in "abcd":
@@ -299,7 +299,7 @@ async def test_tasks_of_an_interval_are_spread_evenly_over_it(virtual_clock):
 
 
 async def test_planned_instant_is_never_before_the_due_time(virtual_clock):
-    """What is due late in the interval waits for its due time, and the rest closes up evenly."""
+    """A task due late in the interval waits for its due time, and those behind it are spread over the rest."""
     log = Log()
     async with RateLimitedExecutor("x") as executor:
         for name, delay in [("a", 1.0), ("b", 1.6), ("c", 1.6), ("d", 1.6)]:
@@ -308,7 +308,7 @@ async def test_planned_instant_is_never_before_the_due_time(virtual_clock):
 
 
 async def test_planned_instant_is_never_before_a_permit(virtual_clock):
-    """At 4 a second, 3 tasks need a permit each; that of 1.25 is taken at 1.333, and the next comes up 0.25 s after it."""
+    """At 4 a second, 3 tasks are spread evenly, each with a permit that has come up by then."""
     log = Log()
     async with RateLimitedExecutor("x", rate=4) as executor:
         for name in "abc":
@@ -323,7 +323,7 @@ async def test_planned_instant_is_never_before_a_permit(virtual_clock):
 )
 @settings(max_examples=150, deadline=None)
 def test_spreading_moves_no_task_past_its_interval(rate, part, offsets):
-    """Whatever fits the permits of its interval starts in it, at any rate, on time and under the law."""
+    """Tasks that fit the permits of their interval start within it, at any rate, never early and under the law."""
     offsets = offsets[: max(1, int(rate * part / 2))]
     starts = []
 
@@ -338,7 +338,7 @@ def test_spreading_moves_no_task_past_its_interval(rate, part, offsets):
 
 
 async def test_more_tasks_than_permits_start_at_each_permit(virtual_clock):
-    """Overload goes at the rate, and the overflow is spread in the interval where it fits."""
+    """Tasks beyond the permits start at each permit, and the overflow is spread in the interval in which it fits."""
     log = Log()
     async with RateLimitedExecutor("x", rate=4) as executor:
         for name in "abcdef":
@@ -347,7 +347,7 @@ async def test_more_tasks_than_permits_start_at_each_permit(virtual_clock):
 
 
 async def test_spreading_never_moves_a_task_past_its_deadline_or_interval(virtual_clock):
-    """A task that would expire at its planned instant starts in time, and none leaves its interval."""
+    """A task that would expire at its planned instant starts in time, and no task leaves its interval."""
     log = Log()
     async with RateLimitedExecutor("x") as executor:
         for name in "abcd":
@@ -361,7 +361,7 @@ async def test_spreading_never_moves_a_task_past_its_deadline_or_interval(virtua
 @pytest.mark.parametrize("pacing", list(Pacing))
 @pytest.mark.parametrize("face", ["schedule", "at", "delay=", "delays=", "at=", "over="])
 async def test_no_task_expires_because_it_was_spread(virtual_clock, pacing, face):
-    """Single tasks and those of batches: what expires within less than an interval is not spread."""
+    """A task that expires within less than an interval is not spread, alone or in a batch."""
     done = []
     async with RateLimitedExecutor("x", pacing=pacing) as executor:
         at = virtual_clock.wall() + 2.3
@@ -378,7 +378,7 @@ async def test_no_task_expires_because_it_was_spread(virtual_clock, pacing, face
 @pytest.mark.parametrize("order", [default_order, latest_due_first])
 @pytest.mark.parametrize("face", ["schedule", "schedule_many"])
 async def test_no_task_of_the_overflow_expires_because_it_was_spread(virtual_clock, face, order):
-    """What an earlier interval has left, and would expire before this one ends, takes the first permits."""
+    """Overflow of an earlier interval that would expire within this one takes the first permits."""
     starts = []
     async with RateLimitedExecutor("x", rate=10, order=order) as executor:
         if face == "schedule":
@@ -394,7 +394,7 @@ async def test_no_task_of_the_overflow_expires_because_it_was_spread(virtual_clo
 @pytest.mark.parametrize("rate", [math.inf, 1000])
 @pytest.mark.parametrize("order", [default_order, latest_due_first])
 async def test_plan_goes_by_due_time_whatever_the_priority(virtual_clock, rate, order):
-    """Order decides only where more is due than may start; of equal due times the first to come goes first."""
+    """Within a plan only due time and arrival count; the order decides where more is due than may start."""
     log = Log()
     async with RateLimitedExecutor("x", rate=rate, order=order) as executor:
         for index, delay in enumerate([2.0, 2.1, 2.1, 2.3, 2.4]):
@@ -404,7 +404,7 @@ async def test_plan_goes_by_due_time_whatever_the_priority(virtual_clock, rate, 
 
 @pytest.mark.parametrize("order", [default_order, earliest_due_first, latest_due_first])
 async def test_batch_that_is_due_now_is_not_overtaken_by_what_comes_after(virtual_clock, order):
-    """It is there at once, as a task that is submitted."""
+    """A batch due now is ready at once, as a submitted task is."""
     log = []
     async with RateLimitedExecutor("x", rate=10, order=order) as executor:
         executor.schedule_many(log.append, ["batch"] * 3)
@@ -415,7 +415,7 @@ async def test_batch_that_is_due_now_is_not_overtaken_by_what_comes_after(virtua
 
 
 async def test_on_time_pacing_starts_each_at_its_due_time(virtual_clock):
-    """``ON_TIME`` spreads nothing."""
+    """With ``ON_TIME`` each task starts at its due time, without spread."""
     log = Log()
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         for name, delay in [("a", 1.1), ("b", 1.1), ("c", 1.9), ("d", 2.0)]:
@@ -437,7 +437,7 @@ async def test_executors_are_spread_independently(virtual_clock):
 
 @pytest.mark.parametrize("interval", [0.01, 0.25, 60.0, 3600.0])
 async def test_intervals_of_every_width_spread_and_start_all(virtual_clock, interval):
-    """From 10 ms to an hour: even, never early, nothing lost."""
+    """In intervals of 10 ms to an hour, tasks are spread evenly, none early and none lost."""
     starts = []
     async with ExecutorManager(interval=interval) as manager:
         executor = manager.executor("x")
@@ -467,7 +467,7 @@ async def test_expiry_is_measured_from_the_due_time_to_the_start(virtual_clock):
 @pytest.mark.parametrize("how", ["pause", "rate 0", "busy"])
 @pytest.mark.parametrize("face", ["schedule", "submit", "at", "permit"])
 async def test_deadlines_are_kept_within_one_interval_whatever_holds_the_tasks(virtual_clock, how, face):
-    """Paused, at rate 0 or with all places taken, a task expires within an interval of its deadline."""
+    """While paused, at rate 0 or at full concurrency, a task expires within an interval of its deadline."""
     async with RateLimitedExecutor("x", max_concurrency=1 if how == "busy" else None, drain_timeout=0) as executor:
         if how == "busy":
             executor.submit(asyncio.sleep, 100)
@@ -500,7 +500,7 @@ async def test_deadlines_are_kept_within_one_interval_whatever_holds_the_tasks(v
 
 
 async def test_cancelled_tasks_use_no_permit(virtual_clock):
-    """The permit of a cancelled task is the next one's."""
+    """A cancelled task uses no permit: the next one takes it."""
     log = Log()
     async with RateLimitedExecutor("x", rate=1) as executor:
         handles = [executor.submit(log, name) for name in "abcd"]
@@ -515,7 +515,7 @@ async def test_cancelled_tasks_use_no_permit(virtual_clock):
 
 @pytest.mark.parametrize(("step", "expected"), [(-3600, 5410.0), (3600, 1001.0), (0, 1810.0)])
 async def test_tasks_at_a_time_of_day_follow_the_wall_clock_when_it_steps(virtual_clock, step, expected):
-    """After a step, what is due by the wall clock is due; what was stepped over starts within an interval."""
+    """``at=`` follows the wall clock after a step; a time that is stepped over starts within an interval."""
     async with RateLimitedExecutor("x") as executor:
         at = virtual_clock.wall() + 1810
         handle = executor.schedule(now, at=at)
@@ -530,7 +530,7 @@ async def test_tasks_at_a_time_of_day_follow_the_wall_clock_when_it_steps(virtua
 
 
 async def test_what_was_stepped_over_starts_under_the_rate(virtual_clock):
-    """An hour of jobs that a step makes due at once goes at the rate."""
+    """An hour of tasks that a step makes due at once starts at the rate."""
     starts = []
     async with RateLimitedExecutor("x", rate=10) as executor:
         for minute in range(60):
@@ -543,7 +543,7 @@ async def test_what_was_stepped_over_starts_under_the_rate(virtual_clock):
 
 
 async def test_delays_do_not_move_when_the_wall_clock_steps(virtual_clock):
-    """Delays, permits and intervals are on a timeline that never steps."""
+    """Delays, permits and intervals follow a timeline that never steps."""
     log = Log()
     async with RateLimitedExecutor("x", rate=1) as executor:
         for name in "abc":
@@ -555,7 +555,7 @@ async def test_delays_do_not_move_when_the_wall_clock_steps(virtual_clock):
 
 
 async def test_past_time_of_day_is_due_now(virtual_clock):
-    """``at=`` in the past starts now."""
+    """A task with ``at=`` in the past starts now."""
     async with RateLimitedExecutor("x") as executor:
         await asyncio.sleep(3.3)
         assert 3.3 == await executor.schedule(now, at=virtual_clock.wall() - 100)
@@ -563,7 +563,7 @@ async def test_past_time_of_day_is_due_now(virtual_clock):
 
 @pytest.mark.parametrize("rate", [1, 7, 100, Rate(5, per=3)])
 async def test_blocked_loop_causes_no_burst_beyond_the_law(virtual_clock, rate):
-    """After a loop blocked for 2 s, starts keep the law of ``Paced``."""
+    """After a loop has been blocked for 2 s, starts keep the law of ``Paced``."""
     starts = []
     async with RateLimitedExecutor("x", rate=rate) as executor:
         for index in range(40):
@@ -576,7 +576,7 @@ async def test_blocked_loop_causes_no_burst_beyond_the_law(virtual_clock, rate):
 
 
 async def test_static_peers_alternate(virtual_clock):
-    """Two peers at one a second fire in turn, and keep the rate together."""
+    """Two peers at a shared rate of one a second start in turn, and keep the rate together."""
     starts = []
     managers = [ExecutorManager(peers=StaticPeers(2, rank)) for rank in range(2)]
     async with managers[0], managers[1]:
@@ -591,7 +591,7 @@ async def test_static_peers_alternate(virtual_clock):
 
 
 async def test_overload_uses_the_permits(virtual_clock):
-    """Where tasks exceed permits on a loop that is not blocked, at least 99.5 % of the permits are used."""
+    """With more tasks than permits on an unblocked loop, at least 99.5 % of the permits are used."""
     async with RateLimitedExecutor("x", rate=1000, drain_timeout=0) as executor:
         executor.schedule_many(int, range(30_000))
         for index in range(5_000):
@@ -604,7 +604,7 @@ async def test_overload_uses_the_permits(virtual_clock):
 
 
 async def test_rate_zero_pauses_and_infinity_lifts(virtual_clock):
-    """The rate may be set at any time; what waits follows at once."""
+    """The rate may be set at any time, and takes effect for waiting tasks at once."""
     log = Log()
     async with RateLimitedExecutor("x", rate=0) as executor:
         for name in "abc":
@@ -622,7 +622,7 @@ async def test_rate_zero_pauses_and_infinity_lifts(virtual_clock):
 
 
 async def test_pause_holds_and_resume_goes_on(virtual_clock):
-    """Paused, nothing starts on any face; running coroutines go on; the rate in force is unchanged."""
+    """While paused nothing starts on any face, running coroutines continue, and the rate is unchanged."""
     log = Log()
     async with RateLimitedExecutor("x", rate=10) as executor:
         running = executor.submit(asyncio.sleep, 2, "ran on")
@@ -640,7 +640,7 @@ async def test_pause_holds_and_resume_goes_on(virtual_clock):
 
 @pytest.mark.parametrize("setting", ["pause", "rate"])
 async def test_setting_changed_by_a_task_holds_the_next(virtual_clock, setting):
-    """A task that pauses its executor, or sets its rate, rules over those due with it."""
+    """A task that pauses its executor or sets its rate affects the tasks due with it."""
     log = Log()
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
 
@@ -657,7 +657,7 @@ async def test_setting_changed_by_a_task_holds_the_next(virtual_clock, setting):
 
 
 async def test_max_concurrency_bounds_what_runs(virtual_clock, account):
-    """A permit is taken only when a place is free; held permits count, and more places help at once."""
+    """A permit is taken only when a place is free, and raising ``max_concurrency`` takes effect at once."""
     peak = running = 0
 
     async def work():
@@ -684,7 +684,7 @@ async def test_max_concurrency_bounds_what_runs(virtual_clock, account):
 
 
 async def test_concurrency_takes_no_permit_in_vain(virtual_clock):
-    """While all places are taken no permit is used up: the next start is at once when one is free."""
+    """At full concurrency no permit is used up: the next task starts at once when a place is free."""
     log = Log()
     async with RateLimitedExecutor("x", rate=1, max_concurrency=1) as executor:
         executor.submit(asyncio.sleep, 5.5)
@@ -695,7 +695,7 @@ async def test_concurrency_takes_no_permit_in_vain(virtual_clock):
 
 
 async def test_executors_of_a_manager_hear_each_other_in_the_same_turn(virtual_clock):
-    """A task may submit to another executor that has had its turn at this very instant."""
+    """A task may submit to another executor that has already run at this instant."""
     log = Log()
     async with ExecutorManager() as manager:
         first, second = manager.executor("first"), manager.executor("second")
@@ -710,7 +710,7 @@ async def test_executors_of_a_manager_hear_each_other_in_the_same_turn(virtual_c
 
 
 async def test_explain_names_what_holds_a_task(virtual_clock):
-    """Due, spread, permit, order, pause: each by a state of its own, with the expected start."""
+    """Waiting for the due time, spread, permit, order or resume is told apart, with the expected start."""
     epoch = virtual_clock.wall()
     async with RateLimitedExecutor("x", rate=1) as executor:
         later = executor.schedule(int, delay=50)
@@ -742,7 +742,7 @@ async def test_explain_names_what_holds_a_task(virtual_clock):
 
 
 async def test_idle_executor_wakes_the_loop_not_at_all(virtual_clock):
-    """With nothing due for an hour, the loop has no timer before that."""
+    """An executor with nothing due for an hour sets no timer before that."""
     loop = asyncio.get_running_loop()
     async with RateLimitedExecutor("x", rate=100) as executor:
         await asyncio.sleep(2.5)
@@ -773,7 +773,7 @@ async def test_long_work_of_the_executor_leaves_turns_to_the_loop(virtual_clock)
 
 
 async def test_collector_is_left_alone(virtual_clock):
-    """The executor changes none of the collector's settings."""
+    """The executor changes none of the garbage collector's settings."""
     before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
     async with RateLimitedExecutor("x") as executor:
         executor.schedule_many(int, range(20_000))

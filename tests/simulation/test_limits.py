@@ -91,7 +91,7 @@ def test_jobs_that_wait_are_bounded(monkeypatch):
             sim.arrive(Poisson(100), sim.executor("api", rate=1), sim.job("call", 1))
 
     with pytest.raises(
-        ValueError, match=r"what waits for api after 1:00 must be at most 1,000 jobs \(give it a larger rate, or max_p"
+        ValueError, match=r"what waits for api after 1m must be at most 1,000 jobs \(give it a larger rate, or max_p"
     ):
         simulate(Flood())
 

@@ -118,7 +118,7 @@ def test_summary_tells_what_the_tables_hold(run, tmp_path):
     assert {"start_delay_p50", "start_delay_p90", "start_delay_p99", "sync_delay_p99"} <= set(page.rows)
     assert ["12"] == page.rows["lock_conflicts"]
     assert ["4"] == page.rows["never_synced"]
-    for text in ("Seed 1", "10 h", "2,880 times real time", "max_concurrency", "2026-01-05 00:00:00 UTC", "finished"):
+    for text in ("Seed 1", "10h", "2,880 times real time", "max_concurrency", "2026-01-05 00:00:00 UTC", "finished"):
         assert text in page.text, text
 
 
@@ -207,7 +207,7 @@ def test_run_that_did_not_finish_says_so(make_run, tmp_path, status, words):
     page = page_of(tmp_path, path)
     assert any(attributes.get("role") == "alert" for _, attributes in page.attributes)
     assert words in page.text
-    assert "10 h of 1 d (41.7 %)" in page.text
+    assert "10h of 1d (41.7 %)" in page.text
 
 
 def test_killed_run_is_read_from_its_journal_and_left_as_it_is(make_run, tmp_path):
@@ -271,7 +271,7 @@ def test_long_run_keeps_spikes_and_sums(make_run, tmp_path):
     assert max(everything.y) >= 1_000_000
     ((done,),) = query(path, "SELECT sum(done_jobs) FROM step")
     assert done == pytest.approx(6 * sum(plots["throughput"].lines[0].y), rel=1e-5)
-    assert "Each point stands for 6 min: the maximum at the ends of its steps" in plots["queue_depth"].caption
+    assert "Each point stands for 6m: the maximum at the ends of its steps" in plots["queue_depth"].caption
     assert max(query(path, "SELECT max(p99) / 60 FROM quantiles")[0]) == pytest.approx(
         max(y for line in plots["start_delay"].lines for y in line.y if y is not None), rel=1e-3
     )
@@ -458,7 +458,7 @@ def test_quantiles_are_read_from_bins():
 
 def test_numbers_and_times_are_readable():
     """Numbers and times are formatted in a fitting unit."""
-    texts = ["0 s", "4.2 ms", "12.3 s", "1 min", "3 min 20 s", "1 h", "5 h 12 min", "1 d", "7 d 3 h", "-1 s"]
+    texts = ["0 s", "4.2 ms", "12.3 s", "1m", "3m20s", "1h", "5h12m", "1d", "7d3h", "-1 s"]
     seconds = [0, 0.0042, 12.34, 59.99, 200, 3600, 18720, 86399.9, 7 * 86400 + 10800, -1]
     assert texts == [duration(value) for value in seconds]
     assert ["1,234,567", "3.14", "inf"] == [number(value) for value in (1234567, 3.14159, float("inf"))]

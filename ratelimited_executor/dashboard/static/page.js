@@ -56,7 +56,7 @@ async function refresh() {
     if (focused.isConnected) focused.focus({ preventScroll: true }); // its row may have moved
     say("");
   } catch {
-    say("No answer: what you see is no longer up to date.");
+    say("No reply from the server: this page is out of date.");
   }
 }
 

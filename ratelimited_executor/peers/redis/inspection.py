@@ -14,7 +14,16 @@ from ratelimited_executor._core.fleet.grid import FleetGrid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["STALE_INTERVALS", "IntervalView", "PeerView", "RateView", "groups_of", "names_of", "pattern_of", "rate_of"]
+__all__ = [
+    "STALE_INTERVALS",
+    "IntervalView",
+    "PeerView",
+    "RateView",
+    "names_of",
+    "pattern_of",
+    "rate_names_of",
+    "rate_of",
+]
 
 STALE_INTERVALS: Final = 3  # grant intervals without a call, after which plans ignore a peer
 _MICROSECONDS: Final = 1_000_000
@@ -133,14 +142,20 @@ def names_of(keys: Iterable[str], prefix: str, group: str, key: str = "state") -
     return sorted({each[len(head) : -len(tail)] for each in keys if each.startswith(head) and each.endswith(tail)})
 
 
-def groups_of(keys: Iterable[str], prefix: str) -> list[str]:
-    """Return the sorted names of the groups of keys.
+def rate_names_of(keys: Iterable[str], prefix: str) -> dict[str, list[str]]:
+    """Return the sorted names of the rates of each group of keys, in order; a group that has slots alone has none.
 
-    >>> groups_of(["{rle:mail}:sms:state", "{rle:mail}:a:state", "{rle:b}:a:state"], "rle")
-    ['b', 'mail']
+    >>> rate_names_of(["{rle:b}:sms:tickets", "{rle:b}:a:b:state", "{rle:mail}::slots"], "rle")
+    {'b': ['a:b', 'sms'], 'mail': []}
     """
+    names: dict[str, set[str]] = {}
     head = f"{{{prefix}:"
-    return sorted({key[len(head) :].partition("}")[0] for key in keys if key.startswith(head)})
+    for key in keys:
+        group, _, rest = key[len(head) :].partition("}:")
+        name, _, kind = rest.rpartition(":")
+        if key.startswith(head) and kind in ("state", "tickets", "slots"):
+            names.setdefault(group, set()).update(() if kind == "slots" else (name,))
+    return {group: sorted(names[group]) for group in sorted(names)}
 
 
 def _literal(text: str) -> str:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from ratelimited_executor._core.durations import format_duration
+
 __all__ = ["DAY", "HOUR", "MINUTE", "Unit", "duration", "number", "tick_distance", "time_axis_unit", "unit_for"]
 
 MINUTE: Final = 60.0
@@ -64,21 +66,14 @@ def tick_distance(length: float) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in one or two units.
+    """Return a duration, which may be zero or negative, as the terminal shows it.
 
-    >>> duration(0.0042), duration(12.34), duration(200), duration(7 * 86400)
-    ('4.2 ms', '12.3 s', '3 min 20 s', '7 d')
+    >>> duration(0), duration(0.0042), duration(200), duration(-7 * 86400)
+    ('0 s', '4.2 ms', '3m20s', '-7d')
     """
     if seconds < 0:
         return f"-{duration(-seconds)}"
-    if seconds < 59.95:
-        return "0 s" if seconds <= _ZERO else f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
-    for large, small in ((_DAYS, _HOURS), (_HOURS, _MINUTES), (_MINUTES, _SECONDS)):
-        parts, of_one = round(seconds / small.seconds), round(large.seconds / small.seconds)
-        if parts >= of_one:
-            rest = f" {parts % of_one} {small.sign}" if parts % of_one else ""
-            return f"{parts // of_one:,} {large.sign}{rest}"
-    return f"{seconds:.3g} s"
+    return "0 s" if seconds <= _ZERO else format_duration(seconds)
 
 
 def number(value: float) -> str:

@@ -19,7 +19,7 @@ from ratelimited_executor.load.requests import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratelimited_executor.cli.bench_options import BenchOptions
+    from ratelimited_executor.cli.bench.options import BenchOptions
 
 __all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of"]
 

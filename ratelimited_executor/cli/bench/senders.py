@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from ratelimited_executor.cli.bench_run import Outcome
+from ratelimited_executor.cli.bench.open_load import Outcome
 from ratelimited_executor.cli.contexts import entered, is_context
 from ratelimited_executor.load.requests import fill
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ratelimited_executor.cli.bench_run import Live
+    from ratelimited_executor.cli.bench.open_load import Live
     from ratelimited_executor.load.comparison import Change
     from ratelimited_executor.load.figures import Figures, Measurement, Participant
     from ratelimited_executor.load.search import Found, Trial

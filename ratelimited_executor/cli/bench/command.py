@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from ratelimited_executor.cli.bench_inputs import check_extras, check_output, refuse_http_options, templates_of
-from ratelimited_executor.cli.bench_options import classes_of, search_range_of, settings_of, trial_classes
-from ratelimited_executor.cli.bench_rendezvous import ExchangeError, Rendezvous
-from ratelimited_executor.cli.bench_run import OpenLoad
-from ratelimited_executor.cli.bench_senders import function_sender, http_sender, is_in_threads, kind_of
-from ratelimited_executor.cli.bench_view import (
+from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
+from ratelimited_executor.cli.bench.open_load import OpenLoad
+from ratelimited_executor.cli.bench.options import classes_of, search_range_of, settings_of, trial_classes
+from ratelimited_executor.cli.bench.rendezvous import ExchangeError, Rendezvous
+from ratelimited_executor.cli.bench.senders import function_sender, http_sender, is_in_threads, kind_of
+from ratelimited_executor.cli.bench.view import (
     comparison_table,
     found_text,
     incomplete_text,
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from ratelimited_executor.cli.bench_options import BenchOptions
-    from ratelimited_executor.cli.bench_rendezvous import Meeting
-    from ratelimited_executor.cli.bench_senders import Sender
+    from ratelimited_executor.cli.bench.options import BenchOptions
+    from ratelimited_executor.cli.bench.rendezvous import Meeting
+    from ratelimited_executor.cli.bench.senders import Sender
     from ratelimited_executor.load.arrivals import Phase
     from ratelimited_executor.load.figures import Figures
     from ratelimited_executor.load.merging import Whole
@@ -86,18 +86,21 @@ def run_bench(options: BenchOptions, runner: asyncio.Runner, *, console: Console
         return runner.run(bench.run(signals))
 
 
-def compare_files(paths: Sequence[str], *, console: Console | None = None) -> ExitStatus:
+def compare_files(before_path: str, after_path: str, *, console: Console | None = None) -> ExitStatus:
     """Show two measurements side by side.
+
+    Args:
+        before_path: a file that --json has written.
+        after_path: another, or the same.
+        console: the output; standard output by default.
 
     Raises:
         CommandError: if a file cannot be read, or holds no measurement.
     """
     console = _console(console)
-    if len(paths) != 2:
-        raise CommandError(f"bench compare needs two files that --json has written, got {len(paths)}")
-    before, after = map(_read_measurement, paths)
-    console.print(comparison_table(paths[0], paths[1], compare(before, after)))
-    for path, measurement in zip(paths, (before, after), strict=True):
+    before, after = _read_measurement(before_path), _read_measurement(after_path)
+    console.print(comparison_table(before_path, after_path, compare(before, after)))
+    for path, measurement in ((before_path, before), (after_path, after)):
         for warning in _warnings(measurement):
             console.print(f"{path}:", markup=False, highlight=False)
             console.print(warning, soft_wrap=True)
@@ -289,7 +292,7 @@ class _Bench:
             if options.json is not None:
                 options.json.write_text(json.dumps(measurement.to_json(), allow_nan=False) + "\n", encoding="utf-8")
             if options.html is not None:
-                from ratelimited_executor.cli.bench_page import render  # noqa: PLC0415  # plotly loads here
+                from ratelimited_executor.cli.bench.page import render  # noqa: PLC0415  # plotly loads here
 
                 options.html.write_text(render(measurement), encoding="utf-8")
         except OSError as error:
@@ -301,8 +304,8 @@ class _Bench:
         trials: list[Trial] = []
         of_rate: dict[float, Figures] = {}
         drain = self._options.timeout
-        if self._options.p99 is not None:  # a longer request has already broken the threshold
-            drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * self._options.p99))
+        if (p99 := self._options.p99_most) is not None:  # a longer request has already broken the threshold
+            drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * p99))
         while not isinstance(rate := decide(trials, where), Found):
             label = f"trial {len(trials) + 1}, {rate:g}/s"
             schedule = self._schedule(trial_classes(self._options, rate))

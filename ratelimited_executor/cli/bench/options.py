@@ -5,28 +5,31 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ratelimited_executor import Rate
-from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._core.durations import format_duration, parse_duration
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.load.arrivals import Phase, rate_text, staircase
 from ratelimited_executor.load.search import SearchRange
 from ratelimited_executor.load.verdicts import Thresholds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 __all__ = [
     "BenchOptions",
     "classes_of",
+    "read_durations",
     "read_rates",
-    "read_share",
+    "read_shares",
     "search_range_of",
     "settings_of",
     "trial_classes",
 ]
+
+T = TypeVar("T")
 
 _SECONDS: Final = 30.0  # of a load, unless --for says otherwise
 _STEP_SECONDS: Final = 10.0  # of a step and of a trial, unless --every says otherwise
@@ -35,6 +38,9 @@ _SEARCH_FACTOR: Final = 1024.0
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _CLASSES_MAX: Final = 100  # the histograms of a class take half a megabyte
 _UNNAMED: Final = "several rates are those of classes, and each needs a name: --rate ordinary=400 --rate urgent=20"
+_UNNAMED_THRESHOLDS: Final = (
+    "one threshold is for all, and any other needs the name of a class in front, such as urgent= for --rate urgent=20"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,7 @@ class BenchOptions:
     """The command line of ``bench``, each option valid by itself; times in seconds, rates a second.
 
     ``rates`` has the first and the last rate of each class by its name, or those of all requests under the empty name.
+    ``p99`` and ``errors`` have the threshold of single classes by name, and under the empty name that of all others.
     """
 
     target: str
@@ -59,8 +66,8 @@ class BenchOptions:
     connections: int | None = None
     timeout: float = 30.0
     find_max: bool = False
-    p99: float | None = None
-    errors: float | None = None
+    p99: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
     uvloop: bool = False
     json: Path | None = None
     html: Path | None = None
@@ -71,8 +78,20 @@ class BenchOptions:
 
     @property
     def thresholds(self) -> Thresholds:
-        """The thresholds of the measurement."""
-        return Thresholds(p99=self.p99, errors=self.errors)
+        """The thresholds of the measurement and of its classes."""
+        names = (self.p99.keys() | self.errors.keys()) - {""}
+        return Thresholds(
+            p99=self.p99.get(""),
+            errors=self.errors.get(""),
+            classes={name: Thresholds(p99=self.p99.get(name), errors=self.errors.get(name)) for name in names},
+        )
+
+    @property
+    def p99_most(self) -> float | None:
+        """The largest threshold for a p99, in seconds; None if a class has none."""
+        each = [self.thresholds.of_class(name).p99 for name in self.rates]
+        given = [seconds for seconds in each if seconds is not None]
+        return max(given) if len(given) == len(each) else None
 
 
 def classes_of(options: BenchOptions) -> dict[str, list[Phase]]:
@@ -88,6 +107,7 @@ def classes_of(options: BenchOptions) -> dict[str, list[Phase]]:
         raise CommandError("--peers needs --expect: how many participants share the load")
     if options.step is not None and len(rates) > 1:
         raise CommandError("--step is for one --rate: leave it out, and a range of a class is a ramp")
+    _check_thresholds(options)
     return {name: _phases_of(options, first, last) for name, (first, last) in rates.items()}
 
 
@@ -124,6 +144,7 @@ def search_range_of(options: BenchOptions) -> SearchRange:
     if options.duration is not None:
         raise CommandError("--find-max and --for exclude each other: --every says how long each trial lasts")
     rates = _rates(options)
+    _check_thresholds(options)
     first, last = _total(rates)
     if first == last:
         return SearchRange(first=first, low=first / _SEARCH_FACTOR, high=first * _SEARCH_FACTOR)
@@ -163,11 +184,34 @@ def settings_of(options: BenchOptions, *, connections: int, requests: str | None
         settings["participants"] = f"{options.expect:,}"
     settings["connections"] = f"{connections:,}"
     settings["timeout"] = format_duration(options.timeout)
-    if options.p99 is not None:
-        settings["p99 at most"] = format_duration(options.p99)
-    if options.errors is not None:
-        settings["errors at most"] = f"{100 * options.errors:.3g} %"
+    if options.p99:
+        settings["p99 at most"] = _thresholds_text(options, options.p99, format_duration)
+    if options.errors:
+        settings["errors at most"] = _thresholds_text(options, options.errors, lambda share: f"{100 * share:.3g} %")
     return settings
+
+
+def _thresholds_text(options: BenchOptions, values: Mapping[str, float], text_of: Callable[[float], str]) -> str:
+    """Return the thresholds in force, in the order of the classes: the same text, in whatever order they were given."""
+    names = list(_rates(options))
+    texts = [f"{name} {text_of(values[name])}" for name in names if name and name in values]
+    if "" in values and len(texts) < len(names):
+        texts.append(f"{text_of(values[''])} otherwise" if texts else text_of(values[""]))
+    return " and ".join(texts)
+
+
+def _check_thresholds(options: BenchOptions) -> None:
+    """Refuse a threshold of a class that sends nothing."""
+    names = [name for name in _rates(options) if name]
+    for option, values in (("--p99", options.p99), ("--errors", options.errors)):
+        for name in values:
+            if name and name not in names:
+                known = (
+                    f"the classes are {', '.join(names)}"
+                    if names
+                    else f"there are none, and --rate {name}=20 makes one"
+                )
+                raise CommandError(f"{option} names the class {name!r}, which has no --rate: {known}")
 
 
 def _rates(options: BenchOptions) -> dict[str, tuple[float, float]]:
@@ -193,21 +237,45 @@ def read_rates(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
         ValueError: if there are several rates without a name, several with one name, or too many; if a name or a rate
             is invalid.
     """
-    rates: dict[str, tuple[float, float]] = {}
-    for text in texts:
-        name, _, rate = text.rpartition("=")
-        if name and not _CLASS_NAME.fullmatch(name):
-            raise ValueError(
-                f"the name of a class begins with a letter, and has letters, digits, '_', '.' and '-' in it; got {name!r}"
-            )
-        if name in rates:
-            raise ValueError(f"the class {name!r} has two rates" if name else _UNNAMED)
-        rates[name] = _read_range(rate)
+    rates = _read_by_class(texts, _read_range, what="rates", unnamed=_UNNAMED)
     if "" in rates and len(rates) > 1:
         raise ValueError(_UNNAMED)
     if len(rates) > _CLASSES_MAX:
         raise ValueError(f"{len(rates):,} classes are too many, at most {_CLASSES_MAX}")
     return rates
+
+
+def read_durations(texts: Iterable[str]) -> dict[str, float]:
+    """Read a threshold in seconds for all requests, such as ``200ms``, for a class, such as ``urgent=50ms``, or both.
+
+    Raises:
+        ValueError: if there are two for all or for one class; if a name or a duration is invalid.
+    """
+    return _read_by_class(texts, parse_duration, what="thresholds", unnamed=_UNNAMED_THRESHOLDS)
+
+
+def read_shares(texts: Iterable[str]) -> dict[str, float]:
+    """Read a fraction for all requests, such as ``1%`` or ``0.01``, for a class, such as ``urgent=0.1%``, or both.
+
+    Raises:
+        ValueError: if there are two for all or for one class; if a name is invalid, or a fraction is not from 0 to 1.
+    """
+    return _read_by_class(texts, _read_share, what="thresholds", unnamed=_UNNAMED_THRESHOLDS)
+
+
+def _read_by_class(texts: Iterable[str], read: Callable[[str], T], *, what: str, unnamed: str) -> dict[str, T]:
+    """Read ``VALUE`` or ``CLASS=VALUE`` each; values by the name of the class, which is empty without one."""
+    values: dict[str, T] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if name and not _CLASS_NAME.fullmatch(name):
+            raise ValueError(
+                f"the name of a class begins with a letter, and has letters, digits, '_', '.' and '-' in it; got {name!r}"
+            )
+        if name in values:
+            raise ValueError(f"the class {name!r} has two {what}" if name else unnamed)
+        values[name] = read(value)
+    return values
 
 
 def _read_range(text: str) -> tuple[float, float]:
@@ -228,12 +296,7 @@ def _read_rate(text: str) -> float:
     return float(ratio)
 
 
-def read_share(text: str) -> float:
-    """Read ``1%`` or ``0.01``.
-
-    Raises:
-        ValueError: if the text is not a fraction from 0 to 1.
-    """
+def _read_share(text: str) -> float:
     number, percent, rest = text.strip().partition("%")
     try:
         share = float(number) / (100 if percent else 1)

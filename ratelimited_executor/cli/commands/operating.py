@@ -1,0 +1,139 @@
+"""The tools for operating a service: ``peers``, ``dashboard``, ``slots`` and ``tasks``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from ratelimited_executor.cli.commands.arguments import Duration, errors_as_usage
+
+__all__ = ["dashboard", "peers", "slots", "tasks"]
+
+
+@click.command()
+@click.option(
+    "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
+    help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
+)  # fmt: skip
+@click.option("--group", default="default", show_default=True, help="The group to show.")
+@click.option("--prefix", default="rle", show_default=True, help="The prefix of the group's Redis keys.")
+@click.option("--once", is_flag=True, help="Show the group once and exit; the default in a pipe.")
+@click.option("--interval", type=Duration(0.1), default="1s", show_default=True, help="The time between two updates.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, once.")
+def peers(**options: Any) -> None:
+    """Show which processes share the rates of a group, and how (extra redis). Read-only.
+
+    Exit status: 0 shown; 1 the group has no rates; 2 bad usage, or Redis cannot be read; 130 interrupted.
+    """
+    from ratelimited_executor.cli.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # other commands do without
+
+    with errors_as_usage():
+        status = show_peers(PeersOptions(**options))
+    sys.exit(status)
+
+
+@click.command()
+@click.argument("url", metavar="REDIS_URL", envvar="REDIS_URL")
+@click.option("--prefix", default="rle", show_default=True, help="The prefix of the groups' Redis keys.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on; anyone who can reach it can read the page.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port to listen on; 0 for any."
+)
+def dashboard(**options: Any) -> None:
+    """Serve a live page of all groups in Redis: rates, peers, limits, slots (extras dashboard, redis). Read-only.
+
+    REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster; else the environment variable REDIS_URL.
+
+    Exit status: 2 bad usage, or Redis cannot be read; 130 interrupted.
+    """
+    from ratelimited_executor.cli.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # other commands do without
+
+    with errors_as_usage():
+        status = serve(DashboardOptions(**options))
+    sys.exit(status)
+
+
+def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """Read POOL=LIMIT."""
+    limits = []
+    for text in texts:
+        pool, _sign, limit = text.rpartition("=")
+        if not pool or not limit.isdecimal() or len(limit) > 15:
+            raise click.BadParameter(f"must look like gpu=4, with a limit >= 0, got {text!r}")
+        limits.append((pool, int(limit)))
+    return tuple(limits)
+
+
+@click.command()
+@click.option(
+    "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
+    help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
+)  # fmt: skip
+@click.option("--group", default="default", show_default=True, help="The group to show.")
+@click.option("--prefix", default="rle", show_default=True, help="The prefix of the group's Redis keys.")
+@click.option(
+    "--set",
+    "limits",
+    multiple=True,
+    metavar="POOL=LIMIT",
+    callback=_limits,
+    help="Set the limit of a pool; 0 halts it.",
+)
+@click.option("--release", type=click.IntRange(min=1), metavar="FENCE", help="Release the slot of a dead holder.")
+@click.option("--yes", "is_sure", is_flag=True, help="Release without asking for confirmation.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def slots(**options: Any) -> None:
+    """Show who holds the slots of a group, and who waits; set limits, release slots (extra redis).
+
+    Exit status: 0 done; 1 the group has no slots, or a release was not confirmed; 2 bad usage, or Redis cannot be read.
+    """
+    from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots  # noqa: PLC0415  # other commands do without
+
+    with errors_as_usage():
+        status = show_slots(SlotsOptions(**options), confirm=lambda question: click.confirm(question, err=True))
+    sys.exit(status)
+
+
+@click.command()
+@click.argument("store", envvar="DURABLE_STORE", metavar="STORE")
+@click.option(
+    "--state",
+    type=click.Choice(["scheduled", "ready", "behind", "claimed", "unknown", "dead"]),
+    help="List the tasks in this state.",
+)
+@click.option("--lanes", "has_lanes", is_flag=True, help="List the lanes with the most waiting tasks.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows to list."
+)
+@click.option(
+    "--requeue", multiple=True, metavar="ID", help="Put a dead letter back in the queue, with its attempts reset."
+)
+@click.option("--requeue-dead", is_flag=True, help="Put all dead letters back in the queue.")
+@click.option("--cancel", multiple=True, metavar="ID", help="Cancel a task, or remove a dead letter.")
+@click.option("--prefix", default="durable", show_default=True, help="The prefix of the Redis keys.")
+@click.option("--watch", "is_watched", is_flag=True, help="On a terminal, update live until Ctrl-C.")
+@click.option(
+    "--check", "is_check", is_flag=True, help="Exit with status 1 if there are dead letters or unknown functions."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def tasks(**options: Any) -> None:
+    """Show a store of durable tasks: how many there are in each state, and which (extra sqlite, postgres or redis).
+
+    STORE is the file of a SQLiteStore, or the URL of a PostgresStore, postgresql://..., or of a RedisStore, redis://...; else
+    $DURABLE_STORE.
+
+    Exit status: 0 done; 1 a task that was named is not there, or no dead letter, or what --check looks for is; 2 bad usage, or
+    the store cannot be used.
+    """
+    from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # other commands do without
+
+    with errors_as_usage():
+        status = show_tasks(TasksOptions(**options))
+    sys.exit(status)

@@ -1,0 +1,230 @@
+"""The pages of groups and their history, of groups without a server; in virtual time."""
+
+import asyncio
+import logging
+import math
+import re
+
+import httpx
+import pytest
+
+from ratelimited_executor.dashboard.errors import PageError
+from ratelimited_executor.dashboard.group_history import GROUP_COUNT_MAX, SERIES_COUNT_MAX
+from ratelimited_executor.dashboard.history import STEP_SECONDS
+
+from .pictures import Redis, limits, picture, pool, rate
+
+RATE = ("rate", "mail")
+LIMIT = ("limit", "llm", "permits 100/60s")
+POOL = ("pool", "gpu")
+
+
+@pytest.fixture(autouse=True)
+def _virtual(virtual_clock):
+    """The recording takes its steps in virtual time."""
+
+
+def client(app):
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
+
+
+def columns(recorder, name, *fields, group="team"):
+    history = recorder._recorded[group][name]
+    return [history.column(field) for field in fields]
+
+
+def lines_of(plot):
+    """The line and the dots of each line of a plot, as paths."""
+    return re.findall(r'<path class="line \w+" d="([^"]*)"/><path class="dots \w+" d="([^"]*)"/>', plot.svg)
+
+
+async def test_each_series_of_a_group_has_its_points():
+    """A rate, a limit and a pool; not the pool of a key."""
+    redis = Redis(team=picture(rates=[rate()], shared=[limits()], pools=[pool(), pool("k", is_by_key=True)]))
+    recorder = redis.recorder()
+    await recorder.take()
+    await asyncio.sleep(5)
+    redis.pictures["team"] = picture(
+        rates=[rate(granted=16, demand=(9,))], shared=[limits(used=50)], pools=[pool(held=4, waiting=6)]
+    )
+    await recorder.take()
+    assert columns(recorder, RATE, "rate", "granted", "active", "demand") == [[40, 40], [28, 16], [2, 1], [12, 9]]
+    assert columns(recorder, LIMIT, "used", "limit") == [[3, 50], [100, 100]]
+    assert columns(recorder, POOL, "held", "limit", "waiting") == [[2, 4], [4, 4], [1, 6]]
+    assert [[plot.title for plot in drawn] for drawn in recorder.plots("team").values()] == [
+        ["Permits per second", "Active peers", "Demand in permits"],
+        ["permits 100/60s, in use"],
+        ["gpu, held slots", "gpu, waiting for a slot"],
+    ]
+    assert recorder.plots("nobody") == {}
+
+
+async def test_outage_is_a_gap():
+    """In each plot; recording goes on by itself, even after an error of its own."""
+    redis = Redis(team=picture(rates=[rate()]))
+    recorder = redis.recorder()
+    running = asyncio.create_task(recorder.run())
+    await asyncio.sleep(4 * STEP_SECONDS + 1)
+    redis.is_away = True
+    await asyncio.sleep(4 * STEP_SECONDS)
+    redis.is_away = False
+    await asyncio.sleep(3 * STEP_SECONDS)
+    ((line, dots), *_) = lines_of(recorder.plots("team")[RATE][0])
+    assert (line.count("M"), line.count("L"), dots) == (2, 6, "")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_error_of_its_own_does_not_end_the_recording(caplog):
+    """It is logged."""
+    redis = Redis(team=object())
+    recorder = redis.recorder()
+    running = asyncio.create_task(recorder.run())
+    await asyncio.sleep(1)
+    redis.pictures["team"] = picture(rates=[rate()])
+    await asyncio.sleep(STEP_SECONDS)
+    running.cancel()
+    assert len(recorder._recorded["team"][RATE]) == 1
+    assert [(each.levelno, each.exc_info is not None) for each in caplog.records] == [(logging.ERROR, True)]
+
+
+async def test_server_that_hangs_is_not_asked_for_every_group_in_turn():
+    """A round ends with its step."""
+    redis = Redis(**{f"g{number}": picture() for number in range(40)})
+    redis.hangs = 2.0
+    recorder = redis.recorder()
+    before = asyncio.get_running_loop().time()
+    await recorder.take()
+    assert asyncio.get_running_loop().time() - before == 6
+    assert len(redis.reads) == 3
+
+
+async def test_group_that_cannot_be_read_holds_up_no_other():
+    """Such as one with keys of something else."""
+    redis = Redis(bad=picture(), team=picture(rates=[rate()]))
+    read = redis.read
+
+    async def fail(name):
+        if name == "bad":
+            raise PageError(503, "not a group")
+        return await read(name)
+
+    redis.read = fail
+    recorder = redis.recorder()
+    await recorder.take()
+    assert len(recorder._recorded["team"][RATE]) == 1
+
+
+async def test_groups_are_searched_for_rarely_while_nobody_looks():
+    """A search scans all keys: those of the last half minute do."""
+    redis = Redis()
+    await redis.recorder().take()
+    assert redis.searches == [30.0]
+
+
+async def test_number_of_groups_and_series_is_limited():
+    """A new one takes the place of one that has gone, if there is any."""
+    redis = Redis(**{f"g{number:03}": picture() for number in range(GROUP_COUNT_MAX + 5)})
+    recorder = redis.recorder()
+    await recorder.take()
+    assert list(recorder._recorded) == [f"g{number:03}" for number in range(GROUP_COUNT_MAX)]
+    assert len(redis.reads) == GROUP_COUNT_MAX
+    del redis.pictures["g007"]
+    await recorder.take()
+    assert {f"g{GROUP_COUNT_MAX:03}"} == set(recorder._recorded) - {
+        f"g{number:03}" for number in range(GROUP_COUNT_MAX)
+    }
+    assert not recorder.is_recorded("g007")
+
+    redis.pictures["g000"] = picture(
+        rates=[rate(f"r{number}") for number in range(SERIES_COUNT_MAX - 1)], pools=[pool("a"), pool("b")]
+    )
+    await recorder.take()
+    assert len(recorder._recorded["g000"]) == SERIES_COUNT_MAX
+    assert ("pool", "b") not in recorder._recorded["g000"]
+    redis.pictures["g000"] = picture(pools=[pool("b")])
+    await recorder.take()
+    assert len(recorder._recorded["g000"]) == SERIES_COUNT_MAX
+    assert ("pool", "b") in recorder._recorded["g000"]
+
+
+async def test_group_that_comes_back_goes_on_in_its_history():
+    """As after its server has lost its keys."""
+    redis = Redis(team=picture(rates=[rate()]))
+    recorder = redis.recorder()
+    await recorder.take()
+    team = redis.pictures.pop("team")
+    await recorder.take()
+    redis.pictures["team"] = team
+    await recorder.take()
+    assert len(recorder._recorded["team"][RATE]) == 2
+
+
+async def test_points_older_than_the_axis_count_for_nothing():
+    """Neither for its scale nor for the summary: those before a long outage."""
+    redis = Redis(team=picture(rates=[rate(demand=(10**6,))]))
+    recorder = redis.recorder()
+    await recorder.take()
+    await asyncio.sleep(7200)
+    redis.pictures["team"] = picture(rates=[rate(demand=(3,))])
+    await recorder.take()
+    plot = recorder.plots("team")[RATE][2]
+    assert 'aria-label="Demand in permits: demand 3 now, 3 to 3"' in plot.svg
+    assert "1 M" not in plot.svg
+    await asyncio.sleep(3601)
+    assert recorder.plots("team") == {}
+
+
+# The page.
+
+
+async def test_page_of_a_group_has_plots_while_the_application_runs():
+    """From its start to its end, whether anybody looks or not; each plot beside the figures of its series."""
+    redis = Redis(team=picture(rates=[rate()], shared=[limits()], pools=[pool(), pool("k", is_by_key=True)]))
+    app = redis.app()
+    async with client(app) as web:
+        page = await web.get("/group?name=team")
+        assert (page.text.count("<svg"), "No history yet" in page.text) == (0, True)
+        async with app.router.lifespan_context(app):
+            await asyncio.sleep(11)
+            page = await web.get("/group?name=team")
+            assert page.text.count("<svg") == 6
+            assert "in the memory of this command: a restart clears the history" in page.text
+            assert f"At most {SERIES_COUNT_MAX} rates, limits and pools per group" in page.text
+            assert re.search(
+                r'id="rate-1".*Active peers.*id="limits-1".*in use.*id="slots".*held slots', page.text, re.S
+            )
+        count = len(redis.reads)
+        await asyncio.sleep(60)
+        assert len(redis.reads) == count
+
+
+async def test_page_of_a_group_shows_its_history_while_redis_is_away():
+    """With what is wrong; a page of which nothing is known is an error alone."""
+    redis = Redis(**{"a<b": picture(rates=[rate("m&m")], pools=[pool()])})
+    app = redis.app()
+    async with client(app) as web:
+        await app.state.recorder.take()
+        await asyncio.sleep(5)
+        redis.is_away = True
+        page = await web.get("/group", params={"name": "a<b"})
+        assert page.status_code == 503
+        assert '<p role="alert">Redis cannot be read: away</p>' in page.text
+        assert re.findall("<h2[^>]*>([^<]*)</h2>", page.text) == ["m&amp;m", "Slots"]
+        assert page.text.count("<svg") == 5
+        other = await web.get("/group?name=other")
+        assert (other.status_code, other.text.count("<svg")) == (503, 0)
+        redis.is_away = False
+        assert (await web.get("/group", params={"name": "a<b"})).status_code == 200
+        assert (await web.get("/group?name=other")).status_code == 404
+
+
+def test_points_take_little_memory():
+    """Eight bytes for the time, and four for each other field."""
+    recorder = Redis().recorder()
+    recorder._recorded["team"] = {}
+    recorder._clock = lambda: math.pi
+    recorder._add("team", picture(rates=[rate()]))
+    sizes = [column.itemsize for column in recorder._recorded["team"][RATE]._columns.values()]
+    assert sizes == [8, 4, 4, 4, 4]

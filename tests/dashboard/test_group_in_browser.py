@@ -1,0 +1,103 @@
+"""The page of a group in a real Chromium: its plots on a desktop and on a phone, in the light and in the dark."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+import uvicorn
+
+from ..browser import pale_texts, until
+from .pictures import Redis, limits, picture, pool, rate
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),  # a browser may have to be installed first
+    pytest.mark.real_time("a real server and a real browser"),
+]
+
+
+class Service:
+    """A server of one group, recorded for a quarter of an hour, in a thread of its own."""
+
+    def __init__(self):
+        self.redis = Redis(
+            team=picture(rates=[rate()], shared=[limits()], pools=[pool("a rather long name of a pool")])
+        )
+        self.redis.clock = time.time
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),))
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._is_ready.wait(60)
+        return self
+
+    def __exit__(self, *exception):
+        self._server.should_exit = True
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    async def _main(self):
+        app = self.redis.app()
+        recorder, now = app.state.recorder, time.time()
+        for number in range(180):
+            recorder._clock = lambda number=number: now - 900 + 5 * number
+            self.redis.pictures["team"] = picture(
+                rates=[rate(granted=24 + number % 16, demand=(number % 50, 20))],
+                shared=[limits(used=number % 100)],
+                pools=[pool("a rather long name of a pool", held=number % 5, waiting=number % 3)],
+            )
+            await recorder.take()
+        recorder._clock = time.time
+        self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        serving = asyncio.create_task(self._server.serve())
+        while not self._server.started:
+            await asyncio.sleep(0.01)
+        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}/group?name=team"
+        self._is_ready.set()
+        await serving
+
+
+@pytest.fixture(scope="module")
+def service():
+    """One server for all tests, which leave it as it was."""
+    with Service() as running:
+        yield running
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_plots_fit_the_screen_and_can_be_read(browser, service, width, scheme):
+    """Each in the frame of the page, with a name for screen readers, and nothing too pale."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    problems = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(service.url)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator("svg").count() == 6
+    for plot in page.locator("svg").all():
+        assert " now, " in plot.get_attribute("aria-label")
+        assert plot.bounding_box()["width"] > 0.25 * width
+        assert len(plot.locator("path.line").first.get_attribute("d")) > 1000
+    assert (
+        page.locator("svg path.line.limit").first.evaluate("node => getComputedStyle(node).strokeDasharray") != "none"
+    )
+    assert pale_texts(page) == []
+    assert problems == []
+    page.close()
+
+
+def test_plots_stay_while_redis_is_away(browser, service):
+    """An update brings what is wrong, and the next one the figures again."""
+    page = browser.new_page()
+    page.goto(service.url)
+    service.redis.is_away = True
+    page.get_by_role("alert").wait_for(timeout=20_000)
+    assert page.locator("svg").count() == 6
+    assert page.get_by_role("status").inner_text() == ""
+    service.redis.is_away = False
+    until(page, "!document.querySelector('[role=alert]')")
+    assert page.locator("svg").count() == 6
+    page.close()
