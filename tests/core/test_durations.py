@@ -95,7 +95,7 @@ def test_format_duration_writes(seconds: float, text: str) -> None:
 
 @given(st.floats(min_value=1e-7, max_value=1e12))
 def test_written_duration_is_read_again(seconds: float) -> None:
-    """So that a figure of a report can be an option's value: to three digits, or to half the last unit written."""
+    """A written duration can be read again, to three digits or half the last unit, as an option, for example."""
     read = parse_duration(format_duration(seconds))
 
     slack = 0.0051 * seconds if seconds < 60 else 0.51 if seconds < 86_399 else 31

@@ -47,6 +47,6 @@ def test_all_goes_without_load_where_it_has_to_be_compiled(environment, has_load
 
 
 def test_bench_has_what_the_command_of_that_name_needs() -> None:
-    """People look for it there; left out where ``all`` leaves it out."""
+    """``bench`` includes the command of that name, with ``load`` wherever ``all`` has it."""
     assert {"cli", "load"} <= in_all("bench")
     assert {"load"} == in_all("bench") - in_all("bench", platform_machine="aarch64")
