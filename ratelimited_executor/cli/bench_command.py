@@ -37,7 +37,7 @@ from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
-from ratelimited_executor.load.figures import Measurement
+from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.merging import alone, whole_of
 from ratelimited_executor.load.requests import describe_requests
 from ratelimited_executor.load.search import Found, Trial, decide
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from ratelimited_executor.cli.bench_rendezvous import Meeting
     from ratelimited_executor.cli.bench_senders import Sender
     from ratelimited_executor.load.arrivals import Phase
-    from ratelimited_executor.load.figures import Figures
     from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.requests import RequestTemplate
     from ratelimited_executor.load.search import SearchRange
@@ -151,7 +150,8 @@ class _Bench:
                 return await self._search(send, self._where)
             if self._options.peers is not None:
                 return await self._share(send, self._options.peers)
-            return self._conclude(await self._play(self._schedule(), send, label="load", drain=self._options.timeout))
+            load = self._load(self._schedule(), send, drain=self._options.timeout)
+            return self._conclude(await self._play(load, label="load"))
         finally:
             signals.close()
             await sender.__aexit__(None, None, None)
@@ -166,10 +166,8 @@ class _Bench:
         draws = self._draws if self._options.arrivals == "poisson" else None
         return Schedule(classes=self._classes if classes is None else classes, draws=draws, **share)
 
-    async def _play(
-        self, schedule: Schedule, send: Sender, *, label: str, drain: float, begin: float | None = None
-    ) -> Figures:
-        load = OpenLoad(
+    def _load(self, schedule: Schedule, send: Sender, *, drain: float) -> OpenLoad:
+        return OpenLoad(
             schedule,
             send,
             kind_of=kind_of,
@@ -178,6 +176,8 @@ class _Bench:
             drain=drain,
             clock=time.perf_counter,
         )
+
+    async def _play(self, load: OpenLoad, *, label: str, begin: float | None = None) -> Figures:
         async with self._shown(load, label):
             return await load.play(self.stop, begin=begin)
 
@@ -219,11 +219,11 @@ class _Bench:
             with cancelled_by(self.stop):
                 meeting = await rendezvous.meet(self._tell_who_is_there)
             schedule = self._schedule(rank=meeting.rank, participants=len(meeting.names))
+            load = self._load(schedule, send, drain=self._options.timeout)
             label = f"share {meeting.rank + 1} of {len(meeting.names)}"
             async with rendezvous.in_touch(meeting):
-                figures = await self._play(
-                    schedule, send, label=label, drain=self._options.timeout, begin=meeting.begin
-                )
+                async with rendezvous.with_checkpoints(meeting, load.checkpoint, seconds=schedule.seconds):
+                    figures = await self._play(load, label=label, begin=meeting.begin)
                 whole = await self._whole_of(figures, rendezvous, meeting, schedule)
         finally:
             await rendezvous.close()
@@ -239,9 +239,10 @@ class _Bench:
         try:
             exchanged = await rendezvous.exchange(meeting, own, is_stopped=lambda: self.stop.is_ordered)
             shares = {rank: Measurement.from_json(each).figures for rank, each in exchanged.results.items()}
+            checkpoints = {rank: list(map(Figures.from_json, each)) for rank, each in exchanged.checkpoints.items()}
         except (ExchangeError, ValueError) as error:
             return alone(meeting.names[meeting.rank], figures, schedule, reason=str(error))
-        return whole_of(meeting.names, shares, exchanged.heard, schedule)
+        return whole_of(meeting.names, shares, exchanged.heard, schedule, checkpoints)
 
     # Measuring.
 
@@ -306,7 +307,7 @@ class _Bench:
         while not isinstance(rate := decide(trials, where), Found):
             label = f"trial {len(trials) + 1}, {rate:g}/s"
             schedule = self._schedule(trial_classes(self._options, rate))
-            figures = await self._play(schedule, send, label=label, drain=drain)
+            figures = await self._play(self._load(schedule, send, drain=drain), label=label)
             if self.stop.is_ordered:
                 self._console.print("Interrupted: the search has found nothing yet.", highlight=False)
                 return ExitStatus.INTERRUPTED

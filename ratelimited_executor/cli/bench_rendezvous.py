@@ -9,8 +9,9 @@ propose a beginning, two seconds ahead by the server's clock. One of them succee
 each member. Each member finds the plan on its next poll, even if that is after the beginning, and converts the server's
 time to its own clock by the shortest round trip seen.
 
-At the end each participant writes its figures under its rank, again if a restart of Redis has lost them, and waits
-until those of all others have arrived, or until these have been silent for too long.
+Meanwhile each participant leaves checkpoints, the figures of the time since the one before, in case it dies. At the end
+it writes its figures under its rank, again if a restart of Redis has lost them, and waits until those of all others
+have arrived, or until these have been silent for too long.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 
 __all__ = ["ExchangeError", "Exchanged", "Meeting", "Rendezvous", "Times"]
 
 _KEY_SECONDS: Final = 3600  # the lifetime of figures in Redis, longer than any exchange
 _TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for a reply
 _PREFIX: Final = "rle"
+_CHECKPOINTS_MAX: Final = 100  # in a load: each has 5 to 100 kB, and at most a hundredth of a long load is lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class Times:
         waiting_timeout: the silence after which a waiting participant counts as gone.
         result_timeout: the silence after which the figures of a participant that has begun are given up.
         heartbeat_interval: the time between two signs of life while the load is sent.
+        checkpoint_interval: the shortest time between two checkpoints.
     """
 
     join_timeout: float = 300.0
@@ -58,6 +61,7 @@ class Times:
     waiting_timeout: float = 5.0
     result_timeout: float = 10.0
     heartbeat_interval: float = 1.0
+    checkpoint_interval: float = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +87,13 @@ class Exchanged:
 
     Attributes:
         results: the result of each participant, by rank.
+        checkpoints: the checkpoints of each participant without a result, by rank; absent if none.
         heard: seconds after the beginning at which each participant gave its last sign of life, by rank; absent if
             none.
     """
 
     results: dict[int, Any]
+    checkpoints: dict[int, list[Any]]
     heard: dict[int, float]
 
 
@@ -271,12 +277,8 @@ class Rendezvous:
     @asynccontextmanager
     async def in_touch(self, meeting: Meeting) -> AsyncIterator[None]:
         """Give signs of life while the block runs; failures of Redis do not affect the load."""
-        beating = asyncio.create_task(self._beat(meeting))
-        try:
+        async with _meanwhile(self._beat(meeting)):
             yield
-        finally:
-            beating.cancel()
-            await asyncio.wait({beating})
 
     async def _beat(self, meeting: Meeting) -> None:
         key = self._key(meeting, "heard")
@@ -284,6 +286,40 @@ class Rendezvous:
             with suppress(*self._errors):
                 await self._put(key, meeting.rank, repr(self._clock() - meeting.begin))
             await asyncio.sleep(self._times.heartbeat_interval)
+
+    @asynccontextmanager
+    async def with_checkpoints(
+        self, meeting: Meeting, checkpoint: Callable[[], Awaitable[Any]], *, seconds: float
+    ) -> AsyncIterator[None]:
+        """Leave checkpoints while the block runs; failures of Redis do not affect the load.
+
+        Args:
+            meeting: the agreement.
+            checkpoint: returns the figures since its last call, as values for JSON; None if there are none.
+            seconds: the length of the load, which is divided into at most a hundred checkpoints.
+        """
+        interval = max(self._times.checkpoint_interval, seconds / _CHECKPOINTS_MAX)
+        async with _meanwhile(self._leave_checkpoints(meeting, checkpoint, interval)):
+            yield
+
+    async def _leave_checkpoints(
+        self, meeting: Meeting, checkpoint: Callable[[], Awaitable[Any]], interval: float
+    ) -> None:
+        key = self._checkpoints_key(meeting, meeting.rank)
+        texts: dict[str, str] = {}  # by number
+        while True:
+            await asyncio.sleep(interval)
+            value = await checkpoint()
+            if value is not None:
+                texts[str(len(texts))] = json.dumps(value)
+            with suppress(*self._errors):
+                present = set(await self._client.hkeys(key))
+                absent = {number: text for number, text in texts.items() if number not in present}
+                if absent:  # the last one, and all that a restart of Redis has lost
+                    async with self._client.pipeline() as pipeline:
+                        pipeline.hset(key, mapping=absent)
+                        pipeline.expire(key, _KEY_SECONDS)
+                        await pipeline.execute()
 
     async def exchange(self, meeting: Meeting, result: Any, *, is_stopped: Callable[[], bool]) -> Exchanged:
         """Write our figures, and wait for those of the others, as long as they are alive.
@@ -315,7 +351,9 @@ class Rendezvous:
                     texts = await self._client.hgetall(self._key(meeting, "results"))
                     results = {int(rank): json.loads(text) for rank, text in texts.items()}
                     if is_stopped() or results.keys() >= present:  # else Redis has lost some since it named them
-                        return Exchanged(results={meeting.rank: result} | results, heard=heard)
+                        results = {meeting.rank: result} | results
+                        checkpoints = await self._checkpoints(meeting, without=results.keys())
+                        return Exchanged(results=results, checkpoints=checkpoints, heard=heard)
             except self._errors as error:
                 if is_stopped() or self._clock() - last_answer > self._times.result_timeout:
                     raise ExchangeError(_reason_of(error)) from error
@@ -332,8 +370,31 @@ class Rendezvous:
         texts = await self._client.hgetall(self._key(meeting, "heard"))
         return {int(rank): float(text) for rank, text in texts.items()}
 
+    async def _checkpoints(self, meeting: Meeting, *, without: Collection[int]) -> dict[int, list[Any]]:
+        """Return the checkpoints by rank, without those of some ranks."""
+        checkpoints = {}
+        for rank in range(len(meeting.names)):
+            if rank not in without:
+                texts = await self._client.hgetall(self._checkpoints_key(meeting, rank))
+                checkpoints[rank] = [json.loads(text) for text in texts.values()]
+        return {rank: each for rank, each in checkpoints.items() if each}
+
+    def _checkpoints_key(self, meeting: Meeting, rank: int) -> str:
+        return self._key(meeting, f"checkpoints:{rank}")
+
     def _key(self, meeting: Meeting, kind: str) -> str:
         return f"{self._base}:{meeting.run}:{kind}"
+
+
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let a coroutine work while the block runs."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 def _reason_of(error: BaseException) -> str:

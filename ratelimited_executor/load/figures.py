@@ -11,7 +11,7 @@ from ratelimited_executor.load.arrivals import rate_text
 from ratelimited_executor.load.durations import SHARES, Durations, rank_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 __all__ = ["ClassFigures", "Figures", "Measurement", "Participant", "PhaseFigures", "SecondFigures", "quantile_of"]
 
@@ -183,6 +183,18 @@ class Figures:
         fields["statuses"] = {str(status): count for status, count in self.statuses.items()}
         return fields | {name: getattr(self, name) for name in _DERIVED}
 
+    def to_json_in_steps(self) -> Generator[None, None, dict[str, Any]]:
+        """Return the values for :meth:`from_json` alone: none are derived. Yield after each histogram."""
+        fields = yield from _histograms_in_steps({name: getattr(self, name) for name in Figures.__slots__})
+        fields["phases"] = [phase.to_json() for phase in self.phases]
+        fields["timeline"] = [second.to_json() for second in self.timeline]
+        classes = []
+        for each in self.classes:
+            classes.append((yield from _histograms_in_steps({name: getattr(each, name) for name in each.__slots__})))
+        fields["classes"] = classes
+        fields["statuses"] = {str(status): count for status, count in self.statuses.items()}
+        return fields
+
     @classmethod
     def from_json(cls, value: Any) -> Figures:
         """Return the figures that :meth:`to_json` was called on; derived values may be absent.
@@ -213,8 +225,10 @@ class Participant:
     Attributes:
         name: the name of its machine and process.
         sent_part: the fraction of its share that it has sent, 0 to 1; if it is missing, until its last sign of life.
-        is_missing: True if its figures have not arrived and so are not in the figures of the whole.
-        count: the number of due requests.
+        is_missing: True if its final figures have not arrived.
+        known_part: the fraction of its share that is in the figures of the whole, at most ``sent_part``; if it is
+            missing, those requests that had ended by its last checkpoint.
+        count: the number of due requests in the figures.
         error_count: the number of failed requests.
         cpu_share: the fraction of one core that it used.
         lateness_p99: the 99th percentile of its own lateness, in seconds.
@@ -223,10 +237,17 @@ class Participant:
     name: str
     sent_part: float
     is_missing: bool = False
+    known_part: float = 0.0
     count: int = 0
     error_count: int = 0
     cpu_share: float = 0.0
     lateness_p99: float = 0.0
+
+    @property
+    def sent(self) -> str:
+        """The formatted fraction of its share that it has sent, and the fraction in the figures if that is less."""
+        text = f"{self.sent_part:.0%}"
+        return f"{text}, figures up to {self.known_part:.0%}" if self.is_missing and self.known_part else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +343,14 @@ def _with_histograms(fields: dict[str, Any]) -> dict[str, Any]:
         else value
         for name, value in fields.items()
     }
+
+
+def _histograms_in_steps(fields: dict[str, Any]) -> Generator[None, None, dict[str, Any]]:
+    """Return the fields with durations in their JSON form; yield after each of them."""
+    for name in _HISTOGRAMS & fields.keys():
+        fields[name] = fields[name].to_json()
+        yield
+    return fields
 
 
 def _without_histograms(fields: dict[str, Any]) -> dict[str, Any]:
