@@ -10,7 +10,7 @@ They are merged as if each were of a participant of its own.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -82,16 +82,22 @@ def whole_of(
         checkpoints: the figures that missing participants have left, by rank: those of the requests that ended between
             two checkpoints, in any order, and perhaps not all of them.
     """
-    left = {rank: merge(parts) for rank, parts in (checkpoints or {}).items() if parts and rank not in shares}
+    left = {rank: _up_to_the_last(parts) for rank, parts in (checkpoints or {}).items() if parts and rank not in shares}
     participants = [
         _present(name, shares[rank], schedule)
         if rank in shares
-        else _missing(name, heard.get(rank, 0.0), left.get(rank), schedule)
+        else _missing(name, heard.get(rank, 0.0), merge(left[rank]) if rank in left else None, schedule)
         for rank, name in enumerate(names)
     ]
     known = [shares[rank] for rank in sorted(shares)]
-    known += [part for rank in sorted(left) for part in (checkpoints or {})[rank]]
+    known += [part for rank in sorted(left) for part in left[rank]]
     return Whole(figures=merge(known), participants=participants)
+
+
+def _up_to_the_last(parts: Sequence[Figures]) -> list[Figures]:
+    """Return the checkpoints of a participant with the CPU share of the last one, which is that of the whole time."""
+    last = max(parts, key=lambda each: each.seconds)
+    return [replace(part, cpu_share=last.cpu_share) for part in parts]
 
 
 def alone(name: str, figures: Figures, schedule: Schedule, *, reason: str) -> Whole:

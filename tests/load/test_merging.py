@@ -146,7 +146,7 @@ def checkpoints(rank: int, participants: int, *, until: float) -> list[Figures]:
         for arrival in schedule.arrivals():
             if second <= arrival.due < second + 2:
                 recorder.add(ended(arrival, rank))
-        steps = recorder.cut().json_in_steps(seconds=second, cpu_share=0.1, full_seconds=0.0)
+        steps = recorder.cut().json_in_steps(seconds=second, cpu_share=1 / second, full_seconds=0.0)
         left.append(Figures.from_json(json.loads(json.dumps(at_the_end(steps)))))
     return left
 
@@ -169,7 +169,7 @@ def test_missing_participant_is_in_the_figures_until_its_last_checkpoint() -> No
         whole = whole_of(["a", "b"], {0: recorded(0, 2)}, {1: 2 + 7.0}, schedule, {1: order})
         missing = whole.participants[1]
 
-        assert (True, count) == (missing.is_missing, missing.count)
+        assert (True, count, 1 / 6) == (missing.is_missing, missing.count, missing.cpu_share)
         assert recorded(0, 2).count + count == whole.figures.count
         assert (pytest.approx(413 / 650), pytest.approx(342 / 650, abs=2 / 325)) == (
             missing.sent_part,
