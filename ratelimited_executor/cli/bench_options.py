@@ -82,10 +82,7 @@ def classes_of(options: BenchOptions) -> dict[str, list[Phase]]:
         CommandError: for options that do not go together.
     """
     rates = _rates(options)
-    if options.peers is None and (options.group is not None or options.expect is not None):
-        raise CommandError("--group and --expect need --peers: they say who shares the load")
-    if options.peers is not None and options.expect is None:
-        raise CommandError("--peers needs --expect: how many participants share the load")
+    _check_sharing(options)
     if options.step is not None and len(rates) > 1:
         raise CommandError("--step is for one --rate: leave it out, and a range of a class is a ramp")
     return {name: _phases_of(options, first, last) for name, (first, last) in rates.items()}
@@ -117,8 +114,7 @@ def search_range_of(options: BenchOptions) -> SearchRange:
     """
     if options.thresholds.is_empty:
         raise CommandError("--find-max needs --p99 or --errors: they say when a rate is held")
-    if options.peers is not None or options.group is not None or options.expect is not None:
-        raise CommandError("--find-max and --peers exclude each other: a search is made by one process")
+    _check_sharing(options)
     if options.step is not None:
         raise CommandError("--find-max and --step exclude each other: it chooses its rates itself")
     if options.duration is not None:
@@ -168,6 +164,13 @@ def settings_of(options: BenchOptions, *, connections: int, requests: str | None
     if options.errors is not None:
         settings["errors at most"] = f"{100 * options.errors:.3g} %"
     return settings
+
+
+def _check_sharing(options: BenchOptions) -> None:
+    if options.peers is None and (options.group is not None or options.expect is not None):
+        raise CommandError("--group and --expect need --peers: they say who shares the load")
+    if options.peers is not None and options.expect is None:
+        raise CommandError("--peers needs --expect: how many participants share the load")
 
 
 def _rates(options: BenchOptions) -> dict[str, tuple[float, float]]:

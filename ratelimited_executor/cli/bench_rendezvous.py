@@ -12,6 +12,9 @@ time to its own clock by the shortest round trip seen.
 Meanwhile each participant leaves checkpoints, the figures of the time since the one before, in case it dies. At the end
 it writes its figures under its rank, again if a restart of Redis has lost them, and waits until those of all others
 have arrived, or until these have been silent for too long.
+
+The trials of a search are several such loads after one meeting: one of the participants waits for the figures of a
+trial, and publishes an outcome, with which the next beginning comes; the others wait for it.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ __all__ = ["ExchangeError", "Exchanged", "Meeting", "Rendezvous", "Times"]
 
 _KEY_SECONDS: Final = 3600  # the lifetime of figures in Redis, longer than any exchange
 _TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for a reply
+_CANCEL_SECONDS: Final = 0.1  # between two attempts to cancel a task
 _PREFIX: Final = "rle"
+_SAMPLES: Final = 5  # of the server's time before each trial: the clocks of machines drift apart
 _CHECKPOINTS_MAX: Final = 100  # in a load: each has 5 to 100 kB, and at most a hundredth of a long load is lost
 
 
@@ -90,11 +95,13 @@ class Exchanged:
         checkpoints: the checkpoints of each participant without a result, by rank; absent if none.
         heard: seconds after the beginning at which each participant gave its last sign of life, by rank; absent if
             none.
+        left: the ranks of those that have said that they were interrupted.
     """
 
     results: dict[int, Any]
     checkpoints: dict[int, list[Any]]
     heard: dict[int, float]
+    left: frozenset[int]
 
 
 class ExchangeError(Exception):
@@ -154,6 +161,7 @@ class Rendezvous:
         self._id = f"{self._name}-{secrets.token_hex(4)}"
         self._offset = 0.0  # the server's time minus that of the clock
         self._round_trip = float("inf")  # of the sample that gave the offset
+        self._published: tuple[str, int, str] | None = None  # key, number and text of the last outcome
 
     async def close(self) -> None:
         """Close the connection."""
@@ -285,6 +293,8 @@ class Rendezvous:
         while True:
             with suppress(*self._errors):
                 await self._put(key, meeting.rank, repr(self._clock() - meeting.begin))
+                if self._published is not None:  # again, in case a restart of Redis has lost it
+                    await self._put_once(*self._published)
             await asyncio.sleep(self._times.heartbeat_interval)
 
     @asynccontextmanager
@@ -321,43 +331,136 @@ class Rendezvous:
                         pipeline.expire(key, _KEY_SECONDS)
                         await pipeline.execute()
 
-    async def exchange(self, meeting: Meeting, result: Any, *, is_stopped: Callable[[], bool]) -> Exchanged:
+    async def exchange(
+        self, meeting: Meeting, result: Any, *, is_stopped: Callable[[], bool], trial: int | None = None
+    ) -> Exchanged:
         """Write our figures, and wait for those of the others, as long as they are alive.
 
         Args:
             meeting: the agreement.
             result: our figures, as values for JSON.
             is_stopped: returns True once waiting must end.
+            trial: the number of the trial, in a search.
+
+        Raises:
+            ExchangeError: if Redis could not be used for as long as a participant may be silent.
+        """
+        key = self._results_key(meeting, trial)
+        last_answer = self._clock()
+        silence = _Silence(self._times.result_timeout)
+        while True:
+            try:
+                present = {int(rank) for rank in await self._client.hkeys(key)}
+                if meeting.rank not in present:
+                    await self._put(key, meeting.rank, json.dumps(result))
+                    present.add(meeting.rank)
+                heard = await self._heard(meeting)
+                left = await self._left(meeting)
+                now = last_answer = self._clock()
+                silent = {rank for rank in range(len(meeting.names)) if silence.is_too_long(rank, heard, now)}
+                if is_stopped() or present | silent | left >= {*range(len(meeting.names))}:
+                    texts = await self._client.hgetall(key)
+                    results = {int(rank): json.loads(text) for rank, text in texts.items()}
+                    if is_stopped() or results.keys() >= present:  # else Redis has lost some since it named them
+                        results = {meeting.rank: result} | results
+                        checkpoints = await self._checkpoints(meeting, without=results.keys())
+                        return Exchanged(results=results, checkpoints=checkpoints, heard=heard, left=left)
+            except self._errors as error:
+                if is_stopped() or self._clock() - last_answer > self._times.result_timeout:
+                    raise ExchangeError(_reason_of(error)) from error
+            await asyncio.sleep(self._times.poll_interval)
+
+    # The outcomes of trials: from the participant of rank 0 to the others.
+
+    async def publish(
+        self, meeting: Meeting, trial: int, outcome: dict[str, Any], *, is_stopped: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """Publish the outcome of a trial with a beginning of the next one, and return it with that beginning.
+
+        An outcome is published once: if an earlier attempt has succeeded unnoticed, its outcome is returned.
+
+        Args:
+            meeting: the agreement.
+            trial: the number of the trial.
+            outcome: the values for JSON.
+            is_stopped: returns True if there is no time for another attempt.
 
         Raises:
             ExchangeError: if Redis could not be used for as long as a participant may be silent.
         """
         last_answer = self._clock()
-        signs: dict[int, tuple[float, float]] = {}  # (last sign of life, time at which we saw it), by rank
         while True:
             try:
-                present = {int(rank) for rank in await self._client.hkeys(self._key(meeting, "results"))}
-                if meeting.rank not in present:
-                    await self._put(self._key(meeting, "results"), meeting.rank, json.dumps(result))
-                    present.add(meeting.rank)
-                heard = await self._heard(meeting)
-                now = last_answer = self._clock()
-                for rank in range(len(meeting.names)):
-                    position = heard.get(rank, 0.0)
-                    if rank not in signs or signs[rank][0] != position:
-                        signs[rank] = (position, now)
-                absent = [rank for rank in signs if rank not in present]
-                if is_stopped() or all(now - signs[rank][1] > self._times.result_timeout for rank in absent):
-                    texts = await self._client.hgetall(self._key(meeting, "results"))
-                    results = {int(rank): json.loads(text) for rank, text in texts.items()}
-                    if is_stopped() or results.keys() >= present:  # else Redis has lost some since it named them
-                        results = {meeting.rank: result} | results
-                        checkpoints = await self._checkpoints(meeting, without=results.keys())
-                        return Exchanged(results=results, checkpoints=checkpoints, heard=heard)
+                begin = await self._fresh_server_time() + self._times.lead_time
+                key, text = self._key(meeting, "outcomes"), json.dumps(outcome | {"begin": begin})
+                found = await self._put_once(key, trial, text)
+                self._published = (key, trial, found)
+                return self._on_own_clock(found)
             except self._errors as error:
                 if is_stopped() or self._clock() - last_answer > self._times.result_timeout:
                     raise ExchangeError(_reason_of(error)) from error
             await asyncio.sleep(self._times.poll_interval)
+
+    async def follow(
+        self, meeting: Meeting, trial: int, result: Any, *, is_stopped: Callable[[], bool]
+    ) -> dict[str, Any] | None:
+        """Write our figures of a trial, and wait for the outcome; None if waiting must end before.
+
+        Args:
+            meeting: the agreement.
+            trial: the number of the trial.
+            result: our figures, as values for JSON.
+            is_stopped: returns True once waiting must end.
+
+        Raises:
+            ExchangeError: if the participant of rank 0 is silent for too long, or Redis could not be used for as long.
+        """
+        last_answer = self._clock()
+        silence = _Silence(self._times.result_timeout)
+        while not is_stopped():
+            try:
+                if str(meeting.rank) not in await self._client.hkeys(self._results_key(meeting, trial)):
+                    await self._put(self._results_key(meeting, trial), meeting.rank, json.dumps(result))
+                await self._fresh_server_time()
+                text = await self._client.hget(self._key(meeting, "outcomes"), str(trial))
+                if text is not None:
+                    return self._on_own_clock(text)
+                last_answer = self._clock()
+                if silence.is_too_long(0, await self._heard(meeting), last_answer):
+                    raise ExchangeError(f"{meeting.names[0]} is missing")
+            except self._errors as error:
+                if self._clock() - last_answer > self._times.result_timeout:
+                    raise ExchangeError(_reason_of(error)) from error
+            await asyncio.sleep(self._times.poll_interval)
+        return None
+
+    async def leave(self, meeting: Meeting) -> None:
+        """Say that this participant was interrupted, so that nobody waits for it."""
+        with suppress(*self._errors):
+            await self._put(self._key(meeting, "left"), meeting.rank, "")
+
+    async def _fresh_server_time(self) -> float:
+        """Return the server's time, with a new clock offset."""
+        self._round_trip = float("inf")
+        for _ in range(_SAMPLES):
+            now = await self._server_time()
+        return now
+
+    def _on_own_clock(self, text: str) -> dict[str, Any]:
+        outcome: dict[str, Any] = json.loads(text)
+        return outcome | {"begin": outcome["begin"] - self._offset}
+
+    async def _put_once(self, key: str, number: int, text: str) -> str:
+        """Write a text unless there is one; return the one that is there."""
+        async with self._client.pipeline() as pipeline:
+            pipeline.hsetnx(key, str(number), text)
+            pipeline.expire(key, _KEY_SECONDS)
+            pipeline.hget(key, str(number))
+            *_, found = await pipeline.execute()
+        return str(found)
+
+    async def _left(self, meeting: Meeting) -> frozenset[int]:
+        return frozenset(map(int, await self._client.hkeys(self._key(meeting, "left"))))
 
     async def _put(self, key: str, rank: int, text: str) -> None:
         """Write the text of a participant, for as long as others may read it."""
@@ -379,11 +482,33 @@ class Rendezvous:
                 checkpoints[rank] = [json.loads(text) for text in texts.values()]
         return {rank: each for rank, each in checkpoints.items() if each}
 
+    def _results_key(self, meeting: Meeting, trial: int | None) -> str:
+        return self._key(meeting, "results" if trial is None else f"results:{trial}")
+
     def _checkpoints_key(self, meeting: Meeting, rank: int) -> str:
         return self._key(meeting, f"checkpoints:{rank}")
 
     def _key(self, meeting: Meeting, kind: str) -> str:
         return f"{self._base}:{meeting.run}:{kind}"
+
+
+class _Silence:
+    """Watches the signs of life of participants, on the clock of one who waits for them.
+
+    Args:
+        seconds: how long a participant may be silent.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._signs: dict[int, tuple[float, float]] = {}  # (last sign of life, time at which we saw it), by rank
+
+    def is_too_long(self, rank: int, heard: dict[int, float], now: float) -> bool:
+        """Note the last sign of a participant; return True if it came too long ago."""
+        position = heard.get(rank, 0.0)
+        if rank not in self._signs or self._signs[rank][0] != position:
+            self._signs[rank] = (position, now)
+        return now - self._signs[rank][1] > self._seconds
 
 
 @asynccontextmanager
@@ -393,8 +518,10 @@ async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait({task})
+        # Again and again: wait_for of Python 3.11, with which redis sends, may lose a cancellation.
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
 
 
 def _reason_of(error: BaseException) -> str:

@@ -190,7 +190,8 @@ class Figures:
         fields["timeline"] = [second.to_json() for second in self.timeline]
         classes = []
         for each in self.classes:
-            classes.append((yield from _histograms_in_steps({name: getattr(each, name) for name in each.__slots__})))
+            of_class = yield from _histograms_in_steps({name: getattr(each, name) for name in ClassFigures.__slots__})
+            classes.append(of_class)
         fields["classes"] = classes
         fields["statuses"] = {str(status): count for status, count in self.statuses.items()}
         return fields

@@ -122,7 +122,7 @@ def test_killed_participant_is_in_the_report_until_its_last_checkpoint(place, se
     assert 1 == status, err
     assert 0 < missing["count"] < 300
     assert found["figures"]["count"] == 300 + missing["count"] == sum(row["count"] for row in found["participants"])
-    assert pytest.approx(missing["count"] / 300) == missing["known_part"]
+    assert pytest.approx(missing["count"] / 300, abs=0.01) == missing["known_part"]
     assert missing["known_part"] <= missing["sent_part"] < 0.95
     assert "THE LOAD IS INCOMPLETE" in out and f"{missing['name']} is missing, last heard of after" in out
     assert f", with figures up to {missing['known_part']:.0%}. " in out
@@ -170,10 +170,9 @@ def test_redis_that_is_away_is_refused_before_anything_is_sent(place, service) -
     assert_refused(bench(url, *common, "--peers", "http://x", "--expect", "2"), "--peers cannot be used", "redis://")
     assert_refused(bench(url, *common, "--peers", "redis://x"), "--peers needs --expect")
     assert_refused(bench(url, *common, "--expect", "2"), "need --peers")
-    assert_refused(
-        bench(url, *common, "--peers", "redis://x", "--expect", "2", "--find-max", "--p99", "1s"),
-        "--find-max and --peers",
-    )
+    search = ["--find-max", "--p99", "1s"]
+    assert_refused(bench(url, *common, *search, "--peers", "redis://x"), "--peers needs --expect")
+    assert_refused(bench(url, *common, *search, "--group", "x"), "need --peers")
 
 
 # The rendezvous by itself.
@@ -388,6 +387,26 @@ async def test_checkpoints_of_a_silent_participant_stay(redis_server) -> None:
     assert {} == exchanged.checkpoints
     assert [0, *range(2, len(found) + 1)] == found
     assert 4 < len(found) <= left
+
+
+async def test_lost_cancellation_does_not_keep_a_participant(redis_server) -> None:
+    """As Python 3.11 loses one that comes while a command is sent."""
+    ((alone, meeting),) = pairs = await met(redis_server.url, count=1, times=replace(SWIFT, checkpoint_interval=0.01))
+    cancellations = []
+
+    async def checkpoint() -> None:
+        while len(cancellations) < 2:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancellations.append(1)
+        raise asyncio.CancelledError
+
+    async with alone.with_checkpoints(meeting, checkpoint, seconds=0.1):
+        await asyncio.sleep(0.1)
+    await close(pairs)
+
+    assert 2 == len(cancellations)
 
 
 async def test_exchange_without_redis_says_why(redis_server) -> None:
