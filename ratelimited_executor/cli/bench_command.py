@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from ratelimited_executor.cli.bench_contact import ExchangeError
 from ratelimited_executor.cli.bench_inputs import check_extras, check_output, refuse_http_options, templates_of
 from ratelimited_executor.cli.bench_options import classes_of, search_range_of, settings_of, trial_classes
-from ratelimited_executor.cli.bench_rendezvous import ExchangeError, Rendezvous
+from ratelimited_executor.cli.bench_rendezvous import Rendezvous
 from ratelimited_executor.cli.bench_run import OpenLoad
 from ratelimited_executor.cli.bench_search import SearchEndedError, SharedTrials, judged
 from ratelimited_executor.cli.bench_senders import function_sender, http_sender, is_in_threads, kind_of
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
+    from ratelimited_executor.cli.bench_contact import Contact
     from ratelimited_executor.cli.bench_options import BenchOptions
     from ratelimited_executor.cli.bench_rendezvous import Meeting
     from ratelimited_executor.cli.bench_search import Played
@@ -221,28 +223,27 @@ class _Bench:
         try:
             with cancelled_by(self.stop):
                 meeting = await rendezvous.meet(self._tell_who_is_there)
-            async with rendezvous.in_touch(meeting):
+            contact = rendezvous.contact(meeting)
+            async with contact.in_touch():
                 if self._where is not None:
-                    return await self._share_search(send, self._where, rendezvous, meeting)
-                whole = await self._share_load(send, rendezvous, meeting)
+                    return await self._share_search(send, self._where, contact, meeting)
+                whole = await self._share_load(send, contact, meeting)
         finally:
             await rendezvous.close()
         return self._conclude(whole.figures, whole)
 
-    async def _share_load(self, send: Sender, rendezvous: Rendezvous, meeting: Meeting) -> Whole:
+    async def _share_load(self, send: Sender, contact: Contact, meeting: Meeting) -> Whole:
         """Send a share, and return the figures of the whole load."""
         schedule = self._schedule(rank=meeting.rank, participants=len(meeting.names))
         load = self._load(schedule, send, drain=self._options.timeout)
         label = f"share {meeting.rank + 1} of {len(meeting.names)}"
-        async with rendezvous.with_checkpoints(meeting, load.checkpoint, seconds=schedule.seconds):
+        async with contact.with_checkpoints(load.checkpoint, seconds=schedule.seconds):
             figures = await self._play(load, label=label, begin=meeting.begin)
-        return await self._whole_of(figures, rendezvous, meeting, schedule)
+        return await self._whole_of(figures, contact, meeting, schedule)
 
-    async def _share_search(
-        self, send: Sender, where: SearchRange, rendezvous: Rendezvous, meeting: Meeting
-    ) -> ExitStatus:
+    async def _share_search(self, send: Sender, where: SearchRange, contact: Contact, meeting: Meeting) -> ExitStatus:
         trials = SharedTrials(
-            rendezvous,
+            contact,
             meeting,
             thresholds=self._options.thresholds,
             measurement_of=self._measurement,
@@ -263,11 +264,11 @@ class _Bench:
         if not self._options.quiet:
             self._screen.print(f"{count} of {self._options.expect} participants are there", highlight=False)
 
-    async def _whole_of(self, figures: Figures, rendezvous: Rendezvous, meeting: Meeting, schedule: Schedule) -> Whole:
+    async def _whole_of(self, figures: Figures, contact: Contact, meeting: Meeting, schedule: Schedule) -> Whole:
         """Return the figures of all participants; only our own if those of the others are unavailable."""
         own = self._measurement(figures).to_json()
         try:
-            exchanged = await rendezvous.exchange(meeting, own, is_stopped=lambda: self.stop.is_ordered)
+            exchanged = await contact.exchange(own, is_stopped=lambda: self.stop.is_ordered)
             shares = {rank: Measurement.from_json(each).figures for rank, each in exchanged.results.items()}
             checkpoints = {rank: list(map(Figures.from_json, each)) for rank, each in exchanged.checkpoints.items()}
         except (ExchangeError, ValueError) as error:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor.cli.bench_rendezvous import ExchangeError
+from ratelimited_executor.cli.bench_contact import ExchangeError
 from ratelimited_executor.load.figures import Measurement
 from ratelimited_executor.load.merging import whole_of
 from ratelimited_executor.load.search import Trial
@@ -25,7 +25,8 @@ from ratelimited_executor.load.verdicts import judge_trial, why_tool_was_limit
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from ratelimited_executor.cli.bench_rendezvous import Exchanged, Meeting, Rendezvous
+    from ratelimited_executor.cli.bench_contact import Contact, Exchanged
+    from ratelimited_executor.cli.bench_rendezvous import Meeting
     from ratelimited_executor.cli.stopping import Stop
     from ratelimited_executor.load.arrivals import Schedule
     from ratelimited_executor.load.figures import Figures
@@ -106,8 +107,8 @@ class SharedTrials:
     """Plays the share of one participant in each trial.
 
     Args:
-        rendezvous: the rendezvous, which is in touch.
-        meeting: its agreement.
+        contact: the contact with the others, which is in touch.
+        meeting: the agreement.
         thresholds: the thresholds of a trial, at least one.
         measurement_of: returns the measurement with figures.
         stop: ends the search.
@@ -115,14 +116,14 @@ class SharedTrials:
 
     def __init__(
         self,
-        rendezvous: Rendezvous,
+        contact: Contact,
         meeting: Meeting,
         *,
         thresholds: Thresholds,
         measurement_of: Callable[[Figures], Measurement],
         stop: Stop,
     ) -> None:
-        self._rendezvous, self._meeting, self._stop = rendezvous, meeting, stop
+        self._contact, self._meeting, self._stop = contact, meeting, stop
         self._thresholds, self._measurement_of = thresholds, measurement_of
         self._begin = meeting.begin
 
@@ -135,7 +136,7 @@ class SharedTrials:
             number: 0, 1, 2, ...
             rate: the rate of all together.
             schedule: the share of this participant.
-            send_share: sends the share from a beginning, on the rendezvous' clock; returns its figures.
+            send_share: sends the share from a beginning, on the clock of the meeting; returns its figures.
 
         Returns:
             None if this participant was interrupted; the others are then told.
@@ -162,9 +163,9 @@ class SharedTrials:
             raise SearchEndedError(f"the figures of a participant cannot be read: {error}") from error
 
     async def _follow(self, number: int, own: dict[str, Any]) -> dict[str, Any] | None:
-        outcome = await self._rendezvous.follow(self._meeting, number, own, is_stopped=self._is_stopped)
+        outcome = await self._contact.follow(number, own, is_stopped=self._is_stopped)
         if outcome is None:
-            await self._rendezvous.leave(self._meeting)
+            await self._contact.leave()
         return outcome
 
     async def _lead(self, number: int, rate: float, schedule: Schedule, own: dict[str, Any]) -> dict[str, Any] | None:
@@ -176,15 +177,15 @@ class SharedTrials:
         if self._is_stopped():
             await self._publish_end(number, f"{self._meeting.names[0]} was interrupted")
             return None
-        return await self._rendezvous.publish(self._meeting, number, outcome, is_stopped=self._is_stopped)
+        return await self._contact.publish(number, outcome, is_stopped=self._is_stopped)
 
     async def _publish_end(self, number: int, reason: str) -> None:
         with suppress(ExchangeError):
-            await self._rendezvous.publish(self._meeting, number, _ended(reason), is_stopped=lambda: True)
+            await self._contact.publish(number, _ended(reason), is_stopped=lambda: True)
 
     async def _outcome(self, number: int, rate: float, schedule: Schedule, own: dict[str, Any]) -> dict[str, Any]:
         """Wait for the figures of all; return the outcome of the trial."""
-        exchanged = await self._rendezvous.exchange(self._meeting, own, trial=number, is_stopped=self._is_stopped)
+        exchanged = await self._contact.exchange(own, trial=number, is_stopped=self._is_stopped)
         reason = self._why_over(exchanged)
         if reason is not None:
             return _ended(reason)

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from ratelimited_executor.cli.bench_rendezvous import ExchangeError, Rendezvous, Times
+from ratelimited_executor.cli.bench_contact import ExchangeError
+from ratelimited_executor.cli.bench_rendezvous import Rendezvous, Times
 from ratelimited_executor.cli.bench_search import Played, SearchEndedError, SharedTrials, judged
 from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Phase, Schedule
@@ -65,9 +66,10 @@ class Participant:
             meeting = await self._rendezvous.meet(lambda count: None)
             self.rank, self.name = meeting.rank, meeting.names[meeting.rank]
             self._met.set()
-            async with self._rendezvous.in_touch(meeting):
+            contact = self._rendezvous.contact(meeting)
+            async with contact.in_touch():
                 shared = SharedTrials(
-                    self._rendezvous,
+                    contact,
                     meeting,
                     thresholds=Thresholds(errors=0.0),
                     measurement_of=measurement_of,
@@ -231,15 +233,15 @@ async def test_outcome_is_published_once_and_lost_ones_again(redis_server) -> No
     places.append(Rendezvous(redis_server.url, group="g", expect=2, settings={}, clock=time.perf_counter, times=SWIFT))
     meetings = await asyncio.gather(*(each.meet(lambda count: None) for each in places))
     pairs = sorted(zip(places, meetings, strict=True), key=lambda pair: pair[1].rank)
-    (leader, led), (follower, following) = pairs
+    leader, follower = (each.contact(meeting) for each, meeting in pairs)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(leader.in_touch(led))
-        first = await leader.publish(led, 0, {"is": "first"}, is_stopped=lambda: False)
-        second = await leader.publish(led, 0, {"is": "second"}, is_stopped=lambda: False)
+        await stack.enter_async_context(leader.in_touch())
+        first = await leader.publish(0, {"is": "first"}, is_stopped=lambda: False)
+        second = await leader.publish(0, {"is": "second"}, is_stopped=lambda: False)
         redis_server.flush()
-        read = await follower.follow(following, 0, 5, is_stopped=lambda: False)
-        assert await follower.follow(following, 1, 5, is_stopped=lambda: True) is None
-    silent = follower.follow(following, 1, 5, is_stopped=lambda: False)
+        read = await follower.follow(0, 5, is_stopped=lambda: False)
+        assert await follower.follow(1, 5, is_stopped=lambda: True) is None
+    silent = follower.follow(1, 5, is_stopped=lambda: False)
     with pytest.raises(ExchangeError, match="is missing"):
         await silent
     for each in places:
