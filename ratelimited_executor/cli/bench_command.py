@@ -51,9 +51,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from ratelimited_executor.cli.bench_contact import Contact
+    from ratelimited_executor.cli.bench_contact import Contact, Meeting
     from ratelimited_executor.cli.bench_options import BenchOptions
-    from ratelimited_executor.cli.bench_rendezvous import Meeting
     from ratelimited_executor.cli.bench_search import Played
     from ratelimited_executor.cli.bench_senders import Sender
     from ratelimited_executor.load.arrivals import Phase

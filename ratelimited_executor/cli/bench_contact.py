@@ -22,12 +22,51 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 
     from ratelimited_executor.cli.bench_redis import SharedRedis
-    from ratelimited_executor.cli.bench_rendezvous import Meeting, Times
 
-__all__ = ["Contact", "ExchangeError", "Exchanged"]
+__all__ = ["Contact", "ExchangeError", "Exchanged", "Meeting", "Times"]
 
 _CANCEL_SECONDS: Final = 0.1  # between two attempts to cancel a task
 _CHECKPOINTS_MAX: Final = 100  # in a load: each has 5 to 100 kB, and at most a hundredth of a long load is lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Timeouts and intervals, in seconds.
+
+    Attributes:
+        join_timeout: the time within which all participants must join.
+        poll_interval: the time between two polls of Redis.
+        lead_time: the time from an agreement to a beginning; a participant that does not poll meanwhile begins late.
+        waiting_timeout: the silence after which a waiting participant counts as gone.
+        result_timeout: the silence after which the figures of a participant that has begun are given up.
+        heartbeat_interval: the time between two signs of life while the load is sent.
+        checkpoint_interval: the shortest time between two checkpoints.
+    """
+
+    join_timeout: float = 300.0
+    poll_interval: float = 0.5
+    lead_time: float = 2.0
+    waiting_timeout: float = 5.0
+    result_timeout: float = 10.0
+    heartbeat_interval: float = 1.0
+    checkpoint_interval: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """The agreement of the participants.
+
+    Attributes:
+        run: the unique name of the run.
+        rank: the rank of this participant.
+        names: the names of all participants, by rank.
+        begin: the beginning of the load, on this participant's clock.
+    """
+
+    run: str
+    rank: int
+    names: list[str]
+    begin: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,9 @@ import os
 import secrets
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.cli.bench_contact import Contact
+from ratelimited_executor.cli.bench_contact import Contact, Meeting, Times
 from ratelimited_executor.cli.bench_redis import KEY_SECONDS, SharedRedis, reason_of
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError
@@ -29,49 +28,9 @@ from ratelimited_executor.cli.exits import CommandError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Meeting", "Rendezvous", "Times"]
+__all__ = ["Rendezvous"]
 
 _PREFIX: Final = "rle"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Timeouts and intervals, in seconds.
-
-    Attributes:
-        join_timeout: the time within which all participants must join.
-        poll_interval: the time between two polls of Redis.
-        lead_time: the time from an agreement to a beginning; a participant that does not poll meanwhile begins late.
-        waiting_timeout: the silence after which a waiting participant counts as gone.
-        result_timeout: the silence after which the figures of a participant that has begun are given up.
-        heartbeat_interval: the time between two signs of life while the load is sent.
-        checkpoint_interval: the shortest time between two checkpoints.
-    """
-
-    join_timeout: float = 300.0
-    poll_interval: float = 0.5
-    lead_time: float = 2.0
-    waiting_timeout: float = 5.0
-    result_timeout: float = 10.0
-    heartbeat_interval: float = 1.0
-    checkpoint_interval: float = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """The agreement of the participants.
-
-    Attributes:
-        run: the unique name of the run.
-        rank: the rank of this participant.
-        names: the names of all participants, by rank.
-        begin: the beginning of the load, on this participant's clock.
-    """
-
-    run: str
-    rank: int
-    names: list[str]
-    begin: float
 
 
 class Rendezvous:

@@ -25,8 +25,7 @@ from ratelimited_executor.load.verdicts import judge_trial, why_tool_was_limit
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from ratelimited_executor.cli.bench_contact import Contact, Exchanged
-    from ratelimited_executor.cli.bench_rendezvous import Meeting
+    from ratelimited_executor.cli.bench_contact import Contact, Exchanged, Meeting
     from ratelimited_executor.cli.stopping import Stop
     from ratelimited_executor.load.arrivals import Schedule
     from ratelimited_executor.load.figures import Figures

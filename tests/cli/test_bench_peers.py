@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ratelimited_executor.cli.bench_contact import ExchangeError
-from ratelimited_executor.cli.bench_rendezvous import Meeting, Rendezvous, Times
+from ratelimited_executor.cli.bench_contact import ExchangeError, Meeting, Times
+from ratelimited_executor.cli.bench_rendezvous import Rendezvous
 from ratelimited_executor.cli.exits import CommandError
 from tests.cli.bench_service import Service, served
 from tests.cli.refusals import assert_refused

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from ratelimited_executor.cli.bench_contact import ExchangeError
-from ratelimited_executor.cli.bench_rendezvous import Rendezvous, Times
+from ratelimited_executor.cli.bench_contact import ExchangeError, Times
+from ratelimited_executor.cli.bench_rendezvous import Rendezvous
 from ratelimited_executor.cli.bench_search import Played, SearchEndedError, SharedTrials, judged
 from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Phase, Schedule
