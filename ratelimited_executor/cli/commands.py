@@ -410,14 +410,14 @@ def forecast(**options: Any) -> None:
 
 def _rates(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     """Read a rate or a range of rates, or those of classes."""
-    from ratelimited_executor.cli.bench_options import read_rates  # noqa: PLC0415  # not needed by `run`
+    from ratelimited_executor.cli.bench.options import read_rates  # noqa: PLC0415  # not needed by `run`
 
     return _read(read_rates, texts)
 
 
 def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
     """Read a fraction such as 1%."""
-    from ratelimited_executor.cli.bench_options import read_share  # noqa: PLC0415  # as above
+    from ratelimited_executor.cli.bench.options import read_share  # noqa: PLC0415  # as above
 
     return None if text is None else _read(read_share, text)
 
@@ -505,8 +505,8 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
     Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, nothing succeeded, or a part of a shared
     load is missing; 2 bad usage; 130 interrupted.
     """
-    from ratelimited_executor.cli.bench_command import compare_files, run_bench  # noqa: PLC0415  # aiohttp loads here
-    from ratelimited_executor.cli.bench_options import BenchOptions  # noqa: PLC0415  # as above
+    from ratelimited_executor.cli.bench.command import compare_files, run_bench  # noqa: PLC0415  # aiohttp loads here
+    from ratelimited_executor.cli.bench.options import BenchOptions  # noqa: PLC0415  # as above
 
     with _errors_as_usage():
         if targets[0] == "compare":

@@ -119,6 +119,24 @@ class Schedule:
         """The length of the measured part in seconds."""
         return sum(phase.seconds for phase in self.phases if phase.is_measured)
 
+    @property
+    def expected(self) -> float:
+        """The number of measured requests that the rate allows this participant."""
+        return sum(phase.expected for phase in self.phases if phase.is_measured) / self.participants
+
+    def part_due(self, seconds: float) -> float:
+        """Return the fraction of the measured requests due in so many seconds after the warm-up, 0 to 1."""
+        if seconds >= self.seconds * (1 - _ROUNDING):
+            return 1.0
+        left, due, total = max(0.0, seconds), 0.0, 0.0
+        for phase in self.phases:
+            if phase.is_measured:
+                within = min(left, phase.seconds)
+                due += (phase.first + phase.rate_at(within)) / 2 * within
+                total += phase.expected
+                left -= within
+        return min(1.0, due / total)
+
     def arrivals(self) -> Iterator[Arrival]:
         """Yield the requests in order of due time; their numbers are those in the whole load."""
         merged = heapq.merge(*map(self._arrivals_of, count(), self.classes), key=lambda arrival: arrival.due)

@@ -75,12 +75,18 @@ class Durations:
         self._most = max(self._most, seconds)
         self._histogram.record_value(min(_MOST_US, round(seconds * _MICROSECONDS)))
 
+    def take(self, other: Durations) -> None:
+        """Add the durations of another set."""
+        self._histogram.add(other._histogram)
+        self._sum += other._sum
+        self._most = max(self._most, other._most)
+
     @classmethod
     def merged(cls, populations: Iterable[Durations]) -> Durations:
         """Return the union of several sets."""
         merged = cls()
         for each in populations:
-            merged._take(each)
+            merged.take(each)
         return merged
 
     def quantile(self, share: float) -> float:
@@ -134,11 +140,6 @@ class Durations:
         if durations.count != fields["count"] or not math.isfinite(durations._most + durations._sum):
             raise ValueError(f"a histogram holds {durations.count} values, and should hold {fields['count']}")
         return durations
-
-    def _take(self, other: Durations) -> None:
-        self._histogram.add(other._histogram)
-        self._sum += other._sum
-        self._most = max(self._most, other._most)
 
     def _recorded(self) -> list[tuple[int, int]]:
         """Return (highest equivalent value, count) for each recorded value, ascending."""

@@ -11,7 +11,7 @@ from ratelimited_executor.load.arrivals import rate_text
 from ratelimited_executor.load.durations import SHARES, Durations, rank_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 __all__ = ["ClassFigures", "Figures", "Measurement", "Participant", "PhaseFigures", "SecondFigures", "quantile_of"]
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 _FORMAT: Final = 1
 _KIND: Final = "ratelimited-executor bench"
 _HISTOGRAMS: Final = frozenset({"from_intended", "from_actual", "lateness"})
+_DERIVED: Final = ("error_share", "asked_rate", "answered_rate")  # written for other readers
+_MALFORMED: Final = (AttributeError, KeyError, TypeError, OverflowError)
 _TYPES: Final[dict[str, tuple[type, ...]]] = {  # by the annotation of a field, or of the values in it
     "str": (str,),
     "str | None": (str, type(None)),
@@ -172,6 +174,50 @@ class Figures:
         seconds = max(self.seconds, self.wall_seconds)
         return (self.count - self.error_count) / seconds if seconds else 0.0
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the values for a JSON file, with those derived from them."""
+        fields = _with_histograms({name: getattr(self, name) for name in Figures.__slots__})
+        fields["phases"] = [phase.to_json() for phase in self.phases]
+        fields["timeline"] = [second.to_json() for second in self.timeline]
+        fields["classes"] = [each.to_json() for each in self.classes]
+        fields["statuses"] = {str(status): count for status, count in self.statuses.items()}
+        return fields | {name: getattr(self, name) for name in _DERIVED}
+
+    def to_json_in_steps(self) -> Generator[None, None, dict[str, Any]]:
+        """Return the values for :meth:`from_json` alone: none are derived. Yield after each histogram."""
+        fields = yield from _histograms_in_steps({name: getattr(self, name) for name in Figures.__slots__})
+        fields["phases"] = [phase.to_json() for phase in self.phases]
+        fields["timeline"] = [second.to_json() for second in self.timeline]
+        classes = []
+        for each in self.classes:
+            of_class = yield from _histograms_in_steps({name: getattr(each, name) for name in ClassFigures.__slots__})
+            classes.append(of_class)
+        fields["classes"] = classes
+        fields["statuses"] = {str(status): count for status, count in self.statuses.items()}
+        return fields
+
+    @classmethod
+    def from_json(cls, value: Any) -> Figures:
+        """Return the figures that :meth:`to_json` was called on; derived values may be absent.
+
+        Raises:
+            ValueError: if the value is malformed.
+        """
+        try:
+            fields = {name: each for name, each in _without_histograms(value).items() if name not in _DERIVED}
+            fields["phases"] = [_made(PhaseFigures, phase) for phase in fields["phases"]]
+            fields["timeline"] = [_made(SecondFigures, second) for second in fields["timeline"]]
+            fields["classes"] = [ClassFigures.from_json(each) for each in fields.get("classes", ())]
+            fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
+            figures = _made(cls, fields)
+        except _MALFORMED as error:
+            raise ValueError(f"a field is missing or of another type: {error}") from error
+        counted: list[Figures | ClassFigures] = [figures, *figures.classes]
+        for each in counted:
+            if not each.error_count <= each.count == each.from_intended.count:
+                raise ValueError(f"count has {each.count!r}, which its errors and its durations do not agree with")
+        return figures
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Participant:
@@ -180,8 +226,10 @@ class Participant:
     Attributes:
         name: the name of its machine and process.
         sent_part: the fraction of its share that it has sent, 0 to 1; if it is missing, until its last sign of life.
-        is_missing: True if its figures have not arrived and so are not in the figures of the whole.
-        count: the number of due requests.
+        is_missing: True if its final figures have not arrived.
+        known_part: the fraction of its share that is in the figures of the whole, at most ``sent_part``; if it is
+            missing, those requests that had ended by its last checkpoint.
+        count: the number of due requests in the figures.
         error_count: the number of failed requests.
         cpu_share: the fraction of one core that it used.
         lateness_p99: the 99th percentile of its own lateness, in seconds.
@@ -190,10 +238,17 @@ class Participant:
     name: str
     sent_part: float
     is_missing: bool = False
+    known_part: float = 0.0
     count: int = 0
     error_count: int = 0
     cpu_share: float = 0.0
     lateness_p99: float = 0.0
+
+    @property
+    def sent(self) -> str:
+        """The formatted fraction of its share that it has sent, and the fraction in the figures if that is less."""
+        text = f"{self.sent_part:.0%}"
+        return f"{text}, figures up to {self.known_part:.0%}" if self.is_missing and self.known_part else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,12 +277,6 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values for a JSON file."""
-        fields = _with_histograms({name: getattr(self.figures, name) for name in Figures.__slots__})
-        fields["phases"] = [phase.to_json() for phase in self.figures.phases]
-        fields["timeline"] = [second.to_json() for second in self.figures.timeline]
-        fields["classes"] = [each.to_json() for each in self.figures.classes]
-        fields["statuses"] = {str(status): count for status, count in self.figures.statuses.items()}
-        derived = {name: getattr(self.figures, name) for name in ("error_share", "asked_rate", "answered_rate")}
         return {
             "kind": _KIND,
             "format": _FORMAT,
@@ -238,7 +287,7 @@ class Measurement:
             "search": self.search,
             "participants": [asdict(each) for each in self.participants],
             "incomplete": self.incomplete,
-            "figures": fields | derived,
+            "figures": self.figures.to_json(),
         }
 
     @classmethod
@@ -255,23 +304,12 @@ class Measurement:
                 f"it has format {value.get('format')!r}, and this version reads format {_FORMAT}: measure again"
             )
         try:
-            fields = _without_histograms(value["figures"])
-            for name in ("error_share", "asked_rate", "answered_rate"):
-                fields.pop(name, None)
-            fields["phases"] = [_made(PhaseFigures, phase) for phase in fields["phases"]]
-            fields["timeline"] = [_made(SecondFigures, second) for second in fields["timeline"]]
-            fields["classes"] = [ClassFigures.from_json(each) for each in fields.get("classes", ())]
-            fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
             texts = {name: value[name] for name in ("target", "settings", "begun", "version", "search")}
+            figures = Figures.from_json(value["figures"])
             participants = [_made(Participant, each) for each in value.get("participants", ())]
-            figures = _made(Figures, fields)
-            counted: list[Figures | ClassFigures] = [figures, *figures.classes]
-            for each in counted:
-                if not each.error_count <= each.count == each.from_intended.count:
-                    raise ValueError(f"count has {each.count!r}, which its errors and its durations do not agree with")
             texts |= {"figures": figures, "participants": participants, "incomplete": value.get("incomplete")}
             return _made(cls, texts)
-        except (AttributeError, KeyError, TypeError, OverflowError) as error:
+        except _MALFORMED as error:
             raise ValueError(f"a field is missing or of another type: {error}") from error
 
 
@@ -306,6 +344,14 @@ def _with_histograms(fields: dict[str, Any]) -> dict[str, Any]:
         else value
         for name, value in fields.items()
     }
+
+
+def _histograms_in_steps(fields: dict[str, Any]) -> Generator[None, None, dict[str, Any]]:
+    """Return the fields with durations in their JSON form; yield after each of them."""
+    for name in _HISTOGRAMS & fields.keys():
+        fields[name] = fields[name].to_json()
+        yield
+    return fields
 
 
 def _without_histograms(fields: dict[str, Any]) -> dict[str, Any]:

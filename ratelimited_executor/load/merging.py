@@ -2,12 +2,15 @@
 
 Counts, errors and histograms are added. A percentile of the whole is read from the merged histogram, since a mean of
 percentiles is not a percentile. For seconds, rates of phases and the load of participants, the maximum counts.
+
+A participant that dies has left checkpoints: each has the figures of the requests that ended since the one before.
+They are merged as if each were of a participant of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +42,8 @@ class Whole:
 
     @property
     def absent_share(self) -> float:
-        """The fraction of the load that is not in the figures because participants are missing."""
-        return sum(each.is_missing for each in self.participants) / len(self.participants)
+        """The fraction of the load that was sent, as far as is known, and is not in the figures."""
+        return sum(each.sent_part - each.known_part for each in self.participants) / len(self.participants)
 
     @property
     def unsent_share(self) -> float:
@@ -52,23 +55,21 @@ class Whole:
         """The reason why the figures are not those of the whole load; None if they are."""
         if self.reason is not None:
             return f"these figures are of {self.participants[0].name} alone, as they could not be merged: {self.reason}"
-        reasons = [
-            f"{each.name} is missing, last heard of after {each.sent_part:.0%} of its share"
-            if each.is_missing
-            else f"{each.name} was stopped after {each.sent_part:.0%} of its share"
-            for each in self.participants
-            if each.is_missing or each.sent_part < 1
-        ]
+        reasons = [_reason_of(each) for each in self.participants if each.is_missing or each.sent_part < 1]
         if not reasons:
             return None
         return (
             f"{'; '.join(reasons)}. {self.unsent_share:.0%} of the load was never sent, and "
-            f"{self.absent_share:.0%} of it is not in these figures"
+            f"{self.absent_share:.0%} was sent but is not in these figures"
         )
 
 
 def whole_of(
-    names: Sequence[str], shares: Mapping[int, Figures], heard: Mapping[int, float], schedule: Schedule
+    names: Sequence[str],
+    shares: Mapping[int, Figures],
+    heard: Mapping[int, float],
+    schedule: Schedule,
+    checkpoints: Mapping[int, Sequence[Figures]] | None = None,
 ) -> Whole:
     """Merge the figures that have arrived.
 
@@ -78,12 +79,25 @@ def whole_of(
         heard: seconds after the beginning at which each participant gave its last sign of life, by rank; absent if
             none.
         schedule: the schedule of the load.
+        checkpoints: the figures that missing participants have left, by rank: those of the requests that ended between
+            two checkpoints, in any order, and perhaps not all of them.
     """
+    left = {rank: _up_to_the_last(parts) for rank, parts in (checkpoints or {}).items() if parts and rank not in shares}
     participants = [
-        _present(name, shares[rank], schedule) if rank in shares else _missing(name, heard.get(rank, 0.0), schedule)
+        _present(name, shares[rank], schedule)
+        if rank in shares
+        else _missing(name, heard.get(rank, 0.0), merge(left[rank]) if rank in left else None, schedule)
         for rank, name in enumerate(names)
     ]
-    return Whole(figures=merge([shares[rank] for rank in sorted(shares)]), participants=participants)
+    known = [shares[rank] for rank in sorted(shares)]
+    known += [part for rank in sorted(left) for part in left[rank]]
+    return Whole(figures=merge(known), participants=participants)
+
+
+def _up_to_the_last(parts: Sequence[Figures]) -> list[Figures]:
+    """Return the checkpoints of a participant with the CPU share of the last one, which is that of the whole time."""
+    last = max(parts, key=lambda each: each.seconds)
+    return [replace(part, cpu_share=last.cpu_share) for part in parts]
 
 
 def alone(name: str, figures: Figures, schedule: Schedule, *, reason: str) -> Whole:
@@ -154,16 +168,31 @@ def _merged_class(parts: Sequence[ClassFigures]) -> ClassFigures:
 
 
 def _present(name: str, figures: Figures, schedule: Schedule) -> Participant:
-    return Participant(
-        name=name,
-        sent_part=min(1.0, figures.seconds / schedule.seconds),
-        count=figures.count,
-        error_count=figures.error_count,
-        cpu_share=figures.cpu_share,
-        lateness_p99=figures.lateness.quantile(0.99),
-    )
+    sent_part = schedule.part_due(figures.seconds)
+    return Participant(name=name, sent_part=sent_part, known_part=sent_part, **_row(figures))
 
 
-def _missing(name: str, heard: float, schedule: Schedule) -> Participant:
-    sent_part = min(1.0, max(0.0, heard - schedule.warm_up) / schedule.seconds)
-    return Participant(name=name, sent_part=sent_part, is_missing=True)
+def _missing(name: str, heard: float, left: Figures | None, schedule: Schedule) -> Participant:
+    sent_part = schedule.part_due(heard - schedule.warm_up)
+    if left is None:
+        return Participant(name=name, sent_part=sent_part, is_missing=True)
+    sent_part = max(sent_part, schedule.part_due(left.seconds))
+    known_part = min(sent_part, left.count / schedule.expected)
+    return Participant(name=name, sent_part=sent_part, is_missing=True, known_part=known_part, **_row(left))
+
+
+def _row(figures: Figures) -> dict[str, Any]:
+    return {
+        "count": figures.count,
+        "error_count": figures.error_count,
+        "cpu_share": figures.cpu_share,
+        "lateness_p99": figures.lateness.quantile(0.99),
+    }
+
+
+def _reason_of(participant: Participant) -> str:
+    """Return why a participant's share is not complete."""
+    if not participant.is_missing:
+        return f"{participant.name} was stopped after {participant.sent_part:.0%} of its share"
+    text = f"{participant.name} is missing, last heard of after {participant.sent_part:.0%} of its share"
+    return f"{text}, with figures up to {participant.known_part:.0%}" if participant.known_part else text

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Found", "SearchRange", "Trial", "decide"]
+__all__ = ["Found", "SearchRange", "Trial", "decide", "ended_early"]
 
 # The two rates at the end differ by at most this fraction: 500 held, 525 did not.
 _RESOLUTION: Final = 0.05
@@ -110,6 +110,11 @@ def decide(trials: Sequence[Trial], where: SearchRange) -> float | Found:
     if rate is None:
         rate = next((each for each in (held, failed) if each is not None and _lacks_votes(trials, each)), None)
     return _found(trials, held, failed, None) if rate is None else rate
+
+
+def ended_early(trials: Sequence[Trial], reason: str) -> Found:
+    """Return what a search has found that cannot go on, for a reason."""
+    return _found(trials, *_bounds(trials), reason)
 
 
 def _between(held: float | None, failed: float | None, where: SearchRange) -> float | None:

@@ -11,6 +11,8 @@ from ratelimited_executor.cli.bench.open_load import OpenLoad, Outcome
 from ratelimited_executor.cli.bench.senders import kind_of
 from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
+from ratelimited_executor.load.figures import Figures
+from ratelimited_executor.load.merging import merge
 from ratelimited_executor.load.recording import NOT_STARTED
 
 
@@ -168,6 +170,28 @@ async def test_live_figures_follow_the_load(virtual_loop) -> None:
     assert (False, 10, 30, 10) == (later.is_warm_up, later.rate, later.in_flight, later.total)
     assert later.waiting in (20, 21)
     assert (80, 0) == (played.live().ended, played.live().errors)
+
+
+async def test_checkpoints_add_up_to_the_figures_and_delay_no_start(virtual_loop) -> None:
+    """Each has what has ended since the one before; the warm-up gives none, nor does a time in which nothing ended."""
+    service = Service(takes=0.2)
+    played = load(service, constant(50, 2, is_measured=False), constant(400, 6), participants=2, rank=1)
+    playing = asyncio.ensure_future(played.play(Stop()))
+    await asyncio.sleep(0.25 + 1)
+    assert await played.checkpoint() is None
+    await asyncio.sleep(1)
+    left = []
+    for _ in range(3):
+        await asyncio.sleep(2)
+        left.append(Figures.from_json(await played.checkpoint()))
+    figures = await playing
+
+    assert [400, 400, 400] == pytest.approx([each.count for each in left], abs=45)
+    assert (1200, 1200) == (figures.count, played.live().ended)
+    merged = merge(left)
+    assert merged.count < 1200
+    assert pytest.approx(merged.seconds, abs=0.5) == 6
+    assert figures.lateness.most < 1e-5
 
 
 async def test_poisson_arrivals_start_when_drawn(virtual_loop) -> None:

@@ -120,3 +120,13 @@ def test_participants_share_every_request_among_them(participants, extra, is_ran
     for index in range(len(classes)):
         counts = [sum(each.class_index == index for each in share) for share in shares]
         assert max(counts) - min(counts) <= 1
+
+
+def test_part_due_follows_the_rate_and_leaves_the_warm_up_out() -> None:
+    """Of requests, not of time; and the whole is 1, however its length was rounded."""
+    phases = [constant(50, 2, is_measured=False), Phase(first=0, last=100, seconds=10), constant(100, 5)]
+    schedule = Schedule(classes={"a": phases, "b": phases}, participants=4)
+
+    assert 500 == schedule.expected
+    assert [0, 0, 0.125, 0.5, 0.8, 1, 1] == pytest.approx([schedule.part_due(at) for at in (-3, 0, 5, 10, 13, 15, 99)])
+    assert schedule.part_due(15 * (1 - 1e-12)) == 1

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from ratelimited_executor.load.arrivals import Phase, Schedule
+from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.durations import Durations
 from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.merging import alone, merge, whole_of
@@ -20,27 +20,31 @@ CLASSES = {
 }
 
 
-def recorded(rank: int, participants: int, *, seconds: float = 10) -> Figures:
+def recorded(rank: int, participants: int, *, seconds: float = 10, cuts: bool = False) -> Figures:
     """The figures of one participant, whose durations follow from the number of the request alone."""
     schedule = Schedule(classes=CLASSES, rank=rank, participants=participants)
     recorder = Recorder(schedule)
-    for arrival in schedule.arrivals():
+    for number, arrival in enumerate(schedule.arrivals()):
         if arrival.due < 2 + seconds:
-            duration = random.Random(arrival.number).expovariate(20)
-            recorder.add(
-                Ended(
-                    due=arrival.due,
-                    phase=arrival.phase,
-                    started=arrival.due + 0.001,
-                    ended=arrival.due + duration,
-                    lateness=0.001 * (rank + 1),
-                    error="late" if arrival.number % 10 == 3 else None,
-                    status=200,
-                    received=7,
-                    class_index=arrival.class_index,
-                )
-            )
+            recorder.add(ended(arrival, rank))
+        if cuts and number % 50 == 0:
+            recorder.cut()
     return recorder.figures(seconds=seconds, cpu_share=0.2 * (rank + 1), full_seconds=float(rank))
+
+
+def ended(arrival: Arrival, rank: int) -> Ended:
+    """A request of a participant that has ended."""
+    return Ended(
+        due=arrival.due,
+        phase=arrival.phase,
+        started=arrival.due + 0.001,
+        ended=arrival.due + random.Random(arrival.number).expovariate(20),
+        lateness=0.001 * (rank + 1),
+        error="late" if arrival.number % 10 == 3 else None,
+        status=200,
+        received=7,
+        class_index=arrival.class_index,
+    )
 
 
 def through_json(figures: Figures) -> Figures:
@@ -77,6 +81,20 @@ def test_merged_figures_are_those_of_one_that_sent_all(participants) -> None:
         assert each.from_intended.curve() == merged_each.from_intended.curve()
 
 
+@pytest.mark.parametrize("participants", [1, 2])
+def test_figures_are_the_same_however_often_they_were_cut(participants) -> None:
+    """Each field, also those of the parts; without classes, too."""
+    plain, cut = (recorded(0, participants, cuts=cuts).to_json() for cuts in (False, True))
+
+    for fields in (plain, cut):
+        for durations in (fields[name] for name in ("from_intended", "from_actual", "lateness")):
+            durations["mean"] = pytest.approx(durations["mean"])  # a sum in another order
+        for each in fields["classes"]:
+            for name in ("from_intended", "from_actual"):
+                each[name]["mean"] = pytest.approx(each[name]["mean"])
+    assert plain == cut
+
+
 def test_the_busiest_participant_counts() -> None:
     """Its CPU, its full connections, and the worst lateness."""
     merged = merge([recorded(rank, 3) for rank in range(3)])
@@ -97,18 +115,20 @@ def test_histograms_add_up() -> None:
 
 
 def test_missing_and_stopped_participants_are_told_with_their_part() -> None:
-    """One of four died in the middle, and one was stopped after a fifth: a quarter is absent, more was not sent."""
+    """One of four died in the middle, and one was stopped after a fifth of the time, in which 98 of 650 were due."""
     schedule = Schedule(classes=CLASSES, participants=4)
     shares = {0: recorded(0, 4), 2: recorded(2, 4, seconds=2), 3: recorded(3, 4)}
     whole = whole_of(["a", "b", "c", "d"], shares, {1: 7.0}, schedule)
+    sent = {"b": 275 / 650, "c": 98 / 650}
 
-    assert [("a", 1, False), ("b", 0.5, True), ("c", 0.2, False), ("d", 1, False)] == [
-        (each.name, each.sent_part, each.is_missing) for each in whole.participants
+    assert [("a", 1, False), ("b", sent["b"], True), ("c", sent["c"], False), ("d", 1, False)] == [
+        (each.name, pytest.approx(each.sent_part), each.is_missing) for each in whole.participants
     ]
-    assert (0.25, pytest.approx((0.5 + 0.8) / 4)) == (whole.absent_share, whole.unsent_share)
+    assert pytest.approx(sent["b"] / 4) == whole.absent_share
+    assert pytest.approx((2 - sent["b"] - sent["c"]) / 4) == whole.unsent_share
     assert (
-        "b is missing, last heard of after 50% of its share; c was stopped after 20% of its share. "
-        "32% of the load was never sent, and 25% of it is not in these figures"
+        "b is missing, last heard of after 42% of its share; c was stopped after 15% of its share. "
+        "36% of the load was never sent, and 11% was sent but is not in these figures"
     ) == whole.incomplete
     assert whole_of(["a", "c"], {0: shares[0], 1: shares[3]}, {}, schedule).incomplete is None
     assert (
@@ -116,6 +136,68 @@ def test_missing_and_stopped_participants_are_told_with_their_part() -> None:
         == whole.figures.count
         == sum(each.count for each in whole.participants)
     )
+
+
+def checkpoints(rank: int, participants: int, *, until: float) -> list[Figures]:
+    """The figures that a participant has left every two seconds, as others read them."""
+    schedule = Schedule(classes=CLASSES, rank=rank, participants=participants)
+    recorder, left = Recorder(schedule), []
+    for second in range(2, 2 + int(until), 2):
+        for arrival in schedule.arrivals():
+            if second <= arrival.due < second + 2:
+                recorder.add(ended(arrival, rank))
+        steps = recorder.cut().json_in_steps(seconds=second, cpu_share=1 / second, full_seconds=0.0)
+        left.append(Figures.from_json(json.loads(json.dumps(at_the_end(steps)))))
+    return left
+
+
+def at_the_end(steps) -> object:
+    """What a generator returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+
+
+def test_missing_participant_is_in_the_figures_until_its_last_checkpoint() -> None:
+    """With the part that is known, the part that was sent, and its own row; in any order."""
+    schedule = Schedule(classes=CLASSES, participants=2)
+    left = checkpoints(1, 2, until=6)
+    count = sum(each.count for each in left)
+    for order in (left, left[::-1]):
+        whole = whole_of(["a", "b"], {0: recorded(0, 2)}, {1: 2 + 7.0}, schedule, {1: order})
+        missing = whole.participants[1]
+
+        assert (True, count, 1 / 6) == (missing.is_missing, missing.count, missing.cpu_share)
+        assert recorded(0, 2).count + count == whole.figures.count
+        assert (pytest.approx(413 / 650), pytest.approx(342 / 650, abs=2 / 325)) == (
+            missing.sent_part,
+            missing.known_part,
+        )
+        assert pytest.approx((missing.sent_part - missing.known_part) / 2) == whole.absent_share
+        assert (
+            "b is missing, last heard of after 64% of its share, with figures up to 53%. "
+            "18% of the load was never sent, and 5% was sent but is not in these figures"
+        ) == whole.incomplete
+        assert "64%, figures up to 53%" == missing.sent
+    together = merge([recorded(0, 2), recorded(1, 2, seconds=6)])
+    assert together.from_intended.curve() == whole.figures.from_intended.curve()
+    assert [each.count for each in together.timeline] == [each.count for each in whole.figures.timeline]
+    assert [each.p99 for each in together.phases] == [each.p99 for each in whole.figures.phases]
+
+
+def test_checkpoint_that_redis_has_lost_is_not_in_the_known_part() -> None:
+    """What is known counts, not when the last one came; figures that came at last make checkpoints void."""
+    schedule = Schedule(classes=CLASSES, participants=2)
+    left = checkpoints(1, 2, until=6)
+    own = {0: recorded(0, 2)}
+    whole = whole_of(["a", "b"], own, {1: 9.0}, schedule, {1: left[2:]})
+    complete = whole_of(["a", "b"], own | {1: recorded(1, 2)}, {1: 9.0}, schedule, {1: left})
+
+    assert pytest.approx(left[2].count / 325) == whole.participants[1].known_part
+    assert complete.incomplete is None
+    assert merge([recorded(0, 2), recorded(1, 2)]).count == complete.figures.count
 
 
 def test_one_alone_keeps_its_figures_and_the_reason() -> None:

@@ -10,16 +10,19 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from ratelimited_executor.cli.bench.contact import ExchangeError
 from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
 from ratelimited_executor.cli.bench.open_load import OpenLoad
 from ratelimited_executor.cli.bench.options import classes_of, search_range_of, settings_of, trial_classes
-from ratelimited_executor.cli.bench.rendezvous import ExchangeError, Rendezvous
+from ratelimited_executor.cli.bench.rendezvous import Rendezvous
+from ratelimited_executor.cli.bench.search import SearchEndedError, SharedTrials, judged
 from ratelimited_executor.cli.bench.senders import function_sender, http_sender, is_in_threads, kind_of
 from ratelimited_executor.cli.bench.view import (
     comparison_table,
@@ -37,25 +40,25 @@ from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
-from ratelimited_executor.load.figures import Measurement
+from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.merging import alone, whole_of
 from ratelimited_executor.load.requests import describe_requests
-from ratelimited_executor.load.search import Found, Trial, decide
-from ratelimited_executor.load.verdicts import judge, judge_trial, why_tool_was_limit
+from ratelimited_executor.load.search import Found, decide, ended_early
+from ratelimited_executor.load.verdicts import judge
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from rich.text import Text
 
+    from ratelimited_executor.cli.bench.contact import Contact, Meeting
     from ratelimited_executor.cli.bench.options import BenchOptions
-    from ratelimited_executor.cli.bench.rendezvous import Meeting
+    from ratelimited_executor.cli.bench.search import Played
     from ratelimited_executor.cli.bench.senders import Sender
     from ratelimited_executor.load.arrivals import Phase
-    from ratelimited_executor.load.figures import Figures
     from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.requests import RequestTemplate
-    from ratelimited_executor.load.search import SearchRange
+    from ratelimited_executor.load.search import SearchRange, Trial
     from ratelimited_executor.load.verdicts import Verdict
 
 __all__ = ["compare_files", "run_bench"]
@@ -150,11 +153,12 @@ class _Bench:
             sender = self._sender()
             send = await sender.__aenter__()
         try:
-            if self._where is not None:
-                return await self._search(send, self._where)
             if self._options.peers is not None:
                 return await self._share(send, self._options.peers)
-            return self._conclude(await self._play(self._schedule(), send, label="load", drain=self._options.timeout))
+            if self._where is not None:
+                return await self._search(self._where, partial(self._play_trial, send))
+            load = self._load(self._schedule(), send, drain=self._options.timeout)
+            return self._conclude(await self._play(load, label="load"))
         finally:
             signals.close()
             await sender.__aexit__(None, None, None)
@@ -169,10 +173,8 @@ class _Bench:
         draws = self._draws if self._options.arrivals == "poisson" else None
         return Schedule(classes=self._classes if classes is None else classes, draws=draws, **share)
 
-    async def _play(
-        self, schedule: Schedule, send: Sender, *, label: str, drain: float, begin: float | None = None
-    ) -> Figures:
-        load = OpenLoad(
+    def _load(self, schedule: Schedule, send: Sender, *, drain: float) -> OpenLoad:
+        return OpenLoad(
             schedule,
             send,
             kind_of=kind_of,
@@ -181,6 +183,8 @@ class _Bench:
             drain=drain,
             clock=time.perf_counter,
         )
+
+    async def _play(self, load: OpenLoad, *, label: str, begin: float | None = None) -> Figures:
         async with self._shown(load, label):
             return await load.play(self.stop, begin=begin)
 
@@ -207,7 +211,7 @@ class _Bench:
     # Sharing.
 
     async def _share(self, send: Sender, url: str) -> ExitStatus:
-        """Meet the other participants, send a share, and report on the whole load."""
+        """Meet the other participants, and share a load or the trials of a search."""
         own = {"target": self._options.target, "version": version("ratelimited-executor")}
         settings = self._settings | own
         del settings["connections"]  # each participant may have its own
@@ -221,30 +225,57 @@ class _Bench:
         try:
             with cancelled_by(self.stop):
                 meeting = await rendezvous.meet(self._tell_who_is_there)
-            schedule = self._schedule(rank=meeting.rank, participants=len(meeting.names))
-            label = f"share {meeting.rank + 1} of {len(meeting.names)}"
-            async with rendezvous.in_touch(meeting):
-                figures = await self._play(
-                    schedule, send, label=label, drain=self._options.timeout, begin=meeting.begin
-                )
-                whole = await self._whole_of(figures, rendezvous, meeting, schedule)
+            contact = rendezvous.contact(meeting)
+            async with contact.in_touch():
+                if self._where is not None:
+                    return await self._share_search(send, self._where, contact, meeting)
+                whole = await self._share_load(send, contact, meeting)
         finally:
             await rendezvous.close()
         return self._conclude(whole.figures, whole)
+
+    async def _share_load(self, send: Sender, contact: Contact, meeting: Meeting) -> Whole:
+        """Send a share, and return the figures of the whole load."""
+        schedule = self._schedule(rank=meeting.rank, participants=len(meeting.names))
+        load = self._load(schedule, send, drain=self._options.timeout)
+        label = f"share {meeting.rank + 1} of {len(meeting.names)}"
+        async with contact.with_checkpoints(load.checkpoint, seconds=schedule.seconds):
+            figures = await self._play(load, label=label, begin=meeting.begin)
+        return await self._whole_of(figures, contact, meeting, schedule)
+
+    async def _share_search(self, send: Sender, where: SearchRange, contact: Contact, meeting: Meeting) -> ExitStatus:
+        trials = SharedTrials(
+            contact,
+            meeting,
+            thresholds=self._options.thresholds,
+            measurement_of=self._measurement,
+            stop=self.stop,
+        )
+
+        async def play(number: int, rate: float) -> Played | None:
+            schedule = self._schedule(
+                trial_classes(self._options, rate), rank=meeting.rank, participants=len(meeting.names)
+            )
+            load = self._load(schedule, send, drain=self._trial_drain)
+            label = f"{_trial_label(number, rate)}, share {meeting.rank + 1} of {len(meeting.names)}"
+            return await trials.play(number, rate, schedule, lambda begin: self._play(load, label=label, begin=begin))
+
+        return await self._search(where, play)
 
     def _tell_who_is_there(self, count: int) -> None:
         if not self._options.quiet:
             self._screen.print(f"{count} of {self._options.expect} participants are there", highlight=False)
 
-    async def _whole_of(self, figures: Figures, rendezvous: Rendezvous, meeting: Meeting, schedule: Schedule) -> Whole:
+    async def _whole_of(self, figures: Figures, contact: Contact, meeting: Meeting, schedule: Schedule) -> Whole:
         """Return the figures of all participants; only our own if those of the others are unavailable."""
         own = self._measurement(figures).to_json()
         try:
-            exchanged = await rendezvous.exchange(meeting, own, is_stopped=lambda: self.stop.is_ordered)
+            exchanged = await contact.exchange(own, is_stopped=lambda: self.stop.is_ordered)
             shares = {rank: Measurement.from_json(each).figures for rank, each in exchanged.results.items()}
+            checkpoints = {rank: list(map(Figures.from_json, each)) for rank, each in exchanged.checkpoints.items()}
         except (ExchangeError, ValueError) as error:
             return alone(meeting.names[meeting.rank], figures, schedule, reason=str(error))
-        return whole_of(meeting.names, shares, exchanged.heard, schedule)
+        return whole_of(meeting.names, shares, exchanged.heard, schedule, checkpoints)
 
     # Measuring.
 
@@ -269,14 +300,13 @@ class _Bench:
         doubt = "" if verdict.is_clear else ", though not by enough to rule out chance: measure for longer"
         self._console.print(f"{text}{doubt}.", style="bold green" if verdict.is_kept else "bold red", soft_wrap=True)
 
-    def _measurement(self, figures: Figures, search: dict[str, Any] | None = None) -> Measurement:
+    def _measurement(self, figures: Figures) -> Measurement:
         return Measurement(
             target=self._options.target,
             settings=self._settings,
             begun=self._begun,
             version=version("ratelimited-executor"),
             figures=figures,
-            search=search,
         )
 
     def _report(self, measurement: Measurement) -> None:
@@ -300,43 +330,59 @@ class _Bench:
 
     # Searching.
 
-    async def _search(self, send: Sender, where: SearchRange) -> ExitStatus:
-        trials: list[Trial] = []
-        of_rate: dict[float, Figures] = {}
+    @property
+    def _trial_drain(self) -> float:
+        """Seconds after a trial during which waiting requests may still start."""
         drain = self._options.timeout
         if (p99 := self._options.p99_most) is not None:  # a longer request has already broken the threshold
             drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * p99))
+        return drain
+
+    async def _play_trial(self, send: Sender, number: int, rate: float) -> Played | None:
+        """Play a trial alone; return None if it was interrupted."""
+        load = self._load(self._schedule(trial_classes(self._options, rate)), send, drain=self._trial_drain)
+        figures = await self._play(load, label=_trial_label(number, rate))
+        if self.stop.is_ordered:
+            return None
+        return judged(rate, self._measurement(figures), self._options.thresholds)
+
+    async def _search(self, where: SearchRange, play: Callable[[int, float], Awaitable[Played | None]]) -> ExitStatus:
+        """Search with trials that are played by number and rate; one that returns None was interrupted."""
+        trials: list[Trial] = []
+        of_rate: dict[float, Measurement] = {}
         while not isinstance(rate := decide(trials, where), Found):
-            label = f"trial {len(trials) + 1}, {rate:g}/s"
-            schedule = self._schedule(trial_classes(self._options, rate))
-            figures = await self._play(schedule, send, label=label, drain=drain)
-            if self.stop.is_ordered:
+            played = None
+            try:
+                played = await play(len(trials), rate)
+            except SearchEndedError as error:
+                if not self.stop.is_ordered:
+                    self._report_search(ended_early(trials, str(error)), trials, of_rate)
+                    return ExitStatus.FAILED
+            if played is None:
                 self._console.print("Interrupted: the search has found nothing yet.", highlight=False)
                 return ExitStatus.INTERRUPTED
-            verdict = judge_trial(figures, self._options.thresholds)
-            trials.append(
-                Trial(
-                    rate=rate,
-                    has_held=verdict.is_kept,
-                    is_clear=verdict.is_clear,
-                    # The tool only makes a rate look worse, so a rate that holds is not limited by it.
-                    tool_limit=None if verdict.is_kept else why_tool_was_limit(figures),
-                )
-            )
-            if verdict.is_kept or rate not in of_rate:  # for a rate that held, report a trial that held
-                of_rate[rate] = figures
-            self._console.print(trial_text(trials[-1], verdict.broken), soft_wrap=True)
-        found = rate
-        shown = of_rate[trials[-1].rate if found.held is None else found.held]
+            trials.append(played.trial)
+            if played.trial.has_held or rate not in of_rate:  # for a rate that held, report a trial that held
+                of_rate[rate] = played.measurement
+            self._console.print(trial_text(played.trial, played.broken), soft_wrap=True)
+        self._report_search(rate, trials, of_rate)
+        return ExitStatus.FAILED if rate.held is None else ExitStatus.DONE
+
+    def _report_search(self, found: Found, trials: Sequence[Trial], of_rate: Mapping[float, Measurement]) -> None:
         search = {
             "held": found.held,
             "failed": found.failed,
             "is_sure": found.is_sure,
             "trials": [{"rate": trial.rate, "held": trial.has_held, "clear": trial.is_clear} for trial in trials],
         }
-        self._report(self._measurement(shown, search))
+        if trials:
+            shown = of_rate[trials[-1].rate if found.held is None else found.held]
+            self._report(replace(shown, search=search))
         self._console.print(found_text(found), soft_wrap=True)
-        return ExitStatus.FAILED if found.held is None else ExitStatus.DONE
+
+
+def _trial_label(number: int, rate: float) -> str:
+    return f"trial {number + 1}, {rate:g}/s"
 
 
 def _warnings(measurement: Measurement) -> list[Text]:

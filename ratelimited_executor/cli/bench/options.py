@@ -101,10 +101,7 @@ def classes_of(options: BenchOptions) -> dict[str, list[Phase]]:
         CommandError: for options that do not go together.
     """
     rates = _rates(options)
-    if options.peers is None and (options.group is not None or options.expect is not None):
-        raise CommandError("--group and --expect need --peers: they say who shares the load")
-    if options.peers is not None and options.expect is None:
-        raise CommandError("--peers needs --expect: how many participants share the load")
+    _check_sharing(options)
     if options.step is not None and len(rates) > 1:
         raise CommandError("--step is for one --rate: leave it out, and a range of a class is a ramp")
     _check_thresholds(options)
@@ -137,8 +134,7 @@ def search_range_of(options: BenchOptions) -> SearchRange:
     """
     if options.thresholds.is_empty:
         raise CommandError("--find-max needs --p99 or --errors: they say when a rate is held")
-    if options.peers is not None or options.group is not None or options.expect is not None:
-        raise CommandError("--find-max and --peers exclude each other: a search is made by one process")
+    _check_sharing(options)
     if options.step is not None:
         raise CommandError("--find-max and --step exclude each other: it chooses its rates itself")
     if options.duration is not None:
@@ -212,6 +208,13 @@ def _check_thresholds(options: BenchOptions) -> None:
                     else f"there are none, and --rate {name}=20 makes one"
                 )
                 raise CommandError(f"{option} names the class {name!r}, which has no --rate: {known}")
+
+
+def _check_sharing(options: BenchOptions) -> None:
+    if options.peers is None and (options.group is not None or options.expect is not None):
+        raise CommandError("--group and --expect need --peers: they say who shares the load")
+    if options.peers is not None and options.expect is None:
+        raise CommandError("--peers needs --expect: how many participants share the load")
 
 
 def _rates(options: BenchOptions) -> dict[str, tuple[float, float]]:

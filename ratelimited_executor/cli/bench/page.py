@@ -135,11 +135,11 @@ def _classes_table(figures: Figures) -> str:
 
 def _participants_table(measurement: Measurement) -> str:
     rows = [
-        [each.name, f"{each.sent_part:.0%}", "missing", "", "", ""]
-        if each.is_missing
+        [each.name, each.sent, "missing", "", "", ""]
+        if each.is_missing and not each.known_part
         else [
             each.name,
-            f"{each.sent_part:.0%}",
+            each.sent,
             f"{each.count:,}",
             f"{each.error_count:,}",
             f"{each.cpu_share:.0%} of a core",

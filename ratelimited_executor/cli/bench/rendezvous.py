@@ -1,16 +1,13 @@
 """The rendezvous of participants of one load, in Redis.
 
-They agree on a beginning, and exchange their figures. Redis does not hand out requests. Each participant computes the
-whole load, and sends every n-th request of it from a common beginning. So Redis is idle meanwhile and may even be down:
-only the exchange at the end needs it again.
+They agree on a beginning, and stay in contact to exchange their figures (``bench_contact``). Redis does not hand out
+requests. Each participant computes the whole load, and sends every n-th request of it from a common beginning. So Redis
+has little to do meanwhile and may even be down: only the exchange at the end needs it again.
 
 A waiting participant writes itself into a hash twice a second. One that finds the expected number there tries to
 propose a beginning, two seconds ahead by the server's clock. One of them succeeds (``SET NX``), and writes the plan for
 each member. Each member finds the plan on its next poll, even if that is after the beginning, and converts the server's
 time to its own clock by the shortest round trip seen.
-
-At the end each participant writes its figures under its rank, again if a restart of Redis has lost them, and waits
-until those of all others have arrived, or until these have been silent for too long.
 """
 
 from __future__ import annotations
@@ -20,83 +17,24 @@ import json
 import os
 import secrets
 import socket
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._redis.client import client_of, refusal_of
-from ratelimited_executor._redis.refusals import remedy_of
+from ratelimited_executor.cli.bench.contact import Contact, Meeting, Times
+from ratelimited_executor.cli.bench.redis import KEY_SECONDS, SharedRedis, reason_of
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
-__all__ = ["ExchangeError", "Exchanged", "Meeting", "Rendezvous", "Times"]
+__all__ = ["Rendezvous"]
 
-_KEY_SECONDS: Final = 3600  # the lifetime of figures in Redis, longer than any exchange
-_TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for a reply
 _PREFIX: Final = "rle"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Timeouts and intervals, in seconds.
-
-    Attributes:
-        join_timeout: the time within which all participants must join.
-        poll_interval: the time between two polls of Redis.
-        lead_time: the time from the agreement to the beginning; a participant that does not poll meanwhile begins late.
-        waiting_timeout: the silence after which a waiting participant counts as gone.
-        result_timeout: the silence after which the figures of a participant that has begun are given up.
-        heartbeat_interval: the time between two signs of life while the load is sent.
-    """
-
-    join_timeout: float = 300.0
-    poll_interval: float = 0.5
-    lead_time: float = 2.0
-    waiting_timeout: float = 5.0
-    result_timeout: float = 10.0
-    heartbeat_interval: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """The agreement of the participants.
-
-    Attributes:
-        run: the unique name of the run.
-        rank: the rank of this participant.
-        names: the names of all participants, by rank.
-        begin: the beginning of the load, on this participant's clock.
-    """
-
-    run: str
-    rank: int
-    names: list[str]
-    begin: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchanged:
-    """The results that have arrived from the participants.
-
-    Attributes:
-        results: the result of each participant, by rank.
-        heard: seconds after the beginning at which each participant gave its last sign of life, by rank; absent if
-            none.
-    """
-
-    results: dict[int, Any]
-    heard: dict[int, float]
-
-
-class ExchangeError(Exception):
-    """The figures of the others are unavailable; the message says why."""
-
-
 class Rendezvous:
-    """Meets the others in Redis; a context manager that closes the connection.
+    """Meets the others in Redis.
 
     Args:
         url: the URL of the server.
@@ -120,41 +58,16 @@ class Rendezvous:
         clock: Callable[[], float],
         times: Times | None = None,
     ) -> None:
-        reason = refusal_of(url)
-        if reason is not None:
-            raise CommandError(f"--peers cannot be used: {reason}")
-        try:
-            from redis.asyncio.retry import Retry  # noqa: PLC0415  # the extra `redis`
-            from redis.backoff import NoBackoff  # noqa: PLC0415  # the same
-            from redis.exceptions import RedisError  # noqa: PLC0415  # the same
-        except ModuleNotFoundError as error:
-            raise CommandError("--peers needs the package redis: pip install 'ratelimited-executor[redis]'") from error
-        try:
-            self._client, _ = client_of(
-                url,
-                user="--peers",
-                decode_responses=True,
-                socket_timeout=_TIMEOUT_SECONDS,
-                socket_connect_timeout=_TIMEOUT_SECONDS,
-                retry=Retry(NoBackoff(), 0),
-            )
-        except ValueError as error:
-            raise CommandError(f"--peers cannot be used: {error}") from error
-        self._errors = (RedisError, OSError)
+        self._redis = SharedRedis(url, clock=clock)
         self._base = f"{{{_PREFIX}:{group}}}:bench"
-        self._expect, self._settings, self._clock = expect, settings, clock
+        self._expect, self._settings = expect, settings
         self._times = times or Times()
         self._name = f"{socket.gethostname()}-{os.getpid()}"
         self._id = f"{self._name}-{secrets.token_hex(4)}"
-        self._offset = 0.0  # the server's time minus that of the clock
-        self._round_trip = float("inf")  # of the sample that gave the offset
 
     async def close(self) -> None:
         """Close the connection."""
-        with suppress(*self._errors):
-            await self._client.aclose()
-
-    # Before the load.
+        await self._redis.close()
 
     async def meet(self, tell: Callable[[int], None]) -> Meeting:
         """Wait until the expected number of participants have joined.
@@ -167,19 +80,19 @@ class Rendezvous:
         """
         try:
             return await self._meet(tell)
-        except self._errors as error:
-            raise CommandError(f"--peers: Redis cannot be used: {_reason_of(error)}") from error
+        except self._redis.errors as error:
+            raise CommandError(f"--peers: Redis cannot be used: {reason_of(error)}") from error
         finally:
-            with suppress(*self._errors):
-                await self._client.hdel(f"{self._base}:waiting", self._id)
-                await self._client.hdel(f"{self._base}:plans", self._id)
+            with suppress(*self._redis.errors):
+                await self._redis.client.hdel(f"{self._base}:waiting", self._id)
+                await self._redis.client.hdel(f"{self._base}:plans", self._id)
 
     async def _meet(self, tell: Callable[[int], None]) -> Meeting:
-        joined = await self._server_time()
+        joined = await self._redis.time()
         until = joined + self._times.join_timeout
         told = 0
         while (meeting := await self._planned()) is None:
-            now = await self._server_time()
+            now = await self._redis.time()
             waiting = self._with_same_settings(await self._look(now, joined))
             if len(waiting) >= self._expect and await self._propose(now, waiting[: self._expect]):
                 continue
@@ -194,23 +107,13 @@ class Rendezvous:
             await asyncio.sleep(self._times.poll_interval)
         return meeting
 
-    async def _server_time(self) -> float:
-        """Return the server's time, and update the clock offset if this is the best sample."""
-        before = self._clock()
-        seconds, microseconds = await self._client.time()
-        round_trip = self._clock() - before
-        now = int(seconds) + int(microseconds) / 1e6
-        if round_trip < self._round_trip:
-            self._round_trip, self._offset = round_trip, now - (before + round_trip / 2)
-        return now
-
     async def _look(self, now: float, joined: float) -> dict[str, dict[str, Any]]:
         """Give a sign of life; return the waiting participants by id, in the order in which they joined."""
         key = f"{self._base}:waiting"
         own = {"joined": joined, "seen": now, "settings": self._settings, "name": self._name}
-        async with self._client.pipeline() as pipeline:
+        async with self._redis.client.pipeline() as pipeline:
             pipeline.hset(key, self._id, json.dumps(own))
-            pipeline.expire(key, _KEY_SECONDS)
+            pipeline.expire(key, KEY_SECONDS)
             pipeline.hgetall(key)
             *_, texts = await pipeline.execute()
         waiting = {name: json.loads(text) for name, text in texts.items()}
@@ -241,21 +144,23 @@ class Rendezvous:
         plan = json.dumps({"run": secrets.token_hex(8), "begin": begin, "members": members})
         # Until each has polled, and no longer counts as waiting.
         lifetime_ms = round(1000 * (self._times.lead_time + 2 * self._times.poll_interval))
-        if not await self._client.set(f"{self._base}:agreed", self._id, nx=True, px=lifetime_ms):
+        if not await self._redis.client.set(f"{self._base}:agreed", self._id, nx=True, px=lifetime_ms):
             return False
-        if self._clock() + self._offset >= begin:  # this machine or Redis stood still: others may have begun meanwhile
+        if self._redis.clock() >= self._redis.on_own_clock(
+            begin
+        ):  # this machine or Redis stood still: others may have begun meanwhile
             return False
-        async with self._client.pipeline() as pipeline:
+        async with self._redis.client.pipeline() as pipeline:
             for member in members:
                 pipeline.hsetnx(f"{self._base}:plans", member, plan)
-            pipeline.expire(f"{self._base}:plans", _KEY_SECONDS)
+            pipeline.expire(f"{self._base}:plans", KEY_SECONDS)
             pipeline.hdel(f"{self._base}:waiting", *members)
             await pipeline.execute()
         return True
 
     async def _planned(self) -> Meeting | None:
         """Return the agreement, if this participant is a member of it."""
-        text = await self._client.hget(f"{self._base}:plans", self._id)
+        text = await self._redis.client.hget(f"{self._base}:plans", self._id)
         if text is None:
             return None
         plan: dict[str, Any] = json.loads(text)
@@ -263,82 +168,9 @@ class Rendezvous:
             run=plan["run"],
             rank=plan["members"].index(self._id),
             names=[each.rpartition("-")[0] for each in plan["members"]],
-            begin=plan["begin"] - self._offset,
+            begin=self._redis.on_own_clock(plan["begin"]),
         )
 
-    # During the load, and after it.
-
-    @asynccontextmanager
-    async def in_touch(self, meeting: Meeting) -> AsyncIterator[None]:
-        """Give signs of life while the block runs; failures of Redis do not affect the load."""
-        beating = asyncio.create_task(self._beat(meeting))
-        try:
-            yield
-        finally:
-            beating.cancel()
-            await asyncio.wait({beating})
-
-    async def _beat(self, meeting: Meeting) -> None:
-        key = self._key(meeting, "heard")
-        while True:
-            with suppress(*self._errors):
-                await self._put(key, meeting.rank, repr(self._clock() - meeting.begin))
-            await asyncio.sleep(self._times.heartbeat_interval)
-
-    async def exchange(self, meeting: Meeting, result: Any, *, is_stopped: Callable[[], bool]) -> Exchanged:
-        """Write our figures, and wait for those of the others, as long as they are alive.
-
-        Args:
-            meeting: the agreement.
-            result: our figures, as values for JSON.
-            is_stopped: returns True once waiting must end.
-
-        Raises:
-            ExchangeError: if Redis could not be used for as long as a participant may be silent.
-        """
-        last_answer = self._clock()
-        signs: dict[int, tuple[float, float]] = {}  # (last sign of life, time at which we saw it), by rank
-        while True:
-            try:
-                present = {int(rank) for rank in await self._client.hkeys(self._key(meeting, "results"))}
-                if meeting.rank not in present:
-                    await self._put(self._key(meeting, "results"), meeting.rank, json.dumps(result))
-                    present.add(meeting.rank)
-                heard = await self._heard(meeting)
-                now = last_answer = self._clock()
-                for rank in range(len(meeting.names)):
-                    position = heard.get(rank, 0.0)
-                    if rank not in signs or signs[rank][0] != position:
-                        signs[rank] = (position, now)
-                absent = [rank for rank in signs if rank not in present]
-                if is_stopped() or all(now - signs[rank][1] > self._times.result_timeout for rank in absent):
-                    texts = await self._client.hgetall(self._key(meeting, "results"))
-                    results = {int(rank): json.loads(text) for rank, text in texts.items()}
-                    if is_stopped() or results.keys() >= present:  # else Redis has lost some since it named them
-                        return Exchanged(results={meeting.rank: result} | results, heard=heard)
-            except self._errors as error:
-                if is_stopped() or self._clock() - last_answer > self._times.result_timeout:
-                    raise ExchangeError(_reason_of(error)) from error
-            await asyncio.sleep(self._times.poll_interval)
-
-    async def _put(self, key: str, rank: int, text: str) -> None:
-        """Write the text of a participant, for as long as others may read it."""
-        async with self._client.pipeline() as pipeline:
-            pipeline.hset(key, str(rank), text)
-            pipeline.expire(key, _KEY_SECONDS)
-            await pipeline.execute()
-
-    async def _heard(self, meeting: Meeting) -> dict[int, float]:
-        texts = await self._client.hgetall(self._key(meeting, "heard"))
-        return {int(rank): float(text) for rank, text in texts.items()}
-
-    def _key(self, meeting: Meeting, kind: str) -> str:
-        return f"{self._base}:{meeting.run}:{kind}"
-
-
-def _reason_of(error: BaseException) -> str:
-    """Return the server's message with a remedy, or the error of the connection."""
-    refusal = remedy_of(error)
-    if refusal is None:
-        return visible(str(error)) or type(error).__name__
-    return "; ".join(visible(part) for part in refusal if part)
+    def contact(self, meeting: Meeting) -> Contact:
+        """Return the contact with those who have met."""
+        return Contact(self._redis, self._base, meeting, self._times)

@@ -179,8 +179,8 @@ def _participants_table(participants: Sequence[Participant]) -> Table:
             f"{each.cpu_share:.0%} of a core",
             _span(each.lateness_p99),
         )
-        sent = f"{each.sent_part:.0%}"
-        table.add_row(visible(each.name), sent, *(("missing", "", "", "") if each.is_missing else cells))
+        is_unknown = each.is_missing and not each.known_part
+        table.add_row(visible(each.name), each.sent, *(("missing", "", "", "") if is_unknown else cells))
     return table
 
 
