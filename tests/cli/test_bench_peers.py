@@ -241,14 +241,14 @@ async def test_rights_that_the_how_to_lists_are_enough() -> None:
     with RedisServer(users={"loader": f"on >secret {found[1]}"}) as server:
         url = server.url_of("loader", "secret")
         pairs = await met(url, group="shop", times=replace(SWIFT, checkpoint_interval=0.05))
-        contacts = [each.contact(one) for each, one in pairs]
+        contacts = [each.contact(one, seconds=1) for each, one in pairs]
         left = asyncio.Event()
 
         async def checkpoint() -> int:
             left.set()
             return 5
 
-        async with contacts[0].in_touch(), contacts[0].with_checkpoints(checkpoint, seconds=1):
+        async with contacts[0].in_touch(), contacts[0].with_checkpoints(checkpoint):
             await left.wait()
             await asyncio.sleep(0.2)
         results = await asyncio.gather(
@@ -339,10 +339,12 @@ async def test_too_few_participants_are_told(redis_server) -> None:
 async def test_results_lost_by_a_restart_are_given_again(redis_server) -> None:
     """Whoever still waits gives its own once more."""
     (first, one), (second, other) = pairs = await met(redis_server.url)
-    giving = asyncio.ensure_future(first.contact(one).exchange({"from": one.rank}, is_stopped=lambda: False))
+    giving = asyncio.ensure_future(first.contact(one, seconds=1).exchange({"from": one.rank}, is_stopped=lambda: False))
     await asyncio.sleep(0.3)
     redis_server.flush()
-    both = await asyncio.gather(giving, second.contact(other).exchange({"from": other.rank}, is_stopped=lambda: False))
+    both = await asyncio.gather(
+        giving, second.contact(other, seconds=1).exchange({"from": other.rank}, is_stopped=lambda: False)
+    )
     await close(pairs)
 
     assert [{0: {"from": 0}, 1: {"from": 1}}] * 2 == [each.results for each in both]
@@ -360,10 +362,10 @@ async def test_results_lost_while_they_are_read_are_given_again(redis_server) ->
         return await read(key)
 
     alone._redis.client.hgetall = read_after_a_flush
-    exchanged = await alone.contact(meeting).exchange(1, is_stopped=lambda: False)
+    exchanged = await alone.contact(meeting, seconds=1).exchange(1, is_stopped=lambda: False)
     redis_server.flush()
     alone._redis.client.hgetall = read_after_a_flush
-    stopped = await alone.contact(meeting).exchange(1, is_stopped=lambda: True)
+    stopped = await alone.contact(meeting, seconds=1).exchange(1, is_stopped=lambda: True)
     await close(pairs)
 
     assert {0: 1} == exchanged.results == stopped.results
@@ -372,8 +374,8 @@ async def test_results_lost_while_they_are_read_are_given_again(redis_server) ->
 async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_server) -> None:
     """As long as it gives signs of life."""
     (first, one), (second, other) = pairs = await met(redis_server.url)
-    async with second.contact(other).in_touch():
-        waiting = asyncio.ensure_future(first.contact(one).exchange(1, is_stopped=lambda: False))
+    async with second.contact(other, seconds=1).in_touch():
+        waiting = asyncio.ensure_future(first.contact(one, seconds=1).exchange(1, is_stopped=lambda: False))
         await asyncio.sleep(2 * SWIFT.result_timeout)
         assert not waiting.done()
     exchanged = await waiting
@@ -395,10 +397,10 @@ async def test_checkpoints_of_a_silent_participant_stay(redis_server) -> None:
             redis_server.flush()
         return None if number == 1 else number
 
-    async with second.contact(other).with_checkpoints(checkpoint, seconds=1):
+    async with second.contact(other, seconds=1).with_checkpoints(checkpoint):
         await asyncio.sleep(1)
     left = next(numbers)
-    exchanged = await first.contact(one).exchange("own", is_stopped=lambda: False)
+    exchanged = await first.contact(one, seconds=1).exchange("own", is_stopped=lambda: False)
     await close(pairs)
 
     assert {one.rank: "own"} == exchanged.results
@@ -406,6 +408,28 @@ async def test_checkpoints_of_a_silent_participant_stay(redis_server) -> None:
     assert {} == exchanged.checkpoints
     assert [0, *range(2, len(found) + 1)] == found
     assert 4 < len(found) <= left
+
+
+async def test_what_is_left_early_in_a_long_load_outlives_it(redis_server) -> None:
+    """Checkpoints of one that died, figures of one that was interrupted, and that it was: others read them at the end."""
+    times, seconds = replace(SWIFT, checkpoint_interval=0.01), 2 * 3600
+    ((alone, meeting),) = pairs = await met(redis_server.url, count=1, times=times)
+    contact = alone.contact(meeting, seconds=seconds)
+    contact._seconds = 1  # so that there is a checkpoint soon
+
+    async def checkpoint() -> int:
+        return 1
+
+    async with contact.in_touch(), contact.with_checkpoints(checkpoint):
+        await asyncio.sleep(0.1)
+    await contact.exchange(1, is_stopped=lambda: True)
+    await contact.leave()
+    await close(pairs)
+    with redis_server.client(decode_responses=True) as client:
+        lifetimes = {key.partition(f"{meeting.run}:")[2]: client.ttl(key) for key in client.keys(f"*{meeting.run}*")}
+
+    assert {"heard", "checkpoints:0", "results", "left"} == lifetimes.keys()
+    assert min(lifetimes.values()) > seconds
 
 
 async def test_lost_cancellation_does_not_keep_a_participant(redis_server) -> None:
@@ -421,7 +445,7 @@ async def test_lost_cancellation_does_not_keep_a_participant(redis_server) -> No
                 cancellations.append(1)
         raise asyncio.CancelledError
 
-    async with alone.contact(meeting).with_checkpoints(checkpoint, seconds=0.1):
+    async with alone.contact(meeting, seconds=1).with_checkpoints(checkpoint):
         await asyncio.sleep(0.1)
     await close(pairs)
 
@@ -448,7 +472,7 @@ async def test_outage_of_redis_is_not_the_silence_of_others(redis_server) -> Non
 
     first._redis.client.hkeys = read_with_an_outage
     first._redis.clock = lambda: now[0]
-    exchanged = await first.contact(one).exchange(1, is_stopped=lambda: False)
+    exchanged = await first.contact(one, seconds=1).exchange(1, is_stopped=lambda: False)
     await close(pairs)
 
     assert {one.rank: 1, other.rank: 2} == exchanged.results
@@ -459,5 +483,5 @@ async def test_exchange_without_redis_says_why(redis_server) -> None:
     (first, one), _ = pairs = await met(redis_server.url)
     redis_server.kill()
     with pytest.raises(ExchangeError, match="."):
-        await first.contact(one).exchange(1, is_stopped=lambda: False)
+        await first.contact(one, seconds=1).exchange(1, is_stopped=lambda: False)
     await close(pairs)

@@ -66,7 +66,7 @@ class Participant:
             meeting = await self._rendezvous.meet(lambda count: None)
             self.rank, self.name = meeting.rank, meeting.names[meeting.rank]
             self._met.set()
-            contact = self._rendezvous.contact(meeting)
+            contact = self._rendezvous.contact(meeting, seconds=1)
             async with contact.in_touch():
                 shared = SharedTrials(
                     contact,
@@ -233,7 +233,7 @@ async def test_outcome_is_published_once_and_lost_ones_again(redis_server) -> No
     places.append(Rendezvous(redis_server.url, group="g", expect=2, settings={}, clock=time.perf_counter, times=SWIFT))
     meetings = await asyncio.gather(*(each.meet(lambda count: None) for each in places))
     pairs = sorted(zip(places, meetings, strict=True), key=lambda pair: pair[1].rank)
-    leader, follower = (each.contact(meeting) for each, meeting in pairs)
+    leader, follower = (each.contact(meeting, seconds=1) for each, meeting in pairs)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(leader.in_touch())
         first = await leader.publish(0, {"is": "first"}, is_stopped=lambda: False)

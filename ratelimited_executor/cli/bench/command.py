@@ -225,7 +225,7 @@ class _Bench:
         try:
             with cancelled_by(self.stop):
                 meeting = await rendezvous.meet(self._tell_who_is_there)
-            contact = rendezvous.contact(meeting)
+            contact = rendezvous.contact(meeting, seconds=self._seconds)
             async with contact.in_touch():
                 if self._where is not None:
                     return await self._share_search(send, self._where, contact, meeting)
@@ -239,7 +239,7 @@ class _Bench:
         schedule = self._schedule(rank=meeting.rank, participants=len(meeting.names))
         load = self._load(schedule, send, drain=self._options.timeout)
         label = f"share {meeting.rank + 1} of {len(meeting.names)}"
-        async with contact.with_checkpoints(load.checkpoint, seconds=schedule.seconds):
+        async with contact.with_checkpoints(load.checkpoint):
             figures = await self._play(load, label=label, begin=meeting.begin)
         return await self._whole_of(figures, contact, meeting, schedule)
 
@@ -261,6 +261,12 @@ class _Bench:
             return await trials.play(number, rate, schedule, lambda begin: self._play(load, label=label, begin=begin))
 
         return await self._search(where, play)
+
+    @property
+    def _seconds(self) -> float:
+        """The length of the load, or of each trial, in seconds."""
+        classes = self._classes if self._where is None else trial_classes(self._options, self._where.first)
+        return sum(phase.seconds for phase in Schedule(classes=classes).phases)
 
     def _tell_who_is_there(self, count: int) -> None:
         if not self._options.quiet:

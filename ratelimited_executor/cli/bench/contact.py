@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.cli.bench.redis import reason_of
+from ratelimited_executor.cli.bench.redis import KEY_SECONDS, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 
     from ratelimited_executor.cli.bench.redis import SharedRedis
 
@@ -99,12 +100,15 @@ class Contact:
         base: the beginning of all keys.
         meeting: the agreement.
         times: timeouts and intervals.
+        seconds: the length of the load, or of a trial. What one participant leaves early is read after that.
     """
 
-    def __init__(self, redis: SharedRedis, base: str, meeting: Meeting, times: Times) -> None:
+    def __init__(self, redis: SharedRedis, base: str, meeting: Meeting, times: Times, *, seconds: float) -> None:
         self._redis, self._meeting, self._times = redis, meeting, times
         self._base = f"{base}:{meeting.run}"
         self._rank = str(meeting.rank)
+        self._seconds = seconds
+        self._lifetime = KEY_SECONDS + math.ceil(seconds)  # of keys, in seconds
         self._published: tuple[str, str, str] | None = None  # key, field and text of the last outcome
 
     @asynccontextmanager
@@ -117,22 +121,19 @@ class Contact:
         key = self._key("heard")
         while True:
             with suppress(*self._redis.errors):
-                await self._redis.put(key, {self._rank: repr(self._redis.clock() - self._meeting.begin)})
+                await self._put(key, {self._rank: repr(self._redis.clock() - self._meeting.begin)})
                 if self._published is not None:  # again, in case a restart of Redis has lost it
-                    await self._redis.put_once(*self._published)
+                    await self._put_once(*self._published)
             await asyncio.sleep(self._times.heartbeat_interval)
 
     @asynccontextmanager
-    async def with_checkpoints(
-        self, checkpoint: Callable[[], Awaitable[Any]], *, seconds: float
-    ) -> AsyncIterator[None]:
+    async def with_checkpoints(self, checkpoint: Callable[[], Awaitable[Any]]) -> AsyncIterator[None]:
         """Leave checkpoints while the block runs; failures of Redis do not affect the load.
 
         Args:
             checkpoint: returns the figures since its last call, as values for JSON; None if there are none.
-            seconds: the length of the load, which is divided into at most a hundred checkpoints.
         """
-        interval = max(self._times.checkpoint_interval, seconds / _CHECKPOINTS_MAX)
+        interval = max(self._times.checkpoint_interval, self._seconds / _CHECKPOINTS_MAX)
         async with _meanwhile(self._leave_checkpoints(checkpoint, interval)):
             yield
 
@@ -148,7 +149,7 @@ class Contact:
                 present = set(await self._redis.client.hkeys(key))
                 absent = {number: text for number, text in texts.items() if number not in present}
                 if absent:  # the last one, and all that a restart of Redis has lost
-                    await self._redis.put(key, absent)
+                    await self._put(key, absent)
 
     async def exchange(self, result: Any, *, is_stopped: Callable[[], bool], trial: int | None = None) -> Exchanged:
         """Write our figures, and wait for those of the others, as long as they are alive.
@@ -168,7 +169,7 @@ class Contact:
             try:
                 present = {int(rank) for rank in await self._redis.client.hkeys(key)}
                 if self._meeting.rank not in present:
-                    await self._redis.put(key, {self._rank: json.dumps(result)})
+                    await self._put(key, {self._rank: json.dumps(result)})
                     present.add(self._meeting.rank)
                 heard = await self._heard()
                 left = await self._left()
@@ -207,7 +208,7 @@ class Contact:
             try:
                 begin = await self._redis.fresh_time() + self._times.lead_time
                 key, text = self._key("outcomes"), json.dumps(outcome | {"begin": begin})
-                found = await self._redis.put_once(key, str(trial), text)
+                found = await self._put_once(key, str(trial), text)
                 self._published = (key, str(trial), found)
                 return self._on_own_clock(found)
             except self._redis.errors as error:
@@ -231,7 +232,7 @@ class Contact:
         while not is_stopped():
             try:
                 if self._rank not in await self._redis.client.hkeys(self._results_key(trial)):
-                    await self._redis.put(self._results_key(trial), {self._rank: json.dumps(result)})
+                    await self._put(self._results_key(trial), {self._rank: json.dumps(result)})
                 await self._redis.fresh_time()
                 text = await self._redis.client.hget(self._key("outcomes"), str(trial))
                 if text is not None:
@@ -249,7 +250,13 @@ class Contact:
     async def leave(self) -> None:
         """Say that this participant was interrupted, so that nobody waits for it."""
         with suppress(*self._redis.errors):
-            await self._redis.put(self._key("left"), {self._rank: ""})
+            await self._put(self._key("left"), {self._rank: ""})
+
+    async def _put(self, key: str, texts: Mapping[str, str]) -> None:
+        await self._redis.put(key, texts, seconds=self._lifetime)
+
+    async def _put_once(self, key: str, field: str, text: str) -> str:
+        return await self._redis.put_once(key, field, text, seconds=self._lifetime)
 
     def _on_own_clock(self, text: str) -> dict[str, Any]:
         outcome: dict[str, Any] = json.loads(text)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEY_SECONDS", "SharedRedis", "reason_of"]
 
-KEY_SECONDS: Final = 3600  # the lifetime of keys, longer than any exchange
+KEY_SECONDS: Final = 3600  # the lifetime of keys after the end of a load, longer than any exchange
 _TIMEOUT_SECONDS: Final = 2.0  # for a connection, and for a reply
 _SAMPLES: Final = 5  # of the server's time for a new offset: one of them is rarely delayed
 
@@ -89,18 +89,18 @@ class SharedRedis:
         """Convert the server's time to that of the clock."""
         return server_time - self._offset
 
-    async def put(self, key: str, texts: Mapping[str, str]) -> None:
-        """Write texts into a hash by field, for as long as others may read them."""
+    async def put(self, key: str, texts: Mapping[str, str], *, seconds: int) -> None:
+        """Write texts into a hash by field, for so many seconds."""
         async with self.client.pipeline() as pipeline:
             pipeline.hset(key, mapping=texts)
-            pipeline.expire(key, KEY_SECONDS)
+            pipeline.expire(key, seconds)
             await pipeline.execute()
 
-    async def put_once(self, key: str, field: str, text: str) -> str:
-        """Write a text into a hash unless the field has one; return the text that it has."""
+    async def put_once(self, key: str, field: str, text: str, *, seconds: int) -> str:
+        """Write a text into a hash, for so many seconds, unless the field has one; return the text that it has."""
         async with self.client.pipeline() as pipeline:
             pipeline.hsetnx(key, field, text)
-            pipeline.expire(key, KEY_SECONDS)
+            pipeline.expire(key, seconds)
             pipeline.hget(key, field)
             *_, found = await pipeline.execute()
         return str(found)

@@ -171,6 +171,6 @@ class Rendezvous:
             begin=self._redis.on_own_clock(plan["begin"]),
         )
 
-    def contact(self, meeting: Meeting) -> Contact:
-        """Return the contact with those who have met."""
-        return Contact(self._redis, self._base, meeting, self._times)
+    def contact(self, meeting: Meeting, *, seconds: float) -> Contact:
+        """Return the contact with those who have met, for a load or for trials of so many seconds."""
+        return Contact(self._redis, self._base, meeting, self._times, seconds=seconds)
