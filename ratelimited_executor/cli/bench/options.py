@@ -270,8 +270,8 @@ def _read_by_class(texts: Iterable[str], read: Callable[[str], T], *, what: str,
     """Read ``VALUE`` or ``CLASS=VALUE`` each; values by the name of the class, which is empty without one."""
     values: dict[str, T] = {}
     for text in texts:
-        name, _, value = text.rpartition("=")
-        if name and not _CLASS_NAME.fullmatch(name):
+        name, sign, value = text.rpartition("=")
+        if sign and not _CLASS_NAME.fullmatch(name):
             raise ValueError(
                 f"the name of a class begins with a letter, and has letters, digits, '_', '.' and '-' in it; got {name!r}"
             )
