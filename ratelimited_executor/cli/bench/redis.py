@@ -107,8 +107,8 @@ class SharedRedis:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the server's message with a remedy, or the error of the connection."""
+    """Return the server's message with a remedy, or the error of the connection; without a full stop at its end."""
     refusal = remedy_of(error)
     if refusal is None:
-        return visible(str(error)) or type(error).__name__
+        return visible(str(error)).rstrip(".") or type(error).__name__
     return "; ".join(visible(part) for part in refusal if part)
