@@ -166,10 +166,11 @@ async def test_participants_make_the_same_trials_and_find_the_same(redis_server)
     assert all(ahead > 0 for each in search.participants for ahead in each.ahead[1:])
 
 
-async def test_tool_that_is_the_limit_in_one_place_spoils_the_trial_for_all(redis_server) -> None:
-    """The trial has no vote, and says where it was; of many others that started on time, too."""
+@pytest.mark.parametrize("late", [0, 1])
+async def test_tool_that_is_the_limit_in_one_place_spoils_the_trial_for_all(redis_server, late) -> None:
+    """The trial has no vote, and says where it was; of many others that started on time and have the same name, too."""
     async with Search(redis_server.url) as search:
-        search.participants[1]._lateness = {2: 0.05}
+        search.participants[late]._lateness = {2: 0.05}
         await search.endings(0, 1, 2)
     first, second, third = search.participants
 
@@ -177,7 +178,7 @@ async def test_tool_that_is_the_limit_in_one_place_spoils_the_trial_for_all(redi
     assert [100, 200, 400, 400] == [trial.rate for trial in first.trials[:4]]
     spoiled = first.trials[2]
     assert not spoiled.has_held
-    assert spoiled.tool_limit.startswith(f"{second.name}: it started requests late by itself")
+    assert spoiled.tool_limit.startswith(f"{search.participants[late].name}: it started requests late by itself")
     assert [2] == [number for number, trial in enumerate(first.trials) if trial.tool_limit is not None]
 
 
