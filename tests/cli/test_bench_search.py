@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from ratelimited_executor.cli.bench import search as search_of_several
 from ratelimited_executor.cli.bench.contact import ExchangeError, Times
 from ratelimited_executor.cli.bench.rendezvous import Rendezvous
 from ratelimited_executor.cli.bench.search import Played, SearchEndedError, SharedTrials, judged
 from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.figures import Figures
+from ratelimited_executor.load.merging import Whole, whole_of
 from ratelimited_executor.load.recording import Ended, Recorder
 from ratelimited_executor.load.search import Found, SearchRange, Trial, decide
 from ratelimited_executor.load.verdicts import Thresholds
@@ -180,6 +184,24 @@ async def test_tool_that_is_the_limit_in_one_place_spoils_the_trial_for_all(redi
     assert not spoiled.has_held
     assert spoiled.tool_limit.startswith(f"{search.participants[late].name}: it started requests late by itself")
     assert [2] == [number for number, trial in enumerate(first.trials) if trial.tool_limit is not None]
+
+
+async def test_leader_gives_signs_of_life_while_it_merges(redis_server, monkeypatch) -> None:
+    """As the figures of many participants in a long trial take it longer than one may be silent."""
+    loop, signs = asyncio.get_running_loop(), []
+
+    def whole_of_while_the_loop_runs(*arguments: Any) -> Whole:
+        is_alive = threading.Event()
+        loop.call_soon_threadsafe(is_alive.set)
+        signs.append(is_alive.wait(5))
+        return whole_of(*arguments)
+
+    monkeypatch.setattr(search_of_several, "whole_of", whole_of_while_the_loop_runs)
+    async with Search(redis_server.url, 2) as search:
+        first, second = await search.endings(0, 1)
+
+    assert first == second
+    assert {True} == set(signs)
 
 
 @pytest.mark.parametrize("rank", [0, 2])

@@ -12,6 +12,7 @@ participant may be silent, each ends the search by itself.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -189,6 +190,12 @@ class SharedTrials:
         reason = self._why_over(exchanged)
         if reason is not None:
             return _ended(reason)
+        # In a thread: it takes a millisecond or two for each participant and each second of the trial, and the leader
+        # would count as missing if it gave no sign of life meanwhile.
+        return await asyncio.to_thread(self._merged, rate, schedule, exchanged)
+
+    def _merged(self, rate: float, schedule: Schedule, exchanged: Exchanged) -> dict[str, Any]:
+        """Return the outcome of a trial from the figures of all."""
         names = self._meeting.names
         shares = {rank: Measurement.from_json(each).figures for rank, each in exchanged.results.items()}
         whole = whole_of(names, shares, {}, schedule)
