@@ -380,7 +380,7 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
     position = len(ahead)
     if hold in _KEY_HOLDS.values() and expected is not None:  # tasks behind it start as well, while it has to wait
         others = [task for task in tasks if task[1] != handle._key]
-        passing = queue.permits.count_until(parts.queue.timeline.to_ns(now), parts.queue.timeline.to_ns(expected))
+        passing = _permits_until(queue, now, expected)
         own_count = sum(task[1] == handle._key for task in ahead)
         position = max(position, min(passing - own_count, len(others)) + own_count)
     return _explanation(parts, hold, detail, position, expected)
@@ -391,7 +391,8 @@ def explain_briefly(parts: Insights, handle: TaskHandle[Any]) -> tuple[Explanati
 
     Returns:
         The explanation; and True if it is that of :func:`explain`, False if ``position`` and ``expected_start`` are upper
-        bounds. ``expected_start`` is then None where costs or the limits of a key decide how long the tasks ahead take.
+        bounds. ``expected_start`` is then None where costs, the limits of a key or several rates decide how long the tasks
+        ahead take.
     """
     state = handle.state
     if state is not TaskState.WAITING:
@@ -409,7 +410,16 @@ def explain_briefly(parts: Insights, handle: TaskHandle[Any]) -> tuple[Explanati
     hold, detail, expected = _hold(parts, handle, now, ahead)
     if ahead.count and handle._key is not None and parts.queue.gate is not None:
         expected = None  # how many tasks of its key are ahead is not known
-    return _explanation(parts, hold, detail, ahead.count, expected), is_first
+    position, is_exact = ahead.count, is_first
+    if is_first and handle._key is not None and hold in _KEY_HOLDS.values() and expected is not None:  # as in explain()
+        position = min(_permits_until(parts.queue, now, expected), max(0, parts.queue.ready_count() - 1))
+        is_exact = not position
+    return _explanation(parts, hold, detail, position, expected), is_exact
+
+
+def _permits_until(queue: TaskQueue, now: float, until: float) -> int:
+    """Return how many permits come up from now until a later loop time."""
+    return queue.permits.count_until(queue.timeline.to_ns(now), queue.timeline.to_ns(until))
 
 
 def _explain_undue(parts: Insights, due: float, now: float) -> Explanation:
@@ -557,11 +567,13 @@ def _when_permitted(
 ) -> float | None:
     """Return the loop time at which rates and resources admit a task, those ahead of it first; None if never, or unknown."""
     combined, now_ns = parts.limits.combined, parts.queue.timeline.to_ns(now)
-    if combined is not None and parts.queue.costs is not None:
-        if isinstance(ahead, _Crowd):
-            if ahead.count:
-                return None
+    if isinstance(ahead, _Crowd):
+        if ahead.count and combined is not None and (parts.queue.costs is not None or combined.has_several_rates):
+            return None  # several rates together take longer than the slowest of them alone
+        if not ahead.count:
             ahead = []
+    if combined is not None and parts.queue.costs is not None:
+        assert not isinstance(ahead, _Crowd)
         when = combined.when_in_turn([other or _ONE_PERMIT for _, _, other, _ in ahead], needs or _ONE_PERMIT, now_ns)
     else:
         when = parts.queue.permits.time_after(now_ns, len(ahead) + 1)

@@ -206,7 +206,7 @@ async def test_pages_of_very_many_tasks_stay_small():
             shown = text_of(await web.get(f"/{link}"))
             assert "Held by order" in shown
             assert re.search(
-                r"Tasks ahead at most 5,59\d .*Expected start unknown depends on the costs and keys of the tasks ahead",
+                r"Tasks ahead at most 5,59\d .*Expected start unknown depends on the limits, and on the costs and keys of the tasks ahead",
                 shown,
             )
             for handle in handles[10:]:

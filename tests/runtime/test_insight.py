@@ -249,7 +249,7 @@ async def test_brief_explanation_bounds_the_exact_one(virtual_clock, options):
                 assert brief == exact
                 continue
             assert (brief.hold, brief.position >= exact.position) in [(exact.hold, True), (Hold.ORDER, True)]
-            if "key_rate" in options or "key_concurrency" in options or costs:
+            if "key_rate" in options or "key_concurrency" in options or costs or isinstance(options["rate"], tuple):
                 assert brief.expected_start is None
             elif exact.expected_start is None:
                 assert brief.expected_start is None
@@ -258,6 +258,53 @@ async def test_brief_explanation_bounds_the_exact_one(virtual_clock, options):
         assert exact_count <= 1
         for handle in (*held, *handles):
             handle.cancel()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rate": 7},
+        {"rate": (3, "20/min")},
+        {"rate": 7, "pacing": Pacing.SPREAD, "order": latest_due_first},
+        {"rate": 10, "key_rate": "1/2s"},
+    ],
+)
+async def test_brief_explanation_bounds_what_then_happens(virtual_clock, options):
+    """No more tasks start before a task than it says, and the task starts no later."""
+    started = []
+    async with RateLimitedExecutor("x", **options) as executor:
+        handles = [
+            executor.submit(started.append, number, key="abc"[number % 3], priority=-(number % 3))
+            for number in range(40)
+        ]
+        await asyncio.sleep(1.6)
+        waiting = [number for number, handle in enumerate(handles) if handle.state is TaskState.WAITING]
+        words = {number: explain_briefly(executor._started(), handles[number])[0] for number in waiting}
+        started.clear()
+        await asyncio.gather(*handles)
+        for number, word in words.items():
+            assert word.position >= started.index(number), word
+            if word.expected_start is not None:
+                assert word.expected_start >= handles[number].started_at - 0.022, word
+
+
+async def test_brief_explanation_of_the_first_counts_those_that_pass_it(virtual_clock):
+    """While its key has no permit, those behind it start, as many as the rate allows until then."""
+    async with RateLimitedExecutor("x", rate=10, key_rate="1/2s") as executor:
+        await executor.submit(int, key="a")
+        others = [executor.submit(int) for _ in range(50)]
+        await asyncio.sleep(1.02)
+        first = executor.submit(int, key="a", priority=1)
+        brief, is_exact = explain_briefly(executor._started(), first)
+        exact = executor.explain(first)
+        started_count = sum(each.done() for each in others)
+        await first
+        passing_count = sum(each.done() for each in others) - started_count
+        for each in others:
+            each.cancel()
+    assert (brief.hold, is_exact) == (Hold.KEY_RATE, False)
+    assert brief.expected_start == exact.expected_start
+    assert 0 < passing_count <= exact.position <= brief.position < 20
 
 
 async def test_brief_explanation_of_the_first_is_exact(virtual_clock):

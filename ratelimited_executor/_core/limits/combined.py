@@ -334,6 +334,11 @@ class CombinedPermits:
         return trial.when(needs, clock.now_ns)
 
     @property
+    def has_several_rates(self) -> bool:
+        """True if more than one rate, window or quota limits the permits."""
+        return len(self._main) + (self.grid is not None) > 1
+
+    @property
     def is_bursty(self) -> bool:
         """True if many starts may be admitted at once: windows and buckets keep unused permits."""
         return self.grid is None
