@@ -214,7 +214,7 @@ def _like(process):
 
 
 async def test_unknown_function_waits_for_a_process_that_knows_it(store):
-    """It is put aside, counted, and taken up again by who registers it."""
+    """It is set aside, counted, and taken up again by who registers it."""
     new, old = Process(store), Process(store)
 
     @new.tasks.task(name="note", version=2)
