@@ -14,7 +14,7 @@ from tests.load.models import figures_of, figures_of_classes, measurement_of
 
 
 def test_durations_are_exact_to_three_digits() -> None:
-    """From a microsecond to an hour; what is longer counts as an hour, and the longest is kept as it is."""
+    """Durations of a microsecond to an hour have three digits; longer ones count as an hour; the maximum is exact."""
     durations = Durations()
     for seconds in (0.000_001, 0.001_234, 1.5, 3_000.0, 9_999.0):
         durations.add(seconds)
