@@ -83,7 +83,7 @@ async def test_list_is_searched_sorted_and_paged():
 
 
 async def test_page_of_an_executor_shows_what_waits():
-    """Batches with their progress, keys, limits and tasks with their due times."""
+    """The page shows batches with their progress, keys, limits, and tasks with due times; tasks can be filtered."""
     async with RateLimitedExecutor("mail", rate=(10, "1000/min"), max_concurrency=7) as executor:
         app = dashboard(executor)
         executor.schedule_many(nothing, range(500), name="letter")
@@ -325,7 +325,7 @@ async def test_who_may_not_look_sees_nothing():
 
 @pytest.mark.parametrize("answer", [None, 1, "yes", object()])
 async def test_answer_that_is_no_bool_grants_nothing(answer):
-    """Such as a redirect to a login, which would count as a yes."""
+    """An answer that is not a bool is an error and grants nothing, as a redirect to a login would count as True."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         for options in ({"authorize_view": lambda request: answer}, {"authorize": lambda request: answer}):
             async with client(dashboard(executor, **options), raise_app_exceptions=False) as web:
