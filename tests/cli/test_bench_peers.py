@@ -39,7 +39,7 @@ def service() -> Iterator[Service]:
 
 
 class Participants:
-    """Processes that share a load; closed with their context.
+    """Processes that share a load; leaving the context kills those that still run.
 
     Attributes:
         processes: in the order in which they were started.

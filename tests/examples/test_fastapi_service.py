@@ -20,7 +20,7 @@ import pytest
 from ratelimited_executor.testing import audit
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fastapi_service.py"
-# A delivery may reach the receiver this much later than it was started; the machine may be busy.
+# On a busy machine a delivery may reach the receiver this much later than it was started.
 TRANSIT_SECONDS = 2
 PATIENCE_SECONDS = 60  # for something that takes a second on an idle machine
 

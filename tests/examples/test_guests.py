@@ -174,7 +174,7 @@ def test_workers_of_celery_share_the_rate(redis_server: RedisServer, site: Site,
         finally:
             worker.kill()
 
-    assert sorted(range(20)) == sorted(body["number"] for body in site.bodies)  # type: ignore[index]  # as it was sent
+    assert sorted(range(20)) == sorted(body["number"] for body in site.bodies)  # type: ignore[index]  # sent as JSON
     assert len(set(re.findall(r"ForkPoolWorker-(\d+)\] Task celery_worker.deliver\S+ succeeded", log.read_text()))) > 1
     assert site.arrivals[-1] - site.arrivals[0] >= 19 / 20 - TRANSIT_SECONDS
     assert judged(site, 20)
@@ -275,7 +275,7 @@ async def test_tokens_a_minute_are_kept_and_what_is_not_used_is_given_back(
         answers = await asyncio.gather(*(ask(model="m", messages=messages, max_tokens=180) for _ in range(45)))
 
     assert [50] * 45 == [answer.usage.total_tokens for answer in answers]
-    assert {180} == {body["max_tokens"] for body in site.bodies}  # type: ignore[index]  # as it was sent
+    assert {180} == {body["max_tokens"] for body in site.bodies}  # type: ignore[index]  # sent as JSON
     assert site.arrivals[30] - site.arrivals[0] < minute - TRANSIT_SECONDS  # the last reservations keep some calls back
     assert site.arrivals[40] - site.arrivals[0] >= minute - TRANSIT_SECONDS
     with pytest.raises(ValueError, match="cannot be split among 4 replicas"):

@@ -38,7 +38,7 @@ class Monitor:
         self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
 
     def collect(self) -> dict[str, list[Any]]:
-        """Return the data points by the name of their metric."""
+        """Return the data points of each metric, by its name."""
         data = self.reader.get_metrics_data()
         self.units: dict[str, str] = {}
         found: dict[str, list[Any]] = {}

@@ -97,7 +97,7 @@ async def test_spread_task_is_held_by_its_instant(virtual_clock, count):
 
 
 async def test_planned_task_is_explained_by_its_due_time(virtual_clock):
-    """While all due tasks fit, they are explained by due time: priority moves none."""
+    """While all due tasks fit, position and expected start follow the due times; priority changes neither."""
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(int, delay=2 + index / 100, priority=index) for index in range(5)]
         await asyncio.sleep(2.1)
@@ -161,7 +161,7 @@ async def test_task_about_to_start_is_held_by_nothing(virtual_clock):
 
 
 async def test_waiter_for_a_permit_is_explained_like_a_task(virtual_clock):
-    """A waiter for a permit is explained by the permit's handle."""
+    """The handle of a permit can be explained while it waits, and its expected start is the actual one."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         await executor.acquire()
         permit = executor.permit()

@@ -248,7 +248,7 @@ class Process:
         """Run one attempt; no other attempt of the task, and none in its lane, may run at the same time."""
         recorder = self.recorder
         for what in (id, *([] if lane is None else [f"lane {lane}"])):
-            assert not self.running[what], f"{what} twice at once"
+            assert not self.running[what], f"{what} runs twice at the same time"
             self.running[what] += 1
         recorder.note("begin", id, lane)
         try:

@@ -282,7 +282,7 @@ def history_of(seed: int) -> History:
 
     with unittest.mock.patch.object(
         running, "_LOST_MAX", 1_000_000
-    ):  # here tasks may lose as many processes as they like
+    ):  # here tasks may lose any number of processes
         return run_virtual(live())
 
 
