@@ -280,9 +280,7 @@ def history_of(seed: int) -> History:
     async def live() -> History:
         return await World(seed).live()
 
-    with unittest.mock.patch.object(
-        running, "_LOST_MAX", 1_000_000
-    ):  # here tasks may lose any number of processes
+    with unittest.mock.patch.object(running, "_LOST_MAX", 1_000_000):  # here tasks may lose any number of processes
         return run_virtual(live())
 
 
