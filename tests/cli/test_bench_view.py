@@ -1,4 +1,4 @@
-"""What ``bench`` shows while it measures, and its sentences."""
+"""What ``bench`` shows during a measurement, and the sentences of its reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIVE = Live(
 
 
 async def shown(*, is_terminal: bool, width: int) -> str:
-    """What a load of 11 s shows in all."""
+    """Return the output of a load of 11 s."""
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=width)
     showing = asyncio.ensure_future(show_live(console, lambda: LIVE, label="load"))
     await asyncio.sleep(11)
@@ -38,7 +38,7 @@ async def shown(*, is_terminal: bool, width: int) -> str:
 
 
 async def test_pipe_gets_a_line_every_five_seconds(virtual_loop) -> None:
-    """Whole, whatever the width."""
+    """A pipe gets whole lines, however narrow the width is."""
     line = (
         "load: 4 s of 1m, 1,500.0/s, 7 in flight, 3 wait for a connection, 5,990 ended, 12 errors, p50 12 ms, "
         "p99 250 ms, warm-up\n"
@@ -47,7 +47,7 @@ async def test_pipe_gets_a_line_every_five_seconds(virtual_loop) -> None:
 
 
 async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
-    """Nothing of it is cut off."""
+    """The table of a terminal with 80 columns has every figure, and cuts nothing off."""
     text = await shown(is_terminal=True, width=80)
 
     assert "load, warm-up" in text
@@ -80,19 +80,19 @@ async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
     ],
 )
 def test_end_of_a_search_is_told_in_sentences(found, text) -> None:
-    """With how sure it is."""
+    """The sentences on a search's end say how many trials agree, and how sure the result is."""
     assert text == found_text(found).plain
 
 
 def test_trial_tells_why_it_did_not_hold_or_count() -> None:
-    """In one line."""
+    """One line for each trial says whether it held, clearly or not, and why it did not hold or does not count."""
     assert "9/s: held, but not clearly" == trial_text(Trial(rate=9, has_held=True, is_clear=False), []).plain
     assert "9/s: not held, a; b" == trial_text(Trial(rate=9, has_held=False), ["a", "b"]).plain
     assert "does not count" in trial_text(Trial(rate=9, has_held=False, tool_limit="late"), ["a"]).plain
 
 
 def test_tables_show_what_others_named_without_obeying_it() -> None:
-    """Control characters and markup of a kind of error."""
+    """Control characters and markup in a kind of error are shown as text."""
     console = Console(file=io.StringIO(), width=200)
     for table in measurement_tables(measurement_of(figures_of([0.1] * 10, errors=3, kind="[red]\x1b[2J"))):
         console.print(table)
@@ -101,7 +101,7 @@ def test_tables_show_what_others_named_without_obeying_it() -> None:
 
 
 def test_classes_have_a_row_each() -> None:
-    """With both durations."""
+    """Each class has a row with the durations from both starts."""
     console = Console(file=io.StringIO(), width=200)
     console.print(measurement_tables(measurement_of(figures_of_classes(ordinary=[0.5] * 20, urgent=[0.01] * 20)))[-1])
     rows = console.file.getvalue()
@@ -112,6 +112,6 @@ def test_classes_have_a_row_each() -> None:
 
 
 def test_tool_as_the_limit_is_told_loudly() -> None:
-    """And not at all where it was none."""
+    """The report says in capitals that the tool was the limit, and nothing if it was not."""
     assert tool_limit_text(figures_of([1.0] * 100)) is None
     assert "THE TOOL WAS THE LIMIT" in tool_limit_text(figures_of([0.1] * 100, lateness=0.05)).plain
