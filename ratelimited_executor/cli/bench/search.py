@@ -23,7 +23,7 @@ from ratelimited_executor.load.search import Trial
 from ratelimited_executor.load.verdicts import judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ratelimited_executor.cli.bench.contact import Contact, Exchanged, Meeting
     from ratelimited_executor.cli.stopping import Stop
@@ -78,7 +78,7 @@ class Played:
 
 
 def judged(
-    rate: float, measurement: Measurement, thresholds: Thresholds, *, shares: Mapping[str, Figures] | None = None
+    rate: float, measurement: Measurement, thresholds: Thresholds, *, shares: Sequence[tuple[str, Figures]] = ()
 ) -> Played:
     """Return the outcome of a trial.
 
@@ -86,10 +86,11 @@ def judged(
         rate: the tried rate.
         measurement: the figures, of all participants.
         thresholds: the thresholds, at least one.
-        shares: the figures of each participant by its name. If the tool was the limit in one of them, it was the limit.
+        shares: the name and the figures of each participant, whose names may be equal. If the tool was the limit in one
+            of them, it was the limit.
     """
     verdict = judge_trial(measurement.figures, thresholds)
-    limits = [(f"{name}: ", why_tool_was_limit(figures)) for name, figures in (shares or {}).items()]
+    limits = [(f"{name}: ", why_tool_was_limit(figures)) for name, figures in shares]
     limits.append(("", why_tool_was_limit(measurement.figures)))
     limit = next((name + reason for name, reason in limits if reason is not None), None)
     trial = Trial(
@@ -190,10 +191,10 @@ class SharedTrials:
             return _ended(reason)
         names = self._meeting.names
         shares = {rank: Measurement.from_json(each).figures for rank, each in exchanged.results.items()}
+        named = [(names[rank], figures) for rank, figures in shares.items()]
         whole = whole_of(names, shares, {}, schedule)
         measurement = replace(self._measurement_of(whole.figures), participants=whole.participants)
-        by_name = {names[rank]: figures for rank, figures in shares.items()}
-        played = judged(rate, measurement, self._thresholds, shares=by_name)
+        played = judged(rate, measurement, self._thresholds, shares=named)
         return {"reason": None, "played": played.to_json()}
 
     def _why_over(self, exchanged: Exchanged) -> str | None:
