@@ -106,7 +106,7 @@ def test_two_participants_send_each_request_once_and_report_the_whole(place, ser
     assert [100, 100] == [row["count"] for row in rows]
     assert [*range(250)] == sorted(int(path.rpartition("/")[2]) for _, path, _, _ in service.seen)
     assert all("by participant" in out for _, out, _ in endings)
-    assert "1 of 2 participants are there" in endings[0][2] + endings[1][2]
+    assert "1 of 2 participants have joined" in endings[0][2] + endings[1][2]
 
 
 def test_killed_participant_is_in_the_report_until_its_last_checkpoint(place, service, redis_server) -> None:
