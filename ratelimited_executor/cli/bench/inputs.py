@@ -57,7 +57,7 @@ def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[Reque
         with Path(options.requests).open(encoding="utf-8") as file:
             return parse_requests(file, base, names)
     except (OSError, ValueError) as error:
-        raise CommandError(f"--requests {options.requests}: {error}") from error
+        raise CommandError(f"--requests {options.requests}: {_reason(error)}") from error
 
 
 def _checked(name: str, check: Callable[[str], str], text: str) -> str:
@@ -73,7 +73,12 @@ def _body_of(text: str) -> str:
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise CommandError(f"--body {text}: {error}") from error
+        raise CommandError(f"--body {text}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return an error without its number, and without the name of the file."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def refuse_http_options(options: BenchOptions) -> None:
