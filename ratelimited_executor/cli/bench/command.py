@@ -285,9 +285,10 @@ class _Bench:
         if whole is not None:
             measurement = replace(measurement, participants=whole.participants, incomplete=whole.incomplete)
         if self.stop.is_ordered:
-            if measurement.incomplete is None:
-                reason = f"it was interrupted after {format_duration(figures.seconds)}"
-                measurement = replace(measurement, incomplete=reason)
+            reason = f"it was interrupted after {format_duration(figures.seconds)}"
+            if whole is not None:  # others are not missing only because they had not ended by then
+                reason += "; the other participants go on, unless they were interrupted as well, and report the whole"
+            measurement = replace(measurement, incomplete=reason)
             self._report(measurement, Text("Interrupted: the figures cover the time until then."))
             return ExitStatus.INTERRUPTED
         verdict, failure = judge(figures, self._options.thresholds), failure_text(figures)
