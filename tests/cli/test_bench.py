@@ -268,13 +268,15 @@ def test_class_is_the_second_argument_and_header(place, service, targets) -> Non
 def test_exit_status_follows_the_thresholds(place, service) -> None:
     """The exit status, for CI, is 0 if every threshold was kept, and otherwise 1 with the reason."""
     base = ["--rate", "20", "--for", "500ms", "--quiet"]
-    good = bench(f"{service.url}/", *base, "--p99", "20s", "--errors", "1%")
+    good = bench(f"{service.url}/", *base, "--p99", "20s", "--errors", "1%", "--html", "page.html")
     slow = bench(f"{service.url}/", *base, "--p99", "1ms", "--warm-up", "100ms", "--connections", "1")
     bad = bench(f"{service.url}/status/500", *base, "--errors", "50%")
 
     assert (0, 1) == (good.exit_code, bad.exit_code)
     assert "Every threshold was kept" in good.stdout
     assert "Not kept: errors 100 % are above 50 %" in bad.stdout
+    assert "No request succeeded; the most frequent error is 'status 500', 10 of 10." in bad.stdout
+    assert "Every threshold was kept" in place.text("page.html")
     assert (slow.exit_code == 1) == ("is above 1 ms" in slow.stdout)  # a fast machine may keep it
 
 
@@ -415,8 +417,26 @@ def test_interrupted_measurement_reports_what_it_has(place, service) -> None:
         out, err = process.communicate(timeout=60)
 
     assert 130 == process.returncode, err
+    written = json.loads(place.text("out.json"))
     assert b"Interrupted" in out
-    assert 20 <= json.loads(place.text("out.json"))["figures"]["count"] < 10_000
+    assert 20 <= written["figures"]["count"] < 10_000
+    assert written["incomplete"].startswith("it was interrupted after ")
+
+
+@real_time
+def test_interrupted_search_reports_its_trials(place, service) -> None:
+    """The rates that were tried until then are not lost."""
+    command = [sys.executable, "-m", "ratelimited_executor", "bench", f"{service.url}/echo/x", "--rate", "20"]
+    with subprocess.Popen(
+        [*command, "--find-max", "--every", "200ms", "--errors", "100%"], cwd=place.path, stdout=-1, text=True
+    ) as process:
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+
+    assert (130, "20/s: held") == (process.returncode, first[:10])
+    assert "The highest rate held is " in out
+    assert "The search ended early: it was interrupted." in out
 
 
 # Reports.
@@ -517,7 +537,7 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["x", "--rate", "1"], ["module:function", "http://localhost:8000/"]),
         (["localhost:8000", "--rate", "1"], ["http://localhost:8000/", "got 'localhost:8000'"]),
         (["http://x/", "http://y/", "--rate", "1"], ["one TARGET", "got 2"]),
-        (["ftp://x/", "--rate", "1"], ["must look like http://"]),
+        (["ftp://x/", "--rate", "1"], ["TARGET: ", "must look like http://"]),
         (["http://x/", "--rate", "0"], ["must be > 0"]),
         (["http://x/", "--rate", "inf/s"], ["must be > 0 and finite"]),
         (["http://x/", "--rate", "1..2..3"], ["100..1000"]),
@@ -532,6 +552,8 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--errors", "101%"], ["1% or 0.01"]),
         (["http://x/", "--rate", "1", "--errors", "x"], ["1% or 0.01"]),
         (["http://x/", "--rate", "1", "--p99", "fast"], ["--p99", "a duration looks like"]),
+        (["http://x/", "--rate", "1", "--p99", "200"], ["--p99", "needs a unit: 200ms or 200s"]),
+        (["http://x/", "--rate", "a=1", "--p99", "a= 0.2 "], ["--p99", "0.2ms or 0.2s"]),
         (["http://x/", "--rate", "1", "--p99", "1s", "--p99", "2s"], ["--p99", "one threshold is for all"]),
         (["http://x/", "--rate", "a=1", "--p99", "a=1s", "--p99", "a=2s"], ["'a' has two thresholds"]),
         (["http://x/", "--rate", "a=1", "--errors", "a b=1%"], ["--errors", "name of a class"]),
@@ -546,9 +568,11 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--find-max", "--p99", "1s", "--for", "1s"], ["--find-max and --for"]),
         (["http://x/", "--rate", "1..9", "--find-max", "--p99", "1s", "--step", "1"], ["--find-max and --step"]),
         (["http://x/", "--rate", "1", "--header", "nothing"], ["'Name: value'"]),
-        (["http://x/", "--rate", "1", "--method", "GET /"], ["a word such as GET"]),
-        (["http://x/", "--rate", "1", "--body", "@missing"], ["--body @missing", "No such file"]),
-        (["http://x/", "--rate", "1", "--requests", "missing"], ["--requests missing", "No such file"]),
+        (["http://x/", "--rate", "1", "--method", "GET /"], ["--method: ", "a word such as GET"]),
+        (["http://x/{class}", "--rate", "1"], ["{class} needs classes", "--rate urgent=20"]),
+        (["http://x/", "--rate", "1", "--header", "A: {class}"], ["{class} needs classes"]),
+        (["http://x/", "--rate", "1", "--body", "@missing"], ["--body @missing: No such file or directory\n"]),
+        (["http://x/", "--rate", "1", "--requests", "missing"], ["--requests missing: No such file or directory\n"]),
         (["http://x/", "--rate", "1", "--json", "no/where.json"], ["--json", "does not exist"]),
         (["http://x/", "--rate", "1", "--html", "."], ["--html must be a file"]),
         (["json:dumps", "--rate", "1", "--method", "PUT"], ["--method is for URLs"]),

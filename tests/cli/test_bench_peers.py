@@ -106,7 +106,7 @@ def test_two_participants_send_each_request_once_and_report_the_whole(place, ser
     assert [100, 100] == [row["count"] for row in rows]
     assert [*range(250)] == sorted(int(path.rpartition("/")[2]) for _, path, _, _ in service.seen)
     assert all("by participant" in out for _, out, _ in endings)
-    assert "1 of 2 participants are there" in endings[0][2] + endings[1][2]
+    assert "1 of 2 participants have joined" in endings[0][2] + endings[1][2]
 
 
 def test_killed_participant_is_in_the_report_until_its_last_checkpoint(place, service, redis_server) -> None:
@@ -143,6 +143,21 @@ def test_redis_that_dies_meanwhile_leaves_each_its_own_report(place, service, re
     assert [1, 1] == [status for status, _, _ in endings]
     assert all("could not be merged" in out for _, out, _ in endings)
     assert [100, 100] == [measurement(place, index)["figures"]["count"] for index in range(2)]
+
+
+def test_interrupted_participant_calls_no_other_missing(place, service, redis_server) -> None:
+    """It does not wait for those who go on, and they report where it was stopped."""
+    service.seen.clear()
+    load = ["--rate", "100", "--for", "4s", "--group", "stopped", "--quiet"]
+    with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
+        wait_for(lambda: len(service.seen) > 60)
+        participants.processes[0].send_signal(signal.SIGINT)
+        endings = [participants.ended(index) for index in range(2)]
+
+    assert [130, 1] == [status for status, _, _ in endings], endings
+    assert "it was interrupted after" in endings[0][1] and "the other participants go on" in endings[0][1]
+    assert "is missing" not in endings[0][1]
+    assert "was stopped after" in endings[1][1]
 
 
 def test_interrupt_while_waiting_ends_at_once(place, redis_server) -> None:

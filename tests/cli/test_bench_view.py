@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+import re
 
 import pytest
 from rich.console import Console
 
 from ratelimited_executor.cli.bench.open_load import Live
-from ratelimited_executor.cli.bench.view import found_text, measurement_tables, show_live, tool_limit_text, trial_text
+from ratelimited_executor.cli.bench.page import render
+from ratelimited_executor.cli.bench.view import (
+    failure_text,
+    found_text,
+    measurement_tables,
+    show_live,
+    tool_limit_text,
+    trial_text,
+    verdict_text,
+)
 from ratelimited_executor.load.search import Found, Trial
+from ratelimited_executor.load.verdicts import Verdict
 from tests.load.models import figures_of, figures_of_classes, measurement_of
 
 LIVE = Live(
@@ -67,7 +79,7 @@ async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
         (
             Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0), trial_count=9),
             "The highest rate held is 500/s, in 2 of 3 trials; it was the highest that was tried. "
-            "The trials do not agree: the limit lies about there.",
+            "The trials do not agree: the limit is close to these rates.",
         ),
         (
             Found(held=None, held_votes=(0, 0), failed=2, failed_votes=(2, 2), trial_count=9),
@@ -82,6 +94,58 @@ async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
 def test_end_of_a_search_is_told_in_sentences(found, text) -> None:
     """The sentences on a search's end say how many trials agree, and how sure the result is."""
     assert text == found_text(found).plain
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (Verdict(broken=(), is_clear=True), "Every threshold was kept."),
+        (
+            Verdict(broken=(), is_clear=False, doubts=("errors (0 of 9 requests failed)",)),
+            "Every threshold was kept, but chance is not ruled out for errors (0 of 9 requests failed): measure for longer.",
+        ),
+        (Verdict(broken=("a", "b"), is_clear=True), "Not kept: a; b."),
+        (
+            Verdict(broken=("a",), is_clear=False, doubts=("c",)),
+            "Not kept: a, though not by enough to rule out chance: measure for longer.",
+        ),
+    ],
+)
+def test_verdict_is_a_sentence(verdict, text) -> None:
+    """Which names the thresholds that decided it, or that are in doubt."""
+    assert text == verdict_text(verdict).plain
+
+
+def test_failure_of_all_requests_is_told_with_its_reason() -> None:
+    """As the exit status is 1 without any threshold."""
+    assert failure_text(figures_of([0.1] * 10, errors=9)) is None
+    assert (
+        "the most frequent error is 'tls', 10 of 10."
+        in failure_text(figures_of([0.1] * 10, errors=10, kind="tls")).plain
+    )
+    assert "No request was sent." == failure_text(figures_of([])).plain
+
+
+@pytest.mark.parametrize(
+    ("durations", "labels"),
+    [
+        ([0.013, 0.024], ["10", "20", "50"]),
+        ([0.02, 0.02], ["20", "50"]),
+        ([0.0009, 0.012], ["0.5", "1", "2", "5", "10", "20"]),
+        ([0.0009, 12.0], ["0.1", "1", "10", "100", "1,000", "10,000", "100,000"]),
+    ],
+)
+def test_axis_of_durations_has_labels_around_the_values(durations, labels) -> None:
+    """However close together they are: an axis without numbers cannot be read."""
+    page = render(measurement_of(figures_of(durations * 10)))
+    axes = re.findall(r'"ticktext": ?(\[[^]]*\])', page)
+
+    assert labels in [json.loads(axis) for axis in axes]
+
+
+def test_page_has_the_outcome() -> None:
+    """Escaped."""
+    assert '<p class="outcome">Not kept: &lt;b&gt;</p>' in render(measurement_of(figures_of([0.1])), ["Not kept: <b>"])
 
 
 def test_trial_tells_why_it_did_not_hold_or_count() -> None:

@@ -196,6 +196,7 @@ def test_address_that_is_taken_is_an_error_of_usage(redis_server):
         result = CliRunner().invoke(cli, ["dashboard", redis_server.url, "--port", port])
     assert result.exit_code == 2
     assert f"cannot listen on 127.0.0.1, port {port}" in result.stderr
+    assert "--port 0 takes any free port" in result.stderr
 
 
 def test_groups_of_a_server_that_is_away_are_an_error():

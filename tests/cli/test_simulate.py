@@ -193,7 +193,7 @@ def test_samples_are_kept_if_they_are_asked_for(place):
         ([""], ["there is no scenario ''"]),
         (["."], ["there is no scenario '.'"]),
         (["load.py"], ["there is no scenario 'load.py'", "load.py:MyScenario"]),
-        (["no.toml"], ["No such file", "no.toml"]),
+        (["no.toml"], ["Error: no.toml cannot be read: No such file or directory\n"]),
         (["nothing_here:Load"], ["nothing_here"]),
         (["nothing_here.py:Load"], ["there is no file nothing_here.py"]),
         (["MODULE:Nothing"], ["Nothing"]),

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor.dashboard import dashboard
+from ratelimited_executor.dashboard.views import SORTS
 from ratelimited_executor.durable import DurableTasks, MemoryStore
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -69,6 +70,7 @@ async def test_list_is_searched_sorted_and_paged():
             first, last = await web.get("/"), await web.get("/?page=99")
             found = await web.get("/", params={"find": "E24"})
             most = await web.get("/?sort=waiting")
+            by_column = {name: await web.get("/", params={"sort": name}) for name in SORTS}
             assert (await web.get("/?sort=length")).status_code == 400
             assert (await web.get("/?page=x")).status_code == 400
             assert (await web.get("/?page=-1")).status_code == 400
@@ -78,6 +80,9 @@ async def test_list_is_searched_sorted_and_paged():
         assert "Page 5 of 5" in last.text
         assert len(re.findall(r">(e\d{3})<", found.text)) == 10
         assert re.findall(r">(e\d{3})<", most.text)[:3] == ["e249", "e248", "e247"]
+        headings = [heading.lower() for heading in re.findall(r'<th scope="col"[^>]*>(\w+)</th>', first.text)]
+        assert set(by_column) < set(headings)
+        assert {200} == {page.status_code for page in by_column.values()}
         for executor in manager.executors.values():
             executor.rate = math.inf
 

@@ -49,6 +49,16 @@ def test_one_threshold_that_is_clearly_broken_makes_the_verdict_clear() -> None:
     assert not judge(classes, Thresholds(p99=0.6)).is_clear
 
 
+def test_threshold_that_is_kept_but_not_clearly_is_named_with_its_counts() -> None:
+    """Also that of a class; a clear one is not."""
+    few = figures_of([0.1] * 100)
+    classes = figures_of_classes(ordinary=[0.1] * 20, urgent=[0.5] * 1000)
+
+    assert ("errors (0 of 100 requests failed)",) == judge(few, Thresholds(p99=0.05, errors=0.01)).doubts
+    assert ("p99 (0 of 100 requests above 200 ms)",) == judge(few, Thresholds(p99=0.2, errors=0.5)).doubts
+    assert ("ordinary: p99 (0 of 20 requests above 600 ms)",) == judge(classes, Thresholds(p99=0.6)).doubts
+
+
 def test_nothing_sent_keeps_nothing() -> None:
     """A run too short to send a request keeps no threshold, and the reason says so."""
     assert ("no request was sent",) == judge(figures_of([]), Thresholds(p99=1)).broken
