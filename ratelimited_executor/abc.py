@@ -267,7 +267,7 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
-        """Make tasks READY that were put aside because their function was unknown; return their number.
+        """Make tasks READY that were set aside because their function was unknown; return their number.
 
         Args:
             queue: the queue of the tasks.

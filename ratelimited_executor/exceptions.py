@@ -56,7 +56,7 @@ class ExecutorNotStartedError(RateLimitedExecutorError, RuntimeError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"{self.name} is not started: enter it with 'async with' before you schedule on it"
+        return f"{self.name} is not started: enter it, or its manager, with 'async with' before you use it"
 
 
 class ExecutorStoppedError(RateLimitedExecutorError, RuntimeError):

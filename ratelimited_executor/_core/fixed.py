@@ -24,9 +24,9 @@ def refusal(thing: object, name: str) -> AttributeError:
     kind = type(thing).__name__
     options = [option for option in type(thing).__init__.__annotations__ if option != "return"]
     if name in options:
-        text = f"{name} of {kind} is fixed once it is made: give {name}= when you make it"
+        text = f"{name} of {kind} cannot be changed: pass {name}= to {kind}()"
     elif hasattr(type(thing), name):
         text = f"{name} of {kind} cannot be set"
     else:
-        text = f"{kind} has no attribute {name!r}; when you make it, it takes {', '.join(options)}"
+        text = f"{kind} has no attribute {name!r}; {kind}() takes {', '.join(options)}"
     return AttributeError(text, name=name, obj=thing)

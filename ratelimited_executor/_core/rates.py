@@ -101,7 +101,7 @@ class Rate:
             return cls(value)
         except ValueError as error:
             raise ValueError(
-                f"rate must be a number of permits a second >= 0 (0 pauses, inf lifts), got {value!r}"
+                f"rate must be a number of permits a second >= 0 (0 pauses, inf means no limit), got {value!r}"
             ) from error
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import socket
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ def _listen(options: DashboardOptions) -> socket.socket:
         family = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((options.host, options.port), family=family)
     except OSError as error:
-        raise CommandError(f"cannot listen on {options.host}, port {options.port}: {error}") from error
+        remedy = "; --port 0 takes any free port" if error.errno == errno.EADDRINUSE else ""
+        raise CommandError(f"cannot listen on {options.host}, port {options.port}: {error}{remedy}") from error
 
 
 class Groups:

@@ -92,9 +92,11 @@ class RedisReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         if self._client is not None:
             self._client.close()
+            if hasattr(self._client, "disconnect_connection_pools"):  # of a cluster: close() leaves them open
+                self._client.disconnect_connection_pools()
 
     def read_slots(self) -> SlotsView | None:
         """Read the slots of the group; None if it has none.

@@ -77,7 +77,9 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
             raise CommandError(f"--set is for scenarios in Python: change {text} itself")
         try:
             return load_toml(text)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise CommandError(f"{error.filename or text} cannot be read: {error.strerror or error}") from error
+        except ValueError as error:
             raise CommandError(str(error)) from error
     made: Any = STRATEGIES.get(text)
     if made is None:

@@ -57,7 +57,7 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
 
     Returns:
         DONE if the changes were made. FAILED if a named task does not exist, or is not a dead letter where it should
-        be; or with ``--check`` if there are dead letters, or tasks put aside because their function is unknown.
+        be; or with ``--check`` if there are dead letters, or tasks set aside because their function is unknown.
 
     Raises:
         CommandError: if the store cannot be read or written.

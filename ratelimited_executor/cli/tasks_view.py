@@ -26,10 +26,10 @@ _US: Final = 1_000_000
 _LAST_SECONDS: Final = 253_402_300_799  # the end of the year 9999
 _MEANING: Final = {
     DurableState.SCHEDULED: "not due yet",
-    DurableState.READY: "due, and not claimed",
+    DurableState.READY: "due, not claimed yet",
     DurableState.BEHIND: "behind others in their lane",
-    DurableState.CLAIMED: "running, or about to",
-    DurableState.UNKNOWN: "put aside: their function is not registered",
+    DurableState.CLAIMED: "running or about to run",
+    DurableState.UNKNOWN: "set aside: their function is not registered",
     DurableState.DEAD: "dead letters",
 }
 _BAD: Final = (DurableState.UNKNOWN, DurableState.DEAD)
@@ -62,7 +62,7 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
         style = "bold yellow" if count and state in _BAD else ""
         meaning = _MEANING[state]
         if state is DurableState.READY and picture.first_ready is not None:
-            meaning += f": the first {format_duration(_overdue(picture.first_ready, now))} ago"
+            meaning += f"; the first was due {format_duration(_overdue(picture.first_ready, now))} ago"
         table.add_row(Text(state.name.lower(), style), Text(f"{count:,}", style), Text(meaning, "dim"))
     parts: list[Any] = [table]
     if picture.lanes:

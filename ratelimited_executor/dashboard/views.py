@@ -57,7 +57,16 @@ __all__ = [
 
 PAGE_SIZE: Final = 50
 COLUMNS: Final = ("Rate", "Starts", "Due", "Backlog", "Waiting", "Running", "Lateness", "Failed")
-SORTS: Final = ("name", "started", "overdue", "waiting", "running", "failed", "lateness")
+SORTS: Final = {
+    "name": "",
+    "starts": "started",
+    "due": "overdue",
+    "waiting": "waiting",
+    "running": "running",
+    "lateness": "lateness",
+    "failed": "failed",
+}
+"""Columns that the list can be sorted by, as its headings call them, and the field of a point with their values."""
 _LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the event loop
 _WALKED_MAX: Final = 3000  # due tasks, all of which an exact explanation walks: at most 5 ms
 _TRIED_MAX: Final = 500  # the same where starts have costs, and each is tried on a copy of the limits: some 8 ms
@@ -140,7 +149,7 @@ def overview_of(recorded: dict[str, Recorded], *, find: str, sort: str, page: in
     wanted = find.casefold()
     found = sorted(recorded if not wanted else (name for name in recorded if wanted in name.casefold()))
     if sort != "name":
-        found.sort(key=lambda name: -_last(recorded[name].history, sort))
+        found.sort(key=lambda name: -_last(recorded[name].history, SORTS[sort]))
     page_count = max(1, math.ceil(len(found) / PAGE_SIZE))
     page = min(max(1, page), page_count)
     shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]

@@ -19,6 +19,7 @@ __all__ = [
     "check_url",
     "describe_requests",
     "fill",
+    "names_class",
     "parse_header",
     "parse_requests",
     "templates_of_class",
@@ -73,6 +74,12 @@ def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[
     if not found:
         raise ValueError(f"there is no request for the class {name!r}")
     return found
+
+
+def names_class(template: RequestTemplate) -> bool:
+    """Return True if ``{class}`` occurs in a request."""
+    texts = (template.url, template.body or "", *template.headers.values())
+    return any(_CLASS in text for text in texts)
 
 
 def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
@@ -194,16 +201,20 @@ def parse_requests(
         if line.strip():
             try:
                 templates.append(_template_of(json.loads(line), base, class_names))
+            except json.JSONDecodeError as error:
+                raise ValueError(
+                    f'line {number} must be a JSON object such as {{"url": "/"}}: {error.msg} at column {error.colno}'
+                ) from error
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"line {number}: {error}") from error
     if not templates:
-        raise ValueError("there is no request in it")
+        raise ValueError("the file has no requests")
     return templates
 
 
 def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) -> RequestTemplate:
     if not isinstance(value, dict):
-        raise ValueError(f"a request must be an object such as {{'url': '/'}}, got {value!r}")  # noqa: TRY004  # a line of a file, no argument
+        raise ValueError(f'a request must be a JSON object such as {{"url": "/"}}, got {value!r}')  # noqa: TRY004  # a line of a file, no argument
     if unknown := sorted(value.keys() - _FIELDS):
         raise ValueError(f"unknown field {unknown[0]!r}: there are method, url, headers, body and class")
     class_name = value.get("class")
@@ -211,11 +222,11 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
         raise ValueError(f"the class {class_name!r} has no rate: give it one, such as --rate urgent=20")
     headers = value.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
-        raise ValueError(f"headers must be an object of texts, got {headers!r}")
+        raise ValueError(f"headers must be an object of strings, got {headers!r}")
     pairs = dict(parse_header(f"{name}: {text}") for name, text in headers.items())
     url, method = value.get("url", base.url), value.get("method", base.method)
     if not isinstance(url, str) or not isinstance(method, str):
-        raise ValueError("url and method must be texts")  # noqa: TRY004  # as above
+        raise ValueError("url and method must be strings")  # noqa: TRY004  # as above
     body = value.get("body", base.body)
     if body is not None and not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False)

@@ -65,10 +65,12 @@ class Verdict:
         broken: a sentence for each broken threshold.
         is_clear: True unless chance alone could have reversed the verdict. The test assumes independent requests; those
             near one another in time have similar durations, so chance has more effect than assumed.
+        doubts: for each threshold that was kept, though not clearly, the counts that leave room for chance.
     """
 
     broken: tuple[str, ...]
     is_clear: bool
+    doubts: tuple[str, ...] = ()
 
     @property
     def is_kept(self) -> bool:
@@ -85,7 +87,11 @@ def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
         return _judge(figures, thresholds)
     return _all_of(
         [
-            Verdict(broken=tuple(f"{each.name}: {reason}" for reason in verdict.broken), is_clear=verdict.is_clear)
+            Verdict(
+                broken=tuple(f"{each.name}: {reason}" for reason in verdict.broken),
+                is_clear=verdict.is_clear,
+                doubts=tuple(f"{each.name}: {doubt}" for doubt in verdict.doubts),
+            )
             for each in figures.classes
             for verdict in (_judge(each, thresholds.of_class(each.name)),)
         ]
@@ -98,6 +104,7 @@ def _all_of(verdicts: Sequence[Verdict]) -> Verdict:
     return Verdict(
         broken=tuple(reason for verdict in broken for reason in verdict.broken),
         is_clear=any(verdict.is_clear for verdict in broken) if broken else all(each.is_clear for each in verdicts),
+        doubts=tuple(doubt for verdict in verdicts for doubt in verdict.doubts),
     )
 
 
@@ -111,14 +118,23 @@ def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
         low, high = interval_of_share(above, figures.count)
         reason = f"p99 {format_duration(found)} is above {format_duration(thresholds.p99)}"
         is_clear = not low <= 0.01 <= high
-        verdicts.append(Verdict(broken=(reason,) if found > thresholds.p99 else (), is_clear=is_clear))
+        doubt = f"p99 ({above:,} of {figures.count:,} requests above {format_duration(thresholds.p99)})"
+        verdicts.append(_verdict(reason if found > thresholds.p99 else None, doubt, is_clear=is_clear))
     if thresholds.errors is not None:
         low, high = interval_of_share(figures.error_count, figures.count)
         # With no errors allowed, the verdict cannot become clearer.
         is_clear = thresholds.errors == 0 or not low <= thresholds.errors <= high
         reason = f"errors {_percent(figures.error_share)} are above {_percent(thresholds.errors)}"
-        verdicts.append(Verdict(broken=(reason,) if figures.error_share > thresholds.errors else (), is_clear=is_clear))
+        doubt = f"errors ({figures.error_count:,} of {figures.count:,} requests failed)"
+        verdicts.append(_verdict(reason if figures.error_share > thresholds.errors else None, doubt, is_clear=is_clear))
     return _all_of(verdicts)
+
+
+def _verdict(reason: str | None, doubt: str, *, is_clear: bool) -> Verdict:
+    """Return the verdict on one threshold, which is broken if there is a reason."""
+    if reason is not None:
+        return Verdict(broken=(reason,), is_clear=is_clear)
+    return Verdict(broken=(), is_clear=is_clear, doubts=() if is_clear else (doubt,))
 
 
 def judge_trial(figures: Figures, thresholds: Thresholds) -> Verdict:

@@ -129,11 +129,11 @@ class LogNormal:
     def __init__(self, *, mean: DurationLike, p90: DurationLike) -> None:
         self._mean, self._p90 = seconds_of("mean", mean), seconds_of("p90", p90)
         ratio = self._p90 / self._mean
-        offer = "give Percentiles({0: ..., 50: ..., 90: ..., 100: ...}) in its place"
+        offer = "use Percentiles({0: ..., 50: ..., 90: ..., 100: ...}) instead"
         if ratio > _MARKOV_RATIO_MAX:
             raise ValueError(
                 f"p90 must be at most 10 times the mean, {10 * self._mean:g}, which is the limit of every distribution of "
-                f"values >= 0, since a tenth of them are p90 or more, got {p90!r}: check the two; {offer}"
+                f"values >= 0, since a tenth of them are p90 or more, got {p90!r}: check mean and p90, or {offer}"
             )
         if ratio > _LOG_NORMAL_RATIO_MAX:
             raise ValueError(

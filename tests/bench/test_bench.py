@@ -1,4 +1,4 @@
-"""The benchmarks run, and their results are right; no test asserts a speed."""
+"""The benchmarks run, and their results are correct; no test asserts a speed."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # bench/ is not part of the 
 def test_quick_run_loses_nothing_and_starts_nothing_early(
     section: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A section fills its tables at tiny sizes, and every count of what must never happen is 0."""
+    """Each section fills its tables at tiny sizes, and each count of an event that must not happen is 0."""
     from bench.__main__ import main
 
     results = main([section, "--quick", "--json", str(tmp_path / "results.json")])

@@ -1,4 +1,4 @@
-"""The section of durable tasks loses nothing, and leaves out what is not there; no test asserts a speed."""
+"""The section of durable tasks loses no task, and leaves out what is not installed; no test asserts a speed."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real_time("the benchmarks measure real event loops, pro
 
 
 class NoServers:
-    """No server at all, and a place that nobody looks at."""
+    """No servers, and a place that does not exist."""
 
     missing = {"postgres": "none", "redis": "none"}
 
@@ -37,7 +37,7 @@ def _result(count: int, **others) -> dict:
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # a busy machine takes a minute and a half
 def test_section_runs_whatever_is_installed() -> None:
-    """Each queue with its package and its server has a row, and what must never happen did not."""
+    """Each queue whose package and server exist has a row, and each count of an event that must not happen is 0."""
     tables = run(Options(quick=True))
 
     with places.servers() as servers:
@@ -50,7 +50,7 @@ def test_section_runs_whatever_is_installed() -> None:
 
 
 def test_what_is_missing_is_left_out_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue without its server or package has no row, and the table says why."""
+    """A queue without its server or its package has no row, and a note of the table says why."""
     monkeypatch.setattr(throughput, "has_module", lambda name: name != "huey")
     monkeypatch.setattr(throughput, "fresh", lambda *_, count, **__: _result(count))
     monkeypatch.delenv(throughput.PYTHONS_VARIABLE, raising=False)
@@ -63,7 +63,7 @@ def test_what_is_missing_is_left_out_with_a_line(monkeypatch: pytest.MonkeyPatch
 
 
 def test_queue_that_fails_is_left_out_unless_it_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of another library is told in a line; one of ours ends the run."""
+    """A failure of another library is reported in a note, and one of ours ends the run."""
 
     def fail(*_, name: str, count: int, **__) -> dict:
         if failing in name:
@@ -83,7 +83,7 @@ def test_queue_that_fails_is_left_out_unless_it_is_ours(monkeypatch: pytest.Monk
 
 
 def test_another_interpreter_has_what_this_one_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue runs in the first of the interpreters that has it."""
+    """A queue runs in the first of the given interpreters that has its package."""
     asked = []
 
     def fresh(function: str, *, python, **_) -> bool:
@@ -100,7 +100,7 @@ def test_another_interpreter_has_what_this_one_lacks(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("version", "expected"), [("3.11.3", False), ("4.0.0a6", True), ("10.1", True)])
 def test_version_decides(monkeypatch: pytest.MonkeyPatch, version: str, expected: bool) -> None:
-    """APScheduler 3 is another library than 4."""
+    """A queue for APScheduler 4 is installed only if the version is 4 or later, as 3 is another library."""
     monkeypatch.setattr(throughput, "has_module", lambda name: True)
     monkeypatch.setattr(throughput.importlib.metadata, "version", lambda name: version)
 
@@ -108,7 +108,7 @@ def test_version_decides(monkeypatch: pytest.MonkeyPatch, version: str, expected
 
 
 class _Careless:
-    """A queue that keeps its tasks in a list, runs the last one twice, and drops the first; or does neither."""
+    """A queue with its tasks in a list, which may drop the first task and run the last one twice."""
 
     def __init__(self, call, is_careless: bool) -> None:
         self._call = call
@@ -136,7 +136,7 @@ class _Careless:
 @pytest.mark.parametrize(("is_careless", "expected"), [(False, 0), (True, 1)])
 @pytest.mark.parametrize("has_many", [False, True])
 def test_lost_and_doubled_tasks_are_counted(is_careless: bool, expected: int, has_many: bool) -> None:
-    """One that is dropped counts, and so does one that runs twice, in each part of a round."""
+    """In each part of a round, a dropped task counts as lost, and one that runs twice as doubled."""
 
     @contextlib.asynccontextmanager
     async def opened(place, call):
@@ -146,13 +146,13 @@ def test_lost_and_doubled_tasks_are_counted(is_careless: bool, expected: int, ha
     measured = asyncio.run(throughput._measure(queue, 20, places.Place("nowhere")))
 
     assert measured["count"] == 20
-    # The tasks that warm it up are those of a first run of its own.
+    # The warm-up is a first run of its own, with its own tasks.
     assert measured["lost"] == measured["doubled"] == expected * (3 if has_many else 2)
     assert ("many" in measured) is has_many
 
 
 def test_sizes_that_the_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of waiting tasks and the minutes of the transaction come from the environment."""
+    """Environment variables set the number of waiting tasks and the minutes of the open transaction."""
     seen = {}
 
     class AllServers(NoServers):

@@ -1,4 +1,4 @@
-"""The harness of the benchmarks: turns, figures, targets, and what becomes of tables."""
+"""The harness of the benchmarks: the order of runs, figures, targets, and how tables are written."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from bench.harness import Chart, Figure, Options, Series, Table, Target, fresh, 
 
 
 def table() -> Table:
-    """A table with one case that meets its target, and one that does not."""
+    """Return a table with one case that meets its target, and one that misses it."""
     made = Table("Costs", ["theirs", "ours", "ratio"], notes=["made up"])
     for case, ours in (("met", [1.0, 2.0, 1.0]), ("missed", [8.0, 8.0, 9.0])):
         theirs = [8.0, 8.0, 9.0]
@@ -25,7 +25,7 @@ def table() -> Table:
 
 
 def test_turns_alternate_their_order_and_the_warm_up_does_not_count() -> None:
-    """A B, B A, A B: no side always goes first, and what the first round measured is dropped."""
+    """Runs alternate as A B, B A, A B, so that no side always goes first, and the first round is dropped."""
     order: list[str] = []
 
     def side(name: str):
@@ -38,7 +38,7 @@ def test_turns_alternate_their_order_and_the_warm_up_does_not_count() -> None:
 
 
 def test_ratio_is_taken_pair_by_pair() -> None:
-    """Not of the medians: what disturbs a moment disturbs both sides of its pair."""
+    """Ratios are taken of pairs and not of medians, as a disturbance affects both sides of a pair."""
     figure = ratio([10.0, 20.0, 30.0], [5.0, 10.0, 10.0])
 
     assert ([2.0, 2.0, 3.0], 2.0, 2.0, 3.0) == (figure.values, figure.median, figure.least, figure.greatest)
@@ -49,12 +49,12 @@ def test_ratio_is_taken_pair_by_pair() -> None:
     [(1.0, True, True), (1.1, True, False), (1.0, False, True), (0.9, False, False)],
 )
 def test_target_is_met_from_the_better_side(value: float, smaller_is_better: bool, met: bool) -> None:
-    """To reach the bound exactly is to meet it."""
+    """A value equal to the target meets it."""
     assert met is Figure([value], "x", smaller_is_better, Target("1", 1.0)).met
 
 
 def test_markdown_shows_medians_spreads_targets_and_verdicts() -> None:
-    """One line a case; a missed target cannot be overlooked."""
+    """Each case is one line, with medians, ranges and targets, and a missed target is an upper-case NO."""
     from bench.reporting.tables import markdown
 
     lines = markdown(table(), is_judged=True).splitlines()
@@ -68,7 +68,7 @@ def test_markdown_shows_medians_spreads_targets_and_verdicts() -> None:
 
 
 def test_quick_run_judges_nothing() -> None:
-    """Sizes that mean nothing meet and miss no target."""
+    """A quick run, whose sizes are too small to mean anything, neither meets nor misses targets."""
     from bench.reporting.documents import document
     from bench.reporting.tables import markdown
 
@@ -81,7 +81,7 @@ def test_quick_run_judges_nothing() -> None:
 
 
 def test_json_holds_every_round() -> None:
-    """Whoever doubts a median can take it again."""
+    """The JSON file has the values of every round, so that others may compute the median."""
     from bench.reporting.documents import document
 
     results = json.loads(json.dumps(document({"cores": 2}, Options(), {"section": [table()]})))
@@ -92,7 +92,7 @@ def test_json_holds_every_round() -> None:
 
 
 def test_charts_are_drawn_to_files_and_in_the_terminal(tmp_path: Path) -> None:
-    """Lines and bars alike."""
+    """Charts of lines and charts of bars are written as PNG files and drawn in the terminal."""
     from bench.reporting.plots import save_png, terminal_chart
 
     for chart in table().charts:
@@ -101,14 +101,14 @@ def test_charts_are_drawn_to_files_and_in_the_terminal(tmp_path: Path) -> None:
 
 
 def test_fresh_process_returns_the_result_or_says_what_failed() -> None:
-    """An error in another process is an error here."""
+    """An error in the other process is raised here with its type."""
     assert "throughput" in fresh("bench.sections:names")
     with pytest.raises(RuntimeError, match="TypeError"):
         fresh("bench.sections:names", unknown=1)
 
 
 def test_every_section_has_a_name_and_a_line_of_description(capsys: pytest.CaptureFixture[str]) -> None:
-    """As the list of sections shows them."""
+    """The list has each section with its name and a description of one line."""
     from bench.__main__ import main
     from bench.sections import load, names
 
@@ -121,7 +121,7 @@ def test_every_section_has_a_name_and_a_line_of_description(capsys: pytest.Captu
 
 
 def test_unknown_section_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the names of those that there are."""
+    """The error lists the names of existing sections."""
     from bench.__main__ import main
 
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""The workload of the Java original runs on both sides, and loses nothing; no test asserts a speed."""
+"""The workload of the Java original runs on both sides, and loses no task; no test asserts a speed."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ OURS = ["ours, call_later", "ours, schedule_many"]
 
 @pytest.mark.skipif(not jvm.has_jdk(), reason="no JDK")
 def test_both_sides_run_every_task() -> None:
-    """The JVM and we run all tasks, ours never early, and the tables compare us with the better of the JVM's sides."""
+    """Both sides run all tasks, ours never early, and the tables compare ours with the better row of the JVM."""
     table, late = java.run(Options(quick=True))
 
     assert ["JVM, 1 producer", "JVM, 16 producers", *OURS] == list(table.rows) == list(late.rows)
@@ -34,7 +34,7 @@ def test_both_sides_run_every_task() -> None:
 @pytest.mark.skipif(not jvm.has_jdk(), reason="no JDK")
 @pytest.mark.parametrize("producers", [1, 16])
 def test_jvm_runs_as_many_tasks_as_asked(producers: int) -> None:
-    """However many threads produce, and whether or not they divide the tasks evenly, each task runs, none early."""
+    """Each task runs, and none early, however many threads produce, even if they cannot share the tasks evenly."""
     with jvm.compiled() as classes:
         result = jvm.measure(classes, count=333, spread=0.02, producers=producers, warm_up_count=50, warm_up_rounds=1)
 
@@ -46,7 +46,7 @@ def test_jvm_runs_as_many_tasks_as_asked(producers: int) -> None:
 
 
 def test_without_a_jdk_our_side_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing fails where there is no JDK, and the table says what is missing."""
+    """Without a JDK the tables have our rows only, and a note says so."""
     monkeypatch.setattr(jvm, "has_jdk", lambda: False)
 
     table, late = java.run(Options(quick=True))
@@ -57,7 +57,7 @@ def test_without_a_jdk_our_side_is_measured_alone(monkeypatch: pytest.MonkeyPatc
 
 
 def test_jvm_that_would_lack_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A heap too small for the tasks would fail halfway through a long run."""
+    """The JVM is left out if its heap is too small for the tasks, as it would fail halfway through a long run."""
     monkeypatch.setattr(jvm, "heap_bytes", lambda: 1_000)
 
     table, _ = java.run(Options(quick=True))

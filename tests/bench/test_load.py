@@ -1,4 +1,4 @@
-"""The comparison with other tools that load a server runs, and its figures are right; no test asserts a speed."""
+"""The comparison with other load generators runs, and its figures are correct; no test asserts a speed."""
 
 import json
 import random
@@ -21,7 +21,7 @@ TOOL = {tool.name: tool for tool in TOOLS}
 
 
 def test_even_arrivals_are_even_and_bursts_are_not() -> None:
-    """An even load has nothing to complain of; fifty at a time have gaps of 0, and crowd together."""
+    """Evenly spaced requests are rated as even, bursts of fifty as crowded, and random ones in between."""
     even = evenness_of([number / 500 for number in range(5000)], 500)
     bursts = evenness_of([number // 50 / 10 for number in range(5000)], 500)
     chance = random.Random(1)
@@ -38,7 +38,7 @@ def test_even_arrivals_are_even_and_bursts_are_not() -> None:
 
 
 def test_requests_after_the_end_do_not_count_as_sent_in_time() -> None:
-    """However many a tool that fell behind sends in the end."""
+    """A tool that falls behind and sends the rest after the end has held only the rate of the requests in time."""
     late = [number / 100 for number in range(500)] + [5 + number / 50 for number in range(500)]
 
     assert 75 == held_rate(late, 10)
@@ -46,14 +46,14 @@ def test_requests_after_the_end_do_not_count_as_sent_in_time() -> None:
 
 @given(st.lists(st.floats(0, 10), min_size=1), st.floats(0.1, 5))
 def test_most_in_a_window_is_that_of_the_fullest(times, window) -> None:
-    """As counting in each window that begins at a time finds it."""
+    """The largest number in a window equals the one found by counting in each window that ends at a time."""
     ordered = sorted(times)
 
     assert max(sum(end - window < time <= end for time in ordered) for end in ordered) == most_in(ordered, window)
 
 
 def test_truth_of_a_freeze_is_what_each_request_waits() -> None:
-    """By reckoning the wait of each one."""
+    """The 99th percentile of a freeze equals the one computed from the wait of each request."""
     waits = sorted(max(0.0, 5 - due) if due >= 3 else 0.0 for due in (number / 500 for number in range(5000)))
 
     assert pytest.approx(waits[4949], abs=0.005) == frozen_p99(10, 2)
@@ -61,7 +61,7 @@ def test_truth_of_a_freeze_is_what_each_request_waits() -> None:
 
 
 def test_percentile_is_read_where_each_tool_tells_it(tmp_path: Path) -> None:
-    """In seconds; None where a tool tells none, or has none."""
+    """The percentile is read in seconds from the output of each tool, and is None if there is none."""
     told = Load(port=1, rate=500, seconds=10, connections=50, folder=tmp_path)
     (tmp_path / "h2load.tsv").write_text("".join(f"0\t200\t{span}\n" for span in range(1000, 201_000, 1000)))
     (tmp_path / "locust_stats.csv").write_text("Name,50%,99%\n/,1,5\nAggregated,1,120\n")
@@ -75,7 +75,7 @@ def test_percentile_is_read_where_each_tool_tells_it(tmp_path: Path) -> None:
 
 
 def test_commands_name_the_rate_in_all_or_of_each_connection(tmp_path: Path) -> None:
-    """As each tool takes it."""
+    """Each tool gets the rate in its own way: in total, or for each connection."""
     asked = Load(port=8000, rate=500, seconds=10, connections=50, folder=tmp_path)
     words = {name: " ".join(tool.command(asked)) for name, tool in TOOL.items()}
 
@@ -90,7 +90,7 @@ def test_commands_name_the_rate_in_all_or_of_each_connection(tmp_path: Path) -> 
 
 @pytest.mark.real_time("processes send to a real server")
 def test_ours_alone_is_measured_and_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing fails where the other tools are missing; each request of ours reaches the server."""
+    """If no other tool is installed, only ours has rows, the others have notes, and each request reaches the server."""
     monkeypatch.setattr(shutil, "which", lambda program: None)
     rates, *freezes = load.run(Options(quick=True))
 

@@ -1,4 +1,4 @@
-"""The comparison under overload counts right, and says what it could not run; no test asserts a speed."""
+"""The comparison under overload counts correctly, and reports what it could not run; no test asserts a speed."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from ratelimited_executor import Rate
 
 
 def test_every_system_has_a_row_in_each_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed is measured, who cannot is named with the reason, and what is missing is skipped with a line."""
+    """Each installed system is measured, or named as unable with the reason; one that is not installed has a note."""
     results = {"_window_scenario": ([0.0] * 20, 1.0), "_heavy_scenario": (0.1, 9), "_tenant_scenario": (3, 1, 0.1)}
     monkeypatch.setattr(
         scenarios,
@@ -36,19 +36,19 @@ def test_every_system_has_a_row_in_each_scenario(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("a", "b", "expected"), [(5, 5, 1.0), (9, 0, 0.5), (0, 0, 0.0), (3, 1, 0.8)])
 def test_jain_index(a: int, b: int, expected: float) -> None:
-    """1 for equal shares, a half if one of two has everything."""
+    """Jain's index is 1 for equal shares, and a half if one of two has everything."""
     assert pytest.approx(expected) == scenarios._jain(a, b)
 
 
 def test_keys_ahead_of_others_are_counted() -> None:
-    """One task more than another is in turn, two are not; a key that had nothing counts, too."""
+    """A key that gets two more tasks than another, even one with none, is ahead; one more is within its turn."""
     assert 0 == decision._ahead([0, 1, 2, 0, 1], 3)
     assert 1 == decision._ahead([0, 1, 0, 1, 0, 2], 3)
     assert 1 == decision._ahead([0, 0], 3)
 
 
 def test_starts_that_a_key_forbids_are_counted() -> None:
-    """By the gap to the start before of the same key, less the slack."""
+    """A start is forbidden if it follows the last one of its key by less than the gap, minus the slack."""
     started = [(0.0, "a"), (0.0, "b"), (0.985, "a"), (1.5, "b"), (1.6, "a"), (2.0, "b")]
 
     assert 2 == decision._forbidden(started, Rate(1))

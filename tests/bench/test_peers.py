@@ -1,4 +1,4 @@
-"""The adapters of the peers run every call that they are given; no test asserts a speed."""
+"""The adapters of other libraries run every call that they get; no test asserts a speed."""
 
 import asyncio
 import sys
@@ -30,7 +30,7 @@ def _runner(peer) -> asyncio.Runner:
 
 @pytest.mark.parametrize("name", [peer.name for peer in ALL if peer.timers is not None])
 def test_timers_run_each_call_once(name: str) -> None:
-    """Whatever the number of calls and the order of their delays, each of them runs."""
+    """Each call runs once, whatever the number of calls and the order of their delays."""
     peer = _installed(name)
     delays = [0.03 - index * 0.0001 for index in range(205)]
 
@@ -49,7 +49,7 @@ def test_timers_run_each_call_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", [peer.name for peer in ALL if peer.paced is not None])
 def test_paced_calls_run_each_once(name: str) -> None:
-    """A peer with a rate runs as many calls as it was asked to, and has ended when it says so."""
+    """Under a rate each call runs once, and all have run when the adapter returns."""
     peer = _installed(name)
     ran: list[int] = []
 
@@ -65,7 +65,7 @@ def test_paced_calls_run_each_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", [peer.name for peer in ALL if peer.queued is not None])
 def test_queued_calls_wait_until_they_are_cancelled(name: str) -> None:
-    """Few of many calls start at once, and what waits at the end starts no more."""
+    """Few of many calls start at once, and those that wait at the end never start."""
     peer = _installed(name)
     started: list[int] = []
 
@@ -90,7 +90,7 @@ def test_queued_calls_wait_until_they_are_cancelled(name: str) -> None:
 
 
 def test_section_runs_every_installed_peer() -> None:
-    """Each peer has a row in each comparison that it has something for, and what must never happen did not."""
+    """Each library has a row in each comparison that it can take part in, and each check is 0."""
     tables = run(Options(quick=True))
 
     expected = [
@@ -102,7 +102,7 @@ def test_section_runs_every_installed_peer() -> None:
 
 
 def test_peer_that_is_not_installed_is_skipped_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing is left out, and the user is told."""
+    """A library that is not installed has no row, and a note says so."""
     present = peer_module.has_module
     monkeypatch.setattr(peer_module, "has_module", lambda name: name != "aiolimiter" and present(name))
     monkeypatch.setattr("bench.peers.ALL", [peer for peer in ALL if peer.package in ("", "aiolimiter")])
@@ -118,5 +118,5 @@ def test_peer_that_is_not_installed_is_skipped_with_a_line(monkeypatch: pytest.M
     [([2.0], (2.0, 2.0, 2.0)), ([3.0, 1.0, 2.0], (2.0, 2.98, 3.0)), ([float(n) for n in range(101)], (50, 99, 100))],
 )
 def test_percentiles_are_those_of_the_sorted_values(values: list[float], expected: tuple[float, float, float]) -> None:
-    """Median, 99th percentile and greatest, with values between two measured ones where need be."""
+    """Median, 99th percentile and maximum are interpolated between values if necessary."""
     assert pytest.approx(expected) == percentiles(values)

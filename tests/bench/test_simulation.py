@@ -1,4 +1,4 @@
-"""The simulator and SimPy simulate the same model, and the tables have their rows; no test asserts a speed."""
+"""The simulator and SimPy run the same model, and the tables have their rows; no test asserts a speed."""
 
 import sqlite3
 import sys
@@ -23,7 +23,7 @@ def _needs_simpy() -> None:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure without processes, which take most of the time at tiny sizes."""
+    """Measure in this process, as starting others takes most of the time at tiny sizes."""
 
     def here(function: str, **arguments):
         assert "bench.simulation:measure" == function
@@ -41,14 +41,14 @@ def _due_count(keys: int, seconds: float) -> int:
 
 
 def test_section_is_registered() -> None:
-    """The command line knows it by its name."""
+    """The command line finds the section by its name."""
     assert simulation.NAME in names()
     assert simulation is load(simulation.NAME)
 
 
 @pytest.mark.parametrize("side", simulation._SIDES)
 def test_every_side_counts_the_same(side: str) -> None:
-    """However it is written, the model does the same jobs, with as many running and waiting in the mean."""
+    """Each side runs the same jobs, with the same mean numbers of running and waiting ones."""
     _needs_simpy()
 
     expected = simulation.measure(side=simulation.THEIRS, **MODEL)
@@ -66,7 +66,7 @@ def test_every_side_counts_the_same(side: str) -> None:
     ("keys", "days", "is_busy"), [(6_000, 0.02, True), (200, 0.7, False)], ids=["jobs wait", "third cycle"]
 )
 def test_models_agree(side: str, is_constant: bool, keys: int, days: float, is_busy: bool) -> None:
-    """Also where one worker has too much to do, and from cycle to cycle."""
+    """The sides agree even if one worker has too many jobs, and over several cycles."""
     _needs_simpy()
     model = {"keys": keys, "days": days, "workers": 1, "is_constant": is_constant}
 
@@ -82,7 +82,7 @@ def test_models_agree(side: str, is_constant: bool, keys: int, days: float, is_b
     [(simulation.OURS, simulation.OURS_SAMPLED), (simulation.THEIRS, simulation.THEIRS_SAMPLED)],
 )
 def test_samples_are_two_rows_a_job(side: str, sampled: str) -> None:
-    """Start delay and duration of each job, on both sides, beside what is written without them."""
+    """With samples, either side writes two more rows for each job: start delay and duration."""
     _needs_simpy()
 
     aggregated, whole = (simulation.measure(side=each, **MODEL) for each in (side, sampled))
@@ -91,7 +91,7 @@ def test_samples_are_two_rows_a_job(side: str, sampled: str) -> None:
 
 
 def test_theirs_writes_what_it_measured(tmp_path: Path) -> None:
-    """The rows in the file are those that are counted, minute by minute, in several transactions if there are many."""
+    """The rows in the file are those that were counted, one step for each minute."""
     _needs_simpy()
     path = tmp_path / "theirs.sqlite"
 
@@ -109,7 +109,7 @@ def test_theirs_writes_what_it_measured(tmp_path: Path) -> None:
 
 
 def test_both_draw_the_same_durations() -> None:
-    """An iterator in C draws what the distribution draws."""
+    """The iterator in C draws the same durations as the distribution."""
     import random
 
     duration, chance = LogNormal(mean=4, p90=8), random.Random(simulation.SEED)
@@ -124,7 +124,7 @@ def test_both_draw_the_same_durations() -> None:
 def test_quick_run_from_the_command_line(
     in_this_process: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The section prints its tables: each side has a row, nothing was counted otherwise, and ratios are to SimPy."""
+    """The command prints each table; every side has a row, each check is 0, and ratios are to SimPy."""
     _needs_simpy()
     from bench.__main__ import main
 
@@ -153,7 +153,7 @@ def test_quick_run_from_the_command_line(
 @pytest.mark.real_time("a process of its own")
 @pytest.mark.parametrize("side", [simulation.OURS, simulation.THEIRS])
 def test_process_of_its_own_counts_the_same(side: str) -> None:
-    """As each round is measured outside of tests."""
+    """A side in a process of its own, as in real measurements, counts the same as in this one."""
     _needs_simpy()
 
     measured = fresh("bench.simulation:measure", side=side, **MODEL)
@@ -163,7 +163,7 @@ def test_process_of_its_own_counts_the_same(side: str) -> None:
 
 
 def test_without_simpy_ours_is_measured_alone(in_this_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not installed is left out, with a line that says so."""
+    """Without SimPy its rows are left out, and a note says so."""
     monkeypatch.setattr(simulation, "has_module", lambda name: False)
 
     tables = simulation.run(Options(quick=True))

@@ -1,6 +1,6 @@
-"""``bench`` through its parser, against a real service of HTTP and against functions.
+"""The command ``bench``, run through its parser against a real HTTP service and against functions.
 
-Loads run in real time, as the sockets do; what is asserted is counts, kinds and statuses, or differs by a factor of ten.
+Loads run in real time, as sockets do, so tests assert counts, kinds and statuses, or durations ten times apart.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ real_time = pytest.mark.real_time("sockets and threads have no virtual time")
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """A service that runs for all tests of this file."""
+    """Run one service for all tests of this file."""
     with served() as running:
         yield running
 
 
 @pytest.fixture
 def targets(place) -> str:
-    """A module of targets in the current directory."""
+    """Write a module of targets into the current directory, and yield its name."""
     place.write(f"{place.module}_bench.py", TARGETS)
     yield f"{place.module}_bench"
     sys.modules.pop(f"{place.module}_bench", None)
@@ -109,7 +109,7 @@ def bench(*arguments: str) -> Result:
 
 
 def measured(*arguments: str) -> tuple[Result, dict[str, Any]]:
-    """Measure quietly, and return the figures of the JSON file, too."""
+    """Run a quiet measurement, and return its result and the figures of its JSON file."""
     result = bench(*arguments, "--quiet", "--json", "out.json")
     assert result.exit_code in (0, 1), result.output
     with open("out.json", encoding="utf-8") as file:
@@ -121,7 +121,7 @@ def measured(*arguments: str) -> tuple[Result, dict[str, Any]]:
 
 @real_time
 def test_every_request_is_sent_and_counted(place, service) -> None:
-    """With bytes, statuses and both durations."""
+    """Figures count every request, byte and status, and the report has the durations from both starts."""
     result, figures = measured(f"{service.url}/", "--rate", "100", "--for", "1s")
 
     assert 0 == result.exit_code
@@ -133,13 +133,13 @@ def test_every_request_is_sent_and_counted(place, service) -> None:
 
 @real_time
 def test_frozen_server_shows_in_the_p99_from_the_intended_start_alone(place, service) -> None:
-    """It stands still for 2 s; the four connections make four long requests of 1,000, and the rest wait."""
+    """While the server is frozen for 2 s, its four connections have four slow requests of 1,000; the others wait."""
     service.frozen_from = None
     _, figures = measured(f"{service.url}/freezing", "--rate", "200", "--for", "5s", "--connections", "4")
 
     assert (1000, {}) == (figures["count"], figures["errors"])
     assert figures["from_intended"]["p99"] > 1.5
-    assert figures["from_actual"]["p99"] < 0.5  # some milliseconds, on a machine that has time
+    assert figures["from_actual"]["p99"] < 0.5  # some milliseconds on an idle machine
     assert figures["full_seconds"] > 1.5
 
 
@@ -149,7 +149,7 @@ def test_frozen_server_shows_in_the_p99_from_the_intended_start_alone(place, ser
     [("/status/503", "status 503"), ("/status/404", "status 404"), ("/slow", "timeout"), ("/cut", "connection broken")],
 )
 def test_errors_are_counted_by_kind(place, service, path, kind) -> None:
-    """And nothing succeeded, which is status 1."""
+    """Each kind of error is counted by its name, and the exit status is 1, as no request succeeded."""
     result, figures = (
         measured(f"{service.url}{path}", "--rate", "20", "--for", "500ms", "--timeout", "300ms", "--method", "POST")
         if path == "/cut"
@@ -163,7 +163,7 @@ def test_errors_are_counted_by_kind(place, service, path, kind) -> None:
 
 @real_time
 def test_refused_connections_are_errors(place) -> None:
-    """Of a port where nobody listens."""
+    """Requests to a port where nobody listens are counted as refused."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         _, figures = measured(f"http://127.0.0.1:{taken.getsockname()[1]}/", "--rate", "20", "--for", "500ms")
@@ -173,7 +173,7 @@ def test_refused_connections_are_errors(place) -> None:
 
 @real_time
 def test_redirect_is_an_answer_and_is_not_followed(place, service) -> None:
-    """It would make two requests of one."""
+    """A redirect counts as a successful answer; following it would make two requests of one."""
     _, figures = measured(f"{service.url}/status/302", "--rate", "10", "--for", "500ms")
 
     assert ({}, {"302": 5}) == (figures["errors"], figures["statuses"])
@@ -181,7 +181,7 @@ def test_redirect_is_an_answer_and_is_not_followed(place, service) -> None:
 
 @real_time
 def test_number_method_header_and_body_are_sent(place, service) -> None:
-    """A body makes it a POST unless a method is given."""
+    """The number is filled into URL and body, and a body makes the request a POST unless a method is given."""
     place.write("body.json", '{"id": {n}}')
     service.seen.clear()
     common = ["--rate", "10", "--for", "200ms", "--header", "X-Test: yes"]
@@ -198,7 +198,7 @@ def test_number_method_header_and_body_are_sent(place, service) -> None:
 
 @real_time
 def test_requests_of_a_file_are_sent_in_turn(place, service) -> None:
-    """Those of each line, with the target as the base."""
+    """The lines of a file of requests are sent in turn, relative to the target."""
     place.write("requests.jsonl", '{"url": "echo/a"}\n{"url": "echo/b/{n}", "method": "PUT", "body": [{}]}\n')
     service.seen.clear()
     measured(f"{service.url}/", "--rate", "10", "--for", "400ms", "--requests", "requests.jsonl")
@@ -213,7 +213,7 @@ def test_requests_of_a_file_are_sent_in_turn(place, service) -> None:
 
 @real_time
 def test_steps_have_a_row_each_and_ramps_are_one(place, service) -> None:
-    """In the table and in the JSON file."""
+    """Each step is a row of the table and a phase of the JSON file; a ramp is one phase, without its warm-up."""
     result, steps = measured(f"{service.url}/", "--rate", "20..60", "--step", "20", "--every", "500ms")
     _, ramp = measured(f"{service.url}/", "--rate", "20..60", "--for", "1s", "--warm-up", "200ms")
 
@@ -227,7 +227,7 @@ def test_steps_have_a_row_each_and_ramps_are_one(place, service) -> None:
 
 @real_time
 def test_classes_have_rates_requests_and_rows_of_their_own(place, service) -> None:
-    """In the table, the JSON file, the page and the comparison."""
+    """Each class has its rate and its requests, and its rows in the table, JSON file, page and comparison."""
     place.write(
         "requests.jsonl", '{"url": "echo/{class}/{n}"}\n{"url": "echo/now", "class": "urgent", "body": "{class}"}\n'
     )
@@ -250,7 +250,7 @@ def test_classes_have_rates_requests_and_rows_of_their_own(place, service) -> No
 
 @real_time
 def test_class_is_the_second_argument_and_header(place, service, targets) -> None:
-    """Of a function that takes two; a header has it where {class} stands."""
+    """A function with two parameters gets the class as the second one, and ``{class}`` in a header becomes its name."""
     measured(f"{targets}:with_class", "--rate", "a=10", "--rate", "b=5", "--for", "1s")
     service.seen.clear()
     measured(f"{service.url}/echo/x", "--rate", "b=5", "--for", "200ms", "--header", "X-Test: {class}")
@@ -266,21 +266,23 @@ def test_class_is_the_second_argument_and_header(place, service, targets) -> Non
 
 @real_time
 def test_exit_status_follows_the_thresholds(place, service) -> None:
-    """For CI: 0 kept, 1 not, with the reason."""
+    """The exit status, for CI, is 0 if every threshold was kept, and otherwise 1 with the reason."""
     base = ["--rate", "20", "--for", "500ms", "--quiet"]
-    good = bench(f"{service.url}/", *base, "--p99", "20s", "--errors", "1%")
+    good = bench(f"{service.url}/", *base, "--p99", "20s", "--errors", "1%", "--html", "page.html")
     slow = bench(f"{service.url}/", *base, "--p99", "1ms", "--warm-up", "100ms", "--connections", "1")
     bad = bench(f"{service.url}/status/500", *base, "--errors", "50%")
 
     assert (0, 1) == (good.exit_code, bad.exit_code)
     assert "Every threshold was kept" in good.stdout
     assert "Not kept: errors 100 % are above 50 %" in bad.stdout
+    assert "No request succeeded; the most frequent error is 'status 500', 10 of 10." in bad.stdout
+    assert "Every threshold was kept" in place.text("page.html")
     assert (slow.exit_code == 1) == ("is above 1 ms" in slow.stdout)  # a fast machine may keep it
 
 
 @real_time
 def test_class_has_thresholds_of_its_own(place, service) -> None:
-    """The one for all holds for the others: a class that fails is allowed to, or is the reason."""
+    """A class's own threshold applies to that class in place of the general one, whether it is looser or stricter."""
     place.write("requests.jsonl", '{"url": "", "class": "ordinary"}\n{"url": "status/500", "class": "urgent"}\n')
     base = [f"{service.url}/", "--rate", "ordinary=20", "--rate", "urgent=10", "--for", "500ms"]
     base += ["--requests", "requests.jsonl", "--quiet", "--json", "out.json"]
@@ -301,7 +303,7 @@ def test_class_has_thresholds_of_its_own(place, service) -> None:
 
 @real_time
 def test_search_judges_each_class_by_its_own_threshold(place, service) -> None:
-    """A class that always fails holds at no rate, whatever the other one does."""
+    """As one class always fails its own threshold, no rate holds, although the other class succeeds."""
     place.write("requests.jsonl", '{"url": "", "class": "ordinary"}\n{"url": "status/500", "class": "urgent"}\n')
     result = bench(
         f"{service.url}/", "--rate", "ordinary=20", "--rate", "urgent=10", "--requests", "requests.jsonl",
@@ -324,7 +326,7 @@ def test_search_judges_each_class_by_its_own_threshold(place, service) -> None:
     ],
 )
 def test_longest_request_that_may_count_is_that_of_the_loosest_class(p99, most) -> None:
-    """None if a class may take as long as it likes: nothing is given up early then."""
+    """It is None if one class has no p99: no request may be given up early then."""
     assert most == BenchOptions(target="x:y", rates={"a": (1, 1), "b": (1, 1)}, p99=p99).p99_most
 
 
@@ -338,14 +340,14 @@ def test_longest_request_that_may_count_is_that_of_the_loosest_class(p99, most) 
     ],
 )
 def test_settings_have_the_thresholds_in_force(errors, text) -> None:
-    """In the order of the classes, so that those who share a load agree however each wrote it."""
+    """Settings list thresholds in the order of the classes, so that participants agree however each wrote them."""
     options = BenchOptions(target="x:y", rates={"a": (1, 1), "b": (1, 1)}, errors=errors)
     assert text == settings_of(options, connections=1, requests=None)["errors at most"]
 
 
 @real_time
 def test_search_finds_where_a_function_begins_to_fail(place) -> None:
-    """It allows 60 a second: of trials of a second each the highest rate held is near."""
+    """For a function that allows about 60 calls a second, the highest rate held is near that."""
     place.write(
         f"{place.module}_limited.py",
         "import time\nstarts = []\n"
@@ -362,7 +364,7 @@ def test_search_finds_where_a_function_begins_to_fail(place) -> None:
     with open("out.json", encoding="utf-8") as file:
         search = json.load(file)["search"]
 
-    # The tool may be the limit on a machine that is busy: then the search says so, and ends.
+    # On a busy machine the tool may be the limit: then the search says so, and ends.
     assert "The highest rate held is" in result.stdout or "the tool was the limit" in result.stdout
     assert search["held"] is None or 20 <= search["held"] <= 80
     assert len(search["trials"]) >= 1
@@ -384,7 +386,7 @@ def test_search_finds_where_a_function_begins_to_fail(place) -> None:
     ],
 )
 def test_function_is_called_with_the_number(targets, name, expected) -> None:
-    """Async or plain, from a context manager or not."""
+    """A function is called with the number if it takes one: async or plain, by itself or from a context manager."""
     result, figures = measured(f"{targets}:{name}", "--rate", "25", "--for", "200ms")
 
     assert (0, 5) == (result.exit_code, figures["count"])
@@ -393,7 +395,7 @@ def test_function_is_called_with_the_number(targets, name, expected) -> None:
 
 @real_time
 def test_errors_of_a_function_are_counted_by_type(targets) -> None:
-    """Whatever it raises, also to end the process."""
+    """An exception of a function is counted by its type, even SystemExit, which does not end the process."""
     _, failing = measured(f"{targets}:fail", "--rate", "20", "--for", "500ms")
     _, leaving = measured(f"{targets}:leave", "--rate", "20", "--for", "500ms")
 
@@ -402,7 +404,7 @@ def test_errors_of_a_function_are_counted_by_type(targets) -> None:
 
 @real_time
 def test_interrupted_measurement_reports_what_it_has(place, service) -> None:
-    """At the first Ctrl-C: figures until then, the JSON file, status 130."""
+    """At the first Ctrl-C the command reports the figures until then, writes the JSON file and exits with 130."""
     command = [sys.executable, "-m", "ratelimited_executor", "bench", f"{service.url}/echo/x", "--rate", "50"]
     service.seen.clear()
     with subprocess.Popen(
@@ -415,8 +417,26 @@ def test_interrupted_measurement_reports_what_it_has(place, service) -> None:
         out, err = process.communicate(timeout=60)
 
     assert 130 == process.returncode, err
+    written = json.loads(place.text("out.json"))
     assert b"Interrupted" in out
-    assert 20 <= json.loads(place.text("out.json"))["figures"]["count"] < 10_000
+    assert 20 <= written["figures"]["count"] < 10_000
+    assert written["incomplete"].startswith("it was interrupted after ")
+
+
+@real_time
+def test_interrupted_search_reports_its_trials(place, service) -> None:
+    """The rates that were tried until then are not lost."""
+    command = [sys.executable, "-m", "ratelimited_executor", "bench", f"{service.url}/echo/x", "--rate", "20"]
+    with subprocess.Popen(
+        [*command, "--find-max", "--every", "200ms", "--errors", "100%"], cwd=place.path, stdout=-1, text=True
+    ) as process:
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+
+    assert (130, "20/s: held") == (process.returncode, first[:10])
+    assert "The highest rate held is " in out
+    assert "The search ended early: it was interrupted." in out
 
 
 # Reports.
@@ -424,7 +444,7 @@ def test_interrupted_measurement_reports_what_it_has(place, service) -> None:
 
 @real_time
 def test_page_is_complete_and_asks_no_host(place, service) -> None:
-    """One file, with plotly in it, and what the user gave escaped."""
+    """The page is one file that includes plotly, loads nothing, and escapes what the user gave."""
     result = bench(f"{service.url}/?a=<b>", "--rate", "20", "--for", "500ms", "--html", "page.html", "--quiet")
     page = place.text("page.html")
 
@@ -437,7 +457,7 @@ def test_page_is_complete_and_asks_no_host(place, service) -> None:
 
 @real_time
 def test_compare_shows_both_and_what_differs(place, service) -> None:
-    """Figures side by side, and the settings that are not the same."""
+    """The comparison has the figures of both side by side, and only the settings that differ."""
     for name, path in (("a.json", "/"), ("b.json", "/status/500")):
         bench(f"{service.url}{path}", "--rate", "100", "--for", "500ms", "--json", name, "--quiet")
     result = bench("compare", "a.json", "b.json")
@@ -450,7 +470,7 @@ def test_compare_shows_both_and_what_differs(place, service) -> None:
 
 
 def test_compare_shows_no_escape_sequence_of_a_file(place) -> None:
-    """A terminal would obey it."""
+    """Control characters of a file are written as escapes, as a terminal would obey them."""
     for name, rate in (("a.json", "5/s"), ("b.json", "\x1b[2J")):
         text = json.dumps(measurement_of(figures_of([0.1]), settings={"rate": rate}).to_json())
         (place.path / name).write_text(text, encoding="utf-8")
@@ -462,7 +482,7 @@ def test_compare_shows_no_escape_sequence_of_a_file(place) -> None:
 
 
 def test_compare_has_a_help_of_its_own() -> None:
-    """Which that of bench names."""
+    """``bench --help`` lists ``compare`` as a command, and ``bench compare --help`` has only what belongs to it."""
     of_bench, own = bench("--help").stdout, bench("compare", "--help").stdout
 
     assert re.search(r"^Commands:\n  compare +Show two measurements side by side\.$", of_bench, re.MULTILINE)
@@ -473,7 +493,7 @@ def test_compare_has_a_help_of_its_own() -> None:
 
 @real_time
 def test_file_or_module_named_compare_is_a_target(place) -> None:
-    """Only the word alone is the command."""
+    """Only the word ``compare`` alone is the command; a file or a module of that name is a target."""
     place.write("compare.py", "async def compare(number): pass\n")
     for target in ("compare.py:compare", "compare:compare"):
         result, figures = measured(target, "--rate", "50", "--for", "100ms")
@@ -484,7 +504,7 @@ def test_file_or_module_named_compare_is_a_target(place) -> None:
 
 @real_time
 def test_compare_notices_other_requests_to_the_same_target(place, service) -> None:
-    """Not the credentials, which are nobody's to keep."""
+    """Requests with another body differ by their digest; credentials do not count, and the JSON file has none."""
     texts = {}
     for name, body, token in (("a.json", "one", "t1"), ("b.json", "two", "t1"), ("c.json", "two", "t2")):
         header = f"Authorization: Bearer {token}"
@@ -501,7 +521,7 @@ def test_compare_notices_other_requests_to_the_same_target(place, service) -> No
 
 @real_time
 def test_target_between_colons_is_no_emoji(place) -> None:
-    """The heading names it as it was given."""
+    """The heading shows a target such as ``smiling.py:two`` unchanged, although it looks like an emoji's name."""
     (place.path / "smiling.py").write_text("async def two(number): pass\n")
 
     assert bench("smiling.py:two", "--rate", "50", "--for", "100ms").stdout.startswith("smiling.py:two: rate 50/s")
@@ -517,7 +537,7 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["x", "--rate", "1"], ["module:function", "http://localhost:8000/"]),
         (["localhost:8000", "--rate", "1"], ["http://localhost:8000/", "got 'localhost:8000'"]),
         (["http://x/", "http://y/", "--rate", "1"], ["one TARGET", "got 2"]),
-        (["ftp://x/", "--rate", "1"], ["must look like http://"]),
+        (["ftp://x/", "--rate", "1"], ["TARGET: ", "must look like http://"]),
         (["http://x/", "--rate", "0"], ["must be > 0"]),
         (["http://x/", "--rate", "inf/s"], ["must be > 0 and finite"]),
         (["http://x/", "--rate", "1..2..3"], ["100..1000"]),
@@ -533,6 +553,8 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--errors", "101%"], ["1% or 0.01"]),
         (["http://x/", "--rate", "1", "--errors", "x"], ["1% or 0.01"]),
         (["http://x/", "--rate", "1", "--p99", "fast"], ["--p99", "a duration looks like"]),
+        (["http://x/", "--rate", "1", "--p99", "200"], ["--p99", "needs a unit: 200ms or 200s"]),
+        (["http://x/", "--rate", "a=1", "--p99", "a= 0.2 "], ["--p99", "0.2ms or 0.2s"]),
         (["http://x/", "--rate", "1", "--p99", "1s", "--p99", "2s"], ["--p99", "one threshold is for all"]),
         (["http://x/", "--rate", "a=1", "--p99", "a=1s", "--p99", "a=2s"], ["'a' has two thresholds"]),
         (["http://x/", "--rate", "a=1", "--errors", "a b=1%"], ["--errors", "name of a class"]),
@@ -548,9 +570,11 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--find-max", "--p99", "1s", "--for", "1s"], ["--find-max and --for"]),
         (["http://x/", "--rate", "1..9", "--find-max", "--p99", "1s", "--step", "1"], ["--find-max and --step"]),
         (["http://x/", "--rate", "1", "--header", "nothing"], ["'Name: value'"]),
-        (["http://x/", "--rate", "1", "--method", "GET /"], ["a word such as GET"]),
-        (["http://x/", "--rate", "1", "--body", "@missing"], ["--body @missing", "No such file"]),
-        (["http://x/", "--rate", "1", "--requests", "missing"], ["--requests missing", "No such file"]),
+        (["http://x/", "--rate", "1", "--method", "GET /"], ["--method: ", "a word such as GET"]),
+        (["http://x/{class}", "--rate", "1"], ["{class} needs classes", "--rate urgent=20"]),
+        (["http://x/", "--rate", "1", "--header", "A: {class}"], ["{class} needs classes"]),
+        (["http://x/", "--rate", "1", "--body", "@missing"], ["--body @missing: No such file or directory\n"]),
+        (["http://x/", "--rate", "1", "--requests", "missing"], ["--requests missing: No such file or directory\n"]),
         (["http://x/", "--rate", "1", "--json", "no/where.json"], ["--json", "does not exist"]),
         (["http://x/", "--rate", "1", "--html", "."], ["--html must be a file"]),
         (["json:dumps", "--rate", "1", "--method", "PUT"], ["--method is for URLs"]),
@@ -563,12 +587,12 @@ def test_target_between_colons_is_no_emoji(place) -> None:
     ],
 )
 def test_bad_usage_is_refused_before_anything_is_sent(place, arguments, words) -> None:
-    """With the option and the remedy, and status 2."""
+    """Bad usage has exit status 2, and its message names the option and the remedy."""
     assert_refused(bench(*arguments), *words)
 
 
 def test_file_that_is_no_measurement_is_refused(place) -> None:
-    """By its name."""
+    """The message names the file that is not a measurement or not JSON."""
     place.write("a.json", "{}")
     place.write("b.json", "{")
     assert_refused(bench("compare", "a.json", "a.json"), "a.json", "not a measurement")
@@ -583,13 +607,13 @@ def test_file_that_is_no_measurement_is_refused(place) -> None:
     ],
 )
 def test_target_that_cannot_be_set_up_is_refused(targets, name, words) -> None:
-    """With its own reason."""
+    """The exit status is 2, and the message has the reason, such as the error that the set-up raised."""
     assert_refused(bench(f"{targets}:{name}", "--rate", "1"), *words)
 
 
 @real_time
 def test_failing_tear_down_is_told_after_the_report(targets) -> None:
-    """What was measured is not lost."""
+    """The report and the JSON file are written before the failed tear-down is reported."""
     result = bench(f"{targets}:not_torn_down", "--rate", "20", "--for", "200ms", "--quiet", "--json", "out.json")
 
     assert_refused(result, "tear-down of TARGET failed", "still busy")
@@ -600,7 +624,7 @@ def test_failing_tear_down_is_told_after_the_report(targets) -> None:
 
 @real_time
 def test_signal_ends_a_set_up_that_hangs(place, targets) -> None:
-    """With the status of an interruption."""
+    """SIGINT during the set-up of a target ends the process at once with status 130."""
     command = [sys.executable, "-m", "ratelimited_executor", "bench", f"{targets}:hangs", "--rate", "50"]
     with subprocess.Popen(command, cwd=place.path, stdout=-1, stderr=-1, text=True) as process:
         assert "hangs" in process.stdout.readline()
@@ -611,6 +635,6 @@ def test_signal_ends_a_set_up_that_hangs(place, targets) -> None:
 
 
 def test_missing_extra_is_named(place, monkeypatch) -> None:
-    """With the command that installs it."""
+    """Without the extra the message names the missing package and the command that installs it."""
     monkeypatch.setattr("ratelimited_executor.cli.bench.inputs.find_spec", lambda name: None)
     assert_refused(bench("http://x/", "--rate", "1"), "hdrhistogram", "ratelimited-executor[load]")

@@ -1,4 +1,4 @@
-"""``bench --peers``: several processes share one load, and meet in a real Redis."""
+"""``bench --peers``: several processes share one load, and coordinate through a real Redis."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SWIFT = Times(
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """A service that runs for all tests of this file."""
+    """Run one service for all tests of this file."""
     with served() as running:
         yield running
 
 
 class Participants:
-    """Processes that share a load; closed with their context.
+    """Processes that share a load; leaving the context kills those that still run.
 
     Attributes:
         processes: in the order in which they were started.
@@ -71,7 +71,7 @@ class Participants:
         self._stack.close()
 
     def ended(self, index: int) -> tuple[int, str, str]:
-        """Wait for one; return its exit status and what it wrote."""
+        """Wait until a process ends; return its exit status and its output."""
         out, err = self.processes[index].communicate(timeout=90)
         return self.processes[index].returncode, out, err
 
@@ -88,7 +88,7 @@ def measurement(place, index: int) -> dict:
 
 
 def test_two_participants_send_each_request_once_and_report_the_whole(place, service, redis_server) -> None:
-    """The same figures from both, with a row for each; counts are the sums, and no request is sent twice."""
+    """Both report the same figures of all requests, with a row for each participant, and no request is sent twice."""
     service.seen.clear()
     load = ["--rate", "ordinary=80", "--rate", "urgent=20", "--for", "2s", "--warm-up", "500ms", "--group", "two"]
     with Participants(place, redis_server.url, f"{service.url}/echo/{{class}}/{{n}}", *load) as participants:
@@ -106,11 +106,11 @@ def test_two_participants_send_each_request_once_and_report_the_whole(place, ser
     assert [100, 100] == [row["count"] for row in rows]
     assert [*range(250)] == sorted(int(path.rpartition("/")[2]) for _, path, _, _ in service.seen)
     assert all("by participant" in out for _, out, _ in endings)
-    assert "1 of 2 participants are there" in endings[0][2] + endings[1][2]
+    assert "1 of 2 participants have joined" in endings[0][2] + endings[1][2]
 
 
 def test_killed_participant_is_in_the_report_until_its_last_checkpoint(place, service, redis_server) -> None:
-    """What both measured stays; the report says who is missing, how much was not sent, and how much is in it."""
+    """What was measured until then counts; the report names the missing one, and which part was sent and is known."""
     service.seen.clear()
     load = ["--rate", "100", "--for", "6s", "--group", "killed", "--quiet", "--html", "page.html"]
     with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
@@ -132,7 +132,7 @@ def test_killed_participant_is_in_the_report_until_its_last_checkpoint(place, se
 
 
 def test_redis_that_dies_meanwhile_leaves_each_its_own_report(place, service, redis_server) -> None:
-    """Each goes on with its share, and says that the figures could not be merged."""
+    """Each sends the rest of its share, and reports its own figures with the reason that they could not be merged."""
     service.seen.clear()
     load = ["--rate", "50", "--for", "4s", "--group", "dies", "--quiet"]
     with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
@@ -145,8 +145,23 @@ def test_redis_that_dies_meanwhile_leaves_each_its_own_report(place, service, re
     assert [100, 100] == [measurement(place, index)["figures"]["count"] for index in range(2)]
 
 
+def test_interrupted_participant_calls_no_other_missing(place, service, redis_server) -> None:
+    """It does not wait for those who go on, and they report where it was stopped."""
+    service.seen.clear()
+    load = ["--rate", "100", "--for", "4s", "--group", "stopped", "--quiet"]
+    with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
+        wait_for(lambda: len(service.seen) > 60)
+        participants.processes[0].send_signal(signal.SIGINT)
+        endings = [participants.ended(index) for index in range(2)]
+
+    assert [130, 1] == [status for status, _, _ in endings], endings
+    assert "it was interrupted after" in endings[0][1] and "the other participants go on" in endings[0][1]
+    assert "is missing" not in endings[0][1]
+    assert "was stopped after" in endings[1][1]
+
+
 def test_interrupt_while_waiting_ends_at_once(place, redis_server) -> None:
-    """With the status of an interruption, and without staying among those who wait."""
+    """The exit status is 130, and the process does not stay among those that wait."""
     command = [sys.executable, "-m", "ratelimited_executor", "bench", "json:dumps", "--rate", "5", "--group", "alone"]
     with subprocess.Popen(
         [*command, "--peers", redis_server.url, "--expect", "2"], cwd=place.path, stdout=-1, stderr=-1, text=True
@@ -164,7 +179,7 @@ def test_interrupt_while_waiting_ends_at_once(place, redis_server) -> None:
 
 
 def test_redis_that_is_away_is_refused_before_anything_is_sent(place, service) -> None:
-    """With status 2; so are a URL that is none, and options that do not go together."""
+    """The exit status is 2, and so it is for a bad URL and for options that do not go together."""
     url, common = f"{service.url}/", ["--rate", "5"]
     away = bench(url, *common, "--peers", "redis://127.0.0.1:1/0", "--expect", "2")
     assert_refused(away, "--peers: Redis cannot be used", "127.0.0.1:1")
@@ -184,7 +199,7 @@ def rendezvous(url: str, *, times: Times = SWIFT, expect: int = 2, group: str = 
 
 
 async def met(url: str, *, count: int = 2, **more) -> list[tuple[Rendezvous, Meeting]]:
-    """Let so many meet."""
+    """Let ``count`` participants meet, and return the rendezvous and the meeting of each."""
     places = [rendezvous(url, expect=count, **more) for _ in range(count)]
     meetings = await asyncio.gather(*(each.meet(lambda count: None) for each in places))
     return list(zip(places, meetings, strict=True))
@@ -196,7 +211,7 @@ async def close(pairs: list[tuple[Rendezvous, Meeting]]) -> None:
 
 
 async def test_participants_agree_on_ranks_and_a_beginning(redis_server) -> None:
-    """The same moment for all, ahead of them; and the name can be used again."""
+    """All have the same moment to begin, in the future, and a later meeting may use the same name."""
     for _ in range(2):
         pairs = await met(redis_server.url, count=3)
         begins = [meeting.begin for _, meeting in pairs]
@@ -204,12 +219,12 @@ async def test_participants_agree_on_ranks_and_a_beginning(redis_server) -> None
 
         assert [0, 1, 2] == sorted(meeting.rank for _, meeting in pairs)
         assert 1 == len({meeting.run for _, meeting in pairs})
-        assert max(begins) - min(begins) < 0.05  # half a round trip each
+        assert max(begins) - min(begins) < 0.05  # half a round trip of each
         assert min(begins) > time.perf_counter() - 0.5
 
 
 async def test_participant_that_looks_late_takes_part_and_is_nobody_elses(redis_server) -> None:
-    """However long its machine stood still; its beginning has passed by then."""
+    """A participant that polls rarely joins the meeting that named it, even after its beginning, and no other one."""
     slow, swift, third = (
         rendezvous(redis_server.url, times=replace(SWIFT, poll_interval=interval)) for interval in (1.5, 0.05, 0.05)
     )
@@ -234,7 +249,7 @@ async def test_participant_that_looks_late_takes_part_and_is_nobody_elses(redis_
 
 
 async def test_rights_that_the_how_to_lists_are_enough() -> None:
-    """For a meeting, a load and a trial in the group that they name, and for no other group."""
+    """The rights of the how-to suffice for a meeting, a load and a trial in the group they name, and in no other."""
     page = (Path(__file__).parents[2] / "docs" / "howto" / "measure-a-service.md").read_text(encoding="utf-8")
     found = re.search(r"^ACL SETUSER loader on >secret (.*)$", page, re.MULTILINE)
     assert found is not None
@@ -269,7 +284,7 @@ async def test_rights_that_the_how_to_lists_are_enough() -> None:
 
 
 async def test_other_settings_are_refused_by_who_came_later(redis_server) -> None:
-    """With the difference."""
+    """The later one is refused with the difference, and the first one continues to wait."""
     first, later = rendezvous(redis_server.url, rate="5/s"), rendezvous(redis_server.url, rate="6/s")
     waiting = asyncio.ensure_future(first.meet(lambda count: None))
     await asyncio.sleep(0.2)
@@ -284,7 +299,7 @@ async def test_other_settings_are_refused_by_who_came_later(redis_server) -> Non
 
 
 async def test_participant_that_is_about_to_be_refused_does_not_take_part(redis_server) -> None:
-    """It is there for a moment, until it has seen that its settings are others."""
+    """A participant that has not yet seen that its settings differ is left out of the meeting."""
     first, second, later = (rendezvous(redis_server.url, rate=rate) for rate in ("5/s", "5/s", "6/s"))
     waiting = asyncio.ensure_future(first.meet(lambda count: None))
     await asyncio.sleep(0.2)
@@ -300,7 +315,7 @@ async def test_participant_that_is_about_to_be_refused_does_not_take_part(redis_
 
 
 async def test_proposal_that_comes_after_its_beginning_is_dropped(redis_server) -> None:
-    """Those whom it named have met without its author, who waits for others."""
+    """The others have met without the author of the late proposal, and the author waits for new ones."""
     times = replace(SWIFT, waiting_timeout=0.3)
     author, *others = (rendezvous(redis_server.url, times=times) for _ in range(3))
     take = author._redis.client.set
@@ -315,7 +330,7 @@ async def test_proposal_that_comes_after_its_beginning_is_dropped(redis_server) 
     waiting = asyncio.ensure_future(author.meet(lambda count: None))
     await asyncio.sleep(0.1)
     now = await others[0]._redis.time()
-    await others[0]._look(now, now)  # there for a moment, so that the author proposes to begin
+    await others[0]._look(now, now)  # there for a moment, so that the author proposes a beginning
     await asyncio.sleep(0.2)
     first, second = await asyncio.gather(*(each.meet(lambda count: None) for each in others))
     await asyncio.sleep(2)
@@ -329,7 +344,7 @@ async def test_proposal_that_comes_after_its_beginning_is_dropped(redis_server) 
 
 
 async def test_too_few_participants_are_told(redis_server) -> None:
-    """After the time within which all must come."""
+    """The error says how many of the expected participants came within the time."""
     lonely = rendezvous(redis_server.url, times=Times(join_timeout=0.3, poll_interval=0.05))
     with pytest.raises(CommandError, match="1 of 2 participants came within 0.3 s"):
         await lonely.meet(lambda count: None)
@@ -337,7 +352,7 @@ async def test_too_few_participants_are_told(redis_server) -> None:
 
 
 async def test_results_lost_by_a_restart_are_given_again(redis_server) -> None:
-    """Whoever still waits gives its own once more."""
+    """A participant that still waits for results gives its own again."""
     (first, one), (second, other) = pairs = await met(redis_server.url)
     giving = asyncio.ensure_future(first.contact(one, seconds=1).exchange({"from": one.rank}, is_stopped=lambda: False))
     await asyncio.sleep(0.3)
@@ -351,7 +366,7 @@ async def test_results_lost_by_a_restart_are_given_again(redis_server) -> None:
 
 
 async def test_results_lost_while_they_are_read_are_given_again(redis_server) -> None:
-    """What Redis has named and lost before it was read is no participant that is missing; least of all the own one."""
+    """Results lost between being listed and being read are given again, so nobody is missing, oneself included."""
     ((alone, meeting),) = pairs = await met(redis_server.url, count=1)
     read = alone._redis.client.hgetall
 
@@ -372,7 +387,7 @@ async def test_results_lost_while_they_are_read_are_given_again(redis_server) ->
 
 
 async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_server) -> None:
-    """As long as it gives signs of life."""
+    """A participant is waited for as long as its heartbeats arrive, and given up once they stop."""
     (first, one), (second, other) = pairs = await met(redis_server.url)
     async with second.contact(other, seconds=1).in_touch():
         waiting = asyncio.ensure_future(first.contact(one, seconds=1).exchange(1, is_stopped=lambda: False))
@@ -386,7 +401,7 @@ async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_
 
 
 async def test_checkpoints_of_a_silent_participant_stay(redis_server) -> None:
-    """Also those that a restart of Redis has lost meanwhile: they are left again, with the next one."""
+    """Checkpoints of a participant that falls silent are kept; those that a restart of Redis lost are left again."""
     times = replace(SWIFT, checkpoint_interval=0.1)
     (first, one), (second, other) = pairs = await met(redis_server.url, times=times)
     numbers = iter(range(1000))
@@ -433,7 +448,7 @@ async def test_what_is_left_early_in_a_long_load_outlives_it(redis_server) -> No
 
 
 async def test_lost_cancellation_does_not_keep_a_participant(redis_server) -> None:
-    """As Python 3.11 loses one that comes while a command is sent."""
+    """A cancellation that is lost, as Python 3.11 may lose one while a command is sent, is repeated."""
     ((alone, meeting),) = pairs = await met(redis_server.url, count=1, times=replace(SWIFT, checkpoint_interval=0.01))
     cancellations = []
 
@@ -453,7 +468,7 @@ async def test_lost_cancellation_does_not_keep_a_participant(redis_server) -> No
 
 
 async def test_outage_of_redis_is_not_the_silence_of_others(redis_server) -> None:
-    """Nobody can be heard meanwhile: the time for which one may be silent begins anew when Redis is back."""
+    """As nobody can be heard during an outage, the time for which a participant may be silent starts anew after it."""
     (first, one), (_, other) = pairs = await met(redis_server.url)
     now, polls, read = [0.0], iter(range(1, 1000)), first._redis.client.hkeys
 
@@ -479,7 +494,7 @@ async def test_outage_of_redis_is_not_the_silence_of_others(redis_server) -> Non
 
 
 async def test_exchange_without_redis_says_why(redis_server) -> None:
-    """After as long as one of the others may be silent; the reason becomes a part of a sentence."""
+    """Without Redis the exchange fails after the time for which a participant may be silent, with a reason that fits a sentence."""
     (first, one), _ = pairs = await met(redis_server.url)
     redis_server.kill()
     with pytest.raises(ExchangeError, match=r"connecting to .*[^.]$"):

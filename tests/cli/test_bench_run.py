@@ -1,4 +1,4 @@
-"""An open load in virtual time: what is due starts, whatever the service does."""
+"""An open load in virtual time: a request starts when it is due, whatever the service does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def constant(rate: float, seconds: float, **more) -> Phase:
 
 
 class Service:
-    """Answers after a fixed time, and not at all while it is frozen; notes when requests came.
+    """A service that answers after a fixed time, but not while it is frozen; it notes when requests arrive.
 
     Attributes:
         starts: (number, seconds since the first request).
@@ -53,7 +53,7 @@ class Service:
 
 
 async def test_requests_start_exactly_when_they_are_due(virtual_loop) -> None:
-    """Each at its own time, however long the ones before take."""
+    """Each request starts at its own time, however long earlier ones take."""
     service = Service(takes=5)
     figures = await load(service, constant(50, 4), connections=300).play(Stop())
 
@@ -65,21 +65,21 @@ async def test_requests_start_exactly_when_they_are_due(virtual_loop) -> None:
 
 
 async def test_frozen_service_shows_from_the_intended_start_alone(virtual_loop) -> None:
-    """It stands still for 2 s: four requests hang, and two hundred never get a connection in time."""
+    """The service is frozen for 2 s: four requests hang, and two hundred others get no connection in time."""
     service = Service(freezes=(2, 4))
     figures = await load(service, constant(100, 10), connections=4).play(Stop())
 
     assert 1000 == figures.count
     assert figures.from_intended.quantile(0.99) > 1.8
     assert figures.from_actual.quantile(0.99) < 0.006
-    assert figures.lateness.most < 1e-5  # the wait for a connection is not ours
+    assert figures.lateness.most < 1e-5  # waiting for a connection is not lateness of the tool
     assert 2 <= figures.full_seconds < 2.5
     worst = max(figures.timeline, key=lambda each: each.p50)
     assert 2 == worst.second
 
 
 async def test_busy_loop_is_our_own_lateness(virtual_loop, virtual_clock) -> None:
-    """What holds the tool up is neither the service's doing nor hidden."""
+    """A delay in the tool itself counts as its lateness, and not as the service's."""
     service = Service()
 
     async def send(arrival: Arrival) -> Outcome:
@@ -93,7 +93,7 @@ async def test_busy_loop_is_our_own_lateness(virtual_loop, virtual_clock) -> Non
 
 
 async def test_warm_up_is_sent_and_not_recorded(virtual_loop) -> None:
-    """Without a gap between it and what is measured."""
+    """Requests of the warm-up are sent and not recorded, and the measured ones follow without a gap."""
     service = Service()
     figures = await load(service, constant(10, 2, is_measured=False), constant(20, 3)).play(Stop())
 
@@ -103,7 +103,7 @@ async def test_warm_up_is_sent_and_not_recorded(virtual_loop) -> None:
 
 
 async def test_time_out_is_from_the_actual_start_and_ends_the_request(virtual_loop) -> None:
-    """Its duration is the time-out."""
+    """The duration of a request that times out is the time-out, counted from its actual start."""
     figures = await load(Service(takes=60), constant(10, 1), timeout=2).play(Stop())
 
     assert {"timeout": 10} == figures.errors
@@ -111,7 +111,7 @@ async def test_time_out_is_from_the_actual_start_and_ends_the_request(virtual_lo
 
 
 async def test_request_that_never_gets_a_connection_is_an_error_with_its_wait(virtual_loop) -> None:
-    """One connection for 10 a second, each of which takes a second: nothing of the wait is left out."""
+    """With one connection and requests of 1 s, 10 a second, those that never start are errors, with their full wait."""
     figures = await load(Service(takes=1), constant(10, 5), connections=1, drain=3).play(Stop())
 
     assert 50 == figures.count
@@ -124,7 +124,7 @@ async def test_request_that_never_gets_a_connection_is_an_error_with_its_wait(vi
     ("error", "kind"), [(ValueError("x"), "ValueError"), (TimeoutError(), "timeout"), (SystemExit(3), "SystemExit")]
 )
 async def test_error_is_counted_by_its_kind(virtual_loop, error, kind) -> None:
-    """And stops nothing."""
+    """An error is counted by its kind, and the load goes on."""
 
     async def send(arrival: Arrival) -> Outcome:
         raise error
@@ -135,7 +135,7 @@ async def test_error_is_counted_by_its_kind(virtual_loop, error, kind) -> None:
 
 
 async def test_stop_ends_the_load_and_lets_requests_finish(virtual_loop) -> None:
-    """What was not due yet is no request."""
+    """Requests that have started may finish after a stop, and those that are not due yet are no requests."""
     stop = Stop()
     virtual_loop.call_later(2.25 + 0.01, stop.order, StopReason.SIGNAL)
     figures = await load(Service(takes=1), constant(10, 60)).play(stop)
@@ -145,7 +145,7 @@ async def test_stop_ends_the_load_and_lets_requests_finish(virtual_loop) -> None
 
 
 async def test_second_signal_gives_up_what_is_under_way(virtual_loop) -> None:
-    """At once."""
+    """The second signal ends the requests that are under way at once; they count as timed out."""
     stop = Stop()
     for at in (1.0, 1.5):
         virtual_loop.call_later(at, stop.on_signal)
@@ -157,7 +157,7 @@ async def test_second_signal_gives_up_what_is_under_way(virtual_loop) -> None:
 
 
 async def test_live_figures_follow_the_load(virtual_loop) -> None:
-    """Rate, time, what is under way and what waits."""
+    """Live figures have the rate, the total time, and the requests under way, waiting and ended."""
     played = load(Service(takes=10), constant(5, 2, is_measured=False), constant(10, 8), connections=30)
     playing = asyncio.ensure_future(played.play(Stop()))
     await asyncio.sleep(0.25 + 1)
@@ -173,7 +173,7 @@ async def test_live_figures_follow_the_load(virtual_loop) -> None:
 
 
 async def test_checkpoints_add_up_to_the_figures_and_delay_no_start(virtual_loop) -> None:
-    """Each has what has ended since the one before; the warm-up gives none, nor does a time in which nothing ended."""
+    """A checkpoint has the requests that ended since the last one; there is none during the warm-up."""
     service = Service(takes=0.2)
     played = load(service, constant(50, 2, is_measured=False), constant(400, 6), participants=2, rank=1)
     playing = asyncio.ensure_future(played.play(Stop()))
@@ -195,7 +195,7 @@ async def test_checkpoints_add_up_to_the_figures_and_delay_no_start(virtual_loop
 
 
 async def test_poisson_arrivals_start_when_drawn(virtual_loop) -> None:
-    """The same seed sends the same load."""
+    """Requests start at the drawn times, whose gaps all differ."""
     service = Service()
     figures = await load(service, constant(100, 10), draws=lambda name: random.Random(1).random).play(Stop())
     gaps = {round(after[1] - before[1], 6) for before, after in zip(service.starts, service.starts[1:], strict=False)}
@@ -206,7 +206,7 @@ async def test_poisson_arrivals_start_when_drawn(virtual_loop) -> None:
 
 
 async def test_each_class_has_its_own_rate_and_its_own_row(virtual_loop) -> None:
-    """The urgent ones are answered at once, and nothing of the ordinary ones' wait is in their figures."""
+    """Urgent requests are answered at once, and their figures have nothing of the wait of ordinary ones."""
 
     async def send(arrival: Arrival) -> Outcome:
         await asyncio.sleep(1 if arrival.class_index == 0 else 0.01)
@@ -225,7 +225,7 @@ async def test_each_class_has_its_own_rate_and_its_own_row(virtual_loop) -> None
 
 
 async def test_what_never_starts_counts_in_its_class(virtual_loop) -> None:
-    """With one connection, which the first request keeps."""
+    """Requests that get no connection, as the first one keeps the only one, count as errors of their class."""
     schedule = Schedule(classes={"a": [constant(10, 1)], "b": [constant(5, 1)]})
     figures = await load_of(schedule, Service(takes=20), connections=1, drain=1).play(Stop())
 

@@ -1,16 +1,28 @@
-"""What ``bench`` shows while it measures, and its sentences."""
+"""What ``bench`` shows during a measurement, and the sentences of its reports."""
 
 from __future__ import annotations
 
 import asyncio
 import io
+import json
+import re
 
 import pytest
 from rich.console import Console
 
 from ratelimited_executor.cli.bench.open_load import Live
-from ratelimited_executor.cli.bench.view import found_text, measurement_tables, show_live, tool_limit_text, trial_text
+from ratelimited_executor.cli.bench.page import render
+from ratelimited_executor.cli.bench.view import (
+    failure_text,
+    found_text,
+    measurement_tables,
+    show_live,
+    tool_limit_text,
+    trial_text,
+    verdict_text,
+)
 from ratelimited_executor.load.search import Found, Trial
+from ratelimited_executor.load.verdicts import Verdict
 from tests.load.models import figures_of, figures_of_classes, measurement_of
 
 LIVE = Live(
@@ -28,7 +40,7 @@ LIVE = Live(
 
 
 async def shown(*, is_terminal: bool, width: int) -> str:
-    """What a load of 11 s shows in all."""
+    """Return the output of a load of 11 s."""
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=width)
     showing = asyncio.ensure_future(show_live(console, lambda: LIVE, label="load"))
     await asyncio.sleep(11)
@@ -38,7 +50,7 @@ async def shown(*, is_terminal: bool, width: int) -> str:
 
 
 async def test_pipe_gets_a_line_every_five_seconds(virtual_loop) -> None:
-    """Whole, whatever the width."""
+    """A pipe gets whole lines, however narrow the width is."""
     line = (
         "load: 4 s of 1m, 1,500.0/s, 7 in flight, 3 wait for a connection, 5,990 ended, 12 errors, p50 12 ms, "
         "p99 250 ms, warm-up\n"
@@ -47,7 +59,7 @@ async def test_pipe_gets_a_line_every_five_seconds(virtual_loop) -> None:
 
 
 async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
-    """Nothing of it is cut off."""
+    """The table of a terminal with 80 columns has every figure, and cuts nothing off."""
     text = await shown(is_terminal=True, width=80)
 
     assert "load, warm-up" in text
@@ -67,7 +79,7 @@ async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
         (
             Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0), trial_count=9),
             "The highest rate held is 500/s, in 2 of 3 trials; it was the highest that was tried. "
-            "The trials do not agree: the limit lies about there.",
+            "The trials do not agree: the limit is close to these rates.",
         ),
         (
             Found(held=None, held_votes=(0, 0), failed=2, failed_votes=(2, 2), trial_count=9),
@@ -80,19 +92,71 @@ async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
     ],
 )
 def test_end_of_a_search_is_told_in_sentences(found, text) -> None:
-    """With how sure it is."""
+    """The sentences on a search's end say how many trials agree, and how sure the result is."""
     assert text == found_text(found).plain
 
 
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (Verdict(broken=(), is_clear=True), "Every threshold was kept."),
+        (
+            Verdict(broken=(), is_clear=False, doubts=("errors (0 of 9 requests failed)",)),
+            "Every threshold was kept, but chance is not ruled out for errors (0 of 9 requests failed): measure for longer.",
+        ),
+        (Verdict(broken=("a", "b"), is_clear=True), "Not kept: a; b."),
+        (
+            Verdict(broken=("a",), is_clear=False, doubts=("c",)),
+            "Not kept: a, though not by enough to rule out chance: measure for longer.",
+        ),
+    ],
+)
+def test_verdict_is_a_sentence(verdict, text) -> None:
+    """Which names the thresholds that decided it, or that are in doubt."""
+    assert text == verdict_text(verdict).plain
+
+
+def test_failure_of_all_requests_is_told_with_its_reason() -> None:
+    """As the exit status is 1 without any threshold."""
+    assert failure_text(figures_of([0.1] * 10, errors=9)) is None
+    assert (
+        "the most frequent error is 'tls', 10 of 10."
+        in failure_text(figures_of([0.1] * 10, errors=10, kind="tls")).plain
+    )
+    assert "No request was sent." == failure_text(figures_of([])).plain
+
+
+@pytest.mark.parametrize(
+    ("durations", "labels"),
+    [
+        ([0.013, 0.024], ["10", "20", "50"]),
+        ([0.02, 0.02], ["20", "50"]),
+        ([0.0009, 0.012], ["0.5", "1", "2", "5", "10", "20"]),
+        ([0.0009, 12.0], ["0.1", "1", "10", "100", "1,000", "10,000", "100,000"]),
+    ],
+)
+def test_axis_of_durations_has_labels_around_the_values(durations, labels) -> None:
+    """However close together they are: an axis without numbers cannot be read."""
+    page = render(measurement_of(figures_of(durations * 10)))
+    axes = re.findall(r'"ticktext": ?(\[[^]]*\])', page)
+
+    assert labels in [json.loads(axis) for axis in axes]
+
+
+def test_page_has_the_outcome() -> None:
+    """Escaped."""
+    assert '<p class="outcome">Not kept: &lt;b&gt;</p>' in render(measurement_of(figures_of([0.1])), ["Not kept: <b>"])
+
+
 def test_trial_tells_why_it_did_not_hold_or_count() -> None:
-    """In one line."""
+    """One line for each trial says whether it held, clearly or not, and why it did not hold or does not count."""
     assert "9/s: held, but not clearly" == trial_text(Trial(rate=9, has_held=True, is_clear=False), []).plain
     assert "9/s: not held, a; b" == trial_text(Trial(rate=9, has_held=False), ["a", "b"]).plain
     assert "does not count" in trial_text(Trial(rate=9, has_held=False, tool_limit="late"), ["a"]).plain
 
 
 def test_tables_show_what_others_named_without_obeying_it() -> None:
-    """Control characters and markup of a kind of error."""
+    """Control characters and markup in a kind of error are shown as text."""
     console = Console(file=io.StringIO(), width=200)
     for table in measurement_tables(measurement_of(figures_of([0.1] * 10, errors=3, kind="[red]\x1b[2J"))):
         console.print(table)
@@ -101,7 +165,7 @@ def test_tables_show_what_others_named_without_obeying_it() -> None:
 
 
 def test_classes_have_a_row_each() -> None:
-    """With both durations."""
+    """Each class has a row with the durations from both starts."""
     console = Console(file=io.StringIO(), width=200)
     console.print(measurement_tables(measurement_of(figures_of_classes(ordinary=[0.5] * 20, urgent=[0.01] * 20)))[-1])
     rows = console.file.getvalue()
@@ -112,6 +176,6 @@ def test_classes_have_a_row_each() -> None:
 
 
 def test_tool_as_the_limit_is_told_loudly() -> None:
-    """And not at all where it was none."""
+    """The report says in capitals that the tool was the limit, and nothing if it was not."""
     assert tool_limit_text(figures_of([1.0] * 100)) is None
     assert "THE TOOL WAS THE LIMIT" in tool_limit_text(figures_of([0.1] * 100, lateness=0.05)).plain

@@ -1,4 +1,4 @@
-"""The command ``dashboard``: a page of the groups on a real server, by a process of its own and within this one."""
+"""The command ``dashboard``: the page of groups on a real server, in a process of its own and within this one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client_of(groups: Groups) -> httpx.AsyncClient:
 
 
 async def wait_for(client: httpx.AsyncClient, path: str, *texts: str) -> httpx.Response:
-    """Ask again until a page has all texts."""
+    """Request a page until it has all texts, for 20 s at most."""
     for _ in range(400):
         page = await client.get(path)
         if all(text in text_of(page) for text in texts):
@@ -46,7 +46,7 @@ async def wait_for(client: httpx.AsyncClient, path: str, *texts: str) -> httpx.R
 
 
 async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
-    """Whatever processes of the group have told Redis, with names that are escaped."""
+    """The page has all that processes of the group have stored in Redis, with names escaped."""
     evil = "<script>alert(1)</script>"
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         async with client_of(groups) as web:
@@ -73,7 +73,7 @@ async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
 
 
 async def test_page_goes_on_when_redis_comes_back(redis_server):
-    """Meanwhile it says what is wrong."""
+    """While Redis is down the page has the error, and once it is back the page works again."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         async with client_of(groups) as web:
             assert (await web.get("/")).status_code == 200
@@ -89,18 +89,18 @@ async def test_page_goes_on_when_redis_comes_back(redis_server):
 
 
 async def test_redis_that_hangs_holds_up_nobody_twice(redis_server):
-    """All who look then are told together."""
+    """Requests that arrive while Redis hangs share one attempt, and all get its error."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         async with client_of(groups) as web:
             async with redis.asyncio.Redis.from_url(redis_server.url) as client:
                 await client.client_pause(4_000)
             pages = await asyncio.gather(*(web.get("/", timeout=60) for _ in range(20)))
-            assert {page.status_code for page in pages} == {503}  # one after the other, the last would find it awake
+            assert {page.status_code for page in pages} == {503}  # asked one by one, the last would find it awake
             await wait_for(web, "/", "No groups with this prefix")
 
 
 async def test_group_that_has_gone_is_forgotten(redis_server):
-    """With its reply."""
+    """The cached data of a group are dropped when the group no longer exists."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         async with ExecutorManager(peers=RedisPeers(redis_server.url, group="short")) as manager:
             manager.executor("mail", rate=40, drain_timeout=0).schedule_many(str, range(1000))
@@ -116,7 +116,7 @@ async def test_group_that_has_gone_is_forgotten(redis_server):
 
 
 async def test_group_is_recorded_while_nobody_looks(redis_server):
-    """Its rates and limits; an outage is a gap, and the page shows what was before it."""
+    """Rates and limits are recorded while nobody looks; during an outage the page has the earlier points."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         app = make_group_app(groups=groups.names, read=groups.read, title="Groups")
         recorder = app.state.recorder
@@ -141,7 +141,7 @@ async def test_group_is_recorded_while_nobody_looks(redis_server):
 
 
 async def test_poll_costs_redis_few_calls(redis_server):
-    """Of each group: the time twice, five hashes a rate, and its slots; no scan between two searches."""
+    """A round takes two TIMEs and six HGETALLs for each group, and no scan of the keys."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         recorder = make_group_app(groups=groups.names, read=groups.read, title="Groups").state.recorder
         with redis_server.client(decode_responses=True) as client:
@@ -150,7 +150,7 @@ async def test_poll_costs_redis_few_calls(redis_server):
             await recorder.take()
             assert len(recorder._recorded) == 20
             for name in [each for each in groups._kept if each is not None]:
-                del groups._kept[name]  # as after a second
+                del groups._kept[name]  # as after a second, when they expire
             client.config_resetstat()
             await recorder.take()
             calls = {name[8:]: each["calls"] for name, each in client.info("commandstats").items()}
@@ -160,7 +160,7 @@ async def test_poll_costs_redis_few_calls(redis_server):
 
 
 def test_process_serves_until_it_is_told_to_stop(redis_server):
-    """On a free port, which it names; an open connection does not keep it."""
+    """The process names its port, and ends at a signal with its status, even while a connection is open."""
     for sent, expected in ((signal.SIGTERM, (-signal.SIGTERM,)), (signal.SIGINT, (130,))):
         process = subprocess.Popen(
             [sys.executable, "-m", "ratelimited_executor", "dashboard", redis_server.url, "--port", "0"],
@@ -183,22 +183,23 @@ def test_process_serves_until_it_is_told_to_stop(redis_server):
     ],
 )
 def test_bad_url_is_an_error_of_usage(url, message):
-    """Before anything listens."""
+    """A bad URL or an unreachable server has exit status 2, before anything listens."""
     result = CliRunner().invoke(cli, ["dashboard", url])
     assert result.exit_code == 2
     assert message in result.stderr
 
 
 def test_address_that_is_taken_is_an_error_of_usage(redis_server):
-    """Which names it."""
+    """The message names the host and the port that are taken."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = CliRunner().invoke(cli, ["dashboard", redis_server.url, "--port", port])
     assert result.exit_code == 2
     assert f"cannot listen on 127.0.0.1, port {port}" in result.stderr
+    assert "--port 0 takes any free port" in result.stderr
 
 
 def test_groups_of_a_server_that_is_away_are_an_error():
-    """As the command's."""
+    """Constructing the groups of an unreachable server raises the error of the command."""
     with pytest.raises(CommandError, match="Redis cannot be read"):
         Groups(DashboardOptions(url="redis://127.0.0.1:1"))

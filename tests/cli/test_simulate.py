@@ -193,7 +193,7 @@ def test_samples_are_kept_if_they_are_asked_for(place):
         ([""], ["there is no scenario ''"]),
         (["."], ["there is no scenario '.'"]),
         (["load.py"], ["there is no scenario 'load.py'", "load.py:MyScenario"]),
-        (["no.toml"], ["No such file", "no.toml"]),
+        (["no.toml"], ["Error: no.toml cannot be read: No such file or directory\n"]),
         (["nothing_here:Load"], ["nothing_here"]),
         (["nothing_here.py:Load"], ["there is no file nothing_here.py"]),
         (["MODULE:Nothing"], ["Nothing"]),
@@ -500,7 +500,7 @@ def test_what_was_there_survives_a_killed_run(place):
 
 
 def test_what_was_there_is_forgotten_once_another_run_goes_on(place):
-    """The previous database, put aside by a killed run, is removed once that run is resumed."""
+    """The previous database, set aside by a killed run, is removed once that run is resumed."""
     assert 0 == simulate("load.toml", "--output", "out").exit_code
     out = place.path / "out"
     (out / "load.sqlite3.before").write_bytes((out / "load.sqlite3").read_bytes())

@@ -63,10 +63,10 @@ def test_age_of_what_is_ready_is_shown(path):
     """The age of the first ready task is shown, or none if no task is ready."""
     fields = json.loads(run(path, "--json")[1])
     assert 0 <= fields["ready_seconds"] < 600
-    assert re.search(r"ready +1  due, and not claimed: the first \d.* ago", run(path)[1])
+    assert re.search(r"ready +1  due, not claimed yet; the first was due \d.* ago", run(path)[1])
     run(path, "--cancel", "due", "--cancel", "behind")
     assert json.loads(run(path, "--json")[1])["ready_seconds"] is None
-    assert "due, and not claimed\n" in re.sub(" +\n", "\n", run(path)[1])
+    assert "due, not claimed yet\n" in re.sub(" +\n", "\n", run(path)[1])
 
 
 @pytest.mark.parametrize(("ago", "seconds", "text"), [(130, 130.0, "2m10s"), (-1, 0.0, "0 ms")])
@@ -81,7 +81,7 @@ def test_age_of_what_is_ready_counts_from_when_it_was_due(ago, seconds, text):
     assert seconds == tasks_fields(picture, 1000.0)["ready_seconds"]
     out = io.StringIO()
     Console(file=out, width=100).print(draw_tasks(picture, 1000.0))
-    assert f": the first {text} ago" in out.getvalue()
+    assert f"; the first was due {text} ago" in out.getvalue()
 
 
 def test_tasks_of_a_state_are_listed(path):

@@ -16,17 +16,17 @@ MADE = {
     "ExecutorManager": lambda: ExecutorManager(),
 }
 WRONG = [
-    ("StaticPeers", "rank", "rank of StaticPeers is fixed once it is made: give rank= when you make it"),
+    ("StaticPeers", "rank", "rank of StaticPeers cannot be changed: pass rank= to StaticPeers()"),
     ("StaticPeers", "count", "count of StaticPeers cannot be set"),
-    ("StaticPeers", "rang", "StaticPeers has no attribute 'rang'; when you make it, it takes n, rank"),
-    ("RedisPeers", "late", "late of RedisPeers is fixed once it is made: give late= when you make it"),
-    ("RedisPeers", "weight", "weight of RedisPeers is fixed once it is made: give weight= when you make it"),
+    ("StaticPeers", "rang", "StaticPeers has no attribute 'rang'; StaticPeers() takes n, rank"),
+    ("RedisPeers", "late", "late of RedisPeers cannot be changed: pass late= to RedisPeers()"),
+    ("RedisPeers", "weight", "weight of RedisPeers cannot be changed: pass weight= to RedisPeers()"),
     ("RedisPeers", "id", "id of RedisPeers cannot be set"),
-    ("RedisPeers", "lat", "RedisPeers has no attribute 'lat'; when you make it, it takes redis, group, prefix, weight, "),
-    ("ExecutorManager", "interval", "interval of ExecutorManager is fixed once it is made: give interval= when you make it"),
-    ("ExecutorManager", "peers", "peers of ExecutorManager is fixed once it is made: give peers= when you make it"),
+    ("RedisPeers", "lat", "RedisPeers has no attribute 'lat'; RedisPeers() takes redis, group, prefix, weight, "),
+    ("ExecutorManager", "interval", "interval of ExecutorManager cannot be changed: pass interval= to ExecutorManager()"),
+    ("ExecutorManager", "peers", "peers of ExecutorManager cannot be changed: pass peers= to ExecutorManager()"),
     ("ExecutorManager", "executors", "executors of ExecutorManager cannot be set"),
-    ("ExecutorManager", "intervall", "ExecutorManager has no attribute 'intervall'; when you make it, it takes interval, clock"),
+    ("ExecutorManager", "intervall", "ExecutorManager has no attribute 'intervall'; ExecutorManager() takes interval, clock"),
 ]  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_fixed_peers_are_values_still():
     """Fixed peers are still equal, hashable, copied and pickled as values."""
     peers = StaticPeers(3, 2)
     assert {peers} == {StaticPeers(3, 2), copy.copy(peers), pickle.loads(pickle.dumps(peers))}
-    with pytest.raises(AttributeError, match="rank of StaticPeers is fixed"):
+    with pytest.raises(AttributeError, match="rank of StaticPeers cannot be changed"):
         del peers.rank
     assert 2 == peers.rank
 
@@ -68,6 +68,6 @@ def test_class_of_the_user_s_own_has_attributes_of_its_own():
     manager = Named()
     manager.label = "mail"
     assert "mail" == manager.label
-    with pytest.raises(AttributeError, match="interval of Named is fixed"):
+    with pytest.raises(AttributeError, match="interval of Named cannot be changed"):
         manager.interval = 2
     assert not hasattr(Fixed(), "__dict__")

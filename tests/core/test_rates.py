@@ -66,7 +66,7 @@ def test_numbers_are_taken_at_their_decimal_value(value, per_second):
 @pytest.mark.parametrize("value", [math.nan, -1, -0.5, -math.inf, Decimal("nan"), Fraction(-1, 2)])
 def test_numbers_out_of_range_are_refused_by_name(value):
     """NaN and negative rates raise ``ValueError`` with the parameter and the remedy."""
-    with pytest.raises(ValueError, match="rate must be .*0 pauses, inf lifts"):
+    with pytest.raises(ValueError, match="rate must be .*0 pauses, inf means no limit"):
         Rate.of(value)
 
 

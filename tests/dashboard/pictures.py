@@ -1,4 +1,4 @@
-"""Groups as the command reads them, without a server."""
+"""Groups as the command would read them from Redis, made without a server."""
 
 import asyncio
 from fractions import Fraction
@@ -13,7 +13,7 @@ from ratelimited_executor.peers.redis.ticket_inspection import LimitsView, Limit
 
 
 def rate(name="mail", *, permits=40, granted=30, demand=(7, 5)):
-    """Return a rate with a peer for each demand, which has half of what is granted."""
+    """Return a rate with one peer for each demand; each peer has half of the granted permits."""
     running = IntervalView(number=1, permits=permits // 4, granted={"a": granted // 4}, planned={})
     peers = [
         PeerView(
@@ -47,13 +47,13 @@ def rate(name="mail", *, permits=40, granted=30, demand=(7, 5)):
 
 
 def limits(name="llm", *, used=3):
-    """Return an executor with one limit."""
+    """Return an executor with one limit of the group."""
     limit = LimitView(name="permits 100/60s", resource="permits", used=used, amount=100, free_in=12.0)
     return LimitsView(name=name, plan="100/60s", last_call=0.1, quarantine=None, penalty=None, limits=[limit])
 
 
 def pool(name="gpu", *, held=2, waiting=1, is_by_key=False):
-    """Return a pool of slots."""
+    """Return a pool of slots, some held and some waited for."""
     claims = [
         ClaimView(token=f"t{number}", pools=(name,), name="job", node="host", fence=number, age=3.0, left=9.0)
         for number in range(held + waiting)
@@ -62,13 +62,13 @@ def pool(name="gpu", *, held=2, waiting=1, is_by_key=False):
 
 
 def picture(*, group="team", rates=(), shared=(), pools=()):
-    """Return a group."""
+    """Return a group with the given rates, limits and pools."""
     slots = SlotsView(pools=pools, quarantine=None, lease=15.0, difference=0.5) if pools else None
     return Picture(prefix="rle", group=group, now_us=10**15, rates=rates, limits=shared, slots=slots)
 
 
 class Redis:
-    """What the command reads, as a test sets it; ``is_away`` makes it fail, and ``hangs`` take that many seconds before."""
+    """A substitute for Redis with groups that a test sets; ``is_away`` makes a read fail, after ``hangs`` seconds."""
 
     def __init__(self, **pictures):
         self.pictures = pictures
@@ -93,7 +93,7 @@ class Redis:
             raise PageError(503, "Redis cannot be read: away")
 
     def clock(self):
-        """Epoch seconds in step with the event loop's."""
+        """Return epoch seconds that advance with the event loop's time."""
         return 1e9 + asyncio.get_running_loop().time()
 
     def recorder(self):

@@ -1,4 +1,4 @@
-"""The pages as a browser gets them: what they show, what they let change, and what they refuse; in virtual time."""
+"""The pages that a browser gets: what they show, what they let users change, and what they refuse; in virtual time."""
 
 import asyncio
 import math
@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor.dashboard import dashboard
+from ratelimited_executor.dashboard.views import SORTS
 from ratelimited_executor.durable import DurableTasks, MemoryStore
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -18,7 +19,7 @@ EVIL = "<script>alert(1)</script>'\""
 
 @pytest.fixture(autouse=True)
 def _virtual(virtual_clock):
-    """Pages are asked for on the loop of the executors."""
+    """Run the executors and the requests for pages on one virtual loop."""
 
 
 def client(app, **options):
@@ -26,11 +27,11 @@ def client(app, **options):
 
 
 async def nothing(*_args):
-    """What is called."""
+    """Do nothing; tests schedule it."""
 
 
 def text_of(page):
-    """The words of a page, each piece apart."""
+    """Return the text of a page, without tags."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.text))
 
 
@@ -38,7 +39,7 @@ def text_of(page):
 
 
 async def test_list_shows_how_each_executor_stands():
-    """Also mounted in another application."""
+    """The list has each executor's state, rate and backlog, even if the dashboard is mounted in another app."""
     app = FastAPI()
     async with ExecutorManager() as manager:
         app.mount("/executors", dashboard(manager, title="Mine"))
@@ -58,7 +59,7 @@ async def test_list_shows_how_each_executor_stands():
 
 
 async def test_list_is_searched_sorted_and_paged():
-    """Fifty executors are a page."""
+    """The list has fifty executors on each page, and can be filtered by name and sorted; bad parameters are refused."""
     async with ExecutorManager() as manager:
         app = dashboard(manager)
         for number in range(250):
@@ -69,6 +70,7 @@ async def test_list_is_searched_sorted_and_paged():
             first, last = await web.get("/"), await web.get("/?page=99")
             found = await web.get("/", params={"find": "E24"})
             most = await web.get("/?sort=waiting")
+            by_column = {name: await web.get("/", params={"sort": name}) for name in SORTS}
             assert (await web.get("/?sort=length")).status_code == 400
             assert (await web.get("/?page=x")).status_code == 400
             assert (await web.get("/?page=-1")).status_code == 400
@@ -78,12 +80,15 @@ async def test_list_is_searched_sorted_and_paged():
         assert "Page 5 of 5" in last.text
         assert len(re.findall(r">(e\d{3})<", found.text)) == 10
         assert re.findall(r">(e\d{3})<", most.text)[:3] == ["e249", "e248", "e247"]
+        headings = [heading.lower() for heading in re.findall(r'<th scope="col"[^>]*>(\w+)</th>', first.text)]
+        assert set(by_column) < set(headings)
+        assert {200} == {page.status_code for page in by_column.values()}
         for executor in manager.executors.values():
             executor.rate = math.inf
 
 
 async def test_page_of_an_executor_shows_what_waits():
-    """Batches with their progress, keys, limits and tasks with their due times."""
+    """The page shows batches with their progress, keys, limits, and tasks with due times; tasks can be filtered."""
     async with RateLimitedExecutor("mail", rate=(10, "1000/min"), max_concurrency=7) as executor:
         app = dashboard(executor)
         executor.schedule_many(nothing, range(500), name="letter")
@@ -104,7 +109,7 @@ async def test_page_of_an_executor_shows_what_waits():
 
 
 async def test_page_of_a_task_explains_it():
-    """What holds it, how many go before it, and when it is expected."""
+    """The page says what holds the task, how many are ahead of it, and when its start is expected."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         app = dashboard(executor)
         handles = [executor.submit(nothing, name=f"task {number}", key="ann") for number in range(5)]
@@ -124,7 +129,7 @@ async def test_page_of_a_task_explains_it():
 
 
 async def test_names_are_escaped(handler, reports):
-    """Whoever names a task after what a user has typed."""
+    """Names of executors, tasks, keys and pools are escaped, as they may have been typed by a user."""
     handler()
     async with ExecutorManager() as manager:
         app = dashboard(manager, title=EVIL)
@@ -146,7 +151,7 @@ async def test_names_are_escaped(handler, reports):
 
 
 class Nameless:
-    """A key of which nothing can be said."""
+    """A key whose text cannot be had."""
 
     def __str__(self):
         raise BufferError
@@ -166,7 +171,7 @@ class Nameless:
     ],
 )
 async def test_odd_tasks_are_shown(options, shown):
-    """In few bytes, on the page of their executor and on their own."""
+    """A task with an odd name, key, cost or time is shown in few bytes, on its executor's page and on its own."""
     async with RateLimitedExecutor("mail", drain_timeout=0) as executor, client(dashboard(executor)) as web:
         handle = executor.schedule(nothing, **(options if "at" in options else {"delay": 60, **options}))
         listed = await web.get("/executor?name=mail")
@@ -179,7 +184,7 @@ async def test_odd_tasks_are_shown(options, shown):
 
 
 async def test_name_does_not_get_into_a_header():
-    """It has to be an address's part."""
+    """A name in a redirect is encoded as part of the address, so that line breaks add no header."""
     async with ExecutorManager() as manager:
         app = dashboard(manager, authorize=lambda request: True)
         odd = manager.executor("b\r\nSet-Cookie: x=1")
@@ -190,7 +195,7 @@ async def test_name_does_not_get_into_a_header():
 
 
 async def test_pages_of_very_many_tasks_stay_small():
-    """The oldest batches are listed, a task is found by its page's link, and what takes long is left out."""
+    """The page lists only the oldest batches, a link finds its task, and figures that take long are left out."""
     async with RateLimitedExecutor("mail", rate=1, drain_timeout=0) as executor:
         app = dashboard(executor)
         handles = [executor.submit(nothing, name=f"task {n}", cost=2) for n in range(5000)]
@@ -222,7 +227,7 @@ async def test_pages_of_very_many_tasks_stay_small():
 
 
 async def test_task_behind_very_many_is_explained_by_bounds():
-    """Its hold is exact; its position and its start are upper bounds, and said to be such."""
+    """What holds the task is exact; its position and its start are upper bounds, and the page says so."""
     async with RateLimitedExecutor("mail", rate=10, drain_timeout=0) as executor:
         app = dashboard(executor)
         urgent = executor.submit(nothing, name="urgent", priority=1)
@@ -247,7 +252,7 @@ async def test_task_behind_very_many_is_explained_by_bounds():
 
 
 async def test_what_is_not_there_is_said_to_be_so():
-    """With a page of the same looks."""
+    """An unknown name, and an executor that has not started, gets a page with an alert and status 404."""
     manager = ExecutorManager()
     manager.executor("new", rate="5/min")
     async with client(dashboard(manager)) as web:
@@ -264,7 +269,7 @@ async def test_what_is_not_there_is_said_to_be_so():
 
 
 async def test_pools_of_slots_show_their_holders():
-    """The longest held first."""
+    """A pool is listed with its holders and the seconds for which they have held their slots."""
     async with ExecutorManager() as manager:
         app = dashboard(manager)
         pool = manager.slots("gpu", limit=1)
@@ -275,7 +280,7 @@ async def test_pools_of_slots_show_their_holders():
 
 
 async def test_headers_are_strict_on_every_answer():
-    """Those of files, redirects, refusals and failures, too."""
+    """Files, redirects, refusals and failures have the same strict headers as the pages."""
 
     def fail(request):
         raise BufferError
@@ -301,14 +306,14 @@ async def test_headers_are_strict_on_every_answer():
 
 
 async def test_nothing_beside_the_files_of_the_page_is_served():
-    """Whatever the path."""
+    """No path leads to a file outside the folder of static files."""
     async with RateLimitedExecutor("mail") as executor, client(dashboard(executor)) as web:
         for path in ("..%2fapp.py", "%2e%2e/app.py", "..%5capp.py", "%2fetc%2fpasswd", "page.js%00"):
             assert (await web.get(f"/static/{path}")).status_code == 404
 
 
 async def test_who_may_not_look_sees_nothing():
-    """Asked by a function or a coroutine function."""
+    """A refused visitor gets status 403 and no data, whether the check is a function or a coroutine function."""
 
     async def is_admin(request):
         await asyncio.sleep(0)
@@ -325,7 +330,7 @@ async def test_who_may_not_look_sees_nothing():
 
 @pytest.mark.parametrize("answer", [None, 1, "yes", object()])
 async def test_answer_that_is_no_bool_grants_nothing(answer):
-    """Such as a redirect to a login, which would count as a yes."""
+    """An answer that is not a bool is an error and grants nothing, as a redirect to a login would count as True."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         for options in ({"authorize_view": lambda request: answer}, {"authorize": lambda request: answer}):
             async with client(dashboard(executor, **options), raise_app_exceptions=False) as web:
@@ -345,7 +350,7 @@ async def change(web, status=303, headers=SAME, **form):
 
 
 async def test_nothing_can_be_changed_unless_allowed():
-    """No control is shown, and none works."""
+    """Unless ``authorize`` grants it, the page has no controls, and requests for changes are refused."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         for authorize in (None, lambda request: False):
             async with client(dashboard(executor, authorize=authorize)) as web:
@@ -356,7 +361,7 @@ async def test_nothing_can_be_changed_unless_allowed():
 
 
 async def test_request_of_another_site_changes_nothing():
-    """Even of somebody who may."""
+    """A request from another site is refused, even if the user may make changes."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         async with client(dashboard(executor, authorize=lambda request: True)) as web:
             for headers in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil"}):
@@ -369,7 +374,7 @@ async def test_request_of_another_site_changes_nothing():
 
 
 async def test_executor_is_paused_resumed_and_set():
-    """And the page is that of the executor again."""
+    """After each change the browser is sent back to the executor's page; a bad rate is refused with a way back."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         async with client(dashboard(executor, authorize=lambda request: True)) as web:
             answer = await change(web, action="pause")
@@ -389,7 +394,7 @@ async def test_executor_is_paused_resumed_and_set():
 
 
 async def test_bad_requests_change_nothing():
-    """They are told why."""
+    """A bad request changes nothing, and its status or text says why."""
     async with RateLimitedExecutor("mail", rate=(1, "5/min")) as executor:
         async with client(dashboard(executor, authorize=lambda request: True)) as web:
             assert "several rates" in (await change(web, 409, action="set-rate", rate="1")).text
@@ -405,7 +410,7 @@ async def test_bad_requests_change_nothing():
 
 
 async def test_task_and_batch_are_cancelled():
-    """By the ids that their pages name."""
+    """A task and a batch are cancelled by the ids on their pages, and only once."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         async with client(dashboard(executor, authorize=lambda request: True)) as web:
             handle = executor.schedule(nothing, delay=60, name="one")
@@ -425,7 +430,7 @@ async def test_task_and_batch_are_cancelled():
 
 
 async def test_dead_letters_are_shown_and_put_back(handler, reports):
-    """By whoever may."""
+    """A user who may make changes can put a dead letter back, once; its error is escaped."""
     handler()
     store = MemoryStore()
     tasks = DurableTasks(store)
@@ -450,7 +455,7 @@ async def test_dead_letters_are_shown_and_put_back(handler, reports):
 
 
 async def test_store_that_does_not_answer_does_not_hold_the_page():
-    """However many there are, and whatever they raise: it is shown."""
+    """Stores that hang or fail delay the page by 2 s in all, and their errors are shown."""
 
     class Hanging(MemoryStore):
         async def counts(self):
@@ -485,7 +490,7 @@ async def test_store_that_does_not_answer_does_not_hold_the_page():
     ],
 )
 async def test_bad_arguments_are_refused(options, message):
-    """At the call."""
+    """A bad argument raises a TypeError in the call itself."""
     target = options.pop("target", ExecutorManager())
     with pytest.raises(TypeError, match=message):
         dashboard(target, **options)

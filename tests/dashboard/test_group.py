@@ -1,4 +1,4 @@
-"""The pages of groups and their history, of groups without a server; in virtual time."""
+"""The pages of groups and the history behind them, without a server; in virtual time."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ POOL = ("pool", "gpu")
 
 @pytest.fixture(autouse=True)
 def _virtual(virtual_clock):
-    """The recording takes its steps in virtual time."""
+    """Let the recording take its steps in virtual time."""
 
 
 def client(app):
@@ -34,12 +34,12 @@ def columns(recorder, name, *fields, group="team"):
 
 
 def lines_of(plot):
-    """The line and the dots of each line of a plot, as paths."""
+    """Return the paths of the line and the dots of each line in a plot."""
     return re.findall(r'<path class="line \w+" d="([^"]*)"/><path class="dots \w+" d="([^"]*)"/>', plot.svg)
 
 
 async def test_each_series_of_a_group_has_its_points():
-    """A rate, a limit and a pool; not the pool of a key."""
+    """Rates, limits and pools have points and plots; pools of keys have none."""
     redis = Redis(team=picture(rates=[rate()], shared=[limits()], pools=[pool(), pool("k", is_by_key=True)]))
     recorder = redis.recorder()
     await recorder.take()
@@ -60,7 +60,7 @@ async def test_each_series_of_a_group_has_its_points():
 
 
 async def test_outage_is_a_gap():
-    """In each plot; recording goes on by itself, even after an error of its own."""
+    """An outage is a gap in each plot, and recording continues after it."""
     redis = Redis(team=picture(rates=[rate()]))
     recorder = redis.recorder()
     running = asyncio.create_task(recorder.run())
@@ -77,7 +77,7 @@ async def test_outage_is_a_gap():
 
 
 async def test_error_of_its_own_does_not_end_the_recording(caplog):
-    """It is logged."""
+    """An internal error is logged with its traceback, and recording continues with the next step."""
     redis = Redis(team=object())
     recorder = redis.recorder()
     running = asyncio.create_task(recorder.run())
@@ -90,7 +90,7 @@ async def test_error_of_its_own_does_not_end_the_recording(caplog):
 
 
 async def test_server_that_hangs_is_not_asked_for_every_group_in_turn():
-    """A round ends with its step."""
+    """A round of recording ends with its step, even if few of the groups have been read by then."""
     redis = Redis(**{f"g{number}": picture() for number in range(40)})
     redis.hangs = 2.0
     recorder = redis.recorder()
@@ -101,7 +101,7 @@ async def test_server_that_hangs_is_not_asked_for_every_group_in_turn():
 
 
 async def test_group_that_cannot_be_read_holds_up_no_other():
-    """Such as one with keys of something else."""
+    """If a group cannot be read, as its keys belong to something else, the others are recorded all the same."""
     redis = Redis(bad=picture(), team=picture(rates=[rate()]))
     read = redis.read
 
@@ -117,14 +117,14 @@ async def test_group_that_cannot_be_read_holds_up_no_other():
 
 
 async def test_groups_are_searched_for_rarely_while_nobody_looks():
-    """A search scans all keys: those of the last half minute do."""
+    """The recorder searches for groups at most every 30 s, as a search scans all keys."""
     redis = Redis()
     await redis.recorder().take()
     assert redis.searches == [30.0]
 
 
 async def test_number_of_groups_and_series_is_limited():
-    """A new one takes the place of one that has gone, if there is any."""
+    """Beyond the maximum, a new group or series is recorded only in place of one that no longer exists."""
     redis = Redis(**{f"g{number:03}": picture() for number in range(GROUP_COUNT_MAX + 5)})
     recorder = redis.recorder()
     await recorder.take()
@@ -150,7 +150,7 @@ async def test_number_of_groups_and_series_is_limited():
 
 
 async def test_group_that_comes_back_goes_on_in_its_history():
-    """As after its server has lost its keys."""
+    """A group that comes back, as after its server has lost its keys, continues its history."""
     redis = Redis(team=picture(rates=[rate()]))
     recorder = redis.recorder()
     await recorder.take()
@@ -162,7 +162,7 @@ async def test_group_that_comes_back_goes_on_in_its_history():
 
 
 async def test_points_older_than_the_axis_count_for_nothing():
-    """Neither for its scale nor for the summary: those before a long outage."""
+    """Points from before a long outage influence neither the scale of the plot nor its summary."""
     redis = Redis(team=picture(rates=[rate(demand=(10**6,))]))
     recorder = redis.recorder()
     await recorder.take()
@@ -180,7 +180,7 @@ async def test_points_older_than_the_axis_count_for_nothing():
 
 
 async def test_page_of_a_group_has_plots_while_the_application_runs():
-    """From its start to its end, whether anybody looks or not; each plot beside the figures of its series."""
+    """A group is recorded while the application runs, even if nobody looks; each plot is beside its figures."""
     redis = Redis(team=picture(rates=[rate()], shared=[limits()], pools=[pool(), pool("k", is_by_key=True)]))
     app = redis.app()
     async with client(app) as web:
@@ -201,7 +201,7 @@ async def test_page_of_a_group_has_plots_while_the_application_runs():
 
 
 async def test_page_of_a_group_shows_its_history_while_redis_is_away():
-    """With what is wrong; a page of which nothing is known is an error alone."""
+    """While Redis is away, the page has the error and the recorded plots, or the error alone without history."""
     redis = Redis(**{"a<b": picture(rates=[rate("m&m")], pools=[pool()])})
     app = redis.app()
     async with client(app) as web:
@@ -221,7 +221,7 @@ async def test_page_of_a_group_shows_its_history_while_redis_is_away():
 
 
 def test_points_take_little_memory():
-    """Eight bytes for the time, and four for each other field."""
+    """A point takes eight bytes for its time and four for each other field."""
     recorder = Redis().recorder()
     recorder._recorded["team"] = {}
     recorder._clock = lambda: math.pi

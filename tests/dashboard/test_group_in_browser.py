@@ -1,4 +1,4 @@
-"""The page of a group in a real Chromium: its plots on a desktop and on a phone, in the light and in the dark."""
+"""The page of a group in a real Chromium: its plots on a desktop and a phone, in a light and a dark scheme."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ pytestmark = [
 
 
 class Service:
-    """A server of one group, recorded for a quarter of an hour, in a thread of its own."""
+    """A server of one group with a history of a quarter of an hour, in a thread of its own."""
 
     def __init__(self):
         self.redis = Redis(
@@ -61,7 +61,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service():
-    """One server for all tests, which leave it as it was."""
+    """Run one server for all tests, each of which restores what it changes."""
     with Service() as running:
         yield running
 
@@ -69,7 +69,7 @@ def service():
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_plots_fit_the_screen_and_can_be_read(browser, service, width, scheme):
-    """Each in the frame of the page, with a name for screen readers, and nothing too pale."""
+    """The page is as wide as the screen, each plot has a label for screen readers, and texts have enough contrast."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     problems = []
     page.on("console", lambda message: problems.append(message.text))
@@ -90,7 +90,7 @@ def test_plots_fit_the_screen_and_can_be_read(browser, service, width, scheme):
 
 
 def test_plots_stay_while_redis_is_away(browser, service):
-    """An update brings what is wrong, and the next one the figures again."""
+    """An update shows the error beside the plots, and the next successful one removes it."""
     page = browser.new_page()
     page.goto(service.url)
     service.redis.is_away = True

@@ -1,4 +1,4 @@
-"""Which requests may change something: those of a page of the same host."""
+"""Requests that change something are accepted only from pages of the same host."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from ratelimited_executor.dashboard.guards import HEADERS, is_same_origin
         ({"sec-fetch-site": "same-origin"}, True),
         ({"sec-fetch-site": "same-site"}, False),  # another host of the same domain
         ({"sec-fetch-site": "cross-site"}, False),
-        ({"sec-fetch-site": "none"}, False),  # typed in: no form of ours
+        ({"sec-fetch-site": "none"}, False),  # typed in: not sent by a form of this page
         ({"sec-fetch-site": "cross-site", "origin": "http://me", "host": "me"}, False),
         ({"origin": "http://me:8000", "host": "me:8000"}, True),
         ({"origin": "https://me", "host": "me"}, True),
@@ -31,12 +31,12 @@ from ratelimited_executor.dashboard.guards import HEADERS, is_same_origin
     ],
 )
 def test_request_of_another_site_changes_nothing(headers, expected):
-    """Neither header can be set by a page."""
+    """Only a request whose headers, which a page cannot forge, name the same origin may change something."""
     assert is_same_origin(headers) is expected
 
 
 def test_policy_allows_nothing_inline_and_no_other_host():
-    """What is injected runs nowhere."""
+    """The policy allows no inline code and no other host, so that injected code does not run."""
     policy = HEADERS["Content-Security-Policy"]
     assert "unsafe" not in policy
     assert "http" not in policy

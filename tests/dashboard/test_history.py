@@ -1,4 +1,4 @@
-"""The ring of points: the newest are kept, in their order, whatever is written into it."""
+"""The ring of points keeps the newest ones in their order, whatever is added."""
 
 import math
 
@@ -15,7 +15,7 @@ def point(at, **values):
 
 @given(st.integers(1, 7), st.integers(0, 30))
 def test_ring_keeps_the_newest_points_in_their_order(count_max, count):
-    """As a list would of which the oldest are cut off."""
+    """The ring has what a list would have whose oldest items are cut off."""
     history = History(Point, count_max)
     for number in range(count):
         history.add(point(1e9 + number, waiting=number))
@@ -27,7 +27,7 @@ def test_ring_keeps_the_newest_points_in_their_order(count_max, count):
 
 
 def test_last_point_of_a_full_ring_is_the_newest():
-    """Also right after the ring has closed."""
+    """The last point is the newest one, also right after the first one was overwritten."""
     history = History(Point, 3)
     for number in range(3):
         history.add(point(number, running=number))
@@ -38,13 +38,13 @@ def test_last_point_of_a_full_ring_is_the_newest():
 
 
 def test_what_was_not_measured_stays_so():
-    """NaN is kept as such."""
+    """A value that was not measured stays NaN."""
     history = History(Point)
     history.add(point(1, lateness=math.nan))
     assert math.isnan(history.column("lateness")[0])
 
 
 def test_a_name_that_is_no_field_is_an_error():
-    """A misspelt one must not draw an empty plot."""
+    """A misspelt field raises a KeyError; it must not draw an empty plot."""
     with pytest.raises(KeyError, match="late"):
         History(Point).column("late")

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: live, by keyboard, on a phone, in the dark, without a script; nothing fails or asks elsewhere."""
+"""The dashboard in a real Chromium: live, by keyboard, on a phone, in the dark, without scripts; without any error."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ LONG = "a rather long name, such as hosts and tenants have, of an executor"
 
 
 class Service:
-    """A server with executors, on an event loop in a thread of its own."""
+    """A server with a few executors, on an event loop in a thread of its own."""
 
     def __init__(self):
         self.loop = None
@@ -63,7 +63,7 @@ class Service:
             await serving
 
     def call(self, method, *args):
-        """Call something on the loop of the executors."""
+        """Call a function on the loop of the executors, and return its result."""
 
         async def call():
             return method(*args)
@@ -73,14 +73,14 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service():
-    """One server for all tests, which leave it as it was."""
+    """Run one server for all tests, each of which restores what it changes."""
     with Service() as running:
         yield running
 
 
 @pytest.fixture
 def visit(browser, service):
-    """Open a page; at its end it must have complained of nothing, and asked no other host."""
+    """Return a function that opens a page; at the end no page may have logged an error or asked another host."""
     opened = []
 
     def go(path="", *, width=1280, **options):
@@ -95,19 +95,19 @@ def visit(browser, service):
 
     yield go
     for seen in opened:
-        assert [each for each in seen.problems if "status of 404" not in each] == []  # which one test is about
+        assert [each for each in seen.problems if "status of 404" not in each] == []  # one test causes these
         assert all(url.startswith(service.url) for url in seen.requests)
         seen.page.close()
 
 
 def waiting_of(page):
-    """Read how many tasks wait, from the figures of an executor's page."""
+    """Return the number of waiting tasks from the figures on an executor's page."""
     text = page.locator(".figures div", has_text="tasks that have not started").locator("dd").first.inner_text()
     return int(text.replace(",", ""))
 
 
 def test_figures_change_while_the_page_stays(visit):
-    """Nothing is loaded anew: what was marked in the page is there still."""
+    """Figures are updated without a reload: a mark on an element of the page is still there."""
     page = visit("executor?name=mail")
     page.evaluate("document.querySelector('main').isMarked = true")
     before = waiting_of(page)
@@ -122,7 +122,7 @@ def test_figures_change_while_the_page_stays(visit):
 
 
 def test_what_a_reader_does_is_left_alone(visit):
-    """What is typed, has the focus or was opened stays so over several updates."""
+    """Typed text, the focus and opened parts stay as they are over several updates."""
     page = visit("executor?name=mail")
     page.get_by_role("textbox", name="Rate").fill("77/s")
     page.get_by_text("Cancel…").first.click()
@@ -136,7 +136,7 @@ def test_what_a_reader_does_is_left_alone(visit):
 
 
 def tree(random, ids, depth=3):
-    """Some HTML, in which each id stands once at most, but one that may stand twice, as none should."""
+    """Return random HTML in which each id occurs at most once, except one that may occur twice."""
     html = ""
     for _ in range(random.randrange(6)):
         if random.random() < 0.3:
@@ -150,7 +150,7 @@ def tree(random, ids, depth=3):
 
 
 def test_update_makes_a_page_the_other_and_keeps_what_has_an_id(visit):
-    """Whatever both look like: of 2,000 pairs, none differs."""
+    """An update turns each of 2,000 random pages into another one, and keeps children that have the same id."""
     pairs = []
     for seed in range(2000):
         random = Random(seed)
@@ -170,7 +170,7 @@ def test_update_makes_a_page_the_other_and_keeps_what_has_an_id(visit):
 
 
 def test_focus_follows_its_row(visit, service):
-    """What Enter opens is what had the focus, wherever it lies by now."""
+    """When the rows change their order, the focus stays on its link."""
     page = visit("?sort=waiting")
     page.get_by_role("link", name="mail").focus()
     hosts = service.call(lambda: service.mail.manager.executors[LONG])
@@ -181,7 +181,7 @@ def test_focus_follows_its_row(visit, service):
 
 
 def test_page_of_somebody_else_is_not_taken_over(browser, service):
-    """As where one has to log in again: in place of the page, or after a redirect, which the reader is taken to."""
+    """A login in place of the page is not shown as an update; a redirect to another page takes the reader there."""
     page = browser.new_page()
     page.goto(service.url)
     login = "<main>Who are you?</main>"
@@ -197,7 +197,7 @@ def test_page_of_somebody_else_is_not_taken_over(browser, service):
 
 
 def test_controls_work_by_keyboard(visit, service):
-    """Pause and resume, with Tab and Enter alone; a rate that is none is told in words."""
+    """Tab and Enter suffice to pause and to resume, and Enter to set a rate."""
     page = visit("executor?name=mail")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.innerText") == "Skip to content"
@@ -218,7 +218,7 @@ def test_controls_work_by_keyboard(visit, service):
 
 
 def test_task_is_explained_and_cancelled(visit, service):
-    """From the list to its page, and back."""
+    """A task is found in the list, explained on its page, and cancelled there, which leads back to the list."""
     page = visit("executor?name=mail&find=code 1")
     page.get_by_role("link", name="code 1").click()
     assert page.get_by_role("heading", level=1).inner_text().startswith("code 1")
@@ -230,7 +230,7 @@ def test_task_is_explained_and_cancelled(visit, service):
 
 
 def test_executor_that_has_gone_is_told_in_place(visit, service):
-    """An update that finds an error shows it."""
+    """An update of the page of an executor that has closed shows the error in its place."""
     executor = service.call(lambda: service.mail.manager.executor("short-lived"))
     page = visit("executor?name=short-lived")
     asyncio.run_coroutine_threadsafe(executor.aclose(), service.loop).result(30)
@@ -241,14 +241,14 @@ def test_executor_that_has_gone_is_told_in_place(visit, service):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["", "executor?name=mail"])
 def test_pages_fit_a_phone_and_can_be_read(visit, path, scheme):
-    """No page is wider than the screen, nor is a text too pale: 4.5 to 1 at least (WCAG 2.2, 1.4.3)."""
+    """No page is wider than the screen, and every text has a contrast of 4.5 to 1 or more (WCAG 2.2, 1.4.3)."""
     page = visit(path, width=360, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert pale_texts(page) == []
 
 
 def test_everything_has_a_name_for_a_screen_reader(visit):
-    """Controls, plots, tables and bars."""
+    """Controls, plots, tables and bars have a label, each table has a caption, and each page one main heading."""
     for path in ("", "executor?name=mail"):
         page = visit(path)
         for role in ("button", "textbox", "searchbox", "combobox", "img", "table", "progressbar", "navigation", "link"):
@@ -263,7 +263,7 @@ def test_everything_has_a_name_for_a_screen_reader(visit):
 
 
 def test_page_works_without_a_script(browser, service):
-    """It loads itself anew, and its forms work."""
+    """Without scripts links and figures work, and the page has a ``noscript`` element, which reloads it."""
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(service.url)
@@ -274,7 +274,7 @@ def test_page_works_without_a_script(browser, service):
 
 
 def test_lost_server_is_told(browser, service):
-    """What is seen then is old."""
+    """When the server does not reply, the page says that it is out of date, until an update succeeds."""
     page = browser.new_page()
     page.goto(service.url)
     page.route("**/*", lambda route: route.abort())

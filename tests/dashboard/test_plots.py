@@ -1,4 +1,4 @@
-"""Lines as SVG: well-formed, within their frame, broken where nothing was measured, and told in words."""
+"""Plots as SVG: well-formed, within their frame, broken where nothing was measured, and described in words."""
 
 import math
 import re
@@ -23,7 +23,7 @@ def paths(svg):
 
 @given(st.floats(1e-6, 1e12))
 def test_ticks_are_few_round_numbers_up_to_the_highest(highest):
-    """From 0, evenly apart, by 1, 2 or 5 times a power of ten."""
+    """The ticks start at 0 and are evenly spaced by 1, 2 or 5 times a power of ten."""
     marks = ticks(highest)
     step = marks[1]
     assert marks[0] == 0
@@ -35,20 +35,20 @@ def test_ticks_are_few_round_numbers_up_to_the_highest(highest):
 
 @pytest.mark.parametrize("highest", [0.0, 5e-324, math.inf, math.nan, -1.0])
 def test_axis_of_nothing_is_there_all_the_same(highest):
-    """A plot without values has one."""
+    """Without a positive finite value the axis goes from 0 to 1."""
     assert ticks(highest) == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(("highest", "marks"), [(0.2, [0, 1]), (1, [0, 1]), (2, [0, 1, 2]), (7, [0, 2, 4, 6, 8])])
 def test_axis_of_counts_has_no_fractions(highest, marks):
-    """Nor has its plot: there is no half of a peer."""
+    """An axis of counts and its plot have whole numbers only, as there is no half of a peer."""
     assert ticks(highest, is_whole=True) == marks
     assert (">0.5<" in plot([2.0]), ">0.5<" in plot([2.0], is_whole=True)) == (True, False)
 
 
 @given(st.lists(st.one_of(st.floats(0, 1e9), st.just(math.nan), st.just(math.inf)), max_size=60))
 def test_plot_is_well_formed_and_stays_in_its_frame(values):
-    """Whatever the values are."""
+    """Any values, even NaN and infinity, give well-formed SVG with all points within the frame."""
     for path in paths(plot(values)):
         for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path):
             assert 63 <= float(x) <= 633
@@ -56,7 +56,7 @@ def test_plot_is_well_formed_and_stays_in_its_frame(values):
 
 
 def test_line_breaks_where_points_are_missing():
-    """A lone point is a dot."""
+    """A line breaks at a gap of more than a step, and a lone point is a dot."""
     lines, dots = paths(plot([1, 2, 3, 4, 5, 6], times=[0, 5, 10, 50, 100, 105]))
     assert lines.count("M") == 2
     assert lines.count("L") == 3
@@ -64,14 +64,14 @@ def test_line_breaks_where_points_are_missing():
 
 
 def test_points_before_the_axis_are_left_out():
-    """They would lie on its labels."""
+    """Points before the start of the axis are left out, as they would cover its labels."""
     lines, dots = paths(plot([9, 9, 1, 1], times=[-100, -95, 10, 15]))
     assert lines.count("M") + lines.count("L") == 2
     assert dots == ""
 
 
 def test_plot_says_in_words_what_it_shows():
-    """Escaped, for screen readers."""
+    """The escaped label for screen readers has the last value and the range, or says that there is no data yet."""
     label = ElementTree.fromstring(plot([1, 5, 3])).get("aria-label")
     assert label == "A & B: waiting 3 now, 1 to 5"
     assert "no data yet" in plot([])

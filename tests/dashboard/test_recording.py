@@ -1,4 +1,4 @@
-"""What the page remembers: points of each executor, from its start to its end, in virtual time."""
+"""The history of the dashboard: points of each executor, from its start to its end, in virtual time."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ from ratelimited_executor.dashboard.recording import Recorder
 
 
 class Reader:
-    """Who looks at what is recorded."""
+    """Stands for the application that reads the history; recording ends when it is collected."""
 
 
 READER = Reader()
@@ -22,26 +22,26 @@ READER = Reader()
 
 @pytest.fixture(autouse=True)
 def _virtual(virtual_clock):
-    """An hour takes no time."""
+    """Run in virtual time, in which an hour takes no time."""
 
 
 async def nothing():
-    """What is called."""
+    """Do nothing; tests schedule it."""
 
 
 async def fail():
-    """What raises."""
+    """Raise an error; tests schedule it."""
     raise BufferError
 
 
 async def test_points_tell_how_the_executor_stood():
-    """Rates a second between two points, and levels at their time."""
+    """A point has rates per second since the last point, and levels at its own time."""
     async with RateLimitedExecutor("mail", rate=10) as executor:
         recorder = Recorder(executor, READER)
         executor.schedule_many(nothing, range(1000))
         await asyncio.sleep(4 * STEP_SECONDS + 0.05)
         history = recorder.recorded["mail"].history
-        assert len(history) == 3  # the first point has none before it
+        assert len(history) == 3  # the first point has no earlier one to compare with
         assert history.column("started") == pytest.approx([10] * 3, abs=0.5)
         assert history.column("rate") == [10] * 3
         assert history.column("waiting") == pytest.approx([900, 850, 800], abs=5)
@@ -58,7 +58,7 @@ async def test_points_tell_how_the_executor_stood():
 
 
 async def test_failures_are_counted(handler, reports):
-    """As many a second as there were."""
+    """A point has the failures per second since the last one."""
     handler()
     async with RateLimitedExecutor("mail", rate=4) as executor:
         recorder = Recorder(executor, READER)
@@ -69,7 +69,7 @@ async def test_failures_are_counted(handler, reports):
 
 
 async def test_executors_made_later_are_recorded_and_closed_ones_forgotten():
-    """One of the same name goes on in the history of the one before."""
+    """An executor made later is recorded, a closed one is removed, and another of its name continues its history."""
     async with ExecutorManager() as manager:
         recorder = Recorder(manager, READER)
         assert recorder.recorded == {}
@@ -89,7 +89,7 @@ async def test_executors_made_later_are_recorded_and_closed_ones_forgotten():
 
 
 async def test_recording_begins_again_after_all_have_closed():
-    """Nothing ticks meanwhile."""
+    """When all executors have closed recording stops, and it starts again with the next executor."""
     async with ExecutorManager() as manager:
         recorder = Recorder(manager, READER)
         await manager.executor("a").aclose()
@@ -100,7 +100,7 @@ async def test_recording_begins_again_after_all_have_closed():
 
 
 async def test_executors_that_have_not_started_have_no_points():
-    """And are asked for none."""
+    """An executor that has not started is listed without statistics, and recorded once it starts."""
     manager = ExecutorManager()
     manager.executor("a")
     recorder = Recorder(manager, READER)
@@ -111,7 +111,7 @@ async def test_executors_that_have_not_started_have_no_points():
 
 
 async def test_points_of_many_executors_are_spread_over_the_step():
-    """Each has one a step, whatever their number, and none holds the loop for all."""
+    """The points of many executors are taken in groups over the step, so that none delays the loop, one each step."""
     async with ExecutorManager() as manager:
         recorder = Recorder(manager, READER)
         for number in range(105):
@@ -125,7 +125,7 @@ async def test_points_of_many_executors_are_spread_over_the_step():
 
 
 async def test_an_hour_is_kept():
-    """The oldest points go."""
+    """The history has the points of the last hour, and older ones are dropped."""
     async with RateLimitedExecutor("mail") as executor:
         recorder = Recorder(executor, READER)
         await asyncio.sleep((POINT_COUNT + 100) * STEP_SECONDS)
@@ -133,7 +133,7 @@ async def test_an_hour_is_kept():
 
 
 async def test_recording_ends_with_its_reader():
-    """Applications that are made and thrown away, as tests do, leave nothing on a manager that lives on."""
+    """Applications that are created and dropped, as in tests, leave no recorder on a manager that lives on."""
     async with ExecutorManager() as manager:
         executor = manager.executor("a", rate=10)
         listeners = executor._listeners._listeners
@@ -152,7 +152,7 @@ async def test_recording_ends_with_its_reader():
 
 
 async def test_closed_executor_is_let_go():
-    """Also the first, whose start has begun the recording, and one that has never started."""
+    """A closed executor can be collected, even the one whose start began the recording, or one that never started."""
     manager = ExecutorManager()
     recorder = Recorder(manager, READER)
     executor = manager.executor("never")
@@ -172,7 +172,7 @@ async def test_closed_executor_is_let_go():
 
 @pytest.mark.parametrize("rate", [10**400, Fraction(1, 10**400)])
 async def test_rate_that_no_float_can_hold_is_recorded(rate):
-    """As infinity, or as next to nothing."""
+    """A rate too large for a float is recorded as infinity, and one too small as 0."""
     async with RateLimitedExecutor("mail", rate=rate) as executor:
         recorder = Recorder(executor, READER)
         await asyncio.sleep(3 * STEP_SECONDS)
@@ -180,7 +180,7 @@ async def test_rate_that_no_float_can_hold_is_recorded(rate):
 
 
 async def test_point_that_fails_ends_no_recording(monkeypatch, handler, reports):
-    """It is reported, and all others are taken."""
+    """An error while a point is taken is reported, and the other executors are recorded all the same."""
     handler()
     async with ExecutorManager() as manager:
         recorder = Recorder(manager, READER)
@@ -199,7 +199,7 @@ async def test_point_that_fails_ends_no_recording(monkeypatch, handler, reports)
 
 
 async def test_recorder_on_another_loop_is_refused():
-    """And leaves nothing behind."""
+    """A recorder in another thread is refused, and leaves no listener behind."""
     async with ExecutorManager() as manager:
         executor = manager.executor("a")
         listeners = executor._listeners._listeners

@@ -1,4 +1,4 @@
-"""Numbers, times and states as people read them."""
+"""Numbers, times and states as texts for people."""
 
 import math
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ from ratelimited_executor.dashboard.texts import (
     ],
 )
 def test_texts(text, expected):
-    """Short, and without a unit where there is no value."""
+    """Texts are short, and have no unit if there is no value."""
     assert text == expected
 
 
@@ -60,17 +60,17 @@ def standing(**values):
     ],
 )
 def test_state_names_what_matters_most(values, is_closing, expected):
-    """In words, and by a colour."""
+    """The text names what matters most, and the colour says how bad it is."""
     assert state_text(standing(**values), is_closing=is_closing) == expected
 
 
 def test_rate_of_a_group_is_said_to_be_that():
-    """This process has a part of it."""
+    """The rate of a group is marked as such, as this process has only a part of it."""
     assert rate_text(standing()) == "5/s"
     assert rate_text(standing(rate=Rate(math.inf))) == "no limit"
     assert rate_text(standing(fleet=SimpleNamespace(rate=Rate(1000).permits))) == "1 k/s (group)"
 
 
 def test_each_hold_has_a_meaning():
-    """A new one without would be an error on the page of the task."""
+    """Each hold has a text; one without would be an error on the page of the task."""
     assert all(hold_text(hold) for hold in Hold)

@@ -1,4 +1,4 @@
-"""The examples, imported from their files as a reader would run them."""
+"""The examples, imported from their files, and a real server for them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def example() -> Callable[[str], ModuleType]:
-    """Return a function that imports an example by name."""
+    """Return a function that imports an example by its name."""
 
     def load(name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look their module up
+        sys.modules[spec.name] = module  # dataclasses look up their module
         spec.loader.exec_module(module)
         return module
 
@@ -37,16 +37,16 @@ def example() -> Callable[[str], ModuleType]:
 
 @dataclass
 class Site:
-    """A real HTTP server that counts what guests do to it; it answers a GET or POST of any path.
+    """A real HTTP server that counts the requests of guests; it answers a GET or POST of any path.
 
     Attributes:
-        url: where it is.
-        arrivals: when requests came.
-        bodies: what they brought.
-        most: how many were there at a time, at most.
-        seconds: an answer takes.
-        answer: what it is, as JSON.
-        refusals: how many requests are answered 429 yet, with Retry-After of one second.
+        url: the address.
+        arrivals: the times of the requests.
+        bodies: the contents of the requests, from JSON.
+        most: the largest number of requests at a time.
+        seconds: the time that an answer takes.
+        answer: the content of each answer, to be written as JSON.
+        refusals: the number of next requests to answer with 429, and with Retry-After of one second.
     """
 
     url: str = ""
@@ -61,7 +61,7 @@ class Site:
 
     @contextmanager
     def visited(self, body: object) -> Iterator[bool]:
-        """Count one request; gives whether it is refused."""
+        """Count one request, and yield True if it is refused."""
         with self._lock:
             self.arrivals.append(time.monotonic())
             self.bodies.append(body)
@@ -78,7 +78,7 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    """A server of one test."""
+    """Return a server for one test."""
     site = Site()
 
     class Handler(BaseHTTPRequestHandler):
@@ -98,7 +98,7 @@ def site() -> Iterator[Site]:
         do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     class Server(ThreadingHTTPServer):
         request_queue_size = 128

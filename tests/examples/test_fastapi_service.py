@@ -1,4 +1,4 @@
-"""The example service delivers real webhooks under its rate, and a signal ends it in bounded time."""
+"""The example service delivers real webhooks under its rate, and ends within bounded time after a signal."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ import pytest
 from ratelimited_executor.testing import audit
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fastapi_service.py"
-# A delivery may reach the receiver this much later than it was started; the machine may be busy.
+# On a busy machine a delivery may reach the receiver this much later than it was started.
 TRANSIT_SECONDS = 2
-PATIENCE_SECONDS = 60  # for what takes a second on a quiet machine
+PATIENCE_SECONDS = 60  # for something that takes a second on an idle machine
 
 pytestmark = pytest.mark.real_time("a real server process and a real HTTP client")
 
 
 class Service:
-    """A running service: its address, and what it logged."""
+    """A running service: its process, its address and its log."""
 
     def __init__(self, process: subprocess.Popen[str], url: str, log: Path) -> None:
         self.process = process
@@ -38,7 +38,7 @@ class Service:
 
 @contextmanager
 def running_service(tmp_path: Path, *arguments: str) -> Iterator[Service]:
-    """Run the example as its reader would, on a free port; uvicorn logs which."""
+    """Run the example as its reader would, on a free port that is read from uvicorn's log."""
     log = tmp_path / "log"
     with log.open("w") as sink:
         process = subprocess.Popen(
@@ -57,7 +57,7 @@ def running_service(tmp_path: Path, *arguments: str) -> Iterator[Service]:
 
 
 class Receiver:
-    """A real HTTP server that notes when which payload came."""
+    """A real HTTP server that notes the time and the payload of each request."""
 
     def __init__(self) -> None:
         self.arrivals: list[float] = []
@@ -87,7 +87,7 @@ async def running_receiver() -> AsyncIterator[Receiver]:
 
 
 async def poll(client: httpx.AsyncClient, field: str, value: int) -> dict[str, object]:
-    """Ask for the statistics until one of them has reached a value."""
+    """Request the statistics until one of them has reached a value."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             statistics = (await client.get("/statistics")).json()
@@ -97,7 +97,7 @@ async def poll(client: httpx.AsyncClient, field: str, value: int) -> dict[str, o
 
 
 async def test_deliveries_arrive_at_the_rate_the_most_important_first(tmp_path: Path) -> None:
-    """Six seconds of work are asked for at once, then something urgent: that does not wait for all of it."""
+    """Of six seconds of deliveries at once, an urgent one that comes last overtakes some, and all keep the rate."""
     with running_service(tmp_path, "--rate", "10/s") as service:
         async with (
             running_receiver() as receiver,
@@ -122,7 +122,7 @@ async def test_deliveries_arrive_at_the_rate_the_most_important_first(tmp_path: 
 
 
 async def test_a_delay_is_kept_and_a_refusal_is_counted(tmp_path: Path) -> None:
-    """A delivery is never early; a receiver's error is the failure of its own delivery."""
+    """A delivery is not early, and an error of its receiver makes only that delivery fail."""
     with running_service(tmp_path, "--rate", "100/s") as service:
         async with (
             running_receiver() as receiver,
@@ -139,7 +139,7 @@ async def test_a_delay_is_kept_and_a_refusal_is_counted(tmp_path: Path) -> None:
 
 
 async def test_bad_deliveries_are_refused_and_change_nothing(tmp_path: Path) -> None:
-    """A negative delay, one of thirty years or a missing address is the client's mistake."""
+    """A delivery without an address, or with a bad delay or priority, gets status 422 and is not accepted."""
     with running_service(tmp_path) as service:
         async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as client:
             good = {"url": "http://127.0.0.1:9/", "payload": {}}
@@ -151,7 +151,7 @@ async def test_bad_deliveries_are_refused_and_change_nothing(tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGTERM ends a Windows process at once")
 async def test_a_signal_drains_what_is_due_and_cancels_the_rest_in_bounded_time(tmp_path: Path) -> None:
-    """Due in half a second: sent. Due in an hour: cancelled when the drain's three seconds are over, with one warning."""
+    """A delivery due soon is sent; one due in an hour is cancelled after the drain time-out, with a warning."""
     with running_service(tmp_path, "--rate", "100/s", "--drain-timeout", "3") as service:
         async with running_receiver() as receiver:
             async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as client:

@@ -1,4 +1,4 @@
-"""Code that is not ours keeps our limits: each example with the real package, against a server that counts."""
+"""Other people's code keeps our limits: each example with the real package, against a server that counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.real_time("a real server, and packages that know no vi
 
 
 def judged(site: Site, rate: float) -> bool:
-    """Whether arrivals keep a rate."""
+    """Return True if the arrivals keep a rate."""
     return audit(site.arrivals, rate, slack=TRANSIT_SECONDS).ok
 
 
@@ -47,7 +47,7 @@ def judged(site: Site, rate: float) -> bool:
 
 
 async def test_async_client_of_httpx_keeps_the_rate_and_a_number_at_once(example: Load, site: Site) -> None:
-    """Forty requests at once arrive at the rate, three at a time."""
+    """Forty requests at once arrive at the rate, and at most three are under way."""
     program = example("httpx_transport")
     site.seconds = 0.05
     async with RateLimitedExecutor("api", rate="50/s", max_concurrency=3) as executor:
@@ -61,7 +61,7 @@ async def test_async_client_of_httpx_keeps_the_rate_and_a_number_at_once(example
 
 
 def test_threads_with_a_client_of_httpx_keep_the_rate(example: Load, site: Site) -> None:
-    """Eight threads with one client."""
+    """Eight threads that share a client together keep the rate."""
     program = example("httpx_transport")
     with BlockingManager() as manager, ThreadPoolExecutor(8) as pool:
         limiter = manager.limiter("api", rate="50/s")
@@ -75,7 +75,7 @@ def test_threads_with_a_client_of_httpx_keep_the_rate(example: Load, site: Site)
 
 
 async def test_refused_request_holds_up_all_others(example: Load, site: Site) -> None:
-    """After a 429 nothing is sent before the server's second has passed, by either client."""
+    """After a 429 neither client sends a request before the server's second is over."""
     program = example("httpx_transport")
     for count in (0, 2):
         site.refusals = 1
@@ -99,7 +99,7 @@ def get_twice(program: ModuleType, url: str) -> list[int]:
 
 
 def make_model(site: Site, limiter: Any) -> Any:
-    """A chat model that asks the server, as those of LangChain ask theirs."""
+    """Return a chat model that asks the server, as LangChain's models ask theirs."""
     from langchain_core.language_models import SimpleChatModel
 
     class Model(SimpleChatModel):
@@ -114,7 +114,7 @@ def make_model(site: Site, limiter: Any) -> Any:
 
 
 def test_models_of_langchain_keep_the_rate_in_threads_and_loops(example: Load, site: Site) -> None:
-    """``batch`` in threads and ``abatch`` on an event loop take permits of one limiter."""
+    """``batch`` in threads and ``abatch`` on an event loop take permits of the same limiter."""
     program = example("langchain_limiter")
     with BlockingManager() as manager:
         limiter = manager.limiter("model", rate="50/s")
@@ -132,7 +132,7 @@ def test_models_of_langchain_keep_the_rate_in_threads_and_loops(example: Load, s
 
 
 async def test_limiter_of_langchain_need_not_wait(example: Load) -> None:
-    """``blocking=False`` tells whether there was a permit, and ``expires`` how long to wait."""
+    """``blocking=False`` returns whether there was a permit, and ``expires`` limits the wait."""
     program = example("langchain_limiter")
     manager = BlockingManager(interval=0.05)
     limiter = program.PermitRateLimiter(manager.limiter("model", rate="1/min"), expires=0.05)
@@ -151,7 +151,7 @@ async def test_limiter_of_langchain_need_not_wait(example: Load) -> None:
 
 @pytest.mark.slow
 def test_workers_of_celery_share_the_rate(redis_server: RedisServer, site: Site, tmp_path: Path) -> None:
-    """The forked processes of a real worker deliver all that a real broker has, at one rate for all of them."""
+    """The forked processes of a real worker together deliver all messages of a real broker at one rate."""
     environment = {**os.environ, "REDIS_URL": redis_server.url, "RATE": "20/s"}
     log, quick = tmp_path / "log", ["--without-mingle", "--without-gossip", "--without-heartbeat"]
     with log.open("w") as sink:
@@ -174,7 +174,7 @@ def test_workers_of_celery_share_the_rate(redis_server: RedisServer, site: Site,
         finally:
             worker.kill()
 
-    assert sorted(range(20)) == sorted(body["number"] for body in site.bodies)  # type: ignore[index]  # as it was sent
+    assert sorted(range(20)) == sorted(body["number"] for body in site.bodies)  # type: ignore[index]  # sent as JSON
     assert len(set(re.findall(r"ForkPoolWorker-(\d+)\] Task celery_worker.deliver\S+ succeeded", log.read_text()))) > 1
     assert site.arrivals[-1] - site.arrivals[0] >= 19 / 20 - TRANSIT_SECONDS
     assert judged(site, 20)
@@ -186,7 +186,7 @@ def test_workers_of_celery_share_the_rate(redis_server: RedisServer, site: Site,
 
 
 async def test_agents_of_pydantic_ai_share_slots(example: Load, site: Site) -> None:
-    """Two agents and a task hold the slots of one pool, the more important first."""
+    """Two agents and a task share the slots of one pool, and the more important agent goes first."""
     pytest.importorskip("pydantic_ai")
     from pydantic_ai import Agent, ModelResponse, TextPart
     from pydantic_ai.models.concurrency import ConcurrencyLimitedModel
@@ -219,11 +219,11 @@ async def test_agents_of_pydantic_ai_share_slots(example: Load, site: Site) -> N
         assert (7, 0, 0) == (gpu.statistics().handed, gpu.statistics().held, gpu.statistics().waiting)
 
     assert ["helper", "urgent", "urgent", "helper", "helper", "helper"] == ended
-    assert 1 == site.most  # the other slot is ours
+    assert 1 == site.most  # the other slot belongs to the test
 
 
 async def test_cancelled_run_of_pydantic_ai_gives_its_slot_back(example: Load) -> None:
-    """Whether it waits for one or has one."""
+    """A cancelled run gives its slot back if it has one, and gives up waiting if it has none."""
     pytest.importorskip("pydantic_ai")
     program = example("pydantic_ai_limiter")
     async with ExecutorManager() as manager:
@@ -243,7 +243,7 @@ async def test_cancelled_run_of_pydantic_ai_gives_its_slot_back(example: Load) -
 
 
 async def create_by_httpx(client: httpx.AsyncClient, **request: Any) -> Any:
-    """Ask as a client of the interface of OpenAI does."""
+    """Ask as a client of OpenAI's interface does."""
     response = await client.post("chat/completions", json=request)
     return json.loads(response.content, object_hook=lambda fields: SimpleNamespace(**fields))
 
@@ -252,7 +252,7 @@ async def create_by_httpx(client: httpx.AsyncClient, **request: Any) -> Any:
 async def test_tokens_a_minute_are_kept_and_what_is_not_used_is_given_back(
     example: Load, site: Site, client: str
 ) -> None:
-    """Of 2,000 tokens calls that reserve 200 and use 50 take forty, not ten, and the forty-first waits for the next minute."""
+    """Calls that reserve 200 of 2,000 tokens and use 50: forty fit in a minute, not ten, and the others wait."""
     program = example("tokens_a_minute")
     site.answer = {
         "id": "1", "object": "chat.completion", "created": 1, "model": "site",
@@ -267,7 +267,7 @@ async def test_tokens_a_minute_are_kept_and_what_is_not_used_is_given_back(
     else:
         session = httpx.AsyncClient(base_url=site.url, timeout=30)
         create = functools.partial(create_by_httpx, session)
-    minute = 6.0  # half of which is room for a busy machine
+    minute = 6.0  # half of it is a margin for a busy machine
     executor = program.make_executor(requests=200, tokens=4000, replicas=2, minute=minute)
     async with session, executor:
         ask = program.limited(create, executor)
@@ -275,8 +275,8 @@ async def test_tokens_a_minute_are_kept_and_what_is_not_used_is_given_back(
         answers = await asyncio.gather(*(ask(model="m", messages=messages, max_tokens=180) for _ in range(45)))
 
     assert [50] * 45 == [answer.usage.total_tokens for answer in answers]
-    assert {180} == {body["max_tokens"] for body in site.bodies}  # type: ignore[index]  # as it was sent
-    assert site.arrivals[30] - site.arrivals[0] < minute - TRANSIT_SECONDS  # the last reservations keep some back
+    assert {180} == {body["max_tokens"] for body in site.bodies}  # type: ignore[index]  # sent as JSON
+    assert site.arrivals[30] - site.arrivals[0] < minute - TRANSIT_SECONDS  # the last reservations keep some calls back
     assert site.arrivals[40] - site.arrivals[0] >= minute - TRANSIT_SECONDS
     with pytest.raises(ValueError, match="cannot be split among 4 replicas"):
         program.make_executor(requests=3, tokens=1000, replicas=4)
@@ -287,7 +287,7 @@ async def test_tokens_a_minute_are_kept_and_what_is_not_used_is_given_back(
 
 @pytest.mark.parametrize("name", ["httpx_transport", "langchain_limiter", "pydantic_ai_limiter", "tokens_a_minute"])
 def test_example_runs_as_it_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """As its reader would run it; without network."""
+    """The example runs as a script, as its reader would run it, without a network."""
     if name == "pydantic_ai_limiter":
         pytest.importorskip("pydantic_ai")
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")

@@ -1,4 +1,4 @@
-"""The example client keeps both limits of a real server, wastes little of them, and lets no tenant wait for another."""
+"""The example client keeps both limits of a real server, wastes little, and makes no tenant wait for another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRANSIT_SECONDS = 0.5
 
 @pytest.mark.real_time("a real HTTP server and client")
 async def test_limits_are_never_broken_and_every_call_is_answered(example: Callable[[str], ModuleType]) -> None:
-    """Tokens are what holds here; the small tenant is served before the big one's queue is through."""
+    """Tokens are the limit here, and the small tenant is served before the backlog of the big one is done."""
     program = example("llm_client")
     limits = program.Limits(requests=30, tokens=8_000, minute=1.0)
 
@@ -32,7 +32,7 @@ async def test_limits_are_never_broken_and_every_call_is_answered(example: Calla
 async def test_refused_calls_come_back_no_earlier_than_told_and_all_are_answered(
     example: Callable[[str], ModuleType],
 ) -> None:
-    """A client that believes in twice the limits is refused, waits as it is told, and ends."""
+    """A client that assumes twice the limits is refused, waits as it is told, and gets every answer in the end."""
     program = example("llm_client")
     limits = program.Limits(requests=30, tokens=8_000, minute=1.0)
 
@@ -48,7 +48,7 @@ async def test_refused_calls_come_back_no_earlier_than_told_and_all_are_answered
 async def test_what_a_call_has_not_used_is_free_once_it_is_answered(
     example: Callable[[str], ModuleType], virtual_clock: object, is_settling: bool, second_start: float
 ) -> None:
-    """In virtual time, against a transport in memory: two reservations do not fit a minute, what they use does."""
+    """Two reservations exceed a minute's tokens; the second call starts early if the first returns unused ones."""
     program = example("llm_client")
     loop = asyncio.get_running_loop()
     starts: list[float] = []
@@ -74,7 +74,7 @@ async def test_what_a_call_has_not_used_is_free_once_it_is_answered(
 async def test_a_refusal_holds_everybody_for_as_long_as_it_says(
     example: Callable[[str], ModuleType], virtual_clock: object
 ) -> None:
-    """In virtual time: after a 429 no call starts before Retry-After has passed, and then all are answered."""
+    """After a 429 no call starts before Retry-After has passed, and then all calls are answered."""
     program = example("llm_client")
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -104,7 +104,7 @@ async def test_a_refusal_holds_everybody_for_as_long_as_it_says(
     ("before", "now", "expected"),
     [
         ([], 0.0, None),
-        ([(0.0, 400), (0.5, 400)], 0.9, 1),  # the third request in a minute
+        ([(0.0, 400), (0.5, 400)], 0.9, 1),  # the third request within a minute
         ([(0.0, 400), (0.5, 400)], 1.0, None),
         ([(0.0, 700)], 0.5, 1),  # 700 + 400 tokens
         ([(0.0, 600)], 0.5, None),
@@ -113,7 +113,7 @@ async def test_a_refusal_holds_everybody_for_as_long_as_it_says(
 def test_server_counts_in_an_exact_window(
     example: Callable[[str], ModuleType], before: list[tuple[float, int]], now: float, expected: int | None
 ) -> None:
-    """Two requests and a thousand tokens in any second; what is refused is told how many seconds to wait."""
+    """The server allows two requests and 1,000 tokens in any second, and a refusal has the seconds to wait."""
     program = example("llm_client")
     server = program.ModelServer(program.Limits(requests=2, tokens=1_000, minute=1.0))
     for number, (when, tokens) in enumerate(before):

@@ -1,4 +1,4 @@
-"""The recorder logs every request that its clients make at a real server, and what it logs can be read."""
+"""The recorder logs every request that its clients make to a real server, and the simulator can read the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ratelimited_executor.simulation.recordings import read_access_log, read_csv
 @pytest.mark.slow
 @pytest.mark.real_time("a real HTTP server and client")
 async def test_each_request_is_a_line(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    """Two seconds of a small load: as many lines as requests, of the clients that were asked for."""
+    """Log and table of a load of two seconds have a line for each request, with the client that sent it."""
     program = example("record_arrivals")
     load = program.Load(seconds=2, low=5, high=30, waves=1, bursts=1, burst_size=10, clients=5, seed=3)
     with (tmp_path / "access.log").open("w", encoding="utf-8") as log:
@@ -34,7 +34,7 @@ async def test_each_request_is_a_line(example: Callable[[str], ModuleType], tmp_
 
 
 def test_load_is_what_it_says(example: Callable[[str], ModuleType]) -> None:
-    """The same seed asks the same; the wave is quiet at its begin, and the first client asks most."""
+    """Equal seeds give equal requests, the wave starts low, and the first client sends the most."""
     program = example("record_arrivals")
     load = program.Load(bursts=0)
 

@@ -15,7 +15,7 @@ from ratelimited_executor.testing import run_virtual
 
 
 def test_both_note_the_same_events_at_the_same_times(example: Callable[[str], ModuleType]) -> None:
-    """Sorted, because the event loop leaves the order of equal due times open."""
+    """Both programs note the same events at the same times; the event loop leaves the order of equal due times open."""
     program = example("replace_call_later")
 
     original = run_virtual(program.original())
@@ -26,7 +26,7 @@ def test_both_note_the_same_events_at_the_same_times(example: Callable[[str], Mo
 
 
 def test_the_executor_keeps_the_order_of_equal_due_times(example: Callable[[str], ModuleType]) -> None:
-    """The first heartbeats of five sessions that were opened together beat in the order of their opening."""
+    """The first heartbeats of five sessions that open at the same time come in the order of their opening."""
     program = example("replace_call_later")
 
     replaced = run_virtual(program.replaced())
@@ -37,7 +37,7 @@ def test_the_executor_keeps_the_order_of_equal_due_times(example: Callable[[str]
 
 
 def test_the_change_is_one_line(example: Callable[[str], ModuleType]) -> None:
-    """But for the name, the docstring and the indentation, one line was taken out and one put in."""
+    """Beside name, docstring and indentation, the two programs differ by one line."""
     program = example("replace_call_later")
 
     def body(function: Callable[..., object]) -> list[str]:
@@ -54,7 +54,7 @@ def test_the_change_is_one_line(example: Callable[[str], ModuleType]) -> None:
 def test_script_prints_what_the_replaced_program_notes_and_waits_for_nothing(
     example: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a script it runs in virtual time: asyncio.run would be silent for minutes."""
+    """The script runs in virtual time and prints its events at once; ``asyncio.run`` would take minutes."""
     monkeypatch.delattr("asyncio.run")
 
     runpy.run_path(example("replace_call_later").__file__, run_name="__main__")

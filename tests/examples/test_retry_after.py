@@ -1,4 +1,4 @@
-"""The example client keeps a real server's limit, and comes back after a refusal no earlier than it was told."""
+"""The example client keeps a real server's limit, and after a refusal returns no earlier than it was told."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRANSIT_SECONDS = 1
 
 @pytest.mark.real_time("a real HTTP server and client")
 async def test_a_rate_below_the_limit_is_never_refused(example: Callable[[str], ModuleType]) -> None:
-    """Half the limit leaves room for what the transit bunches together."""
+    """At half the limit no request is refused, even if some are delayed and arrive together."""
     program = example("retry_after")
 
     server = await program.fetch_all(60, limit=100, rate=50)
@@ -33,7 +33,7 @@ async def test_a_rate_below_the_limit_is_never_refused(example: Callable[[str], 
 async def test_refused_requests_come_back_no_earlier_than_told_and_all_succeed(
     example: Callable[[str], ModuleType],
 ) -> None:
-    """At twice the limit every request is answered in the end, and attempts keep the client's rate, retries included."""
+    """At twice the limit every request succeeds in the end, and all attempts keep the client's rate, even retries."""
     program = example("retry_after")
 
     server = await program.fetch_all(120, limit=30, rate=60)
@@ -47,7 +47,7 @@ async def test_refused_requests_come_back_no_earlier_than_told_and_all_succeed(
 async def test_every_attempt_takes_a_permit_and_retries_go_first(
     example: Callable[[str], ModuleType], virtual_clock: object, audit: Callable[..., object]
 ) -> None:
-    """In virtual time, against a transport in memory: exact instants, and 1.5 s of refusals."""
+    """Attempts, retries included, keep the rate, and a refused request is not repeated within its second."""
     program = example("retry_after")
     loop = asyncio.get_running_loop()
     attempts: list[tuple[float, str]] = []
@@ -72,7 +72,7 @@ async def test_every_attempt_takes_a_permit_and_retries_go_first(
 
 
 async def test_gives_up_after_the_last_attempt(example: Callable[[str], ModuleType], virtual_clock: object) -> None:
-    """A server that never relents ends in an error that names the path."""
+    """After its last attempt the client raises an error that names the path and the number of refusals."""
     program = example("retry_after")
     transport = httpx.MockTransport(lambda request: httpx.Response(429))
 
@@ -89,12 +89,12 @@ async def test_gives_up_after_the_last_attempt(example: Callable[[str], ModuleTy
 def test_retry_after_is_read_as_seconds_or_as_a_date(
     example: Callable[[str], ModuleType], header: str | None, expected: float
 ) -> None:
-    """What says nothing of use, or lies in the past, is no wait."""
+    """A header without a number or a date, or with one in the past, means no wait."""
     assert expected == example("retry_after").retry_after_seconds(header)
 
 
 def test_retry_after_reads_a_date_to_come(example: Callable[[str], ModuleType]) -> None:
-    """A date is turned into the seconds until then."""
+    """A date in the future becomes the seconds until then."""
     when = datetime.now(UTC) + timedelta(seconds=100)
 
     seconds = example("retry_after").retry_after_seconds(format_datetime(when, usegmt=True))

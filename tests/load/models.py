@@ -1,4 +1,4 @@
-"""Recorded loads without a load."""
+"""Figures and measurements for tests, made without sending a load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ratelimited_executor.load.recording import Ended, Recorder
 def figures_of(
     durations, *, errors: int = 0, lateness: float = 0.0, cpu_share: float = 0.1, kind: str = "timeout"
 ) -> Figures:
-    """Figures of requests of 10 a second, the first ``errors`` of which failed."""
+    """Return the figures of 10 requests a second, the first ``errors`` of which failed."""
     seconds = max(1.0, len(durations) / 10)
     recorder = Recorder(Schedule(classes={"": [Phase(first=10, last=10, seconds=seconds)]}))
     for number, duration in enumerate(durations):
@@ -32,7 +32,7 @@ def figures_of(
 
 
 def figures_of_classes(**durations) -> Figures:
-    """Figures of a load with classes, each of 10 a second."""
+    """Return the figures of a load with classes, each of 10 requests a second."""
     seconds = max(map(len, durations.values())) / 10
     recorder = Recorder(Schedule(classes={name: [Phase(first=10, last=10, seconds=seconds)] for name in durations}))
     for index, of_class in enumerate(durations.values()):
@@ -43,7 +43,7 @@ def figures_of_classes(**durations) -> Figures:
 
 
 def measurement_of(figures: Figures, **more) -> Measurement:
-    """A measurement with them."""
+    """Return a measurement with the figures and with settings of its own, which ``more`` replaces."""
     fields = {
         "target": "http://service/",
         "settings": {"rate": "10/s"},

@@ -1,4 +1,4 @@
-"""When requests are due."""
+"""The times at which requests are due."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def constant(rate: float, seconds: float, **more) -> Phase:
 
 
 def test_regular_load_has_exactly_rate_times_seconds_requests() -> None:
-    """The first at once, the last one gap before the end, without an error that adds up."""
+    """The first request is due at once and the last one gap before the end, and rounding errors do not add up."""
     found = dues(constant(500, 60))
 
     assert 30_000 == len(found)
@@ -31,7 +31,7 @@ def test_regular_load_has_exactly_rate_times_seconds_requests() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50), st.integers(1, 5)), min_size=1, max_size=5))
 def test_due_times_rise_and_lie_in_their_phases(parts) -> None:
-    """Of any phases, constant or ramps; in each as many as its mean rate allows, to one."""
+    """Due times rise, each in its phase, and a phase has as many as its mean rate makes, give or take one."""
     phases = [Phase(first=first, last=last, seconds=seconds) for first, last, seconds in parts]
     found = list(arrivals(phases))
     begins = [sum(phase.seconds for phase in phases[:index]) for index in range(len(phases) + 1)]
@@ -46,14 +46,14 @@ def test_due_times_rise_and_lie_in_their_phases(parts) -> None:
 
 
 def test_ramp_from_nothing_has_its_requests_at_the_roots() -> None:
-    """From 0 to 10 a second in 2 s: request k where 2.5 t*t is k."""
+    """On a ramp from 0 to 10 a second in 2 s, request k is due at the time t where 2.5 t*t = k."""
     found = dues(Phase(first=0, last=10, seconds=2))
 
     assert pytest.approx([math.sqrt(number / 2.5) for number in range(10)]) == found
 
 
 def test_poisson_load_has_the_rate_in_the_mean_and_the_spread_of_chance() -> None:
-    """Gaps of mean 1/rate whose standard deviation is their mean; equal seeds give equal loads."""
+    """The gaps have the mean 1/rate and a standard deviation equal to it, and equal seeds give equal loads."""
     found = dues(constant(100, 200), draw=random.Random(7).random)
     gaps = [after - before for before, after in zip([0.0, *found], found, strict=False)]
     mean = sum(gaps) / len(gaps)
@@ -75,7 +75,7 @@ def test_poisson_load_has_the_rate_in_the_mean_and_the_spread_of_chance() -> Non
     ],
 )
 def test_staircase_has_both_ends(first, last, step, expected) -> None:
-    """Up or down, and the end also where the steps do not meet it."""
+    """A staircase goes up or down from the first rate to the last, even if the steps do not meet the last."""
     phases = staircase(first, last, step=step, seconds=2)
 
     assert pytest.approx(expected) == [phase.first for phase in phases]
@@ -83,7 +83,7 @@ def test_staircase_has_both_ends(first, last, step, expected) -> None:
 
 
 def test_staircase_refuses_more_phases_than_a_table_can_have() -> None:
-    """With the remedy."""
+    """More phases than a table can have are refused with the advice to take a larger step; so is a step of 0."""
     with pytest.raises(ValueError, match="give a larger step"):
         staircase(1, PHASES_MAX + 1, step=1, seconds=1)
     with pytest.raises(ValueError, match="step must be > 0"):
@@ -91,7 +91,7 @@ def test_staircase_refuses_more_phases_than_a_table_can_have() -> None:
 
 
 def test_classes_keep_their_own_rates_and_are_numbered_together() -> None:
-    """By due time, none of the slower class at the same time as one of the faster."""
+    """Requests of all classes are numbered by due time, and the slower class does not coincide with the faster."""
     schedule = Schedule(classes={"ordinary": [constant(400, 10)], "urgent": [constant(20, 10)]})
     found = list(schedule.arrivals())
     by_class = [[each for each in found if each.class_index == index] for index in (0, 1)]
@@ -107,7 +107,7 @@ def test_classes_keep_their_own_rates_and_are_numbered_together() -> None:
 
 @given(st.integers(1, 7), st.integers(0, 2), st.booleans())
 def test_participants_share_every_request_among_them(participants, extra, is_random) -> None:
-    """Each request is sent by one, and each has its part of each class, to one."""
+    """Exactly one participant sends each request, and their parts of each class differ by one request at most."""
     classes = {f"c{index}": [constant(10 * index + 7, 2), constant(30, 3)] for index in range(extra + 1)}
     draws = (lambda name: random.Random(name).random) if is_random else None
     whole = list(Schedule(classes=classes, draws=draws).arrivals())
@@ -123,7 +123,7 @@ def test_participants_share_every_request_among_them(participants, extra, is_ran
 
 
 def test_part_due_follows_the_rate_and_leaves_the_warm_up_out() -> None:
-    """Of requests, not of time; and the whole is 1, however its length was rounded."""
+    """The part counts requests and not time, and is exactly 1 at the end, even if the length was rounded."""
     phases = [constant(50, 2, is_measured=False), Phase(first=0, last=100, seconds=10), constant(100, 5)]
     schedule = Schedule(classes={"a": phases, "b": phases}, participants=4)
 

@@ -1,4 +1,4 @@
-"""Recording, figures and their JSON."""
+"""Recording requests, the figures that come of it, and their JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.load.models import figures_of, figures_of_classes, measurement_of
 
 
 def test_durations_are_exact_to_three_digits() -> None:
-    """From a microsecond to an hour; what is longer counts as an hour, and the longest is kept as it is."""
+    """Durations of a microsecond to an hour have three digits; longer ones count as an hour; the maximum is exact."""
     durations = Durations()
     for seconds in (0.000_001, 0.001_234, 1.5, 3_000.0, 9_999.0):
         durations.add(seconds)
@@ -28,7 +28,7 @@ def test_durations_are_exact_to_three_digits() -> None:
 
 
 def test_durations_survive_json() -> None:
-    """With every quantile; also none at all."""
+    """Durations read from their JSON have the same quantiles, mean and maximum; no durations at all work as well."""
     durations = Durations()
     for number in range(1, 1000):
         durations.add(number / 1000)
@@ -41,7 +41,7 @@ def test_durations_survive_json() -> None:
 
 @pytest.mark.parametrize("change", [{"hdr": "nonsense"}, {"count": 3}, {"max": "x"}, {"mean": float("nan")}])
 def test_broken_histogram_is_refused(change) -> None:
-    """As a ValueError, whatever the codec raises."""
+    """A broken histogram raises a ValueError, whichever error the codec raises."""
     durations = Durations()
     durations.add(1)
 
@@ -50,7 +50,7 @@ def test_broken_histogram_is_refused(change) -> None:
 
 
 def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
-    """A request that waited for 2 s and took 10 ms; one that never started; one of the warm-up."""
+    """Figures have both durations and requests that never started; requests of the warm-up are left out."""
     phases = [Phase(first=1, last=1, seconds=5, is_measured=False), Phase(first=1, last=1, seconds=10)]
     recorder = Recorder(Schedule(classes={"": phases}))
     recorder.add(Ended(due=1.0, phase=0, started=1.0, ended=99.0, error="timeout"))
@@ -68,7 +68,7 @@ def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
 
 
 def test_each_class_has_figures_of_its_own() -> None:
-    """Beside those of all requests together."""
+    """A load with classes has figures for each class as well as for all requests; one without has no classes."""
     figures = figures_of_classes(ordinary=[0.5] * 90, urgent=[0.01] * 10)
 
     assert ["ordinary", "urgent"] == [each.name for each in figures.classes]
@@ -83,7 +83,7 @@ def test_each_class_has_figures_of_its_own() -> None:
     ids=["plain", "classes"],
 )
 def test_measurement_survives_json(figures) -> None:
-    """Every field, and the quantiles stand beside the histograms for who reads the file without us."""
+    """A measurement read from its JSON has every field, and its JSON has quantiles for readers without our library."""
     participants = [Participant(name="a", sent_part=1, count=3), Participant(name="b", sent_part=0.5, is_missing=True)]
     measurement = measurement_of(figures, search={"held": 10.0}, participants=participants, incomplete="b is missing")
     text = json.dumps(measurement.to_json())
@@ -105,7 +105,7 @@ def test_measurement_survives_json(figures) -> None:
     ],
 )
 def test_other_json_is_refused(value, reason) -> None:
-    """With what is wrong with it."""
+    """JSON that is not a measurement of a known format is refused with the reason."""
     with pytest.raises(ValueError, match=reason):
         Measurement.from_json(value)
 
@@ -130,7 +130,7 @@ def test_other_json_is_refused(value, reason) -> None:
     ],
 )
 def test_field_of_another_type_is_refused(name, value) -> None:
-    """Wherever it is: what reads figures relies on their types."""
+    """A field of the wrong type or of an impossible value is refused by its name, as reports rely on the types."""
     written = json.loads(json.dumps(measurement_of(figures_of([0.1, 0.2, 0.3])).to_json()))
     Measurement.from_json(written)
     place, _, field = name.rpartition(".")
@@ -140,7 +140,7 @@ def test_field_of_another_type_is_refused(name, value) -> None:
 
 
 def test_quantile_is_the_smallest_value_that_the_share_does_not_exceed() -> None:
-    """As percentiles are read everywhere."""
+    """The quantile is the smallest value that at least the given share of the values does not exceed."""
     values = [float(value) for value in range(1, 101)]
 
     assert (1, 50, 99, 100) == tuple(quantile_of(values, share) for share in (0, 0.5, 0.99, 1))

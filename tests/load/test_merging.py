@@ -1,4 +1,4 @@
-"""Figures of participants, merged into those of the whole load."""
+"""The figures of participants, merged into those of the whole load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLASSES = {
 
 
 def recorded(rank: int, participants: int, *, seconds: float = 10, cuts: bool = False) -> Figures:
-    """The figures of one participant, whose durations follow from the number of the request alone."""
+    """Return the figures of one participant, whose durations depend on the number of the request alone."""
     schedule = Schedule(classes=CLASSES, rank=rank, participants=participants)
     recorder = Recorder(schedule)
     for number, arrival in enumerate(schedule.arrivals()):
@@ -33,7 +33,7 @@ def recorded(rank: int, participants: int, *, seconds: float = 10, cuts: bool = 
 
 
 def ended(arrival: Arrival, rank: int) -> Ended:
-    """A request of a participant that has ended."""
+    """Return a request of a participant that has ended."""
     return Ended(
         due=arrival.due,
         phase=arrival.phase,
@@ -48,13 +48,13 @@ def ended(arrival: Arrival, rank: int) -> Ended:
 
 
 def through_json(figures: Figures) -> Figures:
-    """As they come from another process."""
+    """Return figures as they arrive from another process."""
     return Measurement.from_json(json.loads(json.dumps(measurement_of(figures).to_json()))).figures
 
 
 @pytest.mark.parametrize("participants", [2, 3])
 def test_merged_figures_are_those_of_one_that_sent_all(participants) -> None:
-    """Counts exactly; percentiles to the three digits of the histogram, which is what the whole has of them as well."""
+    """Merged figures equal those of one that sent everything: counts exactly, percentiles to three digits."""
     whole = recorded(0, 1)
     merged = merge([through_json(recorded(rank, participants)) for rank in range(participants)])
 
@@ -83,7 +83,7 @@ def test_merged_figures_are_those_of_one_that_sent_all(participants) -> None:
 
 @pytest.mark.parametrize("participants", [1, 2])
 def test_figures_are_the_same_however_often_they_were_cut(participants) -> None:
-    """Each field, also those of the parts; without classes, too."""
+    """Cutting the recording into checkpoints, any number of times, changes no field of the figures."""
     plain, cut = (recorded(0, participants, cuts=cuts).to_json() for cuts in (False, True))
 
     for fields in (plain, cut):
@@ -96,7 +96,7 @@ def test_figures_are_the_same_however_often_they_were_cut(participants) -> None:
 
 
 def test_the_busiest_participant_counts() -> None:
-    """Its CPU, its full connections, and the worst lateness."""
+    """Merged figures have the CPU share and the full connections of the busiest participant, and the worst lateness."""
     merged = merge([recorded(rank, 3) for rank in range(3)])
 
     assert (pytest.approx(0.6), 2.0) == (merged.cpu_share, merged.full_seconds)
@@ -104,7 +104,7 @@ def test_the_busiest_participant_counts() -> None:
 
 
 def test_histograms_add_up() -> None:
-    """Also of none."""
+    """Merged histograms have the durations of all, and merging no histogram gives an empty one."""
     parts = [Durations() for _ in range(3)]
     for number in range(1, 101):
         parts[number % 2].add(number / 100)
@@ -115,7 +115,7 @@ def test_histograms_add_up() -> None:
 
 
 def test_missing_and_stopped_participants_are_told_with_their_part() -> None:
-    """One of four died in the middle, and one was stopped after a fifth of the time, in which 98 of 650 were due."""
+    """The report says which share was sent of a participant that died halfway, and of one stopped after a fifth."""
     schedule = Schedule(classes=CLASSES, participants=4)
     shares = {0: recorded(0, 4), 2: recorded(2, 4, seconds=2), 3: recorded(3, 4)}
     whole = whole_of(["a", "b", "c", "d"], shares, {1: 7.0}, schedule)
@@ -139,7 +139,7 @@ def test_missing_and_stopped_participants_are_told_with_their_part() -> None:
 
 
 def checkpoints(rank: int, participants: int, *, until: float) -> list[Figures]:
-    """The figures that a participant has left every two seconds, as others read them."""
+    """Return the figures that a participant leaves every two seconds, as others read them."""
     schedule = Schedule(classes=CLASSES, rank=rank, participants=participants)
     recorder, left = Recorder(schedule), []
     for second in range(2, 2 + int(until), 2):
@@ -152,7 +152,7 @@ def checkpoints(rank: int, participants: int, *, until: float) -> list[Figures]:
 
 
 def at_the_end(steps) -> object:
-    """What a generator returns."""
+    """Return the value that a generator returns."""
     while True:
         try:
             next(steps)
@@ -161,7 +161,7 @@ def at_the_end(steps) -> object:
 
 
 def test_missing_participant_is_in_the_figures_until_its_last_checkpoint() -> None:
-    """With the part that is known, the part that was sent, and its own row; in any order."""
+    """The figures of a dead participant count up to its last checkpoint, in any order, with its sent and known part."""
     schedule = Schedule(classes=CLASSES, participants=2)
     left = checkpoints(1, 2, until=6)
     count = sum(each.count for each in left)
@@ -188,7 +188,7 @@ def test_missing_participant_is_in_the_figures_until_its_last_checkpoint() -> No
 
 
 def test_checkpoint_that_redis_has_lost_is_not_in_the_known_part() -> None:
-    """What is known counts, not when the last one came; figures that came at last make checkpoints void."""
+    """Only checkpoints that are there count, not the time of the last one; complete figures replace checkpoints."""
     schedule = Schedule(classes=CLASSES, participants=2)
     left = checkpoints(1, 2, until=6)
     own = {0: recorded(0, 2)}
@@ -201,7 +201,7 @@ def test_checkpoint_that_redis_has_lost_is_not_in_the_known_part() -> None:
 
 
 def test_one_alone_keeps_its_figures_and_the_reason() -> None:
-    """Without the histograms of its parts."""
+    """A participant that could not merge reports its own figures with the reason, without histograms of their parts."""
     figures = recorded(1, 2)
     whole = alone("b", figures, Schedule(classes=CLASSES, participants=2), reason="no answer")
 

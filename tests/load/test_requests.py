@@ -1,4 +1,4 @@
-"""Requests as texts."""
+"""Requests written as texts: URLs, headers, files of requests."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BASE = RequestTemplate(url="http://service:8000/v1/", headers={"X-Base": "1"})
     ],
 )
 def test_number_is_filled_in_and_other_braces_stay(text, expected) -> None:
-    """Whatever a body looks like."""
+    """``{n}``, with a format or without, becomes the number, and other braces stay, as a JSON body has them."""
     assert expected == fill(text, 42)
 
 
 @pytest.mark.parametrize("url", ["http://service", "https://service:1/{n}", "http://[::1]:80/a?b={n}"])
 def test_url_is_taken(url) -> None:
-    """Absolute, of HTTP."""
+    """An absolute URL of HTTP or HTTPS is taken, with ``{n}`` in its path and query too."""
     assert url == check_url(url)
 
 
@@ -42,13 +42,13 @@ def test_url_is_taken(url) -> None:
     "url", ["service/x", "ftp://service", "http://", "http://a:0/", "http://a:b/", "http://[/", "http://[::{n}]/"]
 )
 def test_other_url_is_refused(url) -> None:
-    """With what one looks like."""
+    """A URL that is not one of HTTP is refused with an example."""
     with pytest.raises(ValueError, match="must look like http://"):
         check_url(url)
 
 
 def test_header_is_name_and_value() -> None:
-    """The value may have colons, and be empty."""
+    """The value of a header may have colons or be empty; a text without a valid name is refused."""
     assert ("A", "b: c") == parse_header("A: b: c")
     assert ("A", "") == parse_header("A:")
     for text in ("A", ": b", "A b: c", "A: b\r\nC: d"):
@@ -57,7 +57,7 @@ def test_header_is_name_and_value() -> None:
 
 
 def test_line_overrides_the_base_and_adds_to_its_headers() -> None:
-    """URLs are relative to the base, bodies that are no text are sent as JSON, blank lines skipped."""
+    """URLs are relative to the base, bodies other than texts are sent as JSON, and blank lines are skipped."""
     found = parse_requests(
         [
             "{}",
@@ -83,13 +83,14 @@ def test_line_overrides_the_base_and_adds_to_its_headers() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{", "line 2: "),
-        ("[]", "line 2: a request must be an object"),
+        ("{", 'line 2 must be a JSON object such as {"url": "/"}: Expecting property name'),
+        ("GET /", "Expecting value at column 1"),
+        ("[]", "line 2: a request must be a JSON object"),
         ('{"uri": "/"}', "unknown field 'uri'"),
         ('{"headers": []}', "headers must be"),
         ('{"headers": {"A": 1}}', "headers must be"),
         ('{"headers": {"A B": "1"}}', "Name: value"),
-        ('{"url": 1}', "must be texts"),
+        ('{"url": 1}', "must be strings"),
         ('{"method": "GET /"}', "method must be a word"),
         ('{"url": "ftp://x"}', "must look like http://"),
         ('{"body": "a\\ud800"}', "UTF-8 can write, got '\\ud800'"),
@@ -98,20 +99,20 @@ def test_line_overrides_the_base_and_adds_to_its_headers() -> None:
     ],
 )
 def test_line_that_is_no_request_is_named(line, reason) -> None:
-    """By its number, with the reason."""
-    with pytest.raises(ValueError, match="line 2: .*") as caught:
+    """A line that is not a request is refused with its number and the reason."""
+    with pytest.raises(ValueError, match="line 2.*") as caught:
         parse_requests(["{}", line], BASE)
     assert reason in str(caught.value)
 
 
 def test_file_without_requests_is_refused() -> None:
-    """Blank lines are none."""
+    """A file with blank lines only is refused, as it has no request."""
     with pytest.raises(ValueError, match="no request"):
         parse_requests(["", "  "], BASE)
 
 
 def test_class_gets_its_own_requests_and_those_of_all() -> None:
-    """With its name filled in."""
+    """A class gets its own requests and those without a class, with its name filled in."""
     lines = [
         '{"url": "{class}", "headers": {"P": "{class}!"}, "body": "{class} {n}"}',
         '{"url": "now", "class": "urgent"}',
@@ -125,7 +126,7 @@ def test_class_gets_its_own_requests_and_those_of_all() -> None:
 
 
 def test_class_without_a_rate_or_without_a_request_is_refused() -> None:
-    """By its name."""
+    """A line of a class that has no rate is refused, and so is a class for which there is no request."""
     with pytest.raises(ValueError, match="line 1: the class 'urgent' has no rate"):
         parse_requests(['{"class": "urgent"}'], BASE, ["ordinary"])
     with pytest.raises(ValueError, match="no request for the class 'ordinary'"):
@@ -133,7 +134,7 @@ def test_class_without_a_rate_or_without_a_request_is_refused() -> None:
 
 
 def test_description_tells_requests_apart() -> None:
-    """By all that is sent but the host and credentials, by the order, and by the class."""
+    """Anything sent makes a difference, and so do order and classes, but neither the host nor credentials do."""
     one, two = (RequestTemplate(url=f"http://h/{name}", body="b") for name in "ab")
     described = [
         describe_requests(classes)

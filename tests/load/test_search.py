@@ -1,4 +1,4 @@
-"""The search for the highest rate, against model services; no time, no I/O."""
+"""The search for the highest rate, against models of services, without time or I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDE = SearchRange(first=100, low=0.1, high=1e6)
 
 
 def search(service, where: SearchRange = WIDE) -> tuple[Found, list[float]]:
-    """Play a search; ``service`` makes the trial of a rate."""
+    """Play a search, and return its end and the rates of its trials; ``service`` makes the trial of a rate."""
     trials: list[Trial] = []
     while not isinstance(decision := decide(trials, where), Found):
         trials.append(service(decision))
@@ -26,7 +26,7 @@ def up_to(limit: float):
 
 
 def test_search_doubles_then_halves_the_gap_then_votes() -> None:
-    """The whole timeline, of a service that holds 730 a second."""
+    """The search of a service that holds 730 a second makes exactly these trials."""
     found, rates = search(up_to(730))
 
     assert [100, 200, 400, 800, 566, 673, 734, 703, 703, 703] == rates
@@ -36,7 +36,7 @@ def test_search_doubles_then_halves_the_gap_then_votes() -> None:
 
 @given(st.floats(0.2, 9e5))
 def test_search_comes_within_five_percent_of_any_limit(limit: float) -> None:
-    """From wherever it begins."""
+    """From any limit the search comes within five percent, however far off it begins."""
     found, _ = search(up_to(limit))
 
     assert found.held <= limit < found.failed
@@ -45,7 +45,7 @@ def test_search_comes_within_five_percent_of_any_limit(limit: float) -> None:
 
 
 def test_search_stops_at_the_ends_of_its_range() -> None:
-    """All held: no lowest that failed. None held: no highest that did."""
+    """If every rate held, no failed rate is reported; if none held, no held one."""
     where = SearchRange(first=10, low=10, high=100)
     all_held, _ = search(up_to(1e9), where)
     none_held, _ = search(up_to(1), where)
@@ -56,7 +56,7 @@ def test_search_stops_at_the_ends_of_its_range() -> None:
 
 
 def test_rate_that_held_by_luck_loses_its_place() -> None:
-    """In the votes at the end it fails twice, and the search goes on below it."""
+    """A rate that held once but fails two later votes counts as failed, and the search continues below it."""
     luck = iter([True, False, False])
 
     def service(rate: float) -> Trial:
@@ -71,7 +71,7 @@ def test_rate_that_held_by_luck_loses_its_place() -> None:
 
 
 def test_unclear_trial_is_made_again_and_a_tie_once_more() -> None:
-    """Before anything follows from it."""
+    """An unclear trial is repeated before anything follows from it, and a tie is broken by one more."""
     outcomes = iter([(False, False), (True, False), (True, False)])
 
     def service(rate: float) -> Trial:
@@ -84,7 +84,7 @@ def test_unclear_trial_is_made_again_and_a_tie_once_more() -> None:
 
 
 def test_search_ends_where_the_tool_is_the_limit() -> None:
-    """At the second time; what is above is not the service's limit."""
+    """When the tool is the limit twice, the search ends with the reason, unsure, as the service could do more."""
 
     def service(rate: float) -> Trial:
         return Trial(rate=rate, has_held=rate <= 500, tool_limit="it was late" if rate > 500 else None)
@@ -97,7 +97,7 @@ def test_search_ends_where_the_tool_is_the_limit() -> None:
 
 
 def test_trial_that_the_tool_spoiled_once_has_no_vote() -> None:
-    """It is made again, and the search goes on as if it had not been."""
+    """A trial that the tool spoiled is repeated, and the result is the same as without it."""
     spoiled = iter([True, False])
 
     def service(rate: float) -> Trial:
@@ -114,7 +114,7 @@ def test_trial_that_the_tool_spoiled_once_has_no_vote() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_search_of_a_noisy_service_ends(seed: int) -> None:
-    """Whatever its trials say, in bounded time; and where it is sure, it is not far off."""
+    """The search ends within 60 trials whatever they say, and any rate held is not far from the limit."""
     draw = random.Random(seed)
 
     def service(rate: float) -> Trial:

@@ -1,4 +1,4 @@
-"""Thresholds, the tool as the limit, and comparisons."""
+"""Thresholds, the tool as the limit, and comparisons of measurements."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from tests.load.models import figures_of, figures_of_classes, measurement_of
     ],
 )
 def test_thresholds_are_kept_or_not_and_clearly_or_not(thresholds, broken, is_clear) -> None:
-    """Of 1,000 requests of 100 ms, 20 of which failed."""
+    """The verdict on 1,000 requests of 100 ms, 20 of which failed, names the broken thresholds and is clear or not."""
     verdict = judge(figures_of([0.1] * 1000, errors=20), thresholds)
 
     assert (broken, is_clear, broken == 0) == (len(verdict.broken), verdict.is_clear, verdict.is_kept)
 
 
 def test_p99_near_its_threshold_is_unclear() -> None:
-    """9 of 1,000 above it keep it, and 11 break it; neither rules chance out."""
+    """Of 1,000 requests, 9 above the threshold keep it and 11 break it, and neither verdict is clear."""
     for slow, is_kept in ((9, True), (11, False)):
         verdict = judge(figures_of([0.1] * (1000 - slow) + [1.0] * slow), Thresholds(p99=0.2))
         assert (is_kept, False) == (verdict.is_kept, verdict.is_clear)
 
 
 def test_one_threshold_that_is_clearly_broken_makes_the_verdict_clear() -> None:
-    """Whatever the others say, which are kept or broken by chance: other thresholds, and other classes."""
+    """One clear break settles the verdict even if other thresholds or classes are unclear."""
     few = figures_of([0.1] * 100)
     classes = figures_of_classes(ordinary=[0.1] * 20, urgent=[0.5] * 100)
 
@@ -49,13 +49,23 @@ def test_one_threshold_that_is_clearly_broken_makes_the_verdict_clear() -> None:
     assert not judge(classes, Thresholds(p99=0.6)).is_clear
 
 
+def test_threshold_that_is_kept_but_not_clearly_is_named_with_its_counts() -> None:
+    """Also that of a class; a clear one is not."""
+    few = figures_of([0.1] * 100)
+    classes = figures_of_classes(ordinary=[0.1] * 20, urgent=[0.5] * 1000)
+
+    assert ("errors (0 of 100 requests failed)",) == judge(few, Thresholds(p99=0.05, errors=0.01)).doubts
+    assert ("p99 (0 of 100 requests above 200 ms)",) == judge(few, Thresholds(p99=0.2, errors=0.5)).doubts
+    assert ("ordinary: p99 (0 of 20 requests above 600 ms)",) == judge(classes, Thresholds(p99=0.6)).doubts
+
+
 def test_nothing_sent_keeps_nothing() -> None:
-    """A run that was too short to send says so."""
+    """A run too short to send a request keeps no threshold, and the reason says so."""
     assert ("no request was sent",) == judge(figures_of([]), Thresholds(p99=1)).broken
 
 
 def test_growing_queue_does_not_hold_in_a_trial() -> None:
-    """Though each duration is below the threshold; unclear, as a bad second could look like it."""
+    """A trial whose durations keep growing does not hold, and is unclear; steady ones and ones that recover hold."""
     growing = figures_of([0.02 + number / 1000 for number in range(100)])
     steady = figures_of([0.02, 0.03] * 50)
     up_and_down = figures_of([0.02] * 40 + [0.2] * 30 + [0.02] * 30)
@@ -70,7 +80,7 @@ def test_growing_queue_does_not_hold_in_a_trial() -> None:
 
 
 def test_interval_holds_the_share_and_stays_within_its_ends() -> None:
-    """Also where nothing, or all, was found."""
+    """The interval of a share lies within 0 and 1 and holds the share, even if none or all were counted."""
     assert (0.0, 1.0) == interval_of_share(0, 0)
     for part, total in ((0, 10), (10, 10), (3, 1000)):
         low, high = interval_of_share(part, total)
@@ -78,7 +88,7 @@ def test_interval_holds_the_share_and_stays_within_its_ends() -> None:
 
 
 def test_tool_is_the_limit_where_its_lateness_or_cpu_is_a_large_part() -> None:
-    """And not where it is late by little beside what the service takes."""
+    """The tool is the limit if its lateness or CPU is a large part, but not if the service takes much longer."""
     assert why_tool_was_limit(figures_of([1.0] * 100, lateness=0.02)) is None
     assert why_tool_was_limit(figures_of([0.001] * 100, lateness=0.0005)) is None
     assert "late by itself" in why_tool_was_limit(figures_of([0.1] * 100, lateness=0.05))
@@ -88,7 +98,7 @@ def test_tool_is_the_limit_where_its_lateness_or_cpu_is_a_large_part() -> None:
 
 
 def test_comparison_says_better_worse_or_unclear() -> None:
-    """By how many of one's requests are above the other's quantile."""
+    """The comparison is better, worse or unclear by the share of requests above the other's quantile."""
     slow = [0.1 + number / 10_000 for number in range(1000)]
     before = measurement_of(figures_of(slow))
     faster = measurement_of(figures_of([duration / 2 for duration in slow]))
@@ -105,7 +115,7 @@ def test_comparison_says_better_worse_or_unclear() -> None:
 
 
 def test_comparison_with_nothing_says_nothing() -> None:
-    """No ratio of nothing, and no direction."""
+    """Comparing measurements without requests gives neither ratios nor directions."""
     nothing = measurement_of(figures_of([]))
     changes = compare(nothing, nothing)
 
@@ -113,7 +123,7 @@ def test_comparison_with_nothing_says_nothing() -> None:
 
 
 def test_each_class_keeps_the_thresholds_by_itself() -> None:
-    """A few slow ones are not hidden by many fast ones of another class."""
+    """A few slow requests of one class break its threshold, although many fast ones of another class outnumber them."""
     figures = figures_of_classes(ordinary=[0.1] * 1000, urgent=[0.5] * 5)
 
     assert ("urgent: p99 500 ms is above 200 ms",) == judge(figures, Thresholds(p99=0.2)).broken
@@ -121,7 +131,7 @@ def test_each_class_keeps_the_thresholds_by_itself() -> None:
 
 
 def test_class_has_thresholds_of_its_own() -> None:
-    """Instead of those for all, of which the one that it does not name still holds."""
+    """A class's own threshold replaces the general one of the same kind only; the other kinds still apply to it."""
     figures = figures_of_classes(ordinary=[0.1] * 1000, urgent=[0.06] * 1000)
 
     def broken(**thresholds) -> tuple[str, ...]:
@@ -136,7 +146,7 @@ def test_class_has_thresholds_of_its_own() -> None:
 
 
 def test_class_has_its_own_part_of_errors() -> None:
-    """Twenty of a thousand are too many for one class, and not for another."""
+    """Of two classes with 2 % errors each, only the one with the stricter threshold breaks it."""
     recorded = figures_of_classes(ordinary=[0.1] * 1000, urgent=[0.1] * 1000)
     figures = replace(recorded, classes=[replace(each, error_count=20) for each in recorded.classes])
     thresholds = Thresholds(errors=0.05, p99=1, classes={"urgent": Thresholds(errors=0.001)})
@@ -145,13 +155,13 @@ def test_class_has_its_own_part_of_errors() -> None:
 
 
 def test_thresholds_are_empty_if_those_of_the_classes_are() -> None:
-    """An empty one for a class says nothing."""
+    """Thresholds are empty if those of each class are empty as well."""
     assert Thresholds(classes={"urgent": Thresholds()}).is_empty
     assert not Thresholds(classes={"urgent": Thresholds(errors=0)}).is_empty
 
 
 def test_comparison_has_rows_of_the_classes_of_both() -> None:
-    """By their names."""
+    """Classes that both measurements have are compared by name, and a class that only one has is left out."""
     before = measurement_of(figures_of_classes(ordinary=[0.1] * 1000, urgent=[0.01] * 500, gone=[1.0]))
     after = measurement_of(figures_of_classes(urgent=[0.05] * 500, ordinary=[0.1] * 1000))
     rows = {change.name: change.direction for change in compare(before, after)}

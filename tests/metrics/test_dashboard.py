@@ -1,4 +1,4 @@
-"""The dashboard asks for nothing that the exporter for Prometheus does not offer, and for all that there is."""
+"""The dashboard queries only series that the exporter for Prometheus offers, and it queries every one of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DASHBOARD = Path(__file__).parents[2] / "docs" / "howto" / "grafana-dashboard.js
 
 @pytest.fixture
 async def page(virtual_clock):
-    """What Prometheus would scrape: names of samples, and their labels."""
+    """Return what Prometheus would scrape: the names of samples, each with its labels."""
     provider = MeterProvider([PrometheusMetricReader()], shutdown_on_exit=False)
     async with RateLimitedExecutor("mail", rate=5) as executor:
         with instrument(executor, meter_provider=provider):
@@ -44,7 +44,7 @@ def queries() -> list[str]:
 
 
 async def test_dashboard_asks_for_what_is_there(page):
-    """Each name is a sample or a label of one; each series but sums and counts is on the dashboard."""
+    """Each name in a query is a sample or a label, and each series except sums and counts has a query."""
     labels = set().union(*page.values())
     asked = {name for query in queries() for name in re.findall(r"\bratelimited_executor\w+", query)}
     assert asked <= page.keys() | labels
@@ -53,7 +53,7 @@ async def test_dashboard_asks_for_what_is_there(page):
 
 
 async def test_labels_of_the_dashboard_are_those_of_its_series(page):
-    """In the braces behind a name, and in what is summed by."""
+    """A query filters by labels that its series has, or that Prometheus adds, and it groups by labels of the series."""
     for query in queries():
         series = [name for name in page if re.search(rf"\b{name}\b", query)]
         assert len(series) == 1, query
@@ -64,7 +64,7 @@ async def test_labels_of_the_dashboard_are_those_of_its_series(page):
 
 
 def test_all_instances_of_a_job_are_one():
-    """Each query sums over the instances that its job has, counters after their rate; but for a rate that they share."""
+    """Each query sums over the instances of its job, counters after ``rate()``; a shared rate may be a maximum."""
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     for query in (target["expr"] for panel in dashboard["panels"] for target in panel["targets"]):
         assert 'job=~"$job"' in query
@@ -79,7 +79,7 @@ def test_all_instances_of_a_job_are_one():
 
 
 def test_legends_are_filled_in_from_labels_that_the_query_keeps():
-    """Else they would be empty."""
+    """Each label in a legend is one by which its query groups; any other would be empty."""
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     for panel in dashboard["panels"]:
         for target in panel["targets"]:

@@ -1,4 +1,4 @@
-"""The dashboard is one that Grafana knows: read by the models that Grafana Labs makes of its schema, and written again."""
+"""Grafana knows every field of the dashboard: the models of Grafana's schema read it and write it back unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DASHBOARD = Path(__file__).parents[2] / "docs" / "howto" / "grafana-dashboard.js
 
 
 def lost(given: Any, known: Any, path: str = "") -> Iterator[str]:
-    """Walk what the models have not taken over, because the schema has no such field."""
+    """Yield the path of each field that the models have lost, because the schema does not have it, or have changed."""
     if isinstance(given, dict):
         for name, value in given.items():
             if name in known:
@@ -31,19 +31,19 @@ def lost(given: Any, known: Any, path: str = "") -> Iterator[str]:
 
 
 def known_of(given: dict[str, Any]) -> Any:
-    """Return what the models make of it."""
+    """Return the dashboard as the models write it after they have read it."""
     return json.loads(JSONEncoder().encode(Dashboard.from_json(given)))
 
 
 @pytest.fixture(scope="module")
 def dashboard():
-    """What a user imports."""
+    """Return the file that a user imports."""
     plugins.register_default_plugins()
     return json.loads(DASHBOARD.read_text(encoding="utf-8"))
 
 
 def test_grafana_knows_every_field_of_the_dashboard(dashboard):
-    """Those of panels, targets and options of each kind of panel included."""
+    """The models keep every field, including those of panels, their targets and the options of each kind of panel."""
     assert list(lost(dashboard, known_of(dashboard))) == []
 
 
@@ -51,7 +51,7 @@ def test_grafana_knows_every_field_of_the_dashboard(dashboard):
     ("path", "name"), [((), "titel"), (("panels", 0), "targts"), (("panels", 0, "targets", 0), "expression")]
 )
 def test_field_that_grafana_does_not_know_is_found(dashboard, path, name):
-    """A misspelt one would be ignored in silence."""
+    """A misspelt field, which Grafana would ignore without a message, is reported with its path."""
     changed = json.loads(json.dumps(dashboard))
     place = changed
     for step in path:

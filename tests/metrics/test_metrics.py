@@ -1,4 +1,4 @@
-"""What a monitoring system is told of executors, by the SDK of OpenTelemetry: counts that close, levels, histograms."""
+"""The metrics of executors, read through the SDK of OpenTelemetry: counts that add up, levels, histograms."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ NAMES = {
 
 
 class Monitor:
-    """A provider of its own, with a reader that is asked when the test likes."""
+    """A meter provider of the test's own, with a reader that collects when the test asks it to."""
 
     def __init__(self) -> None:
         self.reader = InMemoryMetricReader()
         self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
 
     def collect(self) -> dict[str, list[Any]]:
-        """Return the data points by the name of their metric."""
+        """Return the data points of each metric, by its name."""
         data = self.reader.get_metrics_data()
         self.units: dict[str, str] = {}
         found: dict[str, list[Any]] = {}
@@ -52,7 +52,7 @@ class Monitor:
         return found
 
     def values(self) -> dict[str, float]:
-        """Return the counts and levels of the only executor; those of results by their result."""
+        """Return the counts and levels of the only executor; ended tasks are counted by their result."""
         found = {}
         for name, points in self.collect().items():
             for point in points:
@@ -70,7 +70,7 @@ def monitor():
 
 
 def histogram(points, **attributes: str):
-    """Return the one data point that has some attributes beside the name."""
+    """Return the one data point whose attributes, beside the name of the executor, are the given ones."""
     wanted = {PREFIX + name: value for name, value in attributes.items()}
     (point,) = [
         each
@@ -81,7 +81,7 @@ def histogram(points, **attributes: str):
 
 
 async def test_counts_close_and_are_those_of_the_statistics(monitor):
-    """At any instant accepted = scheduled + queued + active + ended, and each is what ``statistics()`` says."""
+    """At any instant accepted = scheduled + queued + active + ended, and starts and retries equal ``statistics()``."""
 
     async def fail() -> None:
         await asyncio.sleep(0.5)
@@ -115,7 +115,7 @@ async def test_counts_close_and_are_those_of_the_statistics(monitor):
 
 @pytest.mark.parametrize("durations", ["sampled", "all"])
 async def test_histograms_tell_lateness_and_duration_by_result(monitor, durations):
-    """A plain function, coroutines, callbacks, items, permits, attempts: few enough that each is drawn."""
+    """Lateness and duration of functions, coroutines, items, permits and attempts are recorded, with their result."""
 
     async def fail() -> None:
         await asyncio.sleep(3)
@@ -124,7 +124,7 @@ async def test_histograms_tell_lateness_and_duration_by_result(monitor, duration
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     async with RateLimitedExecutor("x", rate=1, retry=Retry(2, base=0.5, on=ValueError)) as executor:
         instrument(executor, meter_provider=monitor.provider, durations=durations)
-        executor.submit(str)  # at 0, as each of the next a second after the one before
+        executor.submit(str)  # starts at 0; each of the next starts a second after the one before
         executor.submit(asyncio.sleep, 2)
         executor.call_soon(asyncio.sleep, 4)
         executor.call_soon(str)
@@ -140,7 +140,7 @@ async def test_histograms_tell_lateness_and_duration_by_result(monitor, duration
         done = histogram(found["task.duration"], result="done")
         assert (done.count, done.sum) == (6, pytest.approx(6.23 - 0.0))
         assert done.explicit_bounds[0] == 0.00005
-        assert done.bucket_counts[0] == 2  # of no time at all
+        assert done.bucket_counts[0] == 2  # these two took no time at all
 
         async with executor.permit():
             await asyncio.sleep(1)
@@ -160,7 +160,7 @@ async def test_histograms_tell_lateness_and_duration_by_result(monitor, duration
 
 
 async def test_what_never_starts_has_no_durations(monitor):
-    """Cancelled and expired before their start."""
+    """A task that is cancelled or expires before its start has neither a time in the queue nor a duration."""
     async with RateLimitedExecutor("x", rate=0) as executor:
         instrument(executor, meter_provider=monitor.provider, durations="all")
         executor.submit(str).cancel()
@@ -175,7 +175,7 @@ async def test_what_never_starts_has_no_durations(monitor):
 @pytest.mark.parametrize(("durations", "least", "most"), [("sampled", 100, 250), ("all", 5000, 5000)])
 @pytest.mark.parametrize("add", ["call_later", "schedule", "schedule_many"])
 async def test_of_many_an_even_sample_is_drawn(monitor, durations, least, most, add):
-    """Of five thousand in two seconds: the mean of the sample is that of all, and the counts are exact."""
+    """An even sample of 5,000 starts in 2.5 s, or all of them on demand, has the mean of all; counts stay exact."""
 
     async with RateLimitedExecutor("x", rate=2000, pacing=Pacing.ON_TIME) as executor:
         instrument(executor, meter_provider=monitor.provider, durations=durations)
@@ -196,7 +196,7 @@ async def test_of_many_an_even_sample_is_drawn(monitor, durations, least, most, 
         assert least * 0.9 <= duration.count <= most
         assert duration.sum / duration.count == pytest.approx(2.0)
         assert found["started_tasks"][0].value == 5000
-        # What was drawn before does not hold up what comes after a collection.
+        # A sample that was drawn earlier does not delay the first one after a collection.
         executor.submit(str)
         await asyncio.sleep(1)
         assert histogram(monitor.collect()["task.time_in_queue"]).count == late.count + 1
@@ -206,7 +206,7 @@ async def test_of_many_an_even_sample_is_drawn(monitor, durations, least, most, 
     ("seconds", "least", "most"), [(0.5, 50, 100), (5, 250, 500), (15, 500, 1000), (60, 500, 1000)]
 )
 async def test_sample_is_as_large_as_the_time_since_the_last_collection_is_long(monitor, seconds, least, most):
-    """A hundred a second, a thousand in all; a collection leaves nothing of it behind."""
+    """The sample has up to 100 for each second since the last collection, at most 1,000; a collection empties it."""
     async with RateLimitedExecutor("x", rate=1000) as executor:
         instrument(executor, meter_provider=monitor.provider)
         count = 0
@@ -219,7 +219,7 @@ async def test_sample_is_as_large_as_the_time_since_the_last_collection_is_long(
 
 
 async def test_memory_is_bounded_where_nobody_collects(monitor):
-    """Samples and open ones: of a hundred thousand no more is kept than of a thousand."""
+    """While nobody collects, samples and open tasks stay bounded: 100,000 starts take no more memory than 1,000."""
     async with RateLimitedExecutor("x") as executor:
         instrumentation = instrument(executor, meter_provider=monitor.provider)
         (source,) = instrumentation._followed.sources()
@@ -238,7 +238,7 @@ async def test_memory_is_bounded_where_nobody_collects(monitor):
 
 
 async def test_off_is_nothing(monitor):
-    """Without durations no hook is set; with them all of them go with ``close()``, and nothing more is told."""
+    """Without durations no hook is set; ``close()`` removes all hooks, and nothing is recorded after it."""
     async with RateLimitedExecutor("x") as executor:
         parts = executor._parts
         hooks = [(parts.queue, "on_start"), (parts.accounts, "on_task_end"), (parts.accounts, "on_retried")]
@@ -251,8 +251,8 @@ async def test_off_is_nothing(monitor):
         assert monitor.values() == {}
         instrumentation = instrument(executor, meter_provider=monitor.provider)
         assert parts.queue.on_start is not None
-        assert parts.accounts.on_task_end is None  # until a start is drawn
-        assert executor._home is parts.engine.loop  # calls that schedule go their short way
+        assert parts.accounts.on_task_end is None  # set only once a start has been drawn
+        assert executor._home is parts.engine.loop  # calls that schedule still take the fast path
         executor.submit(asyncio.sleep, 5)
         await asyncio.sleep(1)
         instrumentation.close()
@@ -261,12 +261,12 @@ async def test_off_is_nothing(monitor):
         assert executor._listeners._listeners == ()
         await asyncio.sleep(5)
         found = monitor.collect()
-        assert set(found) == {"task.time_in_queue"}  # recorded before, and cumulative
+        assert set(found) == {"task.time_in_queue"}  # recorded before the end, and cumulative
         assert instrument(executor, meter_provider=monitor.provider) is not instrumentation
 
 
 async def test_executors_of_a_manager_are_followed(monitor):
-    """Those that it has, those that it makes later; the counts of a name go on when its next executor starts."""
+    """Present and future executors of a manager are followed; a name's counts continue with its next executor."""
     manager = ExecutorManager()
     before = manager.executor("before", rate=5)
     instrumentation = instrument(manager, meter_provider=monitor.provider, attributes={"part": "mail"})
@@ -288,14 +288,14 @@ async def test_executors_of_a_manager_are_followed(monitor):
         (point,) = [point for point in found["task.time_in_queue"] if dict(point.attributes) == attributes]
         assert point.count == 3
         assert [point.attributes[PREFIX + "name"] for point in found["rate"]] == ["before"]
-        assert instrumentation._followed._sources["later"].executor is None  # what has closed is not kept alive
+        assert instrumentation._followed._sources["later"].executor is None  # a closed executor is not kept alive
         instrumentation.close()
         later = manager.executor("later")
         assert later._listeners._listeners == ()
 
 
 async def test_keys_are_attributes_where_that_was_asked_for(monitor):
-    """Of durations alone; what has no key tells none."""
+    """With ``keys=True`` the key is an attribute of durations only; a task without a key has no such attribute."""
     async with RateLimitedExecutor("x", key_concurrency=1) as executor:
         instrument(executor, meter_provider=monitor.provider, keys=True)
         executor.submit(asyncio.sleep, 1, key="a")
@@ -312,7 +312,7 @@ async def test_keys_are_attributes_where_that_was_asked_for(monitor):
 
 
 async def test_keys_are_no_attributes_else(monitor):
-    """They could be as many as there are customers."""
+    """Keys are no attributes unless asked for, as there could be as many as there are customers."""
     async with RateLimitedExecutor("x", key_rate=5) as executor:
         instrument(executor, meter_provider=monitor.provider)
         await executor.submit(str, key="a")
@@ -321,7 +321,7 @@ async def test_keys_are_no_attributes_else(monitor):
 
 
 async def test_two_readers_and_two_providers_see_the_same(monitor):
-    """Each reader has all of it, whenever it looks; providers know nothing of each other."""
+    """Each provider sees every task, and reads of one take nothing from the other."""
     second = InMemoryMetricReader()
     monitor.provider.add_metric_reader(second) if hasattr(monitor.provider, "add_metric_reader") else None
     other = Monitor()
@@ -337,7 +337,7 @@ async def test_two_readers_and_two_providers_see_the_same(monitor):
 
 
 async def test_it_may_be_collected_in_another_thread(monitor):
-    """As the reader that exports at intervals does."""
+    """Metrics may be collected in another thread, as a reader that exports at intervals does it."""
     async with RateLimitedExecutor("x") as executor:
         instrument(executor, meter_provider=monitor.provider)
         executor.submit(asyncio.sleep, 5)
@@ -347,7 +347,7 @@ async def test_it_may_be_collected_in_another_thread(monitor):
 
 
 async def test_keys_of_any_kind_reach_every_exporter(monitor):
-    """One that has no text, or one that cannot be encoded, costs the others nothing."""
+    """A key that has no text, or a text that cannot be encoded, gets a substitute and does not disturb other keys."""
 
     class Nameless:
         def __str__(self) -> str:
@@ -362,7 +362,7 @@ async def test_keys_of_any_kind_reach_every_exporter(monitor):
 
 
 async def test_what_a_wrong_thread_is_refused_leaves_nothing_behind(monitor):
-    """Neither listeners of the executors before the one that refuses, nor one that can never be removed."""
+    """A call refused in a wrong thread leaves no listener on any executor, and can be made again in the right one."""
     async with ExecutorManager() as manager:
         waiting, started = manager.executor("waiting"), manager.executor("started")
         await started.submit(str)
@@ -377,7 +377,7 @@ async def test_what_a_wrong_thread_is_refused_leaves_nothing_behind(monitor):
 
 
 async def test_executor_that_begins_while_the_end_of_another_is_collected_is_followed(monitor, monkeypatch):
-    """Whoever collects in a thread and the event loop do not let go of an executor at once."""
+    """An executor that begins while a thread collects the end of the last one of its name is followed."""
     async with ExecutorManager() as manager:
         instrument(manager, meter_provider=monitor.provider)
         first = manager.executor("x")
@@ -403,7 +403,7 @@ async def test_executor_that_begins_while_the_end_of_another_is_collected_is_fol
 
 
 async def test_observers_and_metrics_do_not_disturb_each_other(monitor):
-    """Each start is told, and of these every so manieth is drawn."""
+    """An observer hears of every start, and the histogram still gets its sample of them."""
     from ratelimited_executor import observe
 
     from ..runtime.test_observers import Log
@@ -422,7 +422,7 @@ async def test_observers_and_metrics_do_not_disturb_each_other(monitor):
 
 
 async def test_wrong_arguments_are_refused(monitor):
-    """By their names, with the remedy; nothing is left of them."""
+    """An error names the wrong argument and the remedy, and a refused call leaves no listener."""
     async with RateLimitedExecutor("x") as executor:
         for arguments, error, message in [
             ({"target": None}, TypeError, "target must be a RateLimitedExecutor or an ExecutorManager, got None"),
@@ -450,7 +450,7 @@ async def test_wrong_arguments_are_refused(monitor):
 
 
 async def test_without_the_api_the_error_names_the_extra(monkeypatch):
-    """Nothing else of the package ever imports it."""
+    """Importing the package imports no OpenTelemetry, and ``instrument()`` without it names the extra to install."""
     code = "import sys; from ratelimited_executor import *; import ratelimited_executor.metrics; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "opentelemetry" not in run.stdout

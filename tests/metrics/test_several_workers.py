@@ -1,4 +1,4 @@
-"""The service of the how-to with two real workers of uvicorn: each has its page, and together they tell of everything.
+"""The service of the how-to with two real workers of uvicorn: each has its page, and the pages together have all tasks.
 
 Real processes and real time; only counts are asserted.
 """
@@ -30,13 +30,13 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "metrics.md"
 PROGRAM = re.search(r"^```python\n(# service\.py\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-SECONDS = 60  # until two processes have imported the program, on a busy machine; 2 s on an idle one
+SECONDS = 60  # until two processes have imported the program: 2 s on an idle machine, much longer on a busy one
 COUNT = 40
 PREFIX = "ratelimited_executor_"
 
 
 def free_ports(count: int) -> int:
-    """Return the first of so many ports in a row that nobody has."""
+    """Return the first of ``count`` free ports in a row."""
     for first in range(20_000, 30_000, count):
         with ExitStack() as stack, suppress(OSError):
             for port in range(first, first + count):
@@ -46,7 +46,7 @@ def free_ports(count: int) -> int:
 
 
 def until(get: Callable[[], Any], log: Path) -> Any:
-    """Ask until there is an answer."""
+    """Call a function until its result is true, and return that; fail with the log after a minute."""
     end = time.monotonic() + SECONDS
     while not (found := get()):
         assert time.monotonic() < end, log.read_text()
@@ -56,7 +56,7 @@ def until(get: Callable[[], Any], log: Path) -> Any:
 
 @contextmanager
 def served(folder: Path, first: int, log: Path) -> Iterator[str]:
-    """Run the program as the page does; give its address. Nothing of it is left at the end."""
+    """Run the program as the page says, and yield its address; at the end none of its processes is left."""
     assert PROGRAM is not None
     program = PROGRAM[1].replace("range(9464, 9472)", f"range({first}, {first + 8})")
     assert program != PROGRAM[1]
@@ -79,7 +79,7 @@ def served(folder: Path, first: int, log: Path) -> Iterator[str]:
 
 
 def scrape(port: int) -> dict[str, float] | None:
-    """Return what a worker's page says of all its executors, by the names of samples; None where there is no page."""
+    """Return the sums of a worker's samples over all its executors, by name; None if there is no page."""
     try:
         text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
     except httpx.TransportError:
@@ -94,7 +94,7 @@ def scrape(port: int) -> dict[str, float] | None:
 
 
 def test_pages_of_all_workers_add_up(tmp_path: Path) -> None:
-    """Each at a port of its own. One that is killed is replaced at the same port, and its counters begin again."""
+    """The pages of the workers add up; the worker that replaces a killed one takes its port, and counts from zero."""
     first, log = free_ports(8), tmp_path / "log"
     ports = (first, first + 1)
     with served(tmp_path, first, log) as url:
@@ -105,7 +105,7 @@ def test_pages_of_all_workers_add_up(tmp_path: Path) -> None:
         def both_have_work() -> bool:
             nonlocal asked
             for _ in range(COUNT):
-                assert httpx.post(f"{url}/mail", timeout=30).status_code == 202  # by whichever worker accepts
+                assert httpx.post(f"{url}/mail", timeout=30).status_code == 202  # by whichever worker accepts it
             asked += COUNT
             return all((scrape(port) or {}).get("accepted_tasks_total") for port in ports)
 

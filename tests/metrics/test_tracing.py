@@ -1,4 +1,4 @@
-"""Spans of tasks, by the SDK of OpenTelemetry: linked to where the task was accepted, and never children of that."""
+"""Spans of tasks, by the SDK of OpenTelemetry: each is a root, linked to the span in which the task was accepted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESULT = "ratelimited_executor.result"
 
 
 class Traces:
-    """A provider of its own, and what it has exported."""
+    """A tracer provider of the test's own, with the spans that it has exported."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -35,11 +35,11 @@ class Traces:
         self.traced = functools.partial(traced, tracer_provider=self.provider)
 
     def request(self):
-        """Return a span to be entered, as a web framework makes one."""
+        """Return a span to enter, such as a web framework makes for a request."""
         return self.provider.get_tracer("web").start_as_current_span("request")
 
     def tasks(self):
-        """Return the spans that have ended, but for those of requests."""
+        """Return the spans that have ended, except those of requests."""
         return [span for span in self._exporter.get_finished_spans() if span.name != "request"]
 
 
@@ -51,7 +51,7 @@ def traces():
 
 
 def is_linked_root(span, request) -> bool:
-    """Return True for the root of another trace that is linked to a span alone."""
+    """Return True if a span is the root of another trace, and its only link is to the request."""
     links = [link.context.span_id for link in span.links]
     return span.parent is None and span.context.trace_id != request.trace_id and links == [request.span_id]
 
@@ -84,7 +84,7 @@ class Callable:
 )
 @pytest.mark.parametrize("how", ["submit", "execute", "schedule", "schedule_many"])
 async def test_span_of_a_task_is_a_root_with_a_link_to_where_it_was_accepted(traces, fn, name, how):
-    """Whatever is called, and by whichever call: hours later, when the other span has long ended."""
+    """A traced callable of any kind, scheduled by any call, has a linked root span, even hours after the request."""
     work = traces.traced()(fn)
     async with RateLimitedExecutor("x") as executor:
         with traces.request() as span:
@@ -104,7 +104,7 @@ async def test_span_of_a_task_is_a_root_with_a_link_to_where_it_was_accepted(tra
 
 
 async def test_callback_is_traced(traces):
-    """As asyncio's own are called: with the context variables of ``call_later``."""
+    """The span of a ``call_later`` callback is a root, linked to the span in which it was scheduled."""
     async with RateLimitedExecutor("x") as executor:
         with traces.request() as span:
             request = span.get_span_context()
@@ -115,7 +115,7 @@ async def test_callback_is_traced(traces):
 
 
 async def test_span_that_is_started_in_a_task_is_a_child_of_the_task(traces):
-    """And of the request where the task is not traced: its context variables are those of whoever scheduled it."""
+    """It is a child of a task that is traced, and otherwise of the request, whose context variables the task has."""
 
     def inner():
         with traces.provider.get_tracer("mine").start_as_current_span("inner"):
@@ -133,7 +133,7 @@ async def test_span_that_is_started_in_a_task_is_a_child_of_the_task(traces):
 
 
 async def test_task_in_a_thread_is_traced(traces):
-    """In the context of its thread."""
+    """A traced function that runs in a thread has a linked root span, too."""
     async with RateLimitedExecutor("x") as executor:
         with traces.request() as span:
             request = span.get_span_context()
@@ -144,7 +144,7 @@ async def test_task_in_a_thread_is_traced(traces):
 
 
 async def test_each_attempt_run_and_item_is_a_span(traces):
-    """All linked to the same span."""
+    """Each attempt of a retry, each item of a batch and each run of a repetition is a span linked to the request."""
     attempts = []
 
     def fail_at_first():
@@ -170,7 +170,7 @@ async def test_each_attempt_run_and_item_is_a_span(traces):
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_exception_is_recorded_and_is_the_status(traces, is_async):
-    """It is the task's as well."""
+    """The span of a failed task records its exception and has the status of an error; the task fails all the same."""
 
     def fail():
         raise ValueError("no")
@@ -191,14 +191,14 @@ async def test_exception_is_recorded_and_is_the_status(traces, is_async):
 
 
 class Mute(Exception):
-    """Cannot be written."""
+    """An exception whose message cannot be written."""
 
     def __str__(self):
         raise RuntimeError("no words")
 
 
 class BrokenProcessor(SimpleSpanProcessor):
-    """Raises at both ends of a span."""
+    """A span processor that raises at both ends of a span."""
 
     def on_start(self, span, parent_context=None):
         raise RuntimeError("no start")
@@ -209,7 +209,7 @@ class BrokenProcessor(SimpleSpanProcessor):
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_no_task_fails_for_its_span(traces, is_async, caplog):
-    """Neither where a processor raises nor where its own exception cannot be written; the log says what went wrong."""
+    """A task survives a span processor that raises, and an exception that cannot be written; the log has both."""
 
     def fail():
         raise Mute
@@ -232,7 +232,7 @@ async def test_no_task_fails_for_its_span(traces, is_async, caplog):
 
 
 async def test_cancelled_task_ends_its_span(traces):
-    """As cancelled, which is no error; a task that never started has none."""
+    """The span of a running task that is cancelled says so, and is no error; a task that never started has no span."""
     async with RateLimitedExecutor("x") as executor:
         running = executor.submit(traces.traced()(coroutine), 7)
         waiting = executor.schedule(traces.traced()(coroutine), 7, delay=10)
@@ -247,7 +247,7 @@ async def test_cancelled_task_ends_its_span(traces):
 
 
 async def test_without_a_span_there_is_no_link_and_baggage_stays(traces):
-    """What else the context carries is the task's, too."""
+    """A task accepted outside any span has a root span without links, and the rest of its context, such as baggage."""
     found = []
     token = context.attach(baggage.set_baggage("tenant", "a"))
     async with RateLimitedExecutor("x") as executor:
@@ -259,7 +259,7 @@ async def test_without_a_span_there_is_no_link_and_baggage_stays(traces):
 
 
 async def test_name_and_attributes_are_those_that_are_given(traces):
-    """As a decorator, with the global provider or another; the function is still itself."""
+    """``traced`` takes a name, attributes and a provider; the function keeps its own name and docstring."""
 
     @traced
     async def global_one(value):
@@ -271,7 +271,7 @@ async def test_name_and_attributes_are_those_that_are_given(traces):
         return value
 
     async with RateLimitedExecutor("x") as executor:
-        assert 7 == await executor.submit(global_one, 7)  # nobody has set a provider: nothing is recorded
+        assert 7 == await executor.submit(global_one, 7)  # no provider is set: nothing is recorded
         assert 7 == await executor.submit(send, 7)
 
     (task,) = traces.tasks()
@@ -288,20 +288,20 @@ async def test_name_and_attributes_are_those_that_are_given(traces):
     ],
 )
 def test_bad_arguments_are_refused(options, words):
-    """By name."""
+    """A bad argument raises a TypeError that names the argument and its value."""
     fn = options.pop("fn", plain)
     with pytest.raises(TypeError, match=words):
         traced(**options)(fn)
 
 
 def test_package_imports_no_opentelemetry():
-    """Only its use does."""
+    """Importing the package and its tracing does not import OpenTelemetry; only the use of ``traced`` does."""
     code = "import sys, ratelimited_executor, ratelimited_executor.tracing; print('opentelemetry' in sys.modules)"
     assert "False\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def test_missing_api_names_the_extra(monkeypatch):
-    """With the command that installs it."""
+    """Without OpenTelemetry ``traced`` raises an ImportError with the command that installs the extra."""
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ImportError, match=r"pip install 'ratelimited-executor\[tracing\]'"):
         traced(plain)

@@ -1,7 +1,7 @@
-"""Small changes that would bring a flaw back, or break a law, and the tests that must find them.
+"""Small changes that would bring back a flaw or break a law, and the tests that must fail with them.
 
-A mutant replaces a piece of one module's text by another. The piece has to occur exactly once, so that a mutant whose
-place has been rewritten is noticed, and renewed or deleted by whoever rewrote it.
+A mutant replaces one piece of text in one module by another. The piece must occur exactly once, so that whoever
+rewrites that place notices, and renews or deletes the mutant.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ class Mutant:
     """One change.
 
     Attributes:
-        name: what it brings back.
+        name: the flaw that it brings back, or the law that it breaks.
         module: the file in the package.
         old: text that occurs there exactly once.
-        new: what takes its place.
-        tests: each of these fails on the changed package; ids below ``tests``, of a parametrized test one case at least.
+        new: the text that replaces it.
+        tests: ids below ``tests`` that fail on the changed package; of a parametrized test one case suffices.
     """
 
     name: str

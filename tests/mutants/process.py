@@ -1,7 +1,7 @@
-"""Runs some tests on a copy of the package, in a process of its own.
+"""Run tests on a copy of the package, in a process of its own.
 
-The process imports neither the package nor this repository's tests until it has the copy before it. All else that tests import
-is there already where processes can be forked: a second of each run.
+The process imports neither the package nor this repository's tests before it has the copy. Where processes can be
+forked, everything else that the tests import is loaded already, which saves a second of each run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SECONDS_MAX: Final = 60  # for the tests of one mutant, which take less than tw
 _PLUGINS: Final = ("pytest_asyncio.plugin", "pytest_timeout")
 _OPTIONS: Final = (
     "--quiet", "-rf", "--tb=line", "--timeout=20", "-p", "no:cacheprovider",
-    # What differs in two long lists does not matter, and takes longer to find than the tests to run.
+    # The difference of two long lists is not needed, and takes longer to compute than the tests take to run.
     "--assert=plain", "-o", "addopts=--import-mode=importlib --strict-markers",
 )  # fmt: skip
 _METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -33,7 +33,7 @@ def run_tests(tests: list[str], folder: Path) -> tuple[int, set[str], str]:
 
     Args:
         tests: ids below ``tests``.
-        folder: has the copy, and gets the output.
+        folder: contains the copy, and receives the output.
 
     Raises:
         TimeoutError: if they do not end within a minute.
@@ -52,17 +52,17 @@ def run_tests(tests: list[str], folder: Path) -> tuple[int, set[str], str]:
 
 
 def _run(tests: list[str], folder: Path, written: Path) -> None:
-    """Run tests, as the whole of a process."""
+    """Run tests in this process, and exit with their status."""
     with written.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    # A mutant is a change of pure Python, which a compiled kernel would not run. No other plugins than these, which take
-    # longer to import than the tests to run.
+    # A mutant is a change of pure Python, which a compiled kernel would not run. No plugins but these are loaded, as
+    # importing others takes longer than running the tests.
     os.environ |= {"RATELIMITED_EXECUTOR_PURE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.chdir(folder)
     sys.path.insert(0, str(folder))
-    import pytest  # noqa: PLC0415  # in this process alone
+    import pytest  # noqa: PLC0415  # only in this process
 
     plugins = [*_PLUGINS, "ratelimited_executor.testing.pytest_plugin"]
     where = ["-c", str(_TESTS.parent / "pyproject.toml"), "--rootdir", str(_TESTS.parent)]

@@ -1,4 +1,4 @@
-"""Laws that the mutants break and that are no flaw of the predecessor: short programs in virtual time."""
+"""Laws that mutants break and that are not among the predecessor's flaws, in short programs in virtual time."""
 
 import asyncio
 import contextvars
@@ -38,14 +38,14 @@ async def _disturbed(seed: int) -> tuple[list[float], list[tuple[float, float]]]
 
 
 def test_law_of_paced_is_not_broken_by_stalls_and_changes_of_the_rate() -> None:
-    """Whatever happens to loop, clock and rate, no window holds more starts than the law allows."""
+    """Whatever happens to the loop, the clock and the rate, no window has more starts than the law allows."""
     for seed in range(60):
         starts, history = run_virtual(_disturbed(seed), seed=seed)
         assert audit(starts, history, slack=0.02).ok, seed
 
 
 def test_late_start_voids_the_permits_that_it_overtakes() -> None:
-    """A start on the newest permit, just before the next one comes up, is not followed by another at once."""
+    """A start on the newest permit, just before the next one comes up, does not let another follow at once."""
 
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
@@ -60,7 +60,7 @@ def test_late_start_voids_the_permits_that_it_overtakes() -> None:
 
 
 async def test_full_rate_is_reached_although_timers_are_late(virtual_clock) -> None:
-    """Slack makes up for starts that are some milliseconds late: at least 99.5 % of the permits are used."""
+    """Slack makes up for starts that are a few milliseconds late: at least 99.5 % of the permits are used."""
     loop = asyncio.get_running_loop()
     starts: list[float] = []
 
@@ -75,7 +75,7 @@ async def test_full_rate_is_reached_although_timers_are_late(virtual_clock) -> N
 
 
 async def test_equal_values_of_two_contexts_are_not_shared(virtual_clock) -> None:
-    """Two requests that set equal values each see their own object, in every face."""
+    """Requests that set equal values each see their own object, in tasks and in callbacks."""
     seen: list[tuple[str, object]] = []
     values = [["request"], ["request"], ["request"]]
     async with RateLimitedExecutor("one") as executor:
@@ -95,7 +95,7 @@ async def test_equal_values_of_two_contexts_are_not_shared(virtual_clock) -> Non
 
 
 async def test_tasks_do_not_see_each_other_s_changes(virtual_clock) -> None:
-    """What a task sets in its context is gone with it, although consecutive tasks share what they were given."""
+    """The next task does not see a context variable that a task has set, although both are given the same context."""
     seen: list[object] = []
 
     def work(value: int) -> None:
@@ -117,7 +117,7 @@ async def test_tasks_do_not_see_each_other_s_changes(virtual_clock) -> None:
 
 
 async def test_equal_due_times_keep_the_order_of_the_calls(virtual_clock) -> None:
-    """Callbacks due at one instant run in the order of the calls, in the running interval and in a later one."""
+    """Callbacks due at the same instant run in the order of the calls, in this interval and in a later one."""
     for delay in (0.25, 5.0):
         ran: list[int] = []
         async with RateLimitedExecutor("one") as executor:
@@ -140,7 +140,7 @@ async def test_priorities_are_kept_in_the_overflow(virtual_clock) -> None:
 
 
 async def test_accounting_closes_at_every_step(virtual_clock) -> None:
-    """accepted = waiting + running + the five final states, where what waits is counted by walking the structures."""
+    """accepted = waiting + running + the five final states, with the waiting ones counted in the queue itself."""
     generator = random.Random(5)
     executor = RateLimitedExecutor("one", rate=50, max_concurrency=5)
     await executor.start()
@@ -171,7 +171,7 @@ async def test_accounting_closes_at_every_step(virtual_clock) -> None:
 
 
 async def test_drain_runs_what_was_accepted_at_its_due_time(virtual_clock) -> None:
-    """Leaving normally waits for one-shot tasks, and stops the repeating ones."""
+    """Leaving the executor waits for one-shot tasks, and stops repeating ones."""
     ran: list[float] = []
     async with RateLimitedExecutor("one") as executor:
         handle = executor.schedule(lambda: ran.append(virtual_clock.monotonic()), delay=5.5)
@@ -182,7 +182,7 @@ async def test_drain_runs_what_was_accepted_at_its_due_time(virtual_clock) -> No
 
 
 async def test_drain_that_cannot_progress_ends(virtual_clock) -> None:
-    """A rate of 0 does not hold a shutdown."""
+    """At rate 0 a shutdown cancels what waits, and ends at once."""
     async with RateLimitedExecutor("one", rate=0) as executor:
         handle = executor.submit(int)
     assert handle.cancelled()
@@ -190,7 +190,7 @@ async def test_drain_that_cannot_progress_ends(virtual_clock) -> None:
 
 
 async def test_drain_timeout_is_kept(virtual_clock) -> None:
-    """A task due in an hour does not hold a shutdown for longer than it may."""
+    """A task due in an hour delays a shutdown only until the drain time-out."""
     async with RateLimitedExecutor("one", drain_timeout=3) as executor:
         handle = executor.schedule(int, delay=3600)
     assert handle.cancelled()
@@ -199,7 +199,7 @@ async def test_drain_timeout_is_kept(virtual_clock) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_failure_that_nobody_sees_is_reported_once(virtual_clock, is_async) -> None:
-    """An exception goes to the loop's exception handler as soon as its handle is dropped, and not if it was read."""
+    """A failure is reported to the loop's handler as soon as its handle is dropped, unless its exception was read."""
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
 

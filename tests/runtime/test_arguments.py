@@ -708,7 +708,7 @@ async def test_use_before_the_start_is_refused(virtual_clock):
         lambda: executor.map(int, []),
         lambda: executor.schedule_at_fixed_rate(int, period=1),
     ):
-        with pytest.raises(ExecutorNotStartedError, match="async with"):
+        with pytest.raises(ExecutorNotStartedError, match="enter it, or its manager, with 'async with'"):
             call()
     async with executor:
         assert 0 == await executor.submit(int)

@@ -1,4 +1,4 @@
-"""``explain``, ``backlog_seconds``, ``statistics`` and ``repr`` agree with what then happens."""
+"""``explain``, ``backlog_seconds``, ``statistics`` and ``repr`` agree with what happens afterwards."""
 
 import asyncio
 import math
@@ -28,7 +28,7 @@ def _parts(explanation) -> tuple:
 
 
 async def keeps_its_word(executor, handle, *, hold: Hold, within: float = 1e-6) -> None:
-    """Explain, wait for the start, and compare."""
+    """Explain a waiting task, wait for its start, and compare the two."""
     explanation = executor.explain(handle)
     assert hold is explanation.hold, explanation
     assert TaskState.WAITING is explanation.state
@@ -39,7 +39,7 @@ async def keeps_its_word(executor, handle, *, hold: Hold, within: float = 1e-6) 
 
 
 async def test_task_whose_time_has_not_come_is_held_by_it(virtual_clock):
-    """A task that is not due is held by its due time, and expected then on an idle executor."""
+    """A task that is not due is held by its due time, and on an idle executor it is expected to start then."""
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         handle = executor.schedule(int, delay=7.25)
         assert executor.explain(handle).position is None
@@ -47,7 +47,7 @@ async def test_task_whose_time_has_not_come_is_held_by_it(virtual_clock):
 
 
 async def test_first_in_order_is_held_by_the_permit(virtual_clock):
-    """The first task is held by the permit, and expected when the next one comes up."""
+    """The first of the due tasks is held by the permit, and expected to start when the next one comes up."""
     async with RateLimitedExecutor("x", rate="1/4s") as executor:
         executor.submit(int)
         handle = executor.submit(int)
@@ -58,7 +58,7 @@ async def test_first_in_order_is_held_by_the_permit(virtual_clock):
 
 @pytest.mark.parametrize("rate", [3, "1/4s", 50, "7/3s"])
 async def test_task_behind_others_is_held_by_the_order(virtual_clock, rate):
-    """A task behind others is held by the order, and expected at the permit of its position."""
+    """A task behind others is held by the order, and expected to start with the permit of its position."""
     async with RateLimitedExecutor("x", rate=rate) as executor:
         handles = [executor.submit(int, priority=priority) for priority in (0, 5, 1, 5, 0, 1)]
         await asyncio.sleep(0.01)
@@ -72,7 +72,7 @@ async def test_task_behind_others_is_held_by_the_order(virtual_clock, rate):
 
 @pytest.mark.parametrize("order", [earliest_due_first, latest_due_first, lambda task: task.name])
 async def test_position_follows_an_order_of_ones_own(virtual_clock, order):
-    """The position follows the order in force."""
+    """The position of a task is its place in the executor's order, even in a user's own."""
     started = []
     async with RateLimitedExecutor("x", rate=5, order=order) as executor:
         handles = [executor.schedule(started.append, n, delay=n * 0.01, name="dacbfe"[n]) for n in range(6)]
@@ -97,7 +97,7 @@ async def test_spread_task_is_held_by_its_instant(virtual_clock, count):
 
 
 async def test_planned_task_is_explained_by_its_due_time(virtual_clock):
-    """While all due tasks fit, they are explained by due time: priority moves none."""
+    """While all due tasks fit, position and expected start follow the due times; priority changes neither."""
     async with RateLimitedExecutor("x") as executor:
         handles = [executor.schedule(int, delay=2 + index / 100, priority=index) for index in range(5)]
         await asyncio.sleep(2.1)
@@ -109,7 +109,7 @@ async def test_planned_task_is_explained_by_its_due_time(virtual_clock):
 
 
 async def test_task_without_a_place_is_held_by_the_concurrency(virtual_clock):
-    """A task without a free place is held by the concurrency, with no expected start."""
+    """A due task without a free place is held by the concurrency, and has no expected start."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         executor.submit(asyncio.sleep, 3)
         handle = executor.submit(int)
@@ -122,7 +122,7 @@ async def test_task_without_a_place_is_held_by_the_concurrency(virtual_clock):
 
 @pytest.mark.parametrize("how", ["pause", "rate 0", "no place"])
 async def test_halted_task_is_held_by_the_halt(virtual_clock, how):
-    """A halted task has no expected start, even before its due time."""
+    """While the executor is halted no task has an expected start, not even one that is not due yet."""
     async with RateLimitedExecutor("x", drain_timeout=0) as executor:
         if how == "pause":
             executor.pause()
@@ -151,7 +151,7 @@ async def test_task_that_runs_or_has_ended_is_held_by_nothing(virtual_clock):
 
 
 async def test_task_about_to_start_is_held_by_nothing(virtual_clock):
-    """A task that starts in this turn is held by nothing."""
+    """A task that starts in this turn is held by nothing, and expected to start at once."""
     async with RateLimitedExecutor("x") as executor:
         handle = executor.submit(int)
         explanation = executor.explain(handle)
@@ -161,7 +161,7 @@ async def test_task_about_to_start_is_held_by_nothing(virtual_clock):
 
 
 async def test_waiter_for_a_permit_is_explained_like_a_task(virtual_clock):
-    """A waiter for a permit is explained by the permit's handle."""
+    """The handle of a permit can be explained while it waits, and its expected start is the actual one."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         await executor.acquire()
         permit = executor.permit()
@@ -178,7 +178,7 @@ async def test_waiter_for_a_permit_is_explained_like_a_task(virtual_clock):
 
 
 async def test_explaining_is_no_start_and_changes_nothing(virtual_clock, account):
-    """``explain`` may be called at any time and any number of times, and changes nothing."""
+    """``explain`` may be called at any time and any number of times, and changes no start."""
     starts = []
     for is_asked in (False, True):
         log = []
@@ -199,7 +199,7 @@ async def test_explaining_is_no_start_and_changes_nothing(virtual_clock, account
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_expectations_of_a_backlog_come_true(virtual_clock, seed):
-    """If no task is added, each task of a backlog starts when expected, in any order."""
+    """If no task is added, each task of a backlog starts when expected, whatever its delay and priority."""
     rng = random.Random(seed)
     async with RateLimitedExecutor("x", rate=rng.choice([3, "1/3s", 10, 49])) as executor:
         handles = [
@@ -234,7 +234,7 @@ async def test_expectations_of_a_backlog_come_true(virtual_clock, seed):
     ],
 )
 async def test_brief_explanation_bounds_the_exact_one(virtual_clock, options):
-    """For each due task: its hold, as many ahead or more, and its start or a later one; exact where it says so."""
+    """A brief explanation has the hold or ORDER, and upper bounds of position and start; if it says exact, it is."""
     costs = {"cost": 2} if "resources" in options else {}
     async with RateLimitedExecutor("x", **options) as executor:
         held = [executor.submit(asyncio.sleep, 50, key="a", **costs)]
@@ -308,7 +308,7 @@ async def test_brief_explanation_of_the_first_counts_those_that_pass_it(virtual_
 
 
 async def test_brief_explanation_of_the_first_is_exact(virtual_clock):
-    """Whatever waits behind it; and so is that of a task which is not due, runs or has ended."""
+    """It is exact for the first of the due tasks, and for one that is not due yet, however many wait behind it."""
     async with RateLimitedExecutor("x", rate="1/4s") as executor:
         handles = [executor.submit(int) for _ in range(50)]
         late = executor.schedule(int, delay=60)
@@ -322,7 +322,7 @@ async def test_brief_explanation_of_the_first_is_exact(virtual_clock):
 
 
 async def test_brief_explanation_ends_with_its_task(virtual_clock):
-    """Which the order function, called for a task that has just become due, may cancel."""
+    """If the order function, called for a task that has just become due, cancels the task, the explanation says so."""
     handles = []
 
     def order(task):
@@ -342,7 +342,7 @@ async def test_brief_explanation_ends_with_its_task(virtual_clock):
 
 
 async def test_backlog_is_the_time_until_the_last_start(virtual_clock):
-    """The backlog is 0 while it fits, and then the time that its permits take."""
+    """The backlog is 0 while all due tasks fit, and otherwise the time until the last of them starts."""
     async with RateLimitedExecutor("x", rate=5) as executor:
         assert 0 == executor.backlog_seconds()
         handles = [executor.submit(int) for _ in range(11)]
@@ -354,7 +354,7 @@ async def test_backlog_is_the_time_until_the_last_start(virtual_clock):
 
 
 async def test_backlog_is_infinite_at_rate_zero_and_nothing_without_limit(virtual_clock):
-    """The backlog is infinite at rate zero, and 0 without a limit."""
+    """The backlog is infinite at rate 0 or during a pause, and 0 without a rate."""
     async with RateLimitedExecutor("x", drain_timeout=0, max_concurrency=1) as executor:
         executor.submit(asyncio.sleep, 5)
         executor.submit(int)
@@ -381,7 +381,7 @@ async def test_future_tasks_are_no_backlog(virtual_clock):
 
 
 async def test_statistics_are_those_of_the_instant(virtual_clock):
-    """Every field of the statistics is exact at any moment, and the object does not change later."""
+    """Each field of the statistics is exact at any moment, and the object cannot be changed."""
     async with RateLimitedExecutor("mail", rate=2, drain_timeout=0) as executor:
         executor.submit(asyncio.sleep, 100)
         executor.submit(int)
@@ -402,7 +402,7 @@ async def test_statistics_are_those_of_the_instant(virtual_clock):
 
 
 async def test_representation_has_the_rate_in_force(virtual_clock):
-    """The representation has the rate in force, set or adapted, not the initial one."""
+    """The representation has the rate in force, which may have been adapted or set, and not the initial one."""
     async with RateLimitedExecutor("x", rate=64, adaptive=Adaptive(floor=1, ceiling=100)) as executor:
         assert "<RateLimitedExecutor 'x' open rate=64/s waiting=0 running=0>" == repr(executor)
         executor.penalize(None)
@@ -412,7 +412,7 @@ async def test_representation_has_the_rate_in_force(virtual_clock):
 
 
 async def test_representations_say_what_it_is(virtual_clock):
-    """Representations have the state, in every state and without an error."""
+    """Executors, managers and handles show their state in their representation, before, during and after a run."""
     manager = ExecutorManager(interval=0.5)
     executor = manager.executor("mail", rate="5/min")
     assert "<RateLimitedExecutor 'mail' new rate=5/60s>" == repr(executor)
@@ -442,12 +442,12 @@ async def test_representations_say_what_it_is(virtual_clock):
     assert "cancelled" in repr(handle)
 
 
-# Settings, seen from outside.
+# Changes of settings.
 
 
 @pytest.mark.parametrize("setting", ["rate", "max_concurrency", "pause", "pacing", "order"])
 async def test_setting_wakes_a_sleeping_executor_at_once(virtual_clock, setting):
-    """A setting takes effect in the same turn, not at the next timer."""
+    """A change takes effect in the same turn of the loop, not at the next timer."""
     log = []
     options = {
         "rate": {"rate": 0},
@@ -485,7 +485,7 @@ async def test_setting_wakes_a_sleeping_executor_at_once(virtual_clock, setting)
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_rate_changed_at_any_time_keeps_the_law(virtual_clock, audit, seed):
-    """The law holds over all changes of the rate, zero and infinity included."""
+    """The law holds over all changes of the rate, even to 0."""
     rng = random.Random(seed)
     starts, history = [], [(0.0, Rate(10))]
     async with RateLimitedExecutor("x", rate=10) as executor:
@@ -502,7 +502,7 @@ async def test_rate_changed_at_any_time_keeps_the_law(virtual_clock, audit, seed
 
 
 async def test_lower_limit_of_places_lets_the_running_finish(virtual_clock):
-    """A lower limit stops no running task, and none starts until few enough run."""
+    """Lowering the limit stops no running task, and no other starts until fewer run."""
     async with RateLimitedExecutor("x", max_concurrency=4) as executor:
         for _ in range(8):
             executor.submit(asyncio.sleep, 10)

@@ -122,7 +122,7 @@ def test_pointer_shows_values(visit, report):
     page.locator("#plot-slots").scroll_into_view_if_needed()
     page.locator("#plot-slots .slice path.surface").nth(3).hover()
     page.wait_for_selector("#plot-slots .hoverlayer .hovertext")
-    assert "slot 3 from 45 min" in page.locator("#plot-slots .hoverlayer").text_content()
+    assert "slot 3 from 45m" in page.locator("#plot-slots .hoverlayer").text_content()
 
 
 def test_scale_becomes_logarithmic(visit, report):
@@ -169,6 +169,6 @@ def test_runs_are_compared(visit, make_run, report, tmp_path):
     assert len(sizes(page, "#plot-slots .pielayer .trace")) == 2
     assert page.locator('tr[data-key="done_jobs"] td').count() == 2
     assert (
-        "bank sync, seed 2 was interrupted. It came to 3 d 11 h of 7 d (49.6 %)"
+        "bank sync, seed 2 was interrupted. It came to 3d11h20m of 7d (49.6 %)"
         in page.get_by_role("alert").inner_text()
     )

@@ -214,7 +214,7 @@ class TaskTable:
         return states
 
     def revive(self, queue: str, functions: Iterable[tuple[str, int]]) -> int:
-        """Make tasks READY that were put aside because their function was unknown; return how many."""
+        """Make tasks READY that were set aside because their function was unknown; return how many."""
         known = frozenset(functions)
         found = [
             task

@@ -55,7 +55,7 @@ class DurableState(IntEnum):
     CLAIMED = 3
     """A process has claimed the task, and runs it or will run it soon."""
     UNKNOWN = 4
-    """The task was put aside by a process that does not know its function."""
+    """The task was set aside by a process that does not know its function."""
     DEAD = 5
     """The task is a dead letter: it failed for the last time."""
 
@@ -197,7 +197,7 @@ class End(Enum):
     RELEASED = "released"
     """The task did not run, or not to its end: any process may claim it, and no attempt is counted."""
     UNKNOWN = "unknown"
-    """The task is put aside, because its function is not registered in this process."""
+    """The task is set aside, because its function is not registered in this process."""
     EXPIRED = "expired"
     """The task did not start in time, and is deleted."""
     CANCELLED = "cancelled"

@@ -79,7 +79,7 @@ class DurableStatistics:
         released: tasks released before they started or ended.
         expired: tasks deleted because they did not start in time, including those that no process had claimed.
         cancelled: tasks deleted because they were cancelled while claimed here.
-        unknown: tasks put aside because their function is not registered here.
+        unknown: tasks set aside because their function is not registered here.
         lost: claims that were no longer in force when their task ended: the task runs, or has run, again.
     """
 
@@ -338,7 +338,7 @@ class DurableRunner:
         if function is None:
             self._unknown.add((claimed.name, claimed.version))
             self._warnings.warn(
-                f"unknown {claimed.name}", "durable tasks: %r, version %d, is not registered here: its tasks are put aside",
+                f"unknown {claimed.name}", "durable tasks: %r, version %d, is not registered here: its tasks are set aside",
                 claimed.name, claimed.version,
             )  # fmt: skip
             self._end(Outcome(claimed.ref, End.UNKNOWN))
@@ -506,7 +506,7 @@ class DurableRunner:
     # Parts of the loops
 
     async def _revive(self) -> None:
-        """Make tasks claimable that other processes put aside, if their function is registered here."""
+        """Make tasks claimable that other processes set aside, if their function is registered here."""
         await self._store.revive(self._queue, list(self._functions))
 
     async def _start_anew(self) -> None:

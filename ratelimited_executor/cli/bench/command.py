@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
+from rich.text import Text
 
+from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.bench.contact import ExchangeError
 from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
 from ratelimited_executor.cli.bench.open_load import OpenLoad
@@ -26,12 +28,14 @@ from ratelimited_executor.cli.bench.search import SearchEndedError, SharedTrials
 from ratelimited_executor.cli.bench.senders import function_sender, http_sender, is_in_threads, kind_of
 from ratelimited_executor.cli.bench.view import (
     comparison_table,
+    failure_text,
     found_text,
     incomplete_text,
     measurement_tables,
     show_live,
     tool_limit_text,
     trial_text,
+    verdict_text,
 )
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
@@ -49,8 +53,6 @@ from ratelimited_executor.load.verdicts import judge
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from rich.text import Text
-
     from ratelimited_executor.cli.bench.contact import Contact, Meeting
     from ratelimited_executor.cli.bench.options import BenchOptions
     from ratelimited_executor.cli.bench.search import Played
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.requests import RequestTemplate
     from ratelimited_executor.load.search import SearchRange, Trial
-    from ratelimited_executor.load.verdicts import Verdict
 
 __all__ = ["compare_files", "run_bench"]
 
@@ -270,7 +271,7 @@ class _Bench:
 
     def _tell_who_is_there(self, count: int) -> None:
         if not self._options.quiet:
-            self._screen.print(f"{count} of {self._options.expect} participants are there", highlight=False)
+            self._screen.print(f"{count} of {self._options.expect} participants have joined", highlight=False)
 
     async def _whole_of(self, figures: Figures, contact: Contact, meeting: Meeting, schedule: Schedule) -> Whole:
         """Return the figures of all participants; only our own if those of the others are unavailable."""
@@ -289,22 +290,21 @@ class _Bench:
         measurement = self._measurement(figures)
         if whole is not None:
             measurement = replace(measurement, participants=whole.participants, incomplete=whole.incomplete)
-        self._report(measurement)
         if self.stop.is_ordered:
-            self._console.print("Interrupted: the figures are of the time until then.", highlight=False)
+            reason = f"it was interrupted after {format_duration(figures.seconds)}"
+            if whole is not None:  # others are not missing only because they had not ended by then
+                reason += "; the other participants go on, unless they were interrupted as well, and report the whole"
+            measurement = replace(measurement, incomplete=reason)
+            self._report(measurement, Text("Interrupted: the figures cover the time until then."))
             return ExitStatus.INTERRUPTED
-        verdict = judge(figures, self._options.thresholds)
-        self._print_verdict(verdict)
-        if not verdict.is_kept or measurement.incomplete is not None:
+        verdict, failure = judge(figures, self._options.thresholds), failure_text(figures)
+        outcome = [] if failure is None else [failure]
+        if figures.count and not self._options.thresholds.is_empty:
+            outcome.append(verdict_text(verdict))
+        self._report(measurement, *outcome)
+        if not verdict.is_kept or measurement.incomplete is not None or failure is not None:
             return ExitStatus.FAILED
-        return ExitStatus.FAILED if figures.error_count == figures.count else ExitStatus.DONE
-
-    def _print_verdict(self, verdict: Verdict) -> None:
-        if verdict.is_kept and self._options.thresholds.is_empty:
-            return
-        text = "Every threshold was kept" if verdict.is_kept else f"Not kept: {'; '.join(verdict.broken)}"
-        doubt = "" if verdict.is_clear else ", though not by enough to rule out chance: measure for longer"
-        self._console.print(f"{text}{doubt}.", style="bold green" if verdict.is_kept else "bold red", soft_wrap=True)
+        return ExitStatus.DONE
 
     def _measurement(self, figures: Figures) -> Measurement:
         return Measurement(
@@ -315,14 +315,15 @@ class _Bench:
             figures=figures,
         )
 
-    def _report(self, measurement: Measurement) -> None:
+    def _report(self, measurement: Measurement, *outcome: Text) -> None:
+        """Print a measurement and sentences about its outcome, and write the files that were asked for."""
         settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
         heading = f"{visible(measurement.target)}: {settings}"
         self._console.print(heading, markup=False, highlight=False, soft_wrap=True)
         for table in measurement_tables(measurement):
             self._console.print(table)
-        for warning in _warnings(measurement):
-            self._console.print(warning, soft_wrap=True)
+        for text in (*_warnings(measurement), *outcome):
+            self._console.print(text, soft_wrap=True)
         options = self._options
         try:
             if options.json is not None:
@@ -330,7 +331,7 @@ class _Bench:
             if options.html is not None:
                 from ratelimited_executor.cli.bench.page import render  # noqa: PLC0415  # plotly loads here
 
-                options.html.write_text(render(measurement), encoding="utf-8")
+                options.html.write_text(render(measurement, [text.plain for text in outcome]), encoding="utf-8")
         except OSError as error:
             raise CommandError(f"the report cannot be written: {error}") from error
 
@@ -365,7 +366,10 @@ class _Bench:
                     self._report_search(ended_early(trials, str(error)), trials, of_rate)
                     return ExitStatus.FAILED
             if played is None:
-                self._console.print("Interrupted: the search has found nothing yet.", highlight=False)
+                if trials:
+                    self._report_search(ended_early(trials, "it was interrupted"), trials, of_rate)
+                else:
+                    self._console.print("Interrupted before the end of the first trial.", highlight=False)
                 return ExitStatus.INTERRUPTED
             trials.append(played.trial)
             if played.trial.has_held or rate not in of_rate:  # for a rate that held, report a trial that held
@@ -383,8 +387,9 @@ class _Bench:
         }
         if trials:
             shown = of_rate[trials[-1].rate if found.held is None else found.held]
-            self._report(replace(shown, search=search))
-        self._console.print(found_text(found), soft_wrap=True)
+            self._report(replace(shown, search=search), found_text(found))
+        else:
+            self._console.print(found_text(found), soft_wrap=True)
 
 
 def _trial_label(number: int, rate: float) -> str:

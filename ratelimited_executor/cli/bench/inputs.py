@@ -12,12 +12,13 @@ from ratelimited_executor.load.requests import (
     check_body,
     check_method,
     check_url,
+    names_class,
     parse_requests,
     templates_of_class,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ratelimited_executor.cli.bench.options import BenchOptions
 
@@ -32,6 +33,10 @@ def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
     """
     names = [name for name in options.rates if name]
     templates = _all_templates_of(options, names)
+    if not names and any(names_class(each) for each in templates):
+        raise CommandError(
+            "{class} needs classes: name each one with its rate, such as --rate ordinary=400 --rate urgent=20"
+        )
     try:
         return [templates_of_class(templates, name) for name in names] or [templates]
     except ValueError as error:
@@ -39,22 +44,27 @@ def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
 
 
 def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[RequestTemplate]:
-    try:
-        base = RequestTemplate(
-            url=check_url(options.target),
-            method=check_method(options.method or ("GET" if options.body is None else "POST")),
-            headers=dict(options.headers),
-            body=None if options.body is None else check_body(_body_of(options.body)),
-        )
-    except ValueError as error:
-        raise CommandError(f"bench: {error}") from error
+    method = options.method or ("GET" if options.body is None else "POST")
+    base = RequestTemplate(
+        url=_checked("TARGET", check_url, options.target),
+        method=_checked("--method", check_method, method),
+        headers=dict(options.headers),
+        body=None if options.body is None else _checked("--body", check_body, _body_of(options.body)),
+    )
     if options.requests is None:
         return [base]
     try:
         with Path(options.requests).open(encoding="utf-8") as file:
             return parse_requests(file, base, names)
     except (OSError, ValueError) as error:
-        raise CommandError(f"--requests {options.requests}: {error}") from error
+        raise CommandError(f"--requests {options.requests}: {_reason(error)}") from error
+
+
+def _checked(name: str, check: Callable[[str], str], text: str) -> str:
+    try:
+        return check(text)
+    except ValueError as error:
+        raise CommandError(f"{name}: {error}") from error
 
 
 def _body_of(text: str) -> str:
@@ -63,7 +73,12 @@ def _body_of(text: str) -> str:
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise CommandError(f"--body {text}: {error}") from error
+        raise CommandError(f"--body {text}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return an error without its number, and without the name of the file."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def refuse_http_options(options: BenchOptions) -> None:

@@ -251,10 +251,13 @@ def read_rates(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
 def read_durations(texts: Iterable[str]) -> dict[str, float]:
     """Read a threshold in seconds for all requests, such as ``200ms``, for a class, such as ``urgent=50ms``, or both.
 
+    A bare number is refused, although other durations accept it as seconds: ``200``, meant as milliseconds, would be
+    kept by any service.
+
     Raises:
-        ValueError: if there are two for all or for one class; if a name or a duration is invalid.
+        ValueError: if there are two for all or for one class; if a name or a duration is invalid, or has no unit.
     """
-    return _read_by_class(texts, parse_duration, what="thresholds", unnamed=_UNNAMED_THRESHOLDS)
+    return _read_by_class(texts, _read_duration, what="thresholds", unnamed=_UNNAMED_THRESHOLDS)
 
 
 def read_shares(texts: Iterable[str]) -> dict[str, float]:
@@ -299,6 +302,13 @@ def _read_rate(text: str) -> float:
     return float(ratio)
 
 
+def _read_duration(text: str) -> float:
+    seconds = parse_duration(text)
+    if not text.strip()[-1].isalpha():
+        raise ValueError(f"a threshold needs a unit: {text.strip()}ms or {text.strip()}s, got {text!r}")
+    return seconds
+
+
 def _read_share(text: str) -> float:
     number, percent, rest = text.strip().partition("%")
     try:
@@ -306,5 +316,5 @@ def _read_share(text: str) -> float:
     except ValueError:
         share = math.nan
     if rest or not 0 <= share <= 1:
-        raise ValueError(f"a part looks like 1% or 0.01 and is from 0 to 1, got {text!r}")
+        raise ValueError(f"a fraction looks like 1% or 0.01 and is from 0 to 1, got {text!r}")
     return share

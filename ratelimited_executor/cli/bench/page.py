@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
@@ -28,16 +29,25 @@ section { background: var(--paper); border: 1px solid var(--grid); border-radius
   padding: 10px 14px; margin: 0 0 18px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 28px 4px 0; border-bottom: 1px solid var(--grid); text-align: right; }
+td { white-space: nowrap; }
+.outcome { font-weight: 600; margin: 0 0 18px; }
+@media (max-width: 600px) { main { padding: 16px 10px 40px; } section { padding: 14px 12px; } th, td { padding-right: 12px; } }
 tbody th, th:first-child { text-align: left; font-weight: 400; } tr:last-child > * { border-bottom: 0; }
 """
 _BLUE, _ORANGE, _RED, _GREY = "#3b76c4", "#e07b2a", "#c8484e", "#8a8f98"
 _CLASS_COLOURS: Final = ("#5a9e6f", "#8e6bbf", "#b08d2e", "#3fa3a8")
 _CURVE_TICKS: Final = ((1, "0 %"), (2, "50 %"), (10, "90 %"), (100, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"))
 _MILLISECONDS: Final = 1e3
+_DECADES_DETAILED: Final = 3  # an axis of more has labels at the powers of ten alone
 
 
-def render(measurement: Measurement) -> str:
-    """Return the page; requires plotly, whose JavaScript it includes."""
+def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
+    """Return the page; requires plotly, whose JavaScript it includes.
+
+    Args:
+        measurement: what the page shows.
+        outcome: sentences about it, such as which thresholds were not kept.
+    """
     figures = measurement.figures
     settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
     title = f"Measurement of {measurement.target}"
@@ -51,6 +61,7 @@ def render(measurement: Measurement) -> str:
         ""
         if measurement.incomplete is None
         else f'<p class="alert" role="alert"><strong>The load is incomplete:</strong> {escape(measurement.incomplete)}.</p>',
+        *(f'<p class="outcome">{escape(sentence)}</p>' for sentence in outcome),
         _section("Durations", _durations_table(figures)),
         _section("Requests", _summary_table(figures)),
         _section("By rate", _phases_table(figures)) if len(figures.phases) > 1 else "",
@@ -172,7 +183,7 @@ def _time_figure(figures: Figures) -> dict[str, Any]:
         _line("p99", _RED, seconds, [each.p99 * _MILLISECONDS for each in figures.timeline]),
         _line("max", _GREY, seconds, [each.most * _MILLISECONDS for each in figures.timeline]),
     ]
-    return {"data": lines, "layout": _layout(_axis("second in which requests were due"), _log_axis())}
+    return {"data": lines, "layout": _layout(_axis("second of the load"), _log_axis(lines))}
 
 
 def _curve_figure(figures: Figures) -> dict[str, Any]:
@@ -190,7 +201,7 @@ def _curve_figure(figures: Figures) -> dict[str, Any]:
         tickvals=[tick for tick, _ in _CURVE_TICKS],
         ticktext=[text for _, text in _CURVE_TICKS],
     )
-    return {"data": lines, "layout": _layout(x, _log_axis())}
+    return {"data": lines, "layout": _layout(x, _log_axis(lines))}
 
 
 def _curve(name: str, colour: str, durations: Durations) -> dict[str, Any]:
@@ -212,7 +223,7 @@ def _rate_figure(figures: Figures) -> dict[str, Any]:
         _line("failed", _ORANGE, seconds, [each.error_count for each in figures.timeline]),
     ]
     y = _axis("requests a second", rangemode="tozero")
-    return {"data": lines, "layout": _layout(_axis("second in which requests were due"), y)}
+    return {"data": lines, "layout": _layout(_axis("second of the load"), y)}
 
 
 def _line(name: str, colour: str, x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
@@ -237,8 +248,24 @@ def _axis(title: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def _log_axis() -> dict[str, Any]:
-    return _axis("milliseconds", type="log", dtick=1)
+def _log_axis(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return an axis with labels at 1, 2, 5, 10 and so on, from the one below all values to the one above them."""
+    values = [value for line in lines for value in line["y"] if value > 0]
+    if not values:
+        return _axis("milliseconds")
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    steps = (1, 2, 5) if high - low <= _DECADES_DETAILED else (1,)
+    ticks = [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]
+    first = max((tick for tick in ticks if tick <= min(values)), default=ticks[0])
+    last = min((tick for tick in ticks if tick >= max(values) and tick > first), default=ticks[-1])
+    shown = [tick for tick in ticks if first <= tick <= last]
+    return _axis(
+        "milliseconds",
+        type="log",
+        range=[math.log10(first), math.log10(last)],
+        tickvals=shown,
+        ticktext=[f"{tick:,g}" for tick in shown],
+    )
 
 
 def _layout(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ratelimited_executor.load.search import Trial
 from ratelimited_executor.load.verdicts import judge_trial, why_tool_was_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ratelimited_executor.cli.bench.contact import Contact, Exchanged, Meeting
     from ratelimited_executor.cli.stopping import Stop
@@ -79,7 +79,7 @@ class Played:
 
 
 def judged(
-    rate: float, measurement: Measurement, thresholds: Thresholds, *, shares: Iterable[tuple[str, Figures]] = ()
+    rate: float, measurement: Measurement, thresholds: Thresholds, *, shares: Sequence[tuple[str, Figures]] = ()
 ) -> Played:
     """Return the outcome of a trial.
 
@@ -87,8 +87,8 @@ def judged(
         rate: the tried rate.
         measurement: the figures, of all participants.
         thresholds: the thresholds, at least one.
-        shares: the name and the figures of each participant; containers that share a host's name may have the same
-            name. If the tool was the limit in one of them, it was the limit.
+        shares: the name and the figures of each participant, whose names may be equal. If the tool was the limit in one
+            of them, it was the limit.
     """
     verdict = judge_trial(measurement.figures, thresholds)
     limits = [(f"{name}: ", why_tool_was_limit(figures)) for name, figures in shares]
@@ -198,9 +198,9 @@ class SharedTrials:
         """Return the outcome of a trial from the figures of all."""
         names = self._meeting.names
         shares = {rank: Measurement.from_json(each).figures for rank, each in exchanged.results.items()}
+        named = [(names[rank], figures) for rank, figures in shares.items()]
         whole = whole_of(names, shares, {}, schedule)
         measurement = replace(self._measurement_of(whole.figures), participants=whole.participants)
-        named = [(names[rank], figures) for rank, figures in sorted(shares.items())]
         played = judged(rate, measurement, self._thresholds, shares=named)
         return {"reason": None, "played": played.to_json()}
 

@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.comparison import Change
     from ratelimited_executor.load.figures import Figures, Measurement, Participant
     from ratelimited_executor.load.search import Found, Trial
+    from ratelimited_executor.load.verdicts import Verdict
 
 __all__ = [
     "comparison_table",
+    "failure_text",
     "found_text",
     "incomplete_text",
     "measurement_tables",
     "show_live",
     "tool_limit_text",
     "trial_text",
+    "verdict_text",
 ]
 
 # Drawing blocks the loop for some milliseconds and so delays requests: once a second, that does not show in the p99.
@@ -203,6 +206,26 @@ def tool_limit_text(figures: Figures) -> Text | None:
     )
 
 
+def verdict_text(verdict: Verdict) -> Text:
+    """Return the verdict on the thresholds in a sentence."""
+    if verdict.is_kept:
+        doubt = f", but chance is not ruled out for {'; '.join(verdict.doubts)}: measure for longer"
+        return Text(f"Every threshold was kept{'' if verdict.is_clear else doubt}.", style="bold green")
+    doubt = "" if verdict.is_clear else ", though not by enough to rule out chance: measure for longer"
+    return Text(f"Not kept: {'; '.join(verdict.broken)}{doubt}.", style="bold red")
+
+
+def failure_text(figures: Figures) -> Text | None:
+    """Return a sentence if no request succeeded; None otherwise."""
+    if figures.error_count < figures.count:
+        return None
+    if not figures.count:
+        return Text("No request was sent.", style="bold red")
+    kind, count = max(figures.errors.items(), key=lambda item: item[1])
+    text = f"No request succeeded; the most frequent error is '{visible(kind)}', {count:,} of {figures.count:,}."
+    return Text(text, style="bold red")
+
+
 # Searching.
 
 
@@ -237,7 +260,9 @@ def found_text(found: Found) -> Text:
         text += f". The search ended early: {found.reason}"
     elif found.held is not None:
         text += (
-            ". All trials of both agree" if found.is_sure else ". The trials do not agree: the limit lies about there"
+            ". All trials of both agree"
+            if found.is_sure
+            else ". The trials do not agree: the limit is close to these rates"
         )
     return Text(f"{text}.", style="bold")
 

@@ -89,7 +89,9 @@ class _TargetOrCommand(click.Group):
     "--body", metavar="TEXT", help="The body of each request; @FILE reads it from a file, {n} is the request's number."
 )
 @click.option(
-    "--requests", metavar="FILE", help="Send the requests of a file in turn: JSON Lines of method, url, headers, body."
+    "--requests",
+    metavar="FILE",
+    help="Send the requests of a file in turn: JSON Lines of method, url, headers, body, class.",
 )
 @click.option(
     "--connections", type=click.IntRange(1, 100_000), metavar="N",
@@ -104,7 +106,7 @@ class _TargetOrCommand(click.Group):
     help="The threshold for the 99th percentile from the intended start: 200ms for all, urgent=50ms for a class; repeatable.",
 )  # fmt: skip
 @click.option(
-    "--errors", multiple=True, callback=_shares, metavar="[CLASS=]PART",
+    "--errors", multiple=True, callback=_shares, metavar="[CLASS=]FRACTION",
     help="The threshold for the fraction of failed requests: 1%, 0.01, urgent=0.1%; repeatable.",
 )  # fmt: skip
 @click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for `bench compare`.")

@@ -47,7 +47,7 @@ def peers(**options: Any) -> None:
     "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port to listen on; 0 for any."
 )
 def dashboard(**options: Any) -> None:
-    """Serve a live page of all groups in Redis: rates, peers, limits, slots (extras dashboard, redis). Read-only.
+    """Serve a live page of all groups in Redis: rates, peers, limits, slots, plots (extras dashboard, redis). Read-only.
 
     REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster; else the environment variable REDIS_URL.
 

@@ -203,7 +203,7 @@ def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]
 
 
 def revive(queue: str, functions: Iterable[tuple[str, int]]) -> Moves[int]:
-    """Make tasks READY that were put aside."""
+    """Make tasks READY that were set aside."""
     revived = yield "revive", [(queue, name, version) for name, version in functions]
     return len(revived)
 

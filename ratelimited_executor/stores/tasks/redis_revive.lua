@@ -1,4 +1,4 @@
--- Make READY what was put aside in a queue because nobody knew its function; one page of all that was put aside.
+-- Make READY what was set aside in a queue because nobody knew its function; one page of all that was set aside.
 --
 -- KEYS   those of `redis_rules.lua`
 --

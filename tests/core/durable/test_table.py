@@ -232,7 +232,7 @@ def test_dead_letters_block_their_lane_until_somebody_decides(store):
 
 
 def test_what_was_put_aside_is_revived_by_who_knows_it(store):
-    """Tasks put aside are revived by an owner that knows their function, in its queue only."""
+    """Tasks set aside are revived by an owner that knows their function, in its queue only."""
     store.put("x")
     store.end(store.claim()["x"], End.UNKNOWN)
     assert {} == store.claim()

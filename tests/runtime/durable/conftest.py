@@ -12,10 +12,10 @@ from ratelimited_executor.exceptions import StoreUnavailableError
 
 
 class Process:
-    """Durable tasks as one process has them; several share a store.
+    """The durable tasks of one process; several of them may share a store.
 
     Attributes:
-        ran: what ``note`` was called with, and when, in the order of the starts.
+        ran: the arguments and times of the calls of ``note``, in the order of the starts.
     """
 
     def __init__(self, store, *, rate="1000/s", queue="default", lease=15.0, retry=None, **options) -> None:
@@ -33,23 +33,23 @@ class Process:
 
     @property
     def names(self) -> list:
-        """What was started, without the times."""
+        """The tasks that were started, without the times."""
         return [what for what, _ in self.ran]
 
     async def run(self, seconds=1.0, **options):
-        """Run what is in the store for some time."""
+        """Run the tasks of the store for some seconds, and return the runner's statistics."""
         async with self.executor, self.tasks.running(self.executor, **options) as runner:
             await asyncio.sleep(seconds)
         return runner.statistics()
 
 
 class Faults:
-    """What befalls the calls of a store: it is away, or does what it is asked for without saying so, at once or only later.
+    """Faults of a store: its calls fail, or have their effect without an answer, at once or later.
 
     Attributes:
-        is_away: whether it is away.
-        is_mute: whether no answer comes.
-        late_by: returns after how many seconds it does what it is asked for, of which no answer comes; None if it does it now.
+        is_away: True while calls fail and have no effect.
+        is_mute: True while calls have their effect, but their answers are lost.
+        late_by: returns the seconds after which a call, whose answer is lost, has its effect; None to have it at once.
     """
 
     is_away = False
@@ -57,14 +57,14 @@ class Faults:
     late_by: Callable[[], float] | None = None
 
     def befall(self, name, found):
-        """Return a method of a store as it is with these faults."""
+        """Return a method of a store with these faults."""
         if name not in ("put", "join", "beat", "leave", "claim", "finish", "revive"):
             return found
 
         async def call(*args, **options):
             if self.is_away:
                 raise StoreUnavailableError("the store", "it is away")
-            if self.late_by is not None and name != "put":  # one that comes after its task has run makes it run again
+            if self.late_by is not None and name != "put":  # a put after its task has run repeats it
                 asyncio.get_running_loop().call_later(self.late_by(), lambda: _do(found(*args, **options)))
                 raise StoreUnavailableError("the store", "no answer within some time")
             answer = await found(*args, **options)
@@ -76,7 +76,7 @@ class Faults:
 
 
 class FaultyStore(Faults, MemoryStore):
-    """A store that has faults for all who know it."""
+    """A store with faults that concern all of its users."""
 
     def __getattribute__(self, name):
         found = super().__getattribute__(name)
@@ -84,18 +84,18 @@ class FaultyStore(Faults, MemoryStore):
 
 
 def _do(call) -> None:
-    """Run a call that does not wait."""
+    """Run a coroutine that never waits."""
     with contextlib.suppress(StopIteration, StoreUnavailableError):
         call.send(None)
 
 
 @pytest.fixture
 def store(virtual_clock):
-    """A store in memory that can be away."""
+    """Return a store in memory that can have faults."""
     return FaultyStore()
 
 
 @pytest.fixture
 def process(store):
-    """One process."""
+    """Return one process."""
     return Process(store)

@@ -1,14 +1,14 @@
-"""A process that ends at each await, and at each statement of SQL: another takes over what it has left in the store.
+"""A process ends at any await, or before any SQL statement: another takes over what it has left in the store.
 
-A small scenario runs once, in virtual time, by the code that production runs: puts, lanes, a retry, a dead letter, a cancellation,
-a repetition, a clean end. Whenever something has changed, an *image* is made: what the store holds, and what the process
-has been told and has done until then. That is all that is left of a process that ends there: nothing more of it runs, no
-``finally`` either. From each image another process goes on, and it is asked what it makes of it:
+A small scenario runs once, in virtual time and with the code of production: puts, lanes, a retry, a dead letter, a
+cancellation, a repetition, a clean end. After each change an *image* is made: the contents of the store, and what the
+process has been told and has done. If the process ends there, that is all that remains: nothing more of it runs, not
+even a ``finally``. From each image another process takes over, and these rules are checked:
 
 - every task whose put had returned runs to its end, becomes a dead letter, or was cancelled;
-- nothing runs twice but what was claimed in the image, and that only once more;
+- only a task that was claimed in the image runs twice, and only once more;
 - the tasks of a lane begin in order, one at a time;
-- nothing is left claimed, and no owner but those that were lost.
+- no task is left claimed, and no owner is left that is gone.
 
     python -m tests.runtime.durable.crashes --store sqlite --step 1 --again 1
 """
@@ -41,14 +41,14 @@ CHANGES = ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue
 
 @dataclass(frozen=True)
 class Image:
-    """What a process leaves that ends.
+    """What a process leaves when it ends.
 
     Attributes:
-        where: what it was about to do, for people.
+        where: what the process was about to do, for people.
         wall: the time.
-        kept: what the store holds: a table, or the folder of a file.
+        kept: the contents of the store: a table, or the folder of its file.
         log: what had happened: (what, id, lane).
-        claimed: the tasks that are claimed, each with the number of kills at which it was.
+        claimed: by id of a claimed task, the number of crashes during which it was claimed.
     """
 
     where: str
@@ -60,12 +60,12 @@ class Image:
 
 @dataclass
 class Recorder:
-    """What happens in a process; makes images, if it is asked to.
+    """Records what happens in a process, and makes images if asked to.
 
     Attributes:
-        log: what has happened, before this process as well.
-        awaits: turns of the loop, and statements, so far.
-        images: where the process could have ended.
+        log: what has happened, in earlier processes as well.
+        awaits: turns of the loop, and SQL statements, so far.
+        images: the places at which the process could have ended.
     """
 
     log: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -76,12 +76,12 @@ class Recorder:
     seen: tuple[int, int] = (-1, -1)
 
     def note(self, what: str, id: str, lane: str | None = None) -> None:
-        """Note what has happened."""
+        """Note an event."""
         self.log.append((what, id, lane))
         self.look(f"{what} {id}")
 
     def look(self, where: str) -> None:
-        """Make an image, unless it would be as the last one."""
+        """Make an image, unless nothing has changed since the last one."""
         self.awaits += 1
         if not self.is_recording or self.store is None or self.store.changes < 0:
             return
@@ -95,7 +95,7 @@ class Recorder:
 
 @contextlib.asynccontextmanager
 async def kept_open(store):
-    """Keep a store open beyond its tasks."""
+    """Keep a store open after its tasks have closed it."""
     loop = asyncio.get_running_loop()
     await store.open(hooks_of(loop).clock or clock_for(loop))
     try:
@@ -105,10 +105,10 @@ async def kept_open(store):
 
 
 class Recorded:
-    """Mixed into a store: each call waits once before it is made and once before its answer is heard.
+    """Mixin of a store: each call waits for one turn before it is made, and for one before its answer returns.
 
     Attributes:
-        changes: calls that have changed something; -1 before it is open.
+        changes: the number of calls that may have changed the store; -1 before it is open.
     """
 
     recorder: Recorder
@@ -138,11 +138,11 @@ class Recorded:
 
 
 class MemoryImages(Recorded, MemoryStore):
-    """The rules' own table."""
+    """A store of the table in memory that has the rules."""
 
     @classmethod
     def of(cls, kept, recorder: Recorder) -> "MemoryImages":
-        """Return a store with what an image holds."""
+        """Return a store with the contents of an image."""
         made = cls()
         made.recorder = recorder
         if kept is not None:
@@ -150,23 +150,23 @@ class MemoryImages(Recorded, MemoryStore):
         return made
 
     def image(self):
-        """Return what it holds, and what is claimed."""
+        """Return the contents, and the claimed tasks."""
         rows = self._table.rows(DurableState.CLAIMED, after=0, limit=1000)
         return copy.deepcopy(self._table), Counter(row.id for row in rows)
 
     async def owners(self) -> int:
-        """Count the owners."""
+        """Return the number of owners."""
         return len(self._table._owners)
 
 
 class SQLiteImages(Recorded, SQLiteStore):
-    """A file, whose statements run on the loop: the process may end before each of them."""
+    """A file whose statements run on the loop, so that the process may end before each of them."""
 
     folder: Path
 
     @classmethod
     def of(cls, kept, recorder: Recorder) -> "SQLiteImages":
-        """Return a store with what an image holds."""
+        """Return a store with the contents of an image."""
         folder = Path(tempfile.mkdtemp(dir=SCRATCH.get("folder")))
         for path in [] if kept is None else kept.iterdir():
             shutil.copy(path, folder)
@@ -179,7 +179,7 @@ class SQLiteImages(Recorded, SQLiteStore):
         return work()
 
     async def open(self, clock) -> None:
-        self._thread = object()  # none is needed
+        self._thread = object()  # none is required
         await super().open(clock)
 
     async def aclose(self) -> None:
@@ -194,13 +194,13 @@ class SQLiteImages(Recorded, SQLiteStore):
         return answer
 
     def statement(self, text: str) -> None:
-        """Note that a statement is about to be run."""
+        """Note that a statement is about to run."""
         if self.changes >= 0:
             self.changes += 1
             self.recorder.look(" ".join(text.split())[:60])
 
     def image(self):
-        """Copy the file as it is, with what is not committed; the index beside it is made anew when it is opened."""
+        """Copy the file with what is not committed; its index is built again when the copy is opened."""
         folder = Path(tempfile.mkdtemp(dir=SCRATCH.get("folder")))
         for name in ("tasks.db", "tasks.db-wal"):
             if (self.folder / name).exists():
@@ -211,7 +211,7 @@ class SQLiteImages(Recorded, SQLiteStore):
         return folder, claimed
 
     async def owners(self) -> int:
-        """Count the owners."""
+        """Return the number of owners."""
         [(count,)] = self._connection.execute("select count(*) from durable_owners")
         return count
 
@@ -222,7 +222,7 @@ STORES = {"memory": MemoryImages, "sqlite": SQLiteImages}
 
 
 class Process:
-    """The functions of the scenario, as one process has them."""
+    """The functions of the scenario, in one process."""
 
     def __init__(self, store, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -245,10 +245,10 @@ class Process:
         tasks.repeat(again, period=2.0)
 
     async def attempt(self, id, lane, seconds, failures) -> None:
-        """Run one attempt: nobody else may be at the task, or at one of its lane."""
+        """Run one attempt; no other attempt of the task, and none in its lane, may run at the same time."""
         recorder = self.recorder
         for what in (id, *([] if lane is None else [f"lane {lane}"])):
-            assert not self.running[what], f"{what} twice at once"
+            assert not self.running[what], f"{what} runs twice at the same time"
             self.running[what] += 1
         recorder.note("begin", id, lane)
         try:
@@ -262,12 +262,12 @@ class Process:
                 self.running[what] -= 1
 
     async def put(self, function, id, lane=None, seconds=0.0, failures=0, **options) -> None:
-        """Put a task, and note it once that has returned."""
+        """Put a task, and note it after the put has returned."""
         await function.put(id, lane, seconds, failures, id=id, **({} if lane is None else {"lane": lane}), **options)
         self.recorder.note("put", id, lane)
 
     async def scenario(self) -> None:
-        """All that durable tasks have, in a few seconds."""
+        """Use every feature of durable tasks within a few seconds."""
         async with RateLimitedExecutor("x", rate="20/s", max_concurrency=3) as executor:
             async with self.tasks.running(executor):
                 await asyncio.gather(*(self.put(self.work, f"a{n}", lane="a", seconds=0.1) for n in range(3)))
@@ -291,7 +291,7 @@ class Process:
                 await asyncio.sleep(0.2)
 
     async def take_over(self) -> None:
-        """Run what another process has left, until nothing is left, nor an owner that is gone."""
+        """Run the tasks that another process has left, until neither a task nor an owner that is gone is left."""
         store = self.recorder.store
         async with RateLimitedExecutor("x", rate="100/s") as executor, self.tasks.running(executor):
             for _ in range(80):
@@ -300,7 +300,7 @@ class Process:
                     return
 
     async def left(self) -> dict[str, str]:
-        """Return the tasks that are left, and in which state, but for dead letters, occurrences and what is due late."""
+        """Return the states of tasks that are left, except dead letters, occurrences and the one that is due late."""
         rows = await self.recorder.store.rows(limit=1000)
         return {
             row.id: row.state.name
@@ -311,7 +311,7 @@ class Process:
 
 @contextlib.contextmanager
 def recording(recorder: Recorder):
-    """Have a recorder look before each turn of the loop, and before each statement."""
+    """Let a recorder look before each turn of the loop, and before each statement."""
     turn = asyncio.Handle._run
 
     def turned(handle):
@@ -336,7 +336,7 @@ def recording(recorder: Recorder):
 
 
 def first_life(kind: str) -> Recorder:
-    """Live through the scenario, to its clean end; return where it could have ended otherwise."""
+    """Run the scenario to its clean end; return the recorder with the images of it."""
     recorder = Recorder()
     recorder.store = STORES[kind].of(None, recorder)
 
@@ -352,7 +352,7 @@ def first_life(kind: str) -> Recorder:
 
 
 def next_life(kind: str, image: Image, *, is_recording: bool = False) -> tuple[list[str], Recorder]:
-    """Take over what an image holds; return what went wrong, in words, and the life."""
+    """Take over an image; return the broken rules, as sentences, and the recorder."""
     recorder = Recorder(log=list(image.log), is_recording=is_recording)
     recorder.store = store = STORES[kind].of(image.kept, recorder)
     wrong: list[str] = []
@@ -372,12 +372,12 @@ def next_life(kind: str, image: Image, *, is_recording: bool = False) -> tuple[l
                 wrong.append("an owner is left")
 
     with recording(recorder) if is_recording else contextlib.nullcontext():
-        run_virtual(live(), start_wall=image.wall, seed=next(SEEDS))  # or it would draw the name of another
+        run_virtual(live(), start_wall=image.wall, seed=next(SEEDS))  # or its name would be another's
     return wrong, recorder
 
 
 def judge(image: Image, log: list[tuple[str, str, str | None]], kept: set[str]) -> list[str]:
-    """Return what should not be, in words; ``kept`` are dead letters, and what is not due yet."""
+    """Return the broken rules, as sentences; ``kept`` are the ids of dead letters and of tasks not due yet."""
     wrong = []
     events = Counter(entry[:2] for entry in log)
     for what, id, _ in log:
@@ -403,7 +403,7 @@ def judge(image: Image, log: list[tuple[str, str, str | None]], kept: set[str]) 
 
 @contextlib.contextmanager
 def scratch():
-    """Have a folder for images."""
+    """Provide a temporary folder for images, in memory if possible."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         SCRATCH["folder"] = folder
@@ -415,13 +415,13 @@ def scratch():
 
 @dataclass
 class Found:
-    """What came of it.
+    """The result of a run.
 
     Attributes:
-        awaits: turns and statements of the first life.
-        images: images of it.
-        lives: lives that took over.
-        wrong: what was wrong, in words.
+        awaits: turns and statements of the first process.
+        images: images of the first process.
+        lives: processes that took over.
+        wrong: the broken rules, as sentences.
     """
 
     awaits: int
@@ -431,7 +431,7 @@ class Found:
 
 
 def crash(kind: str, *, step: int = 1, first: int = 0, again: int = 0, track=lambda each, _: each) -> Found:
-    """Take over from every ``step``-th image, and from ``again`` images of each such life once more."""
+    """Take over every ``step``-th image, and ``again`` images of each such process once more."""
     draw = random.Random(1)
     with scratch():
         recorder = first_life(kind)
@@ -450,7 +450,7 @@ def crash(kind: str, *, step: int = 1, first: int = 0, again: int = 0, track=lam
 
 
 def main() -> None:
-    """Take over from many images, and print what was wrong."""
+    """Take over many images, and print the broken rules."""
     from rich.progress import track
 
     parser = argparse.ArgumentParser(description=__doc__)

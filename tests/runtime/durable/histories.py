@@ -1,10 +1,10 @@
-"""Random histories of processes that share a store of durable tasks: kills, hangs, outages, lost answers, steps of the clock.
+"""Random histories of processes that share a store: kills, hangs, outages, lost answers, steps of the clock.
 
-Everything runs in virtual time, by the code that production runs; the store is the rules' own table. Of each history it is asked:
+Everything runs in virtual time, with the code of production, on the table in memory that has the rules. Checked are:
 
-- whether each task that was put and not cancelled has run to its end, or is a dead letter;
-- whether two processes ever ran one task, or two tasks of a lane, at the same time, but for processes that hang;
-- whether the tasks of a lane began in the order of their puts.
+- each task that was put and not cancelled runs to its end, or is a dead letter;
+- no task runs twice at once, and no two tasks of a lane run at once, except in processes that hang;
+- the tasks of a lane begin in the order of their puts.
 
     python -m tests.runtime.durable.histories --histories 10000
 """
@@ -32,12 +32,12 @@ LANES = (None, None, "a", "b", "c")
 
 @dataclass
 class History:
-    """What happened in one of them.
+    """What happened in one history.
 
     Attributes:
-        wrong: what should not have happened, in words.
-        faults: how many of each sort there were.
-        runs: attempts that began.
+        wrong: the broken rules, as sentences.
+        faults: the number of faults of each kind.
+        runs: the number of attempts that began.
     """
 
     wrong: list[str] = field(default_factory=list)
@@ -45,9 +45,9 @@ class History:
     runs: int = 0
 
 
-@TaskStore.register  # from 3.12 on isinstance() does not ask __getattr__
+@TaskStore.register  # from Python 3.12 on, isinstance() does not use __getattr__
 class Way(Faults):
-    """The store as one process knows it: with faults for that one alone, and without its beats while it hangs."""
+    """The store as one process reaches it: with faults of that process only, and without beats while it hangs."""
 
     def __init__(self, store) -> None:
         self.store = store
@@ -64,15 +64,15 @@ class Way(Faults):
 
 
 def is_lost(process) -> bool:
-    """Whether others may have what a process runs: it hangs, is cut off, or knows itself that its lease may have ended.
+    """True if others may run the tasks of a process: it hangs, is cut off, or knows that its lease may have ended.
 
-    A lease may end for one of several that all get no answers, if what one has sent arrives, late, and what another has does not.
+    While several processes get no answers, one lease may end: the beats of some arrive late, and others' never.
     """
     return process.is_lost or (process.runner is not None and process.runner._lease.is_over())
 
 
 class Clock:
-    """The store's clock: the loop's, ahead by what it was set."""
+    """The store's clock: the time of the loop, plus a difference that steps change."""
 
     def __init__(self, loop) -> None:
         self.monotonic = loop.time
@@ -83,7 +83,7 @@ class Clock:
 
 
 class World:
-    """One history."""
+    """One history: its processes, faults and tasks."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -95,7 +95,7 @@ class World:
         self.cancelled: set[str] = set()
         self.done: set[str] = set()
         self.begun: Counter[str] = Counter()
-        self.running: dict[str, list] = {}  # what a process that does not hang is at -> who
+        self.running: dict[str, list] = {}  # a task, or a lane -> the processes that are running it
         self.order: dict[str, list[int]] = {}
 
     def tasks(self, process) -> DurableTasks:
@@ -110,7 +110,7 @@ class World:
         return made
 
     async def work(self, process, id, seconds, failures) -> None:
-        """Run one attempt, and see who else is at it."""
+        """Run one attempt, and check which other processes run the same task or lane."""
         lane = self.put[id]
         self.history.runs += 1
         self.begun[id] += 1
@@ -134,7 +134,7 @@ class World:
                 self.running[what].remove(process)
 
     async def putting(self) -> None:
-        """Put tasks, and cancel a few."""
+        """Put tasks, and cancel a few of them."""
         draw = self.draw
         link = type("Putter", (), {"link": Way(self.store), "work": None, "is_lost": False, "runner": None})()
         tasks = self.tasks(link)
@@ -161,7 +161,7 @@ class World:
                 await asyncio.sleep(draw.expovariate(5))
 
     async def process(self) -> None:
-        """Run tasks for a while; end well, be killed, or hang; again and again."""
+        """Run tasks for a while, then end cleanly or be killed, and start again, until the history ends."""
         draw = self.draw
         while self.loop.time() < SECONDS:
             me = type("Process", (), {})()
@@ -189,7 +189,7 @@ class World:
             await asyncio.sleep(draw.uniform(0, 2))
 
     async def cut_off(self, me, runner) -> None:
-        """Hang for longer than a lease, or have a store that is away or loses answers, while the others go on."""
+        """Let one process hang for longer than a lease, or have faults of its own, while the others continue."""
         me.is_lost = True
         for fault in self.draw.choices(("hang", "away", "mute", "late"), k=self.draw.choice((1, 2, 3))):
             self.history.faults[f"{fault}, one"] += 1
@@ -204,12 +204,12 @@ class World:
         began = self.loop.time()
         while (
             runner._lease.renewed < began and self.loop.time() < began + 20 * LEASE
-        ):  # until it has been heard, it does not know
+        ):  # until a beat is answered, it does not know
             await asyncio.sleep(0.05)
         me.is_lost = False
 
     async def faults(self) -> None:
-        """Let the store be away, lose answers, and set its clock."""
+        """Let the store be away, lose answers or answer late, and step its clock."""
         draw = self.draw
         while self.loop.time() < SECONDS * 0.8:
             await asyncio.sleep(draw.expovariate(0.3))
@@ -221,22 +221,22 @@ class World:
                 await self.disturb(fault, self.store)
 
     async def disturb(self, fault, store) -> None:
-        """Let a store be away, lose answers, or do what it is asked for later."""
+        """Let a store have a fault for a random time."""
         store.is_away, store.is_mute = fault == "away", fault == "mute"
         store.late_by = (lambda: self.draw.uniform(0, 3 * LEASE)) if fault == "late" else None
         await asyncio.sleep(self.draw.uniform(0.05, 3 * LEASE))
         store.is_away, store.is_mute, store.late_by = False, False, None
 
     async def live(self) -> History:
-        """Live through it."""
+        """Play the history, let a last process finish, and return what happened."""
         await self.store.open(self.clock)
-        self.store.open = self.store.aclose = _nothing  # all go by this clock
+        self.store.open = self.store.aclose = _nothing  # all processes use this clock
         async with asyncio.TaskGroup() as group:
             group.create_task(self.faults())
             group.create_task(self.putting())
             for _ in range(3):
                 group.create_task(self.process())
-        self.clock.ahead += 24 * 3600  # what a clock that was set back keeps waiting
+        self.clock.ahead += 24 * 3600  # so that tasks that were delayed by a clock set back are due
         last = type("Last", (), {})()
         last.link, last.is_lost, last.runner = Way(self.store), False, None
         tasks = self.tasks(last)
@@ -256,11 +256,11 @@ class World:
 
 
 async def _nothing(*_) -> None:
-    """Open a store that is open, and leave it so."""
+    """Do nothing: the store stays open."""
 
 
 async def kill(runner) -> None:
-    """End a process without a word: nothing of it goes on, and nobody is told."""
+    """End a process without notice: it stops at once, and the store is not told."""
     loops = [runner._pump_task, *runner._loops]
     for loop in loops:
         loop.cancel()
@@ -275,19 +275,17 @@ async def kill(runner) -> None:
 
 
 def history_of(seed: int) -> History:
-    """Live through the history of a seed."""
+    """Play the history of a seed."""
 
     async def live() -> History:
         return await World(seed).live()
 
-    with unittest.mock.patch.object(
-        running, "_LOST_MAX", 1_000_000
-    ):  # here tasks may lose as many processes as they like
+    with unittest.mock.patch.object(running, "_LOST_MAX", 1_000_000):  # here tasks may lose any number of processes
         return run_virtual(live())
 
 
 def main() -> None:
-    """Live through many, and print what was wrong, and how much of everything there was."""
+    """Play many histories, and print the broken rules and the numbers of attempts and faults."""
     from rich.progress import track
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -1,4 +1,4 @@
-"""Arguments as JSON: what it cannot say is refused, and what it would change silently, too."""
+"""Arguments as JSON: values that JSON cannot hold, or would change silently, are refused."""
 
 import pickle
 
@@ -12,7 +12,7 @@ from .conftest import Process
 
 @pytest.mark.parametrize("value", [None, True, 1, 1.5, "ü\u2028", [1, [2]], {"a": {"b": []}}])
 def test_json_comes_back_as_it_was(value):
-    """All that JSON knows."""
+    """Any value that JSON can hold is read back unchanged."""
     codec = JSONCodec()
     assert [[value], {"k": value}] == codec.loads(codec.dumps([[value], {"k": value}]))
 
@@ -28,14 +28,14 @@ def test_json_comes_back_as_it_was(value):
     ],
 )
 def test_what_json_cannot_say_is_refused_at_the_put(store, value, words):
-    """With the name of the function."""
+    """The put raises an error that names the function and the reason."""
     process = Process(store)
     with pytest.raises((TypeError, ValueError), match=f"(?s)arguments of note cannot be encoded: .*{words}"):
         process.note.new(value)
 
 
 async def test_other_codecs_may_be_handed_in(virtual_clock):
-    """As the module pickle is."""
+    """A module with ``dumps`` and ``loads``, such as pickle, may be the codec."""
     process = Process(MemoryStore())
     process.tasks.codec = check_codec(pickle)
     async with process.tasks:
@@ -45,13 +45,13 @@ async def test_other_codecs_may_be_handed_in(virtual_clock):
 
 
 def test_what_is_no_codec_is_refused():
-    """It needs both functions."""
+    """A codec without the functions ``dumps`` and ``loads`` is refused."""
     with pytest.raises(TypeError, match="codec must have the functions dumps and loads"):
         DurableTasks(MemoryStore(), codec=object())
 
 
 async def test_arguments_that_cannot_be_read_make_a_dead_letter(store):
-    """Another codec has written them: nothing is lost."""
+    """Arguments that another codec has written make a dead letter, so that the task is not lost."""
     writer, reader = Process(store), Process(store)
     writer.tasks.codec = pickle
     async with writer.tasks:

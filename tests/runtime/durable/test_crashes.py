@@ -1,4 +1,4 @@
-"""A process that ends at any await, or before any statement of SQL: another loses nothing; and a broken rule is found."""
+"""A process may end at any await and before any SQL statement: no task is lost. A rule broken on purpose is found."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from .crashes import STORES, MemoryImages, crash
 
 @pytest.mark.parametrize(("kind", "step", "again"), [("memory", 1, 0), ("memory", 3, 2), ("sqlite", 11, 0)])
 def test_whatever_a_process_was_at_when_it_ended_another_goes_on(kind, step, again):
-    """Every image of a table; some of a file; and some second ends of whoever has taken over."""
+    """Another process takes over any image of a table, some of a file, and some of the processes that took over."""
     found = crash(kind, step=step, again=again)
     assert [] == found.wrong
     assert found.awaits > 500
@@ -19,7 +19,7 @@ def test_whatever_a_process_was_at_when_it_ended_another_goes_on(kind, step, aga
 
 
 def put_before_it_is_kept(monkeypatch) -> None:
-    """A put returns, and is made with the next call."""
+    """Let a put return at once, and write its task with the next call only."""
     kept = []
     put = MemoryImages.put
 
@@ -32,7 +32,7 @@ def put_before_it_is_kept(monkeypatch) -> None:
 
 
 def claims_that_stay(monkeypatch) -> None:
-    """Nobody gives back what a process had that is gone."""
+    """Leave the claims of a lost process as they are."""
     give_back = TaskTable._give_back
 
     def keeping(self, now_us, owner, *, is_lost) -> None:
@@ -43,7 +43,7 @@ def claims_that_stay(monkeypatch) -> None:
 
 
 def ends_before_the_run(monkeypatch) -> None:
-    """A task is ended when it begins: at most once."""
+    """Delete a task when it begins, so that it runs at most once."""
     started = DurableRunner._started
 
     def ending(self, run) -> None:
@@ -57,7 +57,7 @@ def ends_before_the_run(monkeypatch) -> None:
 
 @pytest.mark.parametrize("broken", [put_before_it_is_kept, claims_that_stay, ends_before_the_run])
 def test_broken_rule_is_found(monkeypatch, broken):
-    """By one of the images, if not by the first life."""
+    """A rule broken on purpose is found by one of the images, if not in the first process."""
     broken(monkeypatch)
     try:
         found = crash("memory", step=3)

@@ -1,4 +1,4 @@
-"""A function can ask which durable task it runs as, and only it and what it calls is told."""
+"""A function can read which durable task it runs as; only that function, and what it calls, can."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from .conftest import Process
 
 
 async def test_task_knows_itself_in_every_attempt(process):
-    """Its id stays, and the attempts before are counted; what it calls later sees it as well."""
+    """The id stays, earlier attempts are counted, and an asyncio task that the function starts sees both, too."""
     seen = []
 
     async def look():
@@ -39,7 +39,7 @@ async def test_task_knows_itself_in_every_attempt(process):
 @pytest.mark.parametrize("is_set", [False, True])
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_tasks_that_run_at_once_see_each_its_own(process, is_async, is_set):
-    """Also where ``running`` is entered with variables of its own, which they see, too."""
+    """Each of several running tasks sees itself, and also the context variables with which ``running`` was entered."""
     variable = ContextVar("variable", default=None)
     if is_set:
         variable.set("mine")
@@ -64,7 +64,7 @@ async def test_tasks_that_run_at_once_see_each_its_own(process, is_async, is_set
 
 @pytest.mark.real_time("worker threads take real time")
 async def test_function_in_a_thread_knows_its_task():
-    """And what runs in that thread next does not see the one before."""
+    """A function in a worker thread sees its task, and other work in that thread sees none."""
     process = Process(MemoryStore())
     seen = []
 

@@ -1,4 +1,4 @@
-"""What a durable function takes, and what it refuses, at the call."""
+"""What durable functions and their calls accept, and what they refuse."""
 
 import asyncio
 
@@ -9,13 +9,13 @@ from ratelimited_executor.durable import DurableTasks, LaneFail, MemoryStore
 
 @pytest.fixture
 def tasks(virtual_clock):
-    """Durable tasks over a store in memory."""
+    """Return durable tasks over a store in memory."""
     return DurableTasks(MemoryStore())
 
 
 @pytest.fixture
 def note(tasks):
-    """A durable function."""
+    """Return a durable function."""
 
     @tasks.task
     async def note(what, *, loud=False):
@@ -25,7 +25,7 @@ def note(tasks):
 
 
 async def test_called_as_it_is_it_runs_here(tasks):
-    """As if it were not decorated, and with its own name and text."""
+    """A call runs the function at once, as if undecorated, and the function keeps its name and docstring."""
 
     @tasks.task
     def double(number):
@@ -53,13 +53,13 @@ async def test_called_as_it_is_it_runs_here(tasks):
     ],
 )
 def test_wrong_options_are_refused(tasks, options, error, words):
-    """By name."""
+    """A wrong option of a durable function is refused with its name and the remedy."""
     with pytest.raises(error, match=words):
         tasks.task(**{"name": "work", **options})(lambda: None)
 
 
 def test_functions_that_cannot_be_registered(tasks, note):
-    """Without a name, twice, with a parameter that put() takes itself, or called already."""
+    """A function without a name, a second one of its name, and one with a parameter of ``put()`` are refused."""
     with pytest.raises(TypeError, match="name must be given"):
         tasks.task(lambda: None)
     with pytest.raises(ValueError, match="name 'note', version 1, is registered already"):
@@ -92,7 +92,7 @@ def test_functions_that_cannot_be_registered(tasks, note):
     ],
 )
 async def test_wrong_puts_are_refused_and_leave_nothing(tasks, note, args, options, error, words):
-    """By name, before anything is written."""
+    """A wrong argument or option of a put is refused by its name, and nothing is written."""
     async with tasks:
         with pytest.raises(error, match=words):
             await note.put(*args, **options)
@@ -100,7 +100,7 @@ async def test_wrong_puts_are_refused_and_leave_nothing(tasks, note, args, optio
 
 
 async def test_wrong_task_does_not_fail_the_puts_beside_it(tasks, note):
-    """It is refused before it shares their transaction."""
+    """A wrong task is refused before it joins a transaction, so that puts made at the same time succeed."""
     async with tasks:
         ref, error = await asyncio.gather(note.put("x"), tasks.put("y"), return_exceptions=True)
         assert ref.created
@@ -119,14 +119,14 @@ async def test_wrong_task_does_not_fail_the_puts_beside_it(tasks, note):
     ],
 )
 async def test_wrong_questions_are_refused(tasks, ask, error, words):
-    """By name, before the store is asked."""
+    """A wrong argument of a query is refused by its name, before the store is called."""
     async with tasks:
         with pytest.raises(error, match=words):
             await ask(tasks)
 
 
 async def test_put_many_takes_what_new_has_made(tasks, note):
-    """From any iterable; duplicates are counted."""
+    """``put_many`` takes any iterable of tasks from ``new()``, and counts duplicates of ids."""
 
     async def stream():
         for number in range(2500):
@@ -140,7 +140,7 @@ async def test_put_many_takes_what_new_has_made(tasks, note):
 
 
 async def test_reference_by_id(tasks, note):
-    """Of a task that was put before, perhaps elsewhere."""
+    """A reference made from an id is equivalent to that of the put."""
     async with tasks:
         put = await note.put("x", id="mine", delay=60)
         assert "DurableRef('mine', created)" == repr(put)
@@ -152,14 +152,14 @@ async def test_reference_by_id(tasks, note):
 
 
 async def test_ids_rise(tasks, note):
-    """So that indexes stay compact."""
+    """Ids rise with time, so that indexes stay compact."""
     ids = [note.new("x").id for _ in range(100)]
     assert 100 == len(set(ids))
     assert sorted(ids) == ids
 
 
 def test_stores_and_queues_that_are_none_are_refused():
-    """By name."""
+    """An object that is not a store, an empty queue and a lease of 0 are refused by name."""
     with pytest.raises(TypeError, match="store must be a store of tasks"):
         DurableTasks("tasks.db")
     with pytest.raises(ValueError, match="queue must have 1 to 255 characters"):
@@ -169,12 +169,12 @@ def test_stores_and_queues_that_are_none_are_refused():
 
 
 def test_lane_fail_is_kept_with_the_task(tasks):
-    """It is a matter of the function."""
+    """Whether a dead letter blocks its lane is an option of the function, and stored with each task."""
     skip = tasks.task(name="skip", lane_fail=LaneFail.SKIP)(lambda: None)
     assert not skip.new(lane="l").is_blocking
 
 
 def test_connection_is_for_put_alone(note):
-    """And not for what makes a task."""
+    """``connection=`` is an option of ``put()``, and ``new()`` refuses it."""
     with pytest.raises(TypeError, match=r"new\(\) has no connection=: pass it to put\(\)"):
         note.new("x", connection=None)

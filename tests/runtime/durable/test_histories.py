@@ -1,4 +1,4 @@
-"""Random histories of processes that share a store; and the same with a rule broken on purpose, which must be found."""
+"""Random histories of processes that share a store, and some with a rule broken on purpose, which must be found."""
 
 import os
 from collections import Counter
@@ -15,7 +15,7 @@ COUNT = int(os.environ.get("DURABLE_HISTORIES", "20"))
 
 
 def test_nothing_is_lost_and_nothing_runs_twice_at_once() -> None:
-    """Whoever is killed, hangs, or cannot reach the store."""
+    """No task is lost or runs twice at once, although processes are killed, hang, or cannot reach the store."""
     faults, runs = Counter(), 0
     for seed in range(COUNT):
         history = history_of(seed)
@@ -27,7 +27,7 @@ def test_nothing_is_lost_and_nothing_runs_twice_at_once() -> None:
 
 
 def end_without_token(monkeypatch) -> None:
-    """Whoever has ever claimed a task may end it."""
+    """Let any process that has ever claimed a task end it."""
     finish = TaskTable._finish_one
 
     def trusting(self, now_us, outcome) -> bool:
@@ -40,7 +40,7 @@ def end_without_token(monkeypatch) -> None:
 
 
 def rescue_by_age(monkeypatch) -> None:
-    """What was claimed a second ago is given to others, though its process beats."""
+    """Give a task that was claimed a second ago to others, although its process still beats."""
     claim, beat = TaskTable.claim, TaskTable.beat
 
     def noting(self, now_us, asked):
@@ -62,19 +62,19 @@ def rescue_by_age(monkeypatch) -> None:
 
 
 def lane_without_lease(monkeypatch) -> None:
-    """A lane goes on though its head is claimed."""
+    """Let a lane continue while its first task is claimed."""
     monkeypatch.setattr(table, "_gives_way", lambda head: head.state in (DurableState.SCHEDULED, DurableState.CLAIMED))
 
 
 def leases_by_the_clock(monkeypatch) -> None:
-    """A clock that is set ends leases."""
+    """Let a step of the clock end leases."""
     monkeypatch.setattr(
         table, "vouched", lambda vouched_us, beat_us, now_us, _: vouched_us + max(0, now_us - (beat_us or now_us))
     )
 
 
 def claims_that_stay(monkeypatch) -> None:
-    """Nobody gives back what a process had that is gone."""
+    """Leave the claims of a lost process as they are."""
     give_back = TaskTable._give_back
 
     def keeping(self, now_us, owner, *, is_lost) -> None:
@@ -85,7 +85,7 @@ def claims_that_stay(monkeypatch) -> None:
 
 
 def join_that_takes_over_nothing(monkeypatch) -> None:
-    """Whoever goes on as another owner has what it holds given back, and goes on with it."""
+    """Give back what a process holds when it continues as another owner."""
     join = TaskTable.join
 
     def forgetful(self, now_us, owner, lease_us, *, former="", held=()):
@@ -95,7 +95,7 @@ def join_that_takes_over_nothing(monkeypatch) -> None:
 
 
 def join_that_gives_back_nothing(monkeypatch) -> None:
-    """What nobody has heard of stays claimed, and its owner's lease is renewed by the next owner's."""
+    """Let a new owner keep the claims of which its process has never heard, and renew their lease."""
     join, beat = TaskTable.join, TaskTable.beat
 
     def keeping(self, now_us, owner, lease_us, *, former="", held=()):
@@ -128,7 +128,7 @@ def join_that_gives_back_nothing(monkeypatch) -> None:
     ],
 )
 def test_broken_rule_is_found(monkeypatch, broken, first) -> None:
-    """By the first of the histories in which it was seen; if those are others now, by one of many."""
+    """The broken rule is found by the history that once found it, or, if histories have changed, by one of many."""
     broken(monkeypatch)
     for seed in [first, *range(500, 800)]:
         try:

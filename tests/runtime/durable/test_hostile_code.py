@@ -1,4 +1,4 @@
-"""Durable tasks beside code that misbehaves: functions, policies, codecs, stores, and whoever ends a process at a bad moment."""
+"""Durable tasks beside code that misbehaves: functions, policies, codecs, stores, and processes that end badly."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from .crashes import kept_open
 
 
 async def dead_letter_of(process, put, *, others=5):
-    """Put one task among others, run them, and return the error with which that one is kept; the others have run."""
+    """Put one task among others, run all, and return the error of the one; the others must have run."""
     async with process.tasks:
         await put()
         for n in range(others):
@@ -32,14 +32,14 @@ async def dead_letter_of(process, put, *, others=5):
 
 
 async def test_cost_that_the_executor_cannot_take_makes_a_dead_letter(process):
-    """As after a change of its resources: neither is claiming over, nor is the task claimed for ever."""
+    """A cost whose resource the executor no longer has makes a dead letter, and claiming continues."""
     error = await dead_letter_of(process, lambda: process.note.put("a", cost={"tokens": 5}))
     assert "mail does not take it" in error
     assert "cost names 'tokens'" in error
 
 
 class Policy:
-    """As tenacity's: waits for what it is told, or raises it."""
+    """A policy like tenacity's that returns the given pause, or raises it."""
 
     def __init__(self, pause) -> None:
         self.pause = pause
@@ -58,7 +58,7 @@ class Policy:
 
 @pytest.mark.parametrize("pause", ["soon", None, KeyError("policy")])
 async def test_policy_that_gives_no_pause_makes_a_dead_letter(store, pause):
-    """Its own error is kept with it."""
+    """The error of a policy that raises, or gives no valid pause, is kept in the dead letter beside the task's own."""
     process = Process(store, retry=Policy(pause))
     error = await dead_letter_of(process, lambda: process.note.put("bad"))
     assert "ValueError: bad" in error
@@ -69,7 +69,7 @@ async def test_policy_that_gives_no_pause_makes_a_dead_letter(store, pause):
 @pytest.mark.real_time("a file's store has a thread")
 @pytest.mark.parametrize("retry", [Policy(math.inf), Policy(1e300), Retry(3, base=1e200, cap=1e200, on=ValueError)])
 async def test_pause_of_ages_can_be_kept(tmp_path, kind, retry):
-    """What ended beside it is ended in the store, though no store holds such a number."""
+    """A retry after a pause larger than stores can hold is scheduled, and tasks that end beside it are ended."""
     store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "tasks.db")
     process = Process(store, retry=retry)
     async with process.tasks:
@@ -86,7 +86,7 @@ async def test_pause_of_ages_can_be_kept(tmp_path, kind, retry):
     "error", [type("Base", (BaseException,), {}), GeneratorExit, asyncio.CancelledError, StopIteration]
 )
 async def test_task_that_raises_what_is_no_exception_is_a_dead_letter(process, error):
-    """Others go on."""
+    """A task that raises a BaseException becomes a dead letter, and other tasks run."""
 
     @process.tasks.task
     async def odd():
@@ -96,7 +96,7 @@ async def test_task_that_raises_what_is_no_exception_is_a_dead_letter(process, e
 
 
 async def test_exception_that_cannot_be_shown_is_kept(process, capsys, monkeypatch):
-    """Without its text."""
+    """The dead letter of an exception without a text has the name of its class."""
     monkeypatch.setattr("logging.raiseExceptions", False)
 
     class Odd(Exception):
@@ -113,7 +113,7 @@ async def test_exception_that_cannot_be_shown_is_kept(process, capsys, monkeypat
 
 
 def test_task_that_ends_its_process_by_an_exit_is_a_dead_letter_of_the_first_time():
-    """As any task that fails: or it would end every process that comes."""
+    """SystemExit in a task makes a dead letter at the first time, or the task would end every process after it."""
     store = MemoryStore()
     for life in range(2):
 
@@ -143,7 +143,7 @@ def test_task_that_ends_its_process_by_an_exit_is_a_dead_letter_of_the_first_tim
     {"delay": 2e12}, {"at": 1e300}, {"at": -1e300}, {"expires": 1e15}, {"priority": math.inf}, {"priority": math.nan},
 ])  # fmt: skip
 async def test_number_that_no_store_holds_is_refused_at_once(process, options):
-    """It would be refused with all that share its transaction, or held in one store and not in another."""
+    """It is refused in the call: stores would differ, and an error of the store would fail the whole transaction."""
     async with process.tasks:
         with pytest.raises(ValueError, match=next(iter(options))):
             await process.note.put("a", **options)
@@ -155,7 +155,7 @@ async def test_number_that_no_store_holds_is_refused_at_once(process, options):
 
 @pytest.mark.real_time("a file's store has a thread")
 async def test_numbers_at_their_bounds_are_kept(tmp_path):
-    """Ages, the year 9999, negative zero, the largest version, an expiry that is past."""
+    """Delays of ages, the year 9999, negative zero, the largest version and an expiry in the past are accepted."""
     process = Process(SQLiteStore(tmp_path / "tasks.db"))
     process.tasks.task(name="last", version=2**31 - 1)(process._note)
     async with process.tasks:
@@ -171,13 +171,13 @@ async def test_numbers_at_their_bounds_are_kept(tmp_path):
 
 
 async def test_async_function_in_a_thread_is_refused_when_it_is_registered(process):
-    """And not at each attempt."""
+    """The error is raised at registration, and not at each attempt."""
     with pytest.raises(TypeError, match="_note is async and cannot run in a worker thread"):
         process.tasks.task(in_thread=True)(process._note)
 
 
 async def test_codec_that_writes_text_is_refused(store):
-    """As the module json: whoever shares the transaction has his task put."""
+    """A codec that returns text, as the module json does, is refused by the put, and does not fail the transaction."""
     tasks = DurableTasks(store, codec=json)
 
     @tasks.task
@@ -190,7 +190,7 @@ async def test_codec_that_writes_text_is_refused(store):
 
 @pytest.mark.parametrize("loaded", [None, [1], [[], {}, 1], KeyError("codec")])
 async def test_codec_that_reads_nonsense_makes_a_dead_letter(process, loaded):
-    """Whatever it returns or raises."""
+    """Arguments that the codec fails to read, or reads as something else, make a dead letter."""
 
     class Codec:
         dumps = process.tasks.codec.dumps
@@ -207,7 +207,7 @@ async def test_codec_that_reads_nonsense_makes_a_dead_letter(process, loaded):
 
 
 async def test_iterator_that_raises_leaves_whole_thousands(process):
-    """What it has raised is heard."""
+    """``put_many`` raises the error of an iterator, and the thousands of tasks written before remain."""
 
     def tasks():
         for n in range(2500):
@@ -221,7 +221,7 @@ async def test_iterator_that_raises_leaves_whole_thousands(process):
 
 
 async def test_tasks_put_tasks_also_while_their_process_closes(store):
-    """Each put that returned is there."""
+    """Tasks may put tasks while their process closes, and each put that returned has its task run."""
     first, second = Process(store), Process(store)
     put = []
 
@@ -242,7 +242,7 @@ async def test_tasks_put_tasks_also_while_their_process_closes(store):
 
 
 async def test_arguments_that_are_too_large_are_refused_by_the_put(store):
-    """Many are claimed at once, and every store can answer that; what is just small enough runs."""
+    """Arguments up to 262,144 bytes run, and larger ones are refused, as one claim returns many tasks."""
     process = Process(store)
     async with process.tasks:
         with pytest.raises(ValueError, match=r"the arguments of note must have at most 262,144 bytes, got 300,"):
@@ -253,7 +253,7 @@ async def test_arguments_that_are_too_large_are_refused_by_the_put(store):
 
 
 async def test_task_that_goes_on_after_its_cancellation_is_given_to_nobody_meanwhile(store):
-    """Its process waits for it, and renews the lease: never twice at once."""
+    """Its process waits for it and renews the lease, so that no other process runs it at the same time."""
     first, second = Process(store, lease=3), Process(store, lease=3)
     times = []
 
@@ -286,7 +286,7 @@ async def _put_and_run(first, second, fn):
 
 
 async def test_executor_that_ends_first_gives_all_back(store):
-    """What it no longer takes stays in the store."""
+    """When the executor ends first, tasks that it no longer takes stay in the store for another process."""
     first, second = Process(store), Process(store)
     async with first.tasks:
         async with contextlib.AsyncExitStack() as stack:
@@ -303,7 +303,7 @@ async def test_executor_that_ends_first_gives_all_back(store):
 
 
 async def test_executor_that_is_full_is_asked_again_and_not_at_once(process):
-    """What was given back wakes whoever claims: it would be claimed and given back thousands of times a second."""
+    """A full executor returns claims at most a few times a second, although each return wakes the claiming loop."""
     process = Process(process.tasks.store, rate="5/s", max_pending=3)
     claims = 0
     claim = process.tasks.store.claim
@@ -325,7 +325,7 @@ async def test_executor_that_is_full_is_asked_again_and_not_at_once(process):
 
 
 async def test_two_runners_share_a_store_and_an_executor(process):
-    """Each has its claims."""
+    """Two runners may share a store and an executor, and each task runs once."""
     async with process.executor, process.tasks.running(process.executor) as first:
         async with process.tasks.running(process.executor) as second:
             await process.tasks.put_many(process.note.new(n) for n in range(100))
@@ -337,7 +337,7 @@ async def test_two_runners_share_a_store_and_an_executor(process):
 
 
 async def test_many_keys_at_their_limits_hold_nothing_up(store):
-    """Ten thousand keys, each with a task that runs and one that waits for it."""
+    """With 3,000 keys of one running task each, no second task of a key delays those of other keys."""
     process = Process(store, rate="20000/s", key_concurrency=1)
     async with process.tasks:
         for turn in range(2):
@@ -347,7 +347,7 @@ async def test_many_keys_at_their_limits_hold_nothing_up(store):
 
 
 class OddStore(FaultyStore):
-    """A store that once raises what no store should, or answers nonsense."""
+    """A store of which one method once raises a wrong error or returns nonsense."""
 
     odd: tuple[str, object] | None = None
 
@@ -368,7 +368,7 @@ class OddStore(FaultyStore):
 @pytest.mark.parametrize("answer", [OSError("odd"), 5])
 @pytest.mark.parametrize("method", ["claim", "finish", "beat", "wait", "put", "revive", "join"])
 async def test_store_that_breaks_its_contract_is_reported_and_loses_nothing(virtual_clock, handler, method, answer):
-    """The loop that met it is over, and the error handler knows; the next process runs what is left."""
+    """The failing loop ends, the error is reported or raised, and the next process runs what is left."""
     reports = handler()
     store = OddStore()
     first, second = Process(store, lease=3), Process(store, lease=3)
@@ -392,7 +392,7 @@ async def test_store_that_breaks_its_contract_is_reported_and_loses_nothing(virt
 
 
 class SlowAnswers(FaultyStore):
-    """A store whose answers to one owner's claims come late."""
+    """A store whose answer to one claim comes late."""
 
     late: asyncio.Event | None = None
 
@@ -411,7 +411,7 @@ class SlowAnswers(FaultyStore):
 
 
 async def test_claims_of_which_is_heard_after_their_lease_has_ended_are_not_begun(virtual_clock):
-    """Another process has them; the first has a new lease, under which they would seem to be in force."""
+    """Another process has run the task by then, and the new lease of the first one does not make its claim valid."""
     store = SlowAnswers()
     first, second = Process(store, lease=3), Process(store, lease=3)
     async with first.executor, first.tasks.running(first.executor) as runner:
@@ -422,7 +422,7 @@ async def test_claims_of_which_is_heard_after_their_lease_has_ended_are_not_begu
         beat, store.beat_of = store.beat, runner._lease.owner
 
         class Away:
-            """The store, of which this process hears no beats."""
+            """The store as this process sees it, which gets no answers to its beats."""
 
             def __getattr__(self, name):
                 return getattr(store, name)
@@ -446,7 +446,7 @@ async def test_claims_of_which_is_heard_after_their_lease_has_ended_are_not_begu
 
 
 class LostAnswers(FaultyStore):
-    """A store of which the answers to some claims are not heard."""
+    """A store that loses the answers to some claims."""
 
     losses = 0
 
@@ -467,7 +467,7 @@ class LostAnswers(FaultyStore):
 
 @pytest.mark.parametrize("losses", [1, 3])
 async def test_claims_of_which_nothing_is_heard_are_given_back_while_their_process_goes_on(virtual_clock, losses):
-    """What it has of the same owner goes on, is not run twice, and can be cancelled."""
+    """The process runs them later; its known task of the same owner continues, runs once, and all can be cancelled."""
     store = LostAnswers()
     process = Process(store, lease=3)
     async with process.executor, process.tasks.running(process.executor) as runner:
@@ -489,7 +489,7 @@ async def test_claims_of_which_nothing_is_heard_are_given_back_while_their_proce
 
 
 async def test_process_that_goes_on_after_its_lease_has_ended_gives_its_runs_up(virtual_clock):
-    """Another process has them then; what this one claims goes on under its next lease."""
+    """Another process gets the runs of the ended lease, and the first one claims under a new lease."""
     store = LostAnswers()
     first, second = Process(store, lease=3), Process(store, lease=3)
     async with first.executor, first.tasks.running(first.executor) as runner:
@@ -497,7 +497,7 @@ async def test_process_that_goes_on_after_its_lease_has_ended_gives_its_runs_up(
         await asyncio.sleep(0.1)
         store.losses = 1
         await first.note.put("other", seconds=1)
-        await store.leave(runner._lease.owner)  # as whoever finds it late does
+        await store.leave(runner._lease.owner)  # as another process does that finds the lease ended
         async with second.executor, second.tasks.running(second.executor, drain_timeout=0):
             await asyncio.sleep(4)
             assert 0 == runner.statistics().running or "long" not in second.names
@@ -506,7 +506,7 @@ async def test_process_that_goes_on_after_its_lease_has_ended_gives_its_runs_up(
 
 
 async def test_claims_that_were_not_heard_of_are_given_back_while_their_process_closes(virtual_clock):
-    """It waits for a long task, and others run the rest meanwhile."""
+    """While the process waits for a long task of its own, another one runs the claims that it never heard of."""
     store = LostAnswers()
     first, second = Process(store, lease=3), Process(store, lease=3)
     async with first.executor, second.executor, second.tasks.running(second.executor):
@@ -526,7 +526,7 @@ async def test_claims_that_were_not_heard_of_are_given_back_while_their_process_
 
 
 def test_cancelled_at_any_await_and_twice_it_leaves_no_loop_behind():
-    """A lease that something goes on to renew would never end."""
+    """However often and wherever it is cancelled, no loop is left that would renew the lease for ever."""
 
     def turns_of(first, second) -> int:
         return run_virtual(_cancelled_at(first, second))
@@ -539,7 +539,7 @@ def test_cancelled_at_any_await_and_twice_it_leaves_no_loop_behind():
 
 
 async def _cancelled_at(first: int, second: int) -> int:
-    """Run some tasks, be cancelled at two turns of the loop, and see what is left; return the number of turns."""
+    """Run tasks, cancel the run at two turns of the loop, and check what is left; return the number of turns."""
     store = Waiting()
     process = Process(store, rate="100/s", lease=3, max_concurrency=3)
     count = 0
@@ -575,7 +575,7 @@ async def _cancelled_at(first: int, second: int) -> int:
 
 
 class Waiting(MemoryStore):
-    """A store whose every call waits before and after."""
+    """A store whose calls wait for one turn before and after."""
 
     def __getattribute__(self, name):
         found = super().__getattribute__(name)
@@ -593,7 +593,7 @@ class Waiting(MemoryStore):
 
 @pytest.mark.real_time("a loop is blocked, and a thread goes on")
 def test_loop_that_was_blocked_for_longer_than_a_lease_begins_nothing_that_another_has(tmp_path):
-    """Another process has run it meanwhile."""
+    """A process whose loop was blocked for a lease does not run the tasks that another has run meanwhile."""
     path = tmp_path / "tasks.db"
     ran: list[tuple[str, object]] = []
     blocked, taken, over = threading.Event(), threading.Event(), threading.Event()
@@ -612,13 +612,13 @@ def test_loop_that_was_blocked_for_longer_than_a_lease_begins_nothing_that_anoth
     async def first() -> None:
         tasks, note = tasks_of("first")
         async with RateLimitedExecutor("x") as executor, tasks.running(executor, ahead=5) as runner:
-            await tasks.put_many(note.new(n, delay=3) for n in range(5))  # that is enough to get to the blockade
+            await tasks.put_many(note.new(n, delay=3) for n in range(5))  # long enough to reach the blocked part
             async with asyncio.timeout(20):
                 while runner.statistics().waiting < 5:
                     await asyncio.sleep(0.01)
             blocked.set()
             assert taken.wait(60)
-            time.sleep(1)  # until all are due here as well, and come before the next beat
+            time.sleep(1)  # until all are due here, too, before the next beat
             await asyncio.sleep(1)
             over.set()
 
@@ -640,7 +640,7 @@ def test_loop_that_was_blocked_for_longer_than_a_lease_begins_nothing_that_anoth
 
 
 async def test_what_the_other_side_asks_for_may_be_ages(process):
-    """``RetryLater(after=)`` of a server that has lost its mind."""
+    """A ``RetryLater(after=)`` of ages, as a faulty server may send it, schedules the task for then."""
 
     @process.tasks.task(retry=Retry(3))
     async def call():

@@ -1,4 +1,4 @@
-"""The lease of a process: one owner after the other, and none that holds what nobody knows of."""
+"""The lease of a process: it has one owner after another, and no owner keeps claims that its process does not know."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from ratelimited_executor._runtime.durable.lease import Lease
 
 @pytest.fixture
 async def lease(store):
-    """A lease of 15 s that has begun, on a store with three tasks."""
+    """Return a lease of 15 s that has begun, on a store with three tasks."""
     clock = clock_for(asyncio.get_running_loop())
     await store.open(clock)
     await store.put([NewTask(id=str(n), name="f") for n in range(3)])
@@ -27,7 +27,7 @@ async def claim(lease, count=1):
 
 
 async def is_lost(call) -> bool:
-    """Await a call; return whether its answer was lost."""
+    """Await a call, and return True if its answer was lost."""
     try:
         await call
     except StoreUnavailableError:
@@ -36,14 +36,14 @@ async def is_lost(call) -> bool:
 
 
 async def claim_unheard(lease, store):
-    """Claim a task of which nothing is heard."""
+    """Claim a task, and lose the answer."""
     store.is_mute = True
     assert await is_lost(claim(lease))
     store.is_mute = False
 
 
 async def settle_unheard(lease, store, known, times=1):
-    """Go on as another owner that holds a claim, and hear nothing of it."""
+    """Continue as another owner that holds a claim, and lose the answers."""
     store.is_mute = True
     for _ in range(times):
         assert await is_lost(lease.settle(lambda: {known.ref}))
@@ -55,7 +55,7 @@ async def owners_of(store, *ids):
 
 
 async def test_each_beginning_is_another_owner(lease):
-    """Whatever becomes of the one before."""
+    """Each begin is a new owner, whatever happened to the last one."""
     assert ("me-1", 1) == (lease.owner, lease.count)
     await lease.begin()
     assert ("me-2", 2) == (lease.owner, lease.count)
@@ -64,7 +64,7 @@ async def test_each_beginning_is_another_owner(lease):
 
 
 async def test_of_two_beginnings_at_once_the_second_changes_nothing(lease, store, monkeypatch):
-    """Both the pump and the beat hear of a lease that has ended; what is claimed between stays renewed."""
+    """If pump and beat both begin a new lease, the second one changes nothing, and claims between them stay renewed."""
     join, is_answered, count = store.join, asyncio.Event(), 0
 
     async def join_late(*args, **options):
@@ -90,7 +90,7 @@ async def test_of_two_beginnings_at_once_the_second_changes_nothing(lease, store
 
 
 async def test_lease_is_over_after_its_time_without_a_beat(lease):
-    """Counted from the moment at which the last beat that was answered had been sent."""
+    """A lease ends after its time, counted from the sending of the last beat that was answered."""
     await asyncio.sleep(9.9)
     assert not lease.is_over()
     assert () == await lease.renew(list)
@@ -101,7 +101,7 @@ async def test_lease_is_over_after_its_time_without_a_beat(lease):
 
 
 async def test_lease_that_begins_is_over_before_it_ends_in_the_store(lease, store):
-    """There it counts from the last beat of anybody, which may have been long ago."""
+    """A new lease is over here before it ends in the store, where it counts from the last beat of any owner."""
     await store.join("other", 15_000_000)
     await store.beat("other")
     await asyncio.sleep(100)
@@ -112,14 +112,14 @@ async def test_lease_that_begins_is_over_before_it_ends_in_the_store(lease, stor
 
 
 async def test_owner_stays_while_every_claim_is_answered(lease):
-    """Settling costs nothing then."""
+    """While every claim is answered, settling keeps the owner."""
     await claim(lease)
     assert await lease.settle(list)
     assert 1 == lease.count
 
 
 async def test_claims_that_were_not_heard_of_are_given_back(lease, store):
-    """What is known of goes on under the next owner, with its lease and its cancellations."""
+    """Claims whose answers were lost are given back; under a new owner, known ones stay renewed and cancellable."""
     [known] = await claim(lease)
     await claim_unheard(lease, store)
     assert await lease.settle(lambda: {known.ref})
@@ -134,7 +134,7 @@ async def test_claims_that_were_not_heard_of_are_given_back(lease, store):
 
 
 async def test_claim_on_its_way_finds_no_lease(lease, store):
-    """It comes after its process has gone on as another owner, and claims nothing."""
+    """A claim that arrives after its process has become another owner claims nothing."""
     store.late_by = lambda: 1.0
     assert await is_lost(claim(lease))
     store.late_by = None
@@ -144,7 +144,7 @@ async def test_claim_on_its_way_finds_no_lease(lease, store):
 
 
 async def test_ends_that_the_store_has_lost_are_noticed_by_the_number_of_claims(lease, store):
-    """As after a failover: what has ended is claimed again there, by a process that knows nothing of it."""
+    """After a failover the store may have claims of ended tasks; their number reveals them, and they are given back."""
     ended, held = await claim(lease, 2)
     for _ in range(2):
         assert () == await lease.renew(lambda: {held.ref, ended.ref})
@@ -156,7 +156,7 @@ async def test_ends_that_the_store_has_lost_are_noticed_by_the_number_of_claims(
 
 
 async def test_number_of_claims_counts_for_nothing_while_one_is_under_way(lease, store, monkeypatch):
-    """Whether it was made already nobody knows."""
+    """The count of claims is ignored while a claim is under way, as nobody knows whether it was made yet."""
     is_answered, ask = asyncio.Event(), store.claim
 
     async def claim_late(asked):
@@ -175,7 +175,7 @@ async def test_number_of_claims_counts_for_nothing_while_one_is_under_way(lease,
 
 
 async def test_join_of_which_nothing_was_heard_is_made_again(lease, store):
-    """By the next attempt to settle, or by the beat, to which the former owner has no lease; nothing held is lost."""
+    """A join whose answer was lost is repeated by the next settle or beat, and no held task is lost."""
     [known] = await claim(lease)
     for settle in (lease.settle, lease.renew):
         await claim_unheard(lease, store)
@@ -189,7 +189,7 @@ async def test_join_of_which_nothing_was_heard_is_made_again(lease, store):
 
 @pytest.mark.parametrize("has_joined", [False, True])
 async def test_lease_that_has_ended_meanwhile_is_told(lease, store, has_joined):
-    """Whoever goes on as another owner then holds nothing, whether it had joined or not."""
+    """A process that becomes another owner after its lease has ended holds nothing, whether the join arrived or not."""
     [known] = await claim(lease)
     await claim_unheard(lease, store)
     if has_joined:
@@ -198,7 +198,7 @@ async def test_lease_that_has_ended_meanwhile_is_told(lease, store, has_joined):
     for _ in range(6):
         await store.beat("other")
         await asyncio.sleep(5)
-    await settle_unheard(lease, store, known, times=3)  # nor does it help that an answer is lost again
+    await settle_unheard(lease, store, known, times=3)  # and it does not help that another answer is lost
     for _ in range(2):
         assert not await lease.settle(lambda: {known.ref})
         assert await lease.renew(lambda: {known.ref}) is None
@@ -210,7 +210,7 @@ async def test_lease_that_has_ended_meanwhile_is_told(lease, store, has_joined):
 
 @pytest.mark.parametrize("has_joined", [False, True])
 async def test_leaving_gives_back_what_is_claimed(lease, store, has_joined):
-    """At once, though a claim was not heard of, or the next owner has joined and nothing was heard of that."""
+    """Leaving gives back every claim at once, even one whose answer was lost, and even if the next owner has joined."""
     [known] = await claim(lease)
     await claim_unheard(lease, store)
     if has_joined:
@@ -222,13 +222,13 @@ async def test_leaving_gives_back_what_is_claimed(lease, store, has_joined):
 
 
 async def test_store_that_loses_its_answers_renews_the_lease(lease, store):
-    """Though this process goes by what it has heard."""
+    """Beats whose answers are lost renew the lease in the store, while this process assumes that it has ended."""
     [known] = await claim(lease)
     store.is_mute = True
     for _ in range(10):
         assert await is_lost(lease.renew(lambda: {known.ref}))
         await asyncio.sleep(5)
-    assert lease.is_over()  # as far as is known here
+    assert lease.is_over()  # as far as this process knows
     store.is_mute = False
     assert () == await lease.renew(lambda: {known.ref})
     assert not lease.is_over()

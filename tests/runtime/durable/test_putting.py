@@ -1,4 +1,4 @@
-"""Puts that come while one is under way share the next transaction, and everybody hears of the own one."""
+"""Puts that come while another is under way share the next transaction, and each gets its own answer."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from ratelimited_executor.exceptions import StoreUnavailableError
 
 
 class SlowStore:
-    """Takes a second for each transaction."""
+    """A store that takes a second for each transaction."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -26,13 +26,13 @@ class SlowStore:
 
 @pytest.fixture
 def store(virtual_clock):
-    """A store that takes its time."""
+    """Return a slow store."""
     return SlowStore()
 
 
 @pytest.fixture
 def put(store):
-    """Put a task with an id."""
+    """Return a function that puts a task with an id."""
     putting = Putting(store)
 
     def call(id):
@@ -43,7 +43,7 @@ def put(store):
 
 
 async def test_first_goes_alone_and_the_others_together(store, put):
-    """Nobody waits for company; five hundred at most share a transaction."""
+    """The first put starts at once, and later ones share transactions of at most five hundred."""
     puts = [put(0)]
     await asyncio.sleep(0.1)
     puts += [put(n) for n in range(1, 701)]
@@ -53,12 +53,12 @@ async def test_first_goes_alone_and_the_others_together(store, put):
 
 
 async def test_each_hears_whether_it_is_new(store, put):
-    """In one transaction."""
+    """Each put returns whether its own task is new, although they share a transaction."""
     assert [True, False, True] == await asyncio.gather(put(1), put("known"), put(2))
 
 
 async def test_error_reaches_all_of_its_transaction_and_the_next_goes_on(store, put):
-    """As the store said it."""
+    """An error of the store reaches all puts of its transaction unchanged, and the next transaction succeeds."""
     store.error = StoreUnavailableError("store", "the disk is full")
     failed = await asyncio.gather(put(1), put(2), return_exceptions=True)
     assert [store.error] * 2 == failed
@@ -67,7 +67,7 @@ async def test_error_reaches_all_of_its_transaction_and_the_next_goes_on(store, 
 
 
 async def test_who_is_cancelled_does_not_keep_the_others(store, put):
-    """What it has handed over may be put all the same."""
+    """Cancelling one put does not affect the others of its transaction, in which its task is written all the same."""
     first, second = put(1), put(2)
     await asyncio.sleep(0.5)
     first.cancel()
@@ -76,7 +76,7 @@ async def test_who_is_cancelled_does_not_keep_the_others(store, put):
 
 
 async def test_closing_waits_for_what_was_handed_over(store, put):
-    """All of it."""
+    """Closing waits until every task that was handed over is written."""
     puts = [put(n) for n in range(501)]
     await asyncio.sleep(0.1)
     await put.putting.aclose()

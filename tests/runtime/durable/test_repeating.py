@@ -1,4 +1,4 @@
-"""What comes again is placed once for each occurrence, over all processes, clocks and restarts."""
+"""Each occurrence of a repetition runs once, over all processes, clocks and restarts."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ def wall(store) -> float:
 
 
 async def test_each_occurrence_runs_once_over_three_processes(store):
-    """At the multiples of the period since the epoch."""
+    """Three processes run each occurrence once, at the multiples of the period since the epoch."""
     processes = [Process(store) for _ in range(3)]
     for process in processes:
         process.tasks.repeat(process.note, "tick", period=10)
@@ -28,8 +28,8 @@ async def test_each_occurrence_runs_once_over_three_processes(store):
 
 
 async def test_cron_follows_the_wall_clock(store):
-    """In a time zone."""
-    process = Process(store, lease=3600)  # three days of beats would take long
+    """A cron expression is read in its time zone."""
+    process = Process(store, lease=3600)  # beats every few seconds over three days would take long
     process.tasks.repeat(process.note, "daily", cron="30 9 * * *", tz="Europe/London")
     async with process.tasks:
         began = wall(store)
@@ -42,7 +42,7 @@ async def test_cron_follows_the_wall_clock(store):
 
 
 async def test_occurrence_waits_while_no_process_runs_and_the_missed_are_left_out(store):
-    """One runs late, and then the next is on time."""
+    """After a time without processes one occurrence runs late, missed ones are left out, and the next is on time."""
     first, second = Process(store), Process(store)
     for process in (first, second):
         process.tasks.repeat(process.note, "tick", period=100)
@@ -60,7 +60,7 @@ async def test_occurrence_waits_while_no_process_runs_and_the_missed_are_left_ou
 
 
 async def test_process_whose_clock_is_behind_places_nothing_twice(store, virtual_clock):
-    """What has run is remembered by its id."""
+    """A process whose clock is behind repeats no occurrence, as the store remembers the ids of those that ran."""
     first, second = Process(store), Process(store)
     for process in (first, second):
         process.tasks.repeat(process.note, "tick", period=100)
@@ -98,20 +98,20 @@ async def test_process_whose_clock_is_behind_places_nothing_twice(store, virtual
     ],
 )
 def test_wrong_repetitions_are_refused(process, options, error, words):
-    """At the call."""
+    """Wrong arguments are refused in the call of ``repeat()``."""
     with pytest.raises(error, match=words):
         process.tasks.repeat(process.note, "tick", **options)
 
 
 def test_functions_of_others_are_refused(process, store):
-    """One that is not durable, and one of other durable tasks, whose queue and codec it would have."""
+    """A function that is not durable, or belongs to other durable tasks with their own queue and codec, is refused."""
     for other in (print, Process(store).note):
         with pytest.raises(TypeError, match=r"function must be a durable function of these tasks, made by @tasks"):
             process.tasks.repeat(other, "tick", period=1)
 
 
 def test_two_of_one_name_are_refused(process):
-    """Their occurrences would be one."""
+    """A second repetition of the same name is refused, as its occurrences would have the same ids."""
     process.tasks.repeat(process.note, "tick", period=1)
     with pytest.raises(ValueError, match="'note' is a repetition already"):
         process.tasks.repeat(process.note, "tock", period=2)
@@ -119,7 +119,7 @@ def test_two_of_one_name_are_refused(process):
 
 
 def test_times():
-    """The first after an instant, never the instant itself."""
+    """The next time is the first one after an instant, never the instant itself."""
     assert [10.0, 10.0, 20.0] == [fixed_times(10)(wall) for wall in (0.5, 9.999, 10.0)]
     nine = datetime(2026, 3, 1, 9, tzinfo=UTC).timestamp()
     assert nine + 86_400 == cron_times("0 9 * * *", UTC)(nine)

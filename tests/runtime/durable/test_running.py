@@ -1,4 +1,4 @@
-"""What is in the store runs, under the executor's limits, at least once; and whatever happens to a process, another takes over."""
+"""Tasks in the store run at least once, under the executor's limits, and a lost process is taken over by another."""
 
 import asyncio
 import math
@@ -14,7 +14,7 @@ ABSENT = None
 
 
 async def test_what_is_put_runs_once_and_is_gone(process):
-    """At once, with its arguments."""
+    """A task that is put runs at once with its arguments, and is then removed from the store."""
     async with process.executor, process.tasks.running(process.executor) as runner:
         ref = await process.note.put("a", seconds=0.5)
         assert ref.created
@@ -27,7 +27,7 @@ async def test_what_is_put_runs_once_and_is_gone(process):
 
 
 async def test_delay_is_kept_across_processes(store):
-    """A task that was put by one process runs when it is due in another, and not before."""
+    """A task that one process has put runs in another one when it is due, and not before."""
     first, second = Process(store), Process(store)
     async with first.tasks:
         await first.note.put("a", delay=5)
@@ -39,7 +39,7 @@ async def test_delay_is_kept_across_processes(store):
 
 
 async def test_at_is_the_wall_clock(process, virtual_clock):
-    """Epoch seconds; what is past is due now."""
+    """``at=`` is in epoch seconds, and a time in the past means now."""
     async with process.tasks:
         await process.note.put("later", at=virtual_clock.wall() + 2)
         await process.note.put("past", at=virtual_clock.wall() - 10)
@@ -48,7 +48,7 @@ async def test_at_is_the_wall_clock(process, virtual_clock):
 
 
 async def test_the_rate_holds_and_the_most_important_go_first(store):
-    """Ten a second, of sixty that wait."""
+    """Of sixty tasks that wait, ten a second start, those with the highest priority first."""
     process = Process(store, rate="10/s")
     async with process.tasks:
         await process.tasks.put_many(process.note.new(n, priority=n % 3) for n in range(60))
@@ -59,7 +59,7 @@ async def test_the_rate_holds_and_the_most_important_go_first(store):
 
 
 async def test_only_what_starts_soon_is_claimed(store):
-    """The rest stays for other processes, and for what is more important."""
+    """Tasks that will not start soon stay in the store, for other processes and behind more important ones."""
     process = Process(store, rate="10/s")
     async with process.tasks:
         await process.tasks.put_many(process.note.new(n) for n in range(1000))
@@ -74,7 +74,7 @@ async def test_only_what_starts_soon_is_claimed(store):
 
 @pytest.mark.parametrize("count", [5, 12, 100])
 async def test_what_is_due_now_does_not_wait_for_what_was_claimed_ahead(store, count):
-    """However many that is."""
+    """Tasks that are due start before those claimed ahead are due, however many were claimed."""
     process = Process(store, pacing=Pacing.ON_TIME)
     async with process.executor, process.tasks.running(process.executor):
         for n in range(count):
@@ -89,7 +89,7 @@ async def test_what_is_due_now_does_not_wait_for_what_was_claimed_ahead(store, c
 
 
 async def test_executor_is_checked_at_the_call(store):
-    """One that has not started, and what is none."""
+    """An executor that has not started, and an object that is not an executor, are refused."""
     process = Process(store)
     with pytest.raises(ExecutorNotStartedError):
         await process.tasks.running(process.executor).__aenter__()
@@ -107,7 +107,7 @@ async def test_executor_is_checked_at_the_call(store):
     ],
 )
 async def test_log_says_why_a_task_is_a_dead_letter(store, caplog, retry, told):
-    """After how many attempts, and whether its policy wanted more of them."""
+    """The log has the number of attempts, and says whether the policy would have retried the error."""
     process = Process(store, retry=retry)
     async with process.tasks:
         await process.note.put("bad", id="x")
@@ -116,7 +116,7 @@ async def test_log_says_why_a_task_is_a_dead_letter(store, caplog, retry, told):
 
 
 async def test_failed_attempts_are_repeated_and_the_last_makes_a_dead_letter(store):
-    """Three attempts, pauses drawn from 0 to 1, 2 seconds; then it is kept, with its error, and can be put back."""
+    """The third failed attempt makes a dead letter with its error, which can be put back, and later cancelled."""
     process = Process(store, retry=Retry(3, base=1, on=ValueError))
     async with process.executor, process.tasks.running(process.executor) as runner:
         ref = await process.note.put("bad")
@@ -135,7 +135,7 @@ async def test_failed_attempts_are_repeated_and_the_last_makes_a_dead_letter(sto
 
 
 async def test_without_a_policy_a_failure_is_the_last(process):
-    """The first attempt makes a dead letter."""
+    """Without a retry policy the first failure makes a dead letter."""
     async with process.tasks:
         ref = await process.note.put("bad")
         await process.run(1)
@@ -143,7 +143,7 @@ async def test_without_a_policy_a_failure_is_the_last(process):
 
 
 async def test_what_the_other_side_asks_for_is_waited_for(process):
-    """``RetryLater(after=)`` is the least pause."""
+    """The pause before the next attempt is at least that of ``RetryLater(after=)``."""
     starts = []
 
     @process.tasks.task(retry=Retry(2, base=1))
@@ -159,7 +159,7 @@ async def test_what_the_other_side_asks_for_is_waited_for(process):
 
 
 async def test_lane_runs_in_order_and_one_at_a_time(store):
-    """Also over two processes; other lanes go their own way."""
+    """Tasks of a lane run in order and one at a time, even over two processes, and lanes do not delay each other."""
     first, second = Process(store), Process(store)
     async with first.tasks:
         for n in range(5):
@@ -176,7 +176,7 @@ async def test_lane_runs_in_order_and_one_at_a_time(store):
 
 
 async def test_task_of_the_future_does_not_hold_its_lane(process):
-    """What is put after it and due before it goes first."""
+    """A task of the lane that is due earlier runs first, even if it was put later."""
     async with process.tasks:
         await process.note.put("later", delay=5, lane="a")
         await process.note.put("now", lane="a")
@@ -186,7 +186,7 @@ async def test_task_of_the_future_does_not_hold_its_lane(process):
 
 @pytest.mark.parametrize(("lane_fail", "names"), [(LaneFail.BLOCK, ["x"]), (LaneFail.SKIP, ["x", "next"])])
 async def test_lane_of_a_dead_letter(store, lane_fail, names):
-    """It waits until somebody decides, or goes on, as was asked for."""
+    """A dead letter blocks its lane until it is put back, or is passed over, as the function's ``lane_fail`` says."""
     process = Process(store)
     ran = []
 
@@ -207,14 +207,14 @@ async def test_lane_of_a_dead_letter(store, lane_fail, names):
 
 
 def _like(process):
-    """Another executor for the functions of a process."""
+    """Return a process with another executor for the same functions."""
     other = Process(process.tasks.store)
     other.tasks = process.tasks
     return other
 
 
 async def test_unknown_function_waits_for_a_process_that_knows_it(store):
-    """It is put aside, counted, and taken up again by who registers it."""
+    """A task of an unknown function or version is set aside and counted, and runs in a process that registers it."""
     new, old = Process(store), Process(store)
 
     @new.tasks.task(name="note", version=2)
@@ -230,7 +230,7 @@ async def test_unknown_function_waits_for_a_process_that_knows_it(store):
 
 
 async def test_what_an_old_process_puts_aside_runs_on_a_new_one_beside_it(store):
-    """As in the middle of a roll-out: within a third of a lease, and nobody has to start again."""
+    """During a roll-out, tasks that an old process has set aside run on a new one within a third of a lease."""
     new, old = Process(store, lease=3.0), Process(store, lease=3.0)
 
     @new.tasks.task(name="note", version=2)
@@ -253,7 +253,7 @@ async def test_what_an_old_process_puts_aside_runs_on_a_new_one_beside_it(store)
 
 
 async def test_cancelled_before_it_is_claimed(process):
-    """It is gone at once."""
+    """A task that waits is removed at once, and a second cancellation finds nothing."""
     async with process.tasks:
         ref = await process.note.put("a", delay=5)
         assert await ref.cancel()
@@ -263,7 +263,7 @@ async def test_cancelled_before_it_is_claimed(process):
 
 
 async def test_cancelled_while_it_runs(process):
-    """It ends within a third of the lease, and is not run again."""
+    """A running task ends within a third of the lease, and does not run again."""
     async with process.executor, process.tasks.running(process.executor) as runner:
         ref = await process.note.put("a", seconds=60)
         await asyncio.sleep(1)
@@ -275,7 +275,7 @@ async def test_cancelled_while_it_runs(process):
 
 
 async def test_cancelled_task_that_then_fails_is_no_dead_letter(process, caplog):
-    """As one that raises while it tidies up: it is counted as cancelled, and nothing is logged."""
+    """A cancelled task that raises during clean-up counts as cancelled, is not retried, and nothing is logged."""
 
     @process.tasks.task(retry=Retry(5, on=ValueError))
     async def work():
@@ -295,7 +295,7 @@ async def test_cancelled_task_that_then_fails_is_no_dead_letter(process, caplog)
 
 
 async def test_end_gives_back_what_has_not_started_and_waits_for_what_runs(store):
-    """The next process goes on at once, and not after a lease."""
+    """Tasks that have not started are given back, so that the next process runs them at once and not after a lease."""
     first, second = Process(store, max_concurrency=1), Process(store)
     async with first.tasks:
         await first.tasks.put_many(first.note.new(n, seconds=2) for n in range(3))
@@ -308,7 +308,7 @@ async def test_end_gives_back_what_has_not_started_and_waits_for_what_runs(store
 
 
 async def test_end_with_a_limit_cancels_what_runs_and_gives_it_back(store):
-    """No attempt is counted for it."""
+    """A run cancelled by the drain time-out is given back as ready, and does not count as an attempt."""
     first, second = Process(store), Process(store)
     async with first.tasks:
         ref = await first.note.put("a", seconds=60)
@@ -321,7 +321,7 @@ async def test_end_with_a_limit_cancels_what_runs_and_gives_it_back(store):
 
 
 async def test_body_that_raises_gives_all_back(store):
-    """What runs is not waited for then."""
+    """After an error in the body, running tasks are cancelled and given back at once."""
     process = Process(store)
     async with process.tasks:
         ref = await process.note.put("a", seconds=60)
@@ -334,7 +334,7 @@ async def test_body_that_raises_gives_all_back(store):
 
 
 async def test_process_that_vanishes_is_taken_over_after_its_lease(store):
-    """As after a kill: it neither beats nor leaves."""
+    """A process that neither beats nor leaves, as after a kill, is taken over once its lease has ended."""
     first, second = Process(store, lease=6), Process(store, lease=6)
     async with first.tasks:
         await first.note.put("a", seconds=60)
@@ -342,7 +342,7 @@ async def test_process_that_vanishes_is_taken_over_after_its_lease(store):
             running = first.tasks.running(first.executor)
             runner = await running.__aenter__()
             await asyncio.sleep(1)
-            for loop in runner._loops:  # the process is gone
+            for loop in runner._loops:  # as if the process were killed
                 loop.cancel()
             await second.run(10, drain_timeout=0)
             [(_, when)] = second.ran
@@ -354,7 +354,7 @@ async def test_process_that_vanishes_is_taken_over_after_its_lease(store):
 
 
 class Frozen:
-    """A store of which a process hears nothing for a while, as if it stood still."""
+    """A store whose beats and claims wait until they are released, as for a process that stands still."""
 
     def __init__(self, store) -> None:
         self._store = store
@@ -373,7 +373,7 @@ class Frozen:
 
 
 async def test_process_that_stood_still_begins_nothing_and_cancels_what_it_ran(store):
-    """Its lease has ended: others have what it had; once it knows, it goes on with a new lease."""
+    """A process whose lease has ended meanwhile runs none of its claims, and continues under a new lease."""
     first, second = Process(store, lease=3), Process(store, lease=3)
     async with first.executor, first.tasks.running(first.executor, ahead=10) as runner:
         await first.note.put("runs", seconds=12)
@@ -382,12 +382,12 @@ async def test_process_that_stood_still_begins_nothing_and_cancels_what_it_ran(s
         runner._store = runner._lease.store = frozen = Frozen(store)
         async with second.executor, second.tasks.running(second.executor):
             await asyncio.sleep(9)
-            assert ["runs"] == first.names  # and so it has not begun the other, which was due
+            assert ["runs"] == first.names  # so it has not begun the other one, which was due
             assert ["runs", "waits"] == second.names
             runner._store = runner._lease.store = store
             frozen.thawed.set()
             await asyncio.sleep(15)
-        assert 1 == runner.statistics().lost  # of the other it has said that it did not begin it
+        assert 1 == runner.statistics().lost  # it reports that it did not begin the other one
         await first.note.put("new")
         await asyncio.sleep(1)
         assert ["runs", "new"] == first.names
@@ -395,7 +395,7 @@ async def test_process_that_stood_still_begins_nothing_and_cancels_what_it_ran(s
 
 
 async def test_task_that_was_claimed_far_ahead_and_given_back_begins_when_it_is_due(store):
-    """A process that claims less far ahead takes it as READY, and lets it wait."""
+    """A process that claims less far ahead takes the task, and starts it when it is due."""
     far, near = Process(store), Process(store)
     async with near.executor, near.tasks.running(near.executor, ahead=0.5):
         async with far.executor, far.tasks.running(far.executor, ahead=10):
@@ -408,7 +408,7 @@ async def test_task_that_was_claimed_far_ahead_and_given_back_begins_when_it_is_
 
 @pytest.mark.parametrize("ahead", [60.1, 0, -1, math.nan])
 async def test_claiming_too_far_ahead_is_refused(process, ahead):
-    """What one process has claimed no other can run."""
+    """A claim far ahead is refused, as no other process can run what one has claimed."""
     async with process.executor:
         with pytest.raises(ValueError, match="ahead must be"):
             async with process.tasks.running(process.executor, ahead=ahead):
@@ -416,7 +416,7 @@ async def test_claiming_too_far_ahead_is_refused(process, ahead):
 
 
 async def test_what_is_claimed_while_the_store_is_away_for_a_lease_is_given_back(store):
-    """It has not started, and others may have it by now: no attempt is counted, and it is no dead letter."""
+    """Claims that have not started are given back uncounted when the lease ends, and run when the store is back."""
     process = Process(store, lease=3)
     async with process.executor, process.tasks.running(process.executor, ahead=60) as runner:
         ref = await process.note.put("a", delay=20)
@@ -432,7 +432,7 @@ async def test_what_is_claimed_while_the_store_is_away_for_a_lease_is_given_back
 
 
 async def test_clock_that_is_set_back_holds_nothing_up(store, virtual_clock):
-    """What was due when it was put starts at once, though its time is in the future again."""
+    """A task that was due when it was put starts at once, even if its time is in the future again."""
     process = Process(store)
     async with process.tasks:
         await process.note.put("a")
@@ -455,7 +455,7 @@ async def test_clock_that_is_set_back_holds_nothing_up(store, virtual_clock):
 
 
 async def test_task_that_kills_its_processes_becomes_a_dead_letter(store, process):
-    """The sixth process that claims it does not run it."""
+    """A task of which five processes were lost is not run by the sixth, but becomes a dead letter."""
     async with process.tasks:
         ref = await process.note.put("a")
         for n in range(5):
@@ -478,7 +478,7 @@ def _claim(owner):
 
 
 async def test_store_that_is_away_for_a_while_loses_nothing(store):
-    """What runs goes on, ends are written later, and claiming goes on."""
+    """While the store is away running tasks continue, and their ends are written when it is back."""
     process = Process(store)
     async with process.executor, process.tasks.running(process.executor) as runner:
         await process.note.put("a", seconds=1)
@@ -493,7 +493,7 @@ async def test_store_that_is_away_for_a_while_loses_nothing(store):
 
 
 async def test_answers_that_are_lost_lose_nothing(store):
-    """Claims of which nothing was heard are given back at the end; ends that were written twice change nothing."""
+    """Claims whose answers were lost are given back at the end, and repeated ends change nothing."""
     first, second = Process(store), Process(store)
     async with first.tasks:
         await first.tasks.put_many(first.note.new(n) for n in range(5))
@@ -508,7 +508,7 @@ async def test_answers_that_are_lost_lose_nothing(store):
 
 
 async def test_expired_in_the_store_or_in_the_executor_never_runs(store):
-    """Sixty at ten a second, each for two seconds."""
+    """Tasks that expire in the store or in the executor never run, and are counted."""
     process = Process(store, rate="10/s")
     async with process.tasks:
         await process.tasks.put_many(process.note.new(n, expires=2) for n in range(60))
@@ -519,7 +519,7 @@ async def test_expired_in_the_store_or_in_the_executor_never_runs(store):
 
 
 async def test_keys_at_their_limit_do_not_hold_others_back(store):
-    """A hundred of one key at 1/s, before one of another."""
+    """A key at its limit with a hundred tasks does not delay a task of another key."""
     process = Process(store, key_rate="1/s")
     async with process.tasks:
         await process.tasks.put_many(process.note.new(n, key="big") for n in range(100))
@@ -530,7 +530,7 @@ async def test_keys_at_their_limit_do_not_hold_others_back(store):
 
 @pytest.mark.parametrize("count", [2, 50])
 async def test_keys_at_their_limit_do_not_fill_the_executor(store, count):
-    """However many they are: others are claimed, and start at once."""
+    """However many tasks of busy keys wait, others are claimed beside them and start at once."""
     process = Process(store, max_concurrency=100, key_concurrency=1)
     async with process.tasks:
         for n in range(count):
@@ -544,7 +544,7 @@ async def test_keys_at_their_limit_do_not_fill_the_executor(store, count):
 
 
 async def test_costs_are_the_executors(store):
-    """Five permits each, at ten a second."""
+    """A task with a cost of five takes five permits of the executor."""
     process = Process(store, rate="10/s")
     async with process.tasks:
         await process.tasks.put_many(process.note.new(n, cost=5) for n in range(6))
@@ -553,7 +553,7 @@ async def test_costs_are_the_executors(store):
 
 
 async def test_paused_executor_claims_nothing(process):
-    """And goes on within half a second when it is resumed."""
+    """A paused executor claims nothing, and runs tasks within half a second of its resumption."""
     async with process.executor, process.tasks.running(process.executor):
         process.executor.pause()
         await asyncio.sleep(6)
@@ -566,7 +566,7 @@ async def test_paused_executor_claims_nothing(process):
 
 
 async def test_plain_functions_run_too_on_the_loop(process):
-    """As the executor does it."""
+    """A plain function may be a durable task, and runs on the loop."""
     ran = []
 
     @process.tasks.task
@@ -581,7 +581,7 @@ async def test_plain_functions_run_too_on_the_loop(process):
 
 @pytest.mark.real_time("worker threads take real time")
 async def test_functions_that_block_run_in_threads():
-    """``in_thread=True``."""
+    """A function registered with ``in_thread=True`` runs in a worker thread."""
     import threading
 
     from ratelimited_executor.durable import MemoryStore

@@ -1,4 +1,4 @@
-"""The tutorial on durable tasks: its program and its commands run in a real shell, and print what the page says."""
+"""The tutorial on durable tasks: its program and commands run in a real shell, and print what the page says."""
 
 import os
 import re
@@ -16,14 +16,14 @@ TEXT = (ROOT / "docs" / "tutorial-durable.md").read_text(encoding="utf-8")
 [PROGRAM] = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 SESSION = "".join(re.findall(r"^```console\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
 COMMANDS = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", SESSION, re.MULTILINE)
-SECONDS = 120  # for one command: it is ended then
+SECONDS = 120  # for one command, which is killed after that
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a busy machine takes half a minute
 @pytest.mark.real_time("processes that are killed; how long a task has been due is not compared")
 def test_commands_of_the_page_print_what_it_says(tmp_path: Path) -> None:
-    """One after the other, in one directory; what is printed to standard error counts as well."""
+    """The commands run one after the other in one directory, and their output and errors equal those of the page."""
     (tmp_path / "shop.py").write_text(PROGRAM, encoding="utf-8")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
@@ -36,7 +36,7 @@ def test_commands_of_the_page_print_what_it_says(tmp_path: Path) -> None:
 
 
 def run(command: str, directory: Path, environment: dict[str, str]) -> str:
-    """Run a command as a shell does that a person sits at."""
+    """Run a command in a shell, and return what a person at a terminal would see."""
     done = subprocess.run(
         ["/bin/sh", "-c", command],
         cwd=directory,
@@ -51,8 +51,8 @@ def run(command: str, directory: Path, environment: dict[str, str]) -> str:
 
 
 def without_times(output: str) -> str:
-    """Leave out how long something has been due, which process has it, and the widths of columns."""
+    """Replace times and owners by words, and reduce the widths of columns."""
     output = re.sub(r"\d[\d.:]*( \w+)? ago", "AGO", output)
     output = re.sub(r"\b[0-9a-f]{28}-\d+", "OWNER", output)
-    output = output.replace("Killed\nKilled", "Killed")  # some shells say it by themselves
+    output = output.replace("Killed\nKilled", "Killed")  # some shells print it themselves
     return "\n".join(" ".join(line.split()) for line in output.strip().splitlines())

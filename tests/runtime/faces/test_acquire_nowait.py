@@ -1,4 +1,4 @@
-"""``acquire_nowait``: the permit that ``acquire`` would get at once, or an error."""
+"""``acquire_nowait`` takes the permit that ``acquire`` would get at once, or raises an error."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ from ...helpers import now
 
 
 def attempt(executor, **options) -> bool:
-    """True if there was a permit."""
+    """Return True if there was a permit."""
     try:
         executor.acquire_nowait(**options)
     except anyio.WouldBlock:
@@ -46,7 +46,7 @@ POLICIES = {
 
 @pytest.mark.parametrize("what", POLICIES)
 async def test_polling_gets_what_waiting_gets(virtual_clock, account, what):
-    """Who asks all the time gets as many permits as who waits, and the law holds for them."""
+    """Polling every millisecond gets as many permits as waiting does, give or take one, and the law holds for them."""
     got = []
     async with RateLimitedExecutor("x", **POLICIES[what]) as executor:
         for _ in range(4000):
@@ -67,7 +67,7 @@ async def test_polling_gets_what_waiting_gets(virtual_clock, account, what):
 
 
 async def test_unlimited_rate_has_one_for_everybody(virtual_clock, account):
-    """However many are due, and at any time."""
+    """Without a rate every call gets a permit at once, however many tasks are due."""
     async with RateLimitedExecutor("x") as executor:
         for _ in range(5):
             executor.submit(int)
@@ -79,7 +79,7 @@ async def test_unlimited_rate_has_one_for_everybody(virtual_clock, account):
 
 
 async def test_call_that_finds_none_changes_nothing(virtual_clock, account):
-    """Neither counts nor permits, and nothing is left behind."""
+    """A call that finds no permit changes no count, and the next task starts as early as without it."""
     async with RateLimitedExecutor("x", rate="1/10s", key_rate=1, order=Fair()) as executor:
         assert attempt(executor, key="a")
         before = executor.statistics()
@@ -94,7 +94,7 @@ async def test_call_that_finds_none_changes_nothing(virtual_clock, account):
 
 @pytest.mark.parametrize("why", ["paused", "rate 0", "places", "key rate", "key concurrency", "penalty", "cost"])
 async def test_whatever_holds_a_task_refuses(virtual_clock, account, why):
-    """A pause, a full executor, the limits of a key, a penalty, a cost that must be saved up."""
+    """A pause, a full executor, a limit of the key, a penalty, or a cost that must be saved up refuses the permit."""
     options = {
         "places": {"max_concurrency": 1},
         "key rate": {"key_rate": "1/10s"},
@@ -129,7 +129,7 @@ async def test_whatever_holds_a_task_refuses(virtual_clock, account, why):
 
 
 async def test_what_is_due_and_more_important_goes_first(virtual_clock):
-    """A permit that has just come up is for the most important of all that are due, the caller included."""
+    """A permit goes to the most important of all that are due, the caller of ``acquire_nowait`` included."""
     async with RateLimitedExecutor("x", rate=1, pacing=Pacing.ON_TIME) as executor:
         assert attempt(executor)
         executor.submit(int, priority=5)
@@ -141,14 +141,14 @@ async def test_what_is_due_and_more_important_goes_first(virtual_clock):
                 (attempt(executor, priority=4), attempt(executor, priority=6), attempt(executor, priority=9))
             )
 
-        loop.call_at(0.9999, lambda: loop.block_for(0.01))  # the permit is there, and nobody has taken it yet
+        loop.call_at(0.9999, lambda: loop.block_for(0.01))  # the permit is available, and no task has taken it yet
         loop.call_at(0.99995, ask)
         await asyncio.sleep(1.5)
     assert [(False, True, False)] == answers
 
 
 async def test_task_may_ask(virtual_clock, account):
-    """In the middle of a burst, and of its own start: every permit is used once."""
+    """A task may call it during a burst, even during its own start, and each permit is used once."""
     starts = []
 
     def ask(*_):
@@ -169,14 +169,14 @@ async def test_task_may_ask(virtual_clock, account):
 
 
 async def test_place_is_not_kept(virtual_clock):
-    """It uses a permit up, as ``acquire`` does, and takes no place afterwards."""
+    """It uses up a permit, as ``acquire`` does, but takes no place of ``max_concurrency``."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         assert (True, True) == (attempt(executor), attempt(executor))
         assert 0 == executor.statistics().running
 
 
 async def test_refused_where_acquire_is(virtual_clock):
-    """Before the start, after the end, and from another thread."""
+    """It is refused before the start, after the end, and in another thread, as ``acquire`` is."""
     executor = RateLimitedExecutor("x", rate=5)
     with pytest.raises(ExecutorNotStartedError):
         executor.acquire_nowait()

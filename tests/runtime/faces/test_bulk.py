@@ -1,4 +1,4 @@
-"""The bulk face: ``schedule_many`` in all its forms, ``map``, ``invoke_all`` and ``invoke_any``."""
+"""The bulk face: all forms of ``schedule_many``, ``map``, ``invoke_all`` and ``invoke_any``."""
 
 import asyncio
 import gc
@@ -31,7 +31,7 @@ def summary(**counts) -> BatchSummary:
     ],
 )
 async def test_items_are_due_as_asked(virtual_clock, account, times, expected):
-    """At once, after a delay, each after its own, at a time of day, or evenly over a span."""
+    """Items are due at once, after a common delay, each after its own, at a time of day, or evenly over a span."""
     if "at" in times:
         times = {"at": virtual_clock.wall() + times["at"]}
     starts = []
@@ -46,7 +46,7 @@ async def test_items_are_due_as_asked(virtual_clock, account, times, expected):
 
 @pytest.mark.parametrize("kind", ["list", "tuple", "range", "set", "dict", "str", "iterator", "generator", "async"])
 async def test_items_may_be_anything_iterable(virtual_clock, kind):
-    """Sized or not, async or not; each item once."""
+    """Any iterable, sized or not, async or not, gives each of its items once."""
 
     async def draw():
         for item in "abc":
@@ -72,13 +72,13 @@ async def test_items_may_be_anything_iterable(virtual_clock, kind):
 
 @pytest.mark.parametrize("items", [[], iter([])])
 async def test_empty_batch_is_done(virtual_clock, items):
-    """Nothing to do is done without a start."""
+    """A batch without items is done at once, even at rate 0."""
     async with RateLimitedExecutor("x", rate=0) as executor:
         assert summary() == await executor.schedule_many(int, items)
 
 
 async def test_batch_keeps_the_rate_and_the_priority(virtual_clock):
-    """A batch is tasks like others: under the rate, in the order of importance."""
+    """The tasks of a batch start at the rate, in the order of importance, like any other tasks."""
     log = []
     async with RateLimitedExecutor("x", rate=10) as executor:
         executor.schedule_many(lambda item: log.append((now(), item)), ["low"] * 20)
@@ -89,7 +89,7 @@ async def test_batch_keeps_the_rate_and_the_priority(virtual_clock):
 
 
 async def test_summary_counts_every_end(virtual_clock, handler):
-    """Done, failed, cancelled and expired; the first failure that nobody sees is reported once."""
+    """The summary counts each end by its kind, and only the first failure that nobody sees is reported."""
     reports = handler()
 
     def work(item):
@@ -107,7 +107,7 @@ async def test_summary_counts_every_end(virtual_clock, handler):
 
 @pytest.mark.parametrize("how", ["pause", "rate 0"])
 async def test_items_expire_though_nothing_starts(virtual_clock, account, how):
-    """Deadlines of a batch are kept within one interval even when paused or at rate 0."""
+    """Items of a batch expire within one interval of their deadline, even while paused or at rate 0."""
     async with RateLimitedExecutor("x") as executor:
         executor.pause() if how == "pause" else setattr(executor, "rate", 0)
         batches = [
@@ -122,7 +122,7 @@ async def test_items_expire_though_nothing_starts(virtual_clock, account, how):
 
 
 async def test_results_are_kept_where_asked(virtual_clock):
-    """With ``results=True`` every outcome is there by index, in order."""
+    """With ``results=True`` every outcome is kept by the index of its item, in order."""
 
     async def work(item):
         await asyncio.sleep(3 - item)
@@ -147,7 +147,7 @@ async def test_results_are_kept_where_asked(virtual_clock):
 
 @pytest.mark.parametrize("results", [True, False])
 async def test_outcomes_come_as_they_end(virtual_clock, results):
-    """``async for`` gives index and outcome of each task when it ends."""
+    """``async for`` yields index and outcome of each task when the task ends."""
 
     async def work(item):
         await asyncio.sleep(item)
@@ -160,7 +160,7 @@ async def test_outcomes_come_as_they_end(virtual_clock, results):
 
 
 async def test_results_that_nobody_asked_for_are_not_kept(virtual_clock):
-    """Without ``results=True`` a result dies with its call."""
+    """Without ``results=True`` no result is kept after its task has ended."""
 
     class Big:
         pass
@@ -185,7 +185,7 @@ async def test_results_that_nobody_asked_for_are_not_kept(virtual_clock):
 )
 @pytest.mark.parametrize("results", [True, False])
 async def test_cancel_ends_what_waits_and_lets_run_what_runs(virtual_clock, account, times, results):
-    """``cancel`` returns how many it cancelled, and each is counted once."""
+    """``cancel`` cancels the items that wait, returns their number, and lets running ones end; each is counted once."""
     items = range(100)
     if times == "lazy":
         times, items = {}, iter(items)
@@ -209,7 +209,7 @@ async def test_cancel_ends_what_waits_and_lets_run_what_runs(virtual_clock, acco
 
 
 async def test_iterator_that_raises_fails_the_batch(virtual_clock):
-    """What the iterator raises is raised by awaiting the batch; what was drawn before runs."""
+    """The exception of the iterator is raised when the batch is awaited; the items before it run."""
 
     def items():
         yield 1
@@ -225,7 +225,7 @@ async def test_iterator_that_raises_fails_the_batch(virtual_clock):
 
 
 async def test_iterator_is_drawn_a_bounded_number_ahead(virtual_clock):
-    """Of endless items, about a thousand wait at most."""
+    """At most about a thousand items of an endless iterator wait."""
     drawn = 0
 
     def endless():
@@ -242,7 +242,7 @@ async def test_iterator_is_drawn_a_bounded_number_ahead(virtual_clock):
 
 
 async def test_iterator_over_a_span_needs_its_count(virtual_clock):
-    """``over=`` with ``count=`` spreads the items of an iterator; more than that is an error."""
+    """The items of an iterator are spread over ``over=`` if ``count=`` is given; more items than that are an error."""
     starts = []
     async with RateLimitedExecutor("x") as executor:
         await executor.schedule_many(lambda item: starts.append(now()), iter(range(5)), over=10, count=5)
@@ -252,7 +252,7 @@ async def test_iterator_over_a_span_needs_its_count(virtual_clock):
 
 
 async def test_cancelling_the_awaiter_leaves_the_batch(virtual_clock):
-    """Who awaits a batch does not own it."""
+    """A batch continues when somebody who awaits it is cancelled."""
     async with RateLimitedExecutor("x") as executor:
         batch = executor.schedule_many(int, range(3), delay=5)
         with pytest.raises(TimeoutError):
@@ -266,7 +266,7 @@ async def test_cancelling_the_awaiter_leaves_the_batch(virtual_clock):
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_map_gives_results_in_the_order_of_the_items(virtual_clock, is_async):
-    """``ordered`` is the default: however long each takes."""
+    """Results come in the order of the items, however long each takes, or as they end with ``ordered=False``."""
 
     async def work(item):
         await asyncio.sleep(item)
@@ -285,7 +285,7 @@ async def test_map_gives_results_in_the_order_of_the_items(virtual_clock, is_asy
 
 
 async def test_map_gives_results_before_a_slow_source_ends(virtual_clock):
-    """The source is awaited beside the calls."""
+    """A result is available before a slow source has given all its items."""
 
     async def slow():
         for item in range(3):
@@ -298,7 +298,7 @@ async def test_map_gives_results_before_a_slow_source_ends(virtual_clock):
 
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_map_draws_no_more_than_its_limit(virtual_clock, ordered):
-    """At most ``limit`` calls wait, run or lie there with results."""
+    """At most ``limit`` calls wait, run or have a result that was not taken yet."""
     drawn = taken = 0
 
     def endless():
@@ -321,7 +321,7 @@ async def test_map_draws_no_more_than_its_limit(virtual_clock, ordered):
 
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_first_failure_of_map_raises_and_cancels_the_rest(virtual_clock, ordered):
-    """The error leaves the iteration, and what has not ended is cancelled."""
+    """The iteration raises the error, and the calls that have not ended are cancelled."""
 
     async def work(item):
         await asyncio.sleep(item)
@@ -342,7 +342,7 @@ async def test_first_failure_of_map_raises_and_cancels_the_rest(virtual_clock, o
 
 
 async def test_leaving_map_cancels_the_rest(virtual_clock):
-    """A ``break`` ends what waits and runs, the awaited source included."""
+    """A ``break`` cancels what waits and runs, and closes the source that is awaited."""
     closed = []
 
     async def draw():
@@ -366,7 +366,7 @@ async def test_leaving_map_cancels_the_rest(virtual_clock):
 
 
 async def test_invoke_all_returns_done_handles_in_order(virtual_clock):
-    """Whatever became of each call, its handle is done."""
+    """Every handle is done, whether its call succeeded or failed."""
 
     def bad():
         raise ValueError("bad")
@@ -379,7 +379,7 @@ async def test_invoke_all_returns_done_handles_in_order(virtual_clock):
 
 
 async def test_timeout_of_invoke_all_cancels_the_unfinished(virtual_clock):
-    """After the timeout every handle is done, the late ones cancelled."""
+    """After the timeout every handle is done, and those that had not ended are cancelled."""
     async with RateLimitedExecutor("x") as executor:
         handles = await executor.invoke_all([lambda: asyncio.sleep(1), lambda: asyncio.sleep(100)], timeout=5)
         assert [TaskState.DONE, TaskState.CANCELLED] == [handle.state for handle in handles]
@@ -387,7 +387,7 @@ async def test_timeout_of_invoke_all_cancels_the_unfinished(virtual_clock):
 
 
 async def test_cancelled_invoke_all_cancels_its_calls(virtual_clock):
-    """Cancelling who waits cancels what it waits for."""
+    """Cancelling the awaiter of ``invoke_all`` cancels its calls."""
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2):
@@ -397,7 +397,7 @@ async def test_cancelled_invoke_all_cancels_its_calls(virtual_clock):
 
 
 async def test_invoke_any_returns_the_first_success_and_cancels_the_rest(virtual_clock):
-    """A failure is passed over, None counts as a success."""
+    """A failed call is ignored while others may succeed, and None is a success."""
 
     async def bad():
         raise ValueError
@@ -415,7 +415,7 @@ async def test_invoke_any_returns_the_first_success_and_cancels_the_rest(virtual
 
 
 async def test_invoke_any_raises_all_failures_in_a_group(virtual_clock):
-    """If every call fails, their exceptions come together, in order."""
+    """If every call fails, an exception group has their exceptions in order; no calls at all are refused."""
 
     def fail(error):
         raise error
@@ -430,7 +430,7 @@ async def test_invoke_any_raises_all_failures_in_a_group(virtual_clock):
 
 
 async def test_invoke_any_times_out(virtual_clock):
-    """After the timeout all are cancelled."""
+    """After the timeout all calls are cancelled."""
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(TimeoutError):
             await executor.invoke_any([lambda: asyncio.sleep(100)] * 2, timeout=3)
@@ -440,7 +440,7 @@ async def test_invoke_any_times_out(virtual_clock):
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_map_waits_where_the_backlog_has_no_room(virtual_clock, is_async):
-    """With ``max_pending`` below ``limit``, further items are drawn as the calls before them start."""
+    """With ``max_pending`` below ``limit``, further items are drawn as earlier calls start."""
 
     async def slow_source():
         for item in range(20):
@@ -452,10 +452,10 @@ async def test_map_waits_where_the_backlog_has_no_room(virtual_clock, is_async):
 
 
 async def test_closing_ends_a_batch_that_waits_for_room(virtual_clock):
-    """Also where room becomes free in the very turn in which it is cut."""
+    """Closing ends the batch, even if room becomes free in the same turn of the loop."""
     async with RateLimitedExecutor("x", rate=1, max_pending=10) as executor:
         batch = executor.schedule_many(str, iter(range(40)))
-        await asyncio.sleep(3.0)  # a start, and the room it leaves
+        await asyncio.sleep(3.0)  # one task starts and leaves room for the next
         unstarted = await executor.shutdown(cancel_pending=True)
         statistics = executor.statistics()
     assert 10 == len(unstarted)

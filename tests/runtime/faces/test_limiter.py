@@ -1,4 +1,4 @@
-"""The limiter face: permits in the same order and under the same law as tasks, and none is ever lost."""
+"""The limiter face: permits share order and law with tasks, and none is ever lost."""
 
 import asyncio
 import functools
@@ -20,7 +20,7 @@ from ...helpers import now, now_rounded
 
 
 async def test_permits_come_at_the_rate(virtual_clock, account):
-    """Each ``async with`` takes one permit; the law holds over permits and tasks together."""
+    """Each ``async with`` takes one permit, and permits and tasks together obey the law."""
     starts = []
 
     async def use(executor):
@@ -40,7 +40,7 @@ async def test_permits_come_at_the_rate(virtual_clock, account):
 
 
 async def test_permit_and_task_share_one_order(virtual_clock):
-    """A waiter of higher priority goes before tasks, and behind those more important."""
+    """A waiter starts before tasks of lower priority, and after those of higher priority."""
     log = []
 
     async def use(executor, name, priority):
@@ -59,7 +59,7 @@ async def test_permit_and_task_share_one_order(virtual_clock):
 
 
 async def test_held_permit_counts_as_running_until_it_is_left(virtual_clock, account):
-    """The body is a running task and takes a place; its end is that of the task."""
+    """The body is a running task that takes a place, and it ends with the body, done or failed."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         permit = executor.permit(name="mine")
         assert None is permit.handle
@@ -85,7 +85,7 @@ async def test_held_permit_counts_as_running_until_it_is_left(virtual_clock, acc
 
 
 async def test_permit_is_entered_once(virtual_clock):
-    """For another, ask the executor again."""
+    """Entering a permit twice is an error; each use needs a permit of its own."""
     async with RateLimitedExecutor("x") as executor:
         permit = executor.permit()
         async with permit:
@@ -96,7 +96,7 @@ async def test_permit_is_entered_once(virtual_clock):
 
 
 async def test_acquire_takes_no_place_afterwards(virtual_clock):
-    """``await acquire()`` uses up a permit, and nothing runs after it."""
+    """``await acquire()`` uses up a permit and takes no place, and its task is done at once."""
     async with RateLimitedExecutor("x", rate=2, max_concurrency=1) as executor:
         for expected in (0.0, 0.5, 1.0):
             await executor.acquire()
@@ -105,7 +105,7 @@ async def test_acquire_takes_no_place_afterwards(virtual_clock):
 
 
 async def test_limited_calls_wait_for_a_permit_each(virtual_clock):
-    """``@executor.limited`` keeps name, arguments and result of the function."""
+    """Each call waits for a permit, and the function keeps its name, arguments and results."""
     async with RateLimitedExecutor("x", rate=1) as executor:
 
         @executor.limited
@@ -118,7 +118,7 @@ async def test_limited_calls_wait_for_a_permit_each(virtual_clock):
 
 
 async def test_cancelled_waiter_uses_no_permit(virtual_clock, account):
-    """Its permit is the next one's."""
+    """The permit that a cancelled waiter would have had goes to the next one."""
 
     async def use(executor):
         async with executor.permit():
@@ -136,7 +136,7 @@ async def test_cancelled_waiter_uses_no_permit(virtual_clock, account):
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 4])
 async def test_cancellation_that_races_with_the_grant_loses_no_place(virtual_clock, account, before):
-    """Whether the cancel comes before, with or after the grant, the place is free again and the counts close."""
+    """Whether the cancellation comes before, with or after the grant, the place is free again and the counts close."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
 
         async def use():
@@ -157,7 +157,7 @@ async def test_cancellation_that_races_with_the_grant_loses_no_place(virtual_clo
 
 
 async def test_cancelled_in_the_turn_of_the_grant(virtual_clock, account):
-    """A waiter cancelled at the very instant of its permit, from either side of it, ends cancelled once."""
+    """A waiter cancelled at the very instant of its permit, or just before or after it, ends once."""
     async with RateLimitedExecutor("x", rate=1, max_concurrency=1) as executor:
         await executor.acquire()
         loop = asyncio.get_running_loop()
@@ -174,7 +174,7 @@ async def test_cancelled_in_the_turn_of_the_grant(virtual_clock, account):
 
 
 async def test_permit_that_expires_raises(virtual_clock, account):
-    """After ``expires`` seconds of waiting, entering raises, within an interval."""
+    """Entering raises after ``expires`` seconds of waiting, at most one interval late."""
     async with RateLimitedExecutor("x", rate=0.1) as executor:
         await executor.acquire()
         with pytest.raises(TaskExpiredError, match="within 2 s"):
@@ -186,7 +186,7 @@ async def test_permit_that_expires_raises(virtual_clock, account):
 
 
 async def test_waiter_sees_the_executor_close(virtual_clock):
-    """Closing cuts waiters off: they are cancelled; a held permit ends with its body."""
+    """Closing cancels waiters, but a permit in use ends with its body."""
     async with RateLimitedExecutor("x", rate=1, drain_timeout=0) as executor:
         async with executor.permit():
 
@@ -204,7 +204,7 @@ async def test_waiter_sees_the_executor_close(virtual_clock):
 
 
 async def test_drain_waits_for_a_held_permit(virtual_clock):
-    """Normal leaving lets the holder finish."""
+    """Leaving the executor's context waits until the body of a permit has ended."""
 
     async def use(executor):
         async with executor.permit():
@@ -217,7 +217,7 @@ async def test_drain_waits_for_a_held_permit(virtual_clock):
     assert 5.0 == now_rounded() == await holder
 
 
-# Where it is easy to lose one.
+# Races in which a permit could be lost.
 
 
 async def hold(executor, seconds: float, log: list | None = None, **options) -> None:
@@ -230,7 +230,7 @@ async def hold(executor, seconds: float, log: list | None = None, **options) -> 
 @pytest.mark.parametrize("rate", [1, 7, "1/3s", 333])
 @pytest.mark.parametrize("way", ["permit", "acquire", "limited", "mixed"])
 async def test_entries_keep_the_law(virtual_clock, audit, rate, way):
-    """Whatever the way in, entries are starts, and all of them together obey the law."""
+    """Entries of any kind are starts, and together they obey the law."""
     log = []
     async with RateLimitedExecutor("x", rate=rate) as executor:
 
@@ -253,7 +253,7 @@ async def test_entries_keep_the_law(virtual_clock, audit, rate, way):
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyError])
 async def test_body_that_raises_gives_its_place_back(virtual_clock, account, handler, error):
-    """The exception goes on to the caller and nowhere else; the permit counts as failed or cancelled."""
+    """The exception reaches the caller only; the task is failed or cancelled, and its place is free again."""
     reports = handler()
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         with pytest.raises(error, match="why"):
@@ -272,7 +272,7 @@ async def test_body_that_raises_gives_its_place_back(virtual_clock, account, han
 @pytest.mark.parametrize("turns", range(6))
 @pytest.mark.parametrize("concurrency", [None, 1])
 async def test_cancelling_around_the_grant_leaves_nothing_behind(virtual_clock, account, turns, concurrency):
-    """In whichever turn of the loop it comes: the next in line gets in, and the counts close."""
+    """In whichever turn around the grant the cancellation comes, the next waiter enters and the counts close."""
     async with RateLimitedExecutor("x", rate=10, max_concurrency=concurrency) as executor:
         await executor.acquire()
         first, second = (asyncio.create_task(hold(executor, 5)) for _ in range(2))
@@ -294,7 +294,7 @@ async def test_cancelling_around_the_grant_leaves_nothing_behind(virtual_clock, 
 
 
 async def test_thousand_cancelled_waiters_take_no_permits(virtual_clock, account):
-    """The one that stays gets the first permit."""
+    """A thousand cancelled waiters use no permit: the one that stays gets the first."""
     async with RateLimitedExecutor("x", rate=1) as executor:
         await executor.acquire()
         tasks = [asyncio.create_task(hold(executor, 0)) for _ in range(1000)]
@@ -309,7 +309,7 @@ async def test_thousand_cancelled_waiters_take_no_permits(virtual_clock, account
 
 @pytest.mark.parametrize("way", ["permit", "acquire"])
 async def test_waiter_expires_within_an_interval_and_takes_nothing(virtual_clock, account, way):
-    """It gets ``TaskExpiredError``, with the name it was given and the seconds it would wait."""
+    """An expired waiter gets ``TaskExpiredError`` with its name and its seconds, and uses no permit."""
     async with RateLimitedExecutor("x", rate="1/10s") as executor:
         await executor.acquire()
         with pytest.raises(TaskExpiredError, match=r"patience .* 2 s") as info:
@@ -327,7 +327,7 @@ async def test_waiter_expires_within_an_interval_and_takes_nothing(virtual_clock
 
 
 async def test_expiry_counts_from_the_entry_not_from_the_making(virtual_clock):
-    """A permit made early and entered late has all its patience."""
+    """The time of ``expires`` starts when the permit is entered, not when it is made."""
     async with RateLimitedExecutor("x", rate="1/4s") as executor:
         permit = executor.permit(expires=5)
         await executor.acquire()
@@ -339,7 +339,7 @@ async def test_expiry_counts_from_the_entry_not_from_the_making(virtual_clock):
 
 
 async def test_more_important_waiters_go_first(virtual_clock):
-    """A larger priority is more important; equals go in the order in which they came."""
+    """A larger priority goes first, and equal ones go in the order in which they came."""
     log = []
 
     async def wait(executor, name, priority):
@@ -355,7 +355,7 @@ async def test_more_important_waiters_go_first(virtual_clock):
 
 
 async def test_places_bound_bodies_and_tasks_together(virtual_clock, account):
-    """Bodies and tasks share ``max_concurrency``; no permit is used while there is no place."""
+    """Bodies and tasks share ``max_concurrency``, and no permit is used while every place is taken."""
     peak = 0
     running = 0
 
@@ -381,7 +381,7 @@ async def test_places_bound_bodies_and_tasks_together(virtual_clock, account):
 
 
 async def test_acquire_takes_no_place(virtual_clock):
-    """It may be called where all places are taken by oneself, one at a time."""
+    """``acquire`` takes no place, so that repeated calls succeed with a single one."""
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         for _ in range(10):
             await asyncio.wait_for(executor.acquire(), 1)
@@ -389,7 +389,7 @@ async def test_acquire_takes_no_place(virtual_clock):
 
 
 async def test_limited_keeps_the_face_of_its_function(virtual_clock):
-    """Name, signature, arguments, results and exceptions are those of the function; methods work."""
+    """A limited function or method keeps its name, docstring, signature, results and exceptions."""
     async with RateLimitedExecutor("x", rate=10) as executor:
 
         class Client:
@@ -411,7 +411,7 @@ async def test_limited_keeps_the_face_of_its_function(virtual_clock):
 
 
 async def test_limited_takes_partials_of_async_functions(virtual_clock):
-    """What calls for a coroutine is async."""
+    """A partial of an async function is accepted as an async one."""
 
     async def work(a, b):
         return a + b
@@ -421,7 +421,7 @@ async def test_limited_takes_partials_of_async_functions(virtual_clock):
 
 
 async def test_limited_may_decorate_before_the_start(virtual_clock):
-    """Modules decorate when they are imported."""
+    """A module may decorate when it is imported; calls work once the executor has started, and fail after its end."""
     executor = RateLimitedExecutor("x", rate=1)
 
     @executor.limited
@@ -435,7 +435,7 @@ async def test_limited_may_decorate_before_the_start(virtual_clock):
 
 
 async def test_permit_asks_for_admission_when_it_is_entered(virtual_clock):
-    """It may have been made before others filled the queue, or before the end."""
+    """A permit made earlier is refused if the backlog is full or the executor has ended when it is entered."""
     executor = RateLimitedExecutor("x", rate="1/min", max_pending=1, drain_timeout=0)
     async with executor:
         await executor.acquire()
@@ -449,7 +449,7 @@ async def test_permit_asks_for_admission_when_it_is_entered(virtual_clock):
 
 
 async def test_paused_executor_holds_waiters_and_lets_bodies_finish(virtual_clock):
-    """A pause stops entries, not bodies."""
+    """A pause holds waiters back, while bodies that have begun continue."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         inside = asyncio.create_task(hold(executor, 3, log))
@@ -465,7 +465,7 @@ async def test_paused_executor_holds_waiters_and_lets_bodies_finish(virtual_cloc
 
 
 async def test_timeout_around_a_permit_bounds_the_wait(virtual_clock, account):
-    """``asyncio.timeout`` works as on any wait."""
+    """``asyncio.timeout`` around a permit ends the wait, and no waiter is left."""
     async with RateLimitedExecutor("x", rate="1/min") as executor:
         await executor.acquire()
         with pytest.raises(TimeoutError):
@@ -477,7 +477,7 @@ async def test_timeout_around_a_permit_bounds_the_wait(virtual_clock, account):
 
 
 async def test_handle_of_a_waiter_can_be_cancelled(virtual_clock):
-    """Whoever has it may send the waiter home."""
+    """Cancelling the handle of a permit cancels the task that waits for it."""
     async with RateLimitedExecutor("x", rate="1/min") as executor:
         await executor.acquire()
         permit = executor.permit()

@@ -1,4 +1,4 @@
-"""The asyncio face: a drop-in for the loop's own timers."""
+"""The asyncio face: a drop-in replacement for the timers of an event loop."""
 
 import asyncio
 import contextvars
@@ -18,7 +18,7 @@ from ...helpers import now
 
 @pytest.mark.parametrize("name", ["call_later", "call_at", "call_soon", "call_soon_threadsafe"])
 def test_signatures_are_those_of_the_loop(name):
-    """Positional arguments and ``context=`` as in asyncio."""
+    """Each method has the positional arguments and the ``context=`` of the loop's method."""
     ours = list(inspect.signature(getattr(RateLimitedExecutor, name)).parameters.values())
     theirs = list(inspect.signature(getattr(asyncio.AbstractEventLoop, name)).parameters.values())
     kept = [parameter for parameter in theirs if parameter.name != "context"]
@@ -27,7 +27,7 @@ def test_signatures_are_those_of_the_loop(name):
 
 
 async def test_timers_fire_when_the_loops_own_do(virtual_clock):
-    """Of random timers, equal ones among them, each fires at the same instant as asyncio's; equal ones by arrival."""
+    """Each of 300 random timers fires at the instant of asyncio's own, and equal ones in the order of the calls."""
     generator = random.Random(7)
     delays = [generator.choice([0, 0.5, 0.5, 1, generator.random() * 3, -1]) for _ in range(300)]
     ours, theirs = [], []
@@ -43,7 +43,7 @@ async def test_timers_fire_when_the_loops_own_do(virtual_clock):
 
 
 async def test_equal_due_times_fire_in_the_order_of_the_calls(virtual_clock):
-    """Also across intervals, and with others in between."""
+    """Equal due times fire in the order of the calls, even across intervals and with others in between."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         for index in range(2000):
@@ -53,7 +53,7 @@ async def test_equal_due_times_fire_in_the_order_of_the_calls(virtual_clock):
 
 
 async def test_face_is_never_spread(virtual_clock):
-    """Ten callbacks of one instant fire at that instant."""
+    """Ten callbacks due at the same instant all fire at that instant."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         for _ in range(10):
@@ -62,7 +62,7 @@ async def test_face_is_never_spread(virtual_clock):
 
 
 async def test_rate_of_the_executor_holds_on_this_face(virtual_clock):
-    """With a rate, callbacks wait for permits."""
+    """Under a rate, callbacks wait for permits."""
     log = []
     async with RateLimitedExecutor("x", rate=2) as executor:
         for _ in range(3):
@@ -71,7 +71,7 @@ async def test_rate_of_the_executor_holds_on_this_face(virtual_clock):
 
 
 async def test_handle_has_the_methods_of_a_timer_handle(virtual_clock):
-    """``cancel``, ``cancelled`` and ``when``; cancelling twice or late does nothing."""
+    """A handle has ``cancel``, ``cancelled`` and ``when``; cancelling it twice or too late does nothing."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         await asyncio.sleep(1)
@@ -91,7 +91,7 @@ async def test_handle_has_the_methods_of_a_timer_handle(virtual_clock):
 
 
 async def test_handles_may_be_dropped_or_kept(virtual_clock, account):
-    """Cancelling any subset leaves exactly the others, whatever was compacted meanwhile."""
+    """Cancelling any subset of the handles leaves exactly the others, whatever was compacted meanwhile."""
     generator = random.Random(3)
     fired = set()
     async with RateLimitedExecutor("x") as executor:
@@ -112,7 +112,7 @@ async def test_handles_may_be_dropped_or_kept(virtual_clock, account):
 
 
 async def test_callbacks_of_call_soon_keep_their_order(virtual_clock):
-    """As with the loop: first come, first served; a callback's own calls come later."""
+    """Callbacks run in the order of the calls, as on a loop, and those that a callback adds run later."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         executor.call_soon(lambda: executor.call_soon(log.append, "inner"))
@@ -124,7 +124,7 @@ async def test_callbacks_of_call_soon_keep_their_order(virtual_clock):
 
 
 async def test_call_soon_threadsafe_comes_from_any_thread(virtual_clock):
-    """Its handle cancels as long as the loop has not taken it up."""
+    """It may be called from any thread, and its handle cancels until the loop has taken the call up."""
     log = []
     loop = asyncio.get_running_loop()
     async with RateLimitedExecutor("x") as executor:
@@ -145,7 +145,7 @@ async def test_call_soon_threadsafe_comes_from_any_thread(virtual_clock):
 
 
 async def test_schedule_threadsafe_gives_a_future_of_the_thread(virtual_clock):
-    """Result, exception, refusal and cancellation reach the other side."""
+    """A thread gets a future with the result, exception or refusal, and cancelling the future cancels the task."""
     async with RateLimitedExecutor("x") as executor:
         loop = asyncio.get_running_loop()
 
@@ -173,7 +173,7 @@ async def test_schedule_threadsafe_gives_a_future_of_the_thread(virtual_clock):
 @pytest.mark.real_time("uvloop's own timers and clock, for a second; what is asked is exact, however slow the machine")
 @pytest.mark.parametrize("options", [{}, {"rate": 2000}], ids=["unlimited", "limited"])
 def test_nothing_is_early_by_the_clock_of_uvloop(options):
-    """Which stands still during a turn of the loop, and counts whole milliseconds."""
+    """No callback is early, although uvloop's clock stands still during a turn and counts whole milliseconds."""
     uvloop = pytest.importorskip("uvloop")
     generator, ahead = random.Random(1), []
 
@@ -204,7 +204,7 @@ variable = contextvars.ContextVar("variable", default=None)
 
 
 class Program:
-    """A random program for anything that has ``call_soon``, ``call_later``, ``call_at``; all of it follows a seed."""
+    """A random program, determined by a seed, for an object with ``call_soon``, ``call_later`` and ``call_at``."""
 
     def __init__(self, face, loop, seed: int) -> None:
         self.face = face
@@ -215,7 +215,7 @@ class Program:
         self.count = 0
 
     def step(self, depth: int) -> None:
-        """Do something at random."""
+        """Schedule a random callback."""
         name = self.count = self.count + 1
         call = functools.partial(self.run, name, depth)
         context = contextvars.copy_context() if self.rng.random() < 0.2 else None
@@ -233,7 +233,7 @@ class Program:
             self.handles.append(self.face.call_at(self.loop.time() + delay, call, **options))
 
     def run(self, name: int, depth: int) -> None:
-        """Write down, go on, and raise at times."""
+        """Note the run, schedule more, and sometimes cancel a handle or raise an error."""
         self.trace.append((self.loop.time(), name, variable.get()))
         variable.set(("set by", name))
         for _ in range(self.rng.choice([0, 0, 1, 2]) if depth else 0):
@@ -245,7 +245,7 @@ class Program:
 
 
 def by_time(trace: list) -> dict:
-    """Group a trace by its instants; the order within one is kept."""
+    """Group a trace by its instants, and keep the order within each."""
     groups: dict = {}
     for when, *rest in trace:
         groups.setdefault(when, []).append(tuple(rest))
@@ -253,7 +253,7 @@ def by_time(trace: list) -> dict:
 
 
 def play(seed: int, *, on_executor: bool):
-    """Run a program; return its trace, what the loop's handler was told, and which handles are cancelled."""
+    """Run a program; return its trace, the reports to the loop's handler, and which handles are cancelled."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -271,15 +271,15 @@ def play(seed: int, *, on_executor: bool):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_flat_program_leaves_the_same_trace_as_on_the_loop(seed):
-    """Same instants, same calls, same contexts, same reports, same cancelled handles.
+    """Instants, calls, contexts, reports and cancelled handles are the same as on the loop.
 
-    asyncio leaves the order of equal due times open (its heap is not stable), so that within an instant it is ours that
-    is looked at: the order of the calls.
+    asyncio leaves the order of equal due times open, as its heap is not stable. That order decides what is
+    cancelled and what raises, so traces with a tie are compared only up to it.
     """
     ours, our_reports, our_cancelled = play(seed, on_executor=True)
     theirs, their_reports, their_cancelled = play(seed, on_executor=False)
     if any(len(group) > 1 for group in by_time(theirs).values()):
-        # What is cancelled and what raises follows the random numbers, and so the order: compare up to the first tie.
+        # What a program cancels and raises depends on the order, so compare only up to the first tie.
         first = next(i for i, entry in enumerate(theirs) if sum(entry[0] == other[0] for other in theirs) > 1)
         assert theirs[:first] == ours[:first]
         return
@@ -289,10 +289,10 @@ def test_flat_program_leaves_the_same_trace_as_on_the_loop(seed):
 
 
 class Distinct(Program):
-    """A program whose due times are all distinct, and which may go deep."""
+    """A program whose due times are all different, and whose callbacks may nest deeply."""
 
     def step(self, depth: int) -> None:
-        """Schedule at an instant that nobody else has."""
+        """Schedule a random callback at an instant that no other one has."""
         name = self.count = self.count + 1
         context = contextvars.copy_context() if self.rng.random() < 0.2 else None
         if context is not None:
@@ -310,7 +310,7 @@ class Distinct(Program):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_deep_program_leaves_the_same_trace_as_on_the_loop(seed):
-    """Callbacks that schedule and cancel others, see their variables, and raise."""
+    """Callbacks that schedule and cancel others, set context variables and raise leave the same trace, too."""
 
     def play_distinct(*, on_executor):
         async def main():
@@ -334,7 +334,7 @@ def test_deep_program_leaves_the_same_trace_as_on_the_loop(seed):
 
 @pytest.mark.parametrize("delay", [0.25, 1.5, 7])
 async def test_equal_due_times_keep_the_order_of_the_calls_whatever_the_way(virtual_clock, delay):
-    """``call_later`` and ``call_at`` mixed, some cancelled, before and within the interval."""
+    """Equal due times keep the order of ``call_later`` and ``call_at`` calls, with some of them cancelled."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         when = executor._engine.monotonic() + delay
@@ -348,7 +348,7 @@ async def test_equal_due_times_keep_the_order_of_the_calls_whatever_the_way(virt
 
 
 def test_call_soon_is_first_in_first_out():
-    """As on the loop; what a callback adds runs in a later turn."""
+    """Callbacks run first in, first out as on the loop, and those that a callback adds run in a later turn."""
 
     async def main(face):
         log = []
@@ -375,7 +375,7 @@ def test_call_soon_is_first_in_first_out():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_order_within_an_instant_is_that_of_a_loop_with_a_stable_heap(seed, monkeypatch):
-    """Callbacks that call soon and later, many at the same instant: what is due goes before what is added meanwhile."""
+    """Of many callbacks at the same instant, those that are due run before any that are added meanwhile."""
     make, numbers = asyncio.TimerHandle.__init__, {}
 
     def numbered(self, *args):
@@ -420,7 +420,7 @@ def test_order_within_an_instant_is_that_of_a_loop_with_a_stable_heap(seed, monk
 
 
 async def test_what_is_asked_for_without_delay_goes_first_where_places_are_few(virtual_clock):
-    """There more is due than may start, and the order decides."""
+    """With fewer places than due tasks, priority order decides, and a submitted task precedes a delayed one."""
     ran = []
     async with RateLimitedExecutor("x", max_concurrency=1) as executor:
         executor.submit(asyncio.sleep, 1)
@@ -433,7 +433,7 @@ async def test_what_is_asked_for_without_delay_goes_first_where_places_are_few(v
 
 @pytest.mark.parametrize("face", ["call_soon", "submit", "execute", "schedule_many"])
 async def test_chain_of_calls_without_delay_starves_no_timer(virtual_clock, face):
-    """With permits for all, what is due goes before what is asked for while it waits; at every priority alike."""
+    """While all due tasks may start, a timer is not starved by tasks that keep submitting others without delay."""
     ran = []
     async with RateLimitedExecutor("x") as executor:
 
@@ -452,7 +452,7 @@ async def test_chain_of_calls_without_delay_starves_no_timer(virtual_clock, face
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("way", ["call_later", "call_soon", "schedule", "coroutine", "schedule_many"])
 def test_exit_leaves_the_loop_and_the_rest_runs_afterwards(virtual_loop, error, way, account):
-    """As asyncio lets them: ``run_until_complete`` raises, the failure is recorded, and nothing else is lost."""
+    """As in asyncio, ``run_until_complete`` raises; the failure is recorded, and no other task is lost."""
     log = []
 
     def leave(_=None):
@@ -502,7 +502,7 @@ def test_exit_leaves_the_loop_and_the_rest_runs_afterwards(virtual_loop, error, 
 
 
 async def test_callback_that_raises_stops_nothing_and_is_reported_once(handler):
-    """The loop's handler gets message and exception, as for the loop's own callbacks."""
+    """The loop's exception handler gets one report for each callback that raises, and other callbacks run."""
     reports = handler()
     log = []
     async with RateLimitedExecutor("x") as executor:
@@ -516,7 +516,7 @@ async def test_callback_that_raises_stops_nothing_and_is_reported_once(handler):
 
 
 async def test_given_context_is_used_itself(virtual_clock):
-    """Not a copy: what the callback sets is seen in it, as asyncio does; on every call of the face."""
+    """A callback runs in the given context itself, not a copy of it, with each call of the face, as in asyncio."""
     loop = asyncio.get_running_loop()
     async with RateLimitedExecutor("x") as executor:
         for face in (executor, loop):
@@ -534,7 +534,7 @@ async def test_given_context_is_used_itself(virtual_clock):
 
 
 async def test_one_context_serves_many_callbacks_in_order(virtual_clock):
-    """Each sees what those before have set."""
+    """Callbacks with one context run in order, and each sees the variables that earlier ones have set."""
     log = []
     context = contextvars.Context()
 
@@ -549,7 +549,7 @@ async def test_one_context_serves_many_callbacks_in_order(virtual_clock):
 
 
 async def test_rate_holds_on_the_face(virtual_clock, audit):
-    """A thousand calls due at once start one permit after the other, in order."""
+    """Of 300 calls, of which 200 are due at once, one starts with each permit, in the order of the calls."""
     log = []
     async with RateLimitedExecutor("x", rate=100) as executor:
         for n in range(300):
@@ -561,7 +561,7 @@ async def test_rate_holds_on_the_face(virtual_clock, audit):
 
 
 async def test_threadsafe_handle_cancels_until_the_loop_has_taken_it_up(virtual_clock):
-    """It is the loop's own handle."""
+    """The handle is the loop's own, and cancels the call until the loop has taken it up."""
     log = []
     async with RateLimitedExecutor("x") as executor:
         executor.call_soon_threadsafe(log.append, 1)
