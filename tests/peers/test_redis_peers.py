@@ -713,8 +713,9 @@ def test_way_that_is_too_slow_to_start_anything_is_told(trials: dict[str, Trial]
     """If every permit comes too late to be used, one warning names ``late=``, and the others get the permits."""
     trial = trials[name]
     assert trial.used() == 0
-    (text,) = trial.told.messages
-    assert "late=" in text
+    # Of 60 ms there and back, a busy machine may make more than the timeout of 80 ms: that is told, too.
+    told = [text for text in trial.told.messages if not text.startswith(NO_ANSWER)]
+    assert [True] == ["late=" in text for text in told], trial.told.messages
     assert trial.fleet.granted == trial.fleet.lapsed + trial.fleet.held
 
 
