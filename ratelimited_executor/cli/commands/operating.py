@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ratelimited_executor.cli.commands.arguments import Duration, errors_as_usage
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["dashboard", "peers", "slots", "tasks"]
+
+F = TypeVar("F", bound="Callable[..., object]")
+
+
+def _group_options(command: F) -> F:
+    """Add the options that name a group and its Redis."""
+    redis = click.option(
+        "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
+        help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
+    )  # fmt: skip
+    group = click.option("--group", default="default", show_default=True, help="The group to show.")
+    prefix = click.option("--prefix", default="rle", show_default=True, help="The prefix of the group's Redis keys.")
+    return redis(group(prefix(command)))
 
 
 @click.command()
-@click.option(
-    "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
-    help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
-)  # fmt: skip
-@click.option("--group", default="default", show_default=True, help="The group to show.")
-@click.option("--prefix", default="rle", show_default=True, help="The prefix of the group's Redis keys.")
+@_group_options
 @click.option("--once", is_flag=True, help="Show the group once and exit; the default in a pipe.")
 @click.option("--interval", type=Duration(0.1), default="1s", show_default=True, help="The time between two updates.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, once.")
@@ -72,12 +83,7 @@ def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tu
 
 
 @click.command()
-@click.option(
-    "--redis", "url", metavar="URL", required=True, envvar="REDIS_URL", show_envvar=True,
-    help="redis://, rediss:// for TLS, unix://; any node of a cluster.",
-)  # fmt: skip
-@click.option("--group", default="default", show_default=True, help="The group to show.")
-@click.option("--prefix", default="rle", show_default=True, help="The prefix of the group's Redis keys.")
+@_group_options
 @click.option(
     "--set",
     "limits",
