@@ -19,8 +19,8 @@ starts, and is admitted where a start of cost 1 is: costs in a window sum to at 
 The slip. A start that is late by d (a timer, a busy loop) makes the start N permits later wait for d as well. On a
 fixed grid, the permits of each number modulo N would accumulate their own lateness until they lapse. So when the log
 holds a permit back from p to t, the whole grid moves by t - p: the pace stays even, and the lateness of a start is lost
-once, not each time. A start that takes the newest permit late, after a pause, moves the grid in the same way: the next
-permit comes up 1 / rate after it. Price: the growth of the worst lateness in each window, relative to W.
+once, not each time. A start that takes the newest permit late, after a pause, and the first start of a backlog move the
+grid in the same way: the next permit comes up 1 / rate after it. Price: the growth of the worst lateness in each window, relative to W.
 
 A share of the grid cannot know the starts of the other peers, so it keeps the window by distance. Permits are
 W (1 + g) / N apart, and each is used within g W of its time or not at all; then N + 1 starts take more than W. g is at
@@ -69,14 +69,15 @@ class ExactGrid(PermitGrid):
         rate: the rate in force from ``now_ns`` on.
         slack_ns: how long after its time a permit may be taken.
         now_ns: the time on the timeline; permits before it are void, except the newest.
+        phase: as of :class:`PermitGrid`, until the grid slips.
     """
 
     __slots__ = ("_log", "_looked_ns", "open_ticket")
 
     counts_effects: Final = True  # type: ignore[misc]  # a constant of the class
 
-    def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int) -> None:
-        super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns)
+    def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int, phase: float = 0.0) -> None:
+        super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns, phase=phase)
         self._log = WindowLimit(window_of(rate), reading_ns=0)
         self._looked_ns = now_ns  # the time of the last usable()
         self.open_ticket: list[Any] | None = None  # of the latest starts, until their effect is reported
@@ -120,6 +121,13 @@ class ExactGrid(PermitGrid):
             self._slip(self._first, self._looked_ns)
         self._next = self._first = self._first + count
         self.open_ticket = self._log.take(count, now_ns or self._looked_ns)
+
+    def begin_at(self, time_ns: int) -> None:
+        """Move the grid so that its newest permit comes up at a time; do nothing if that permit was taken."""
+        if self._pieces and time_ns >= self._pieces[-1].start:
+            number = self._pieces[-1].floor(time_ns)
+            if number >= self._next:
+                self._slip(number, time_ns)
 
     def take_effect(self, now_ns: int) -> None:
         """Record that the starts decided last have taken effect by ``now_ns``."""
@@ -198,14 +206,17 @@ class ExactShare(PermitGrid):
         now_ns: the time on the timeline.
         peers: how many peers share the grid.
         rank: the rank of this peer.
+        phase: as of :class:`PermitGrid`, the same for all peers.
     """
 
     __slots__ = ("_reserve_ns", "_slack_ns_max")
 
-    def __init__(self, rate: Rate, *, slack_ns: int, reserve_ns: int, now_ns: int, peers: int, rank: int) -> None:
+    def __init__(
+        self, rate: Rate, *, slack_ns: int, reserve_ns: int, now_ns: int, peers: int, rank: int, phase: float = 0.0
+    ) -> None:
         self._slack_ns_max = slack_ns
         self._reserve_ns = reserve_ns
-        super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns, peers=peers, rank=rank)
+        super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns, peers=peers, rank=rank, phase=phase)
 
     def _step_and_unit(self, rate: Rate) -> tuple[int, int]:
         """Return the rate of a grid whose permits are further apart, by the part g that one may be late."""

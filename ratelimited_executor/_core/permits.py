@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["PermitGrid", "Piece"]
 
 _NS: Final = 1_000_000_000
+_PHASE_UNIT: Final = 1 << 32  # phases are integers in parts of it, so that a grid is exact
 
 
 class Piece(NamedTuple):
@@ -78,19 +79,25 @@ class PermitGrid(GridFields):
         now_ns: the time on the timeline; permits before it are void, except the newest.
         peers: how many peers share the grid, >= 1.
         rank: the rank of this peer, 0 <= rank < peers.
+        phase: how much later each permit comes up than on the epoch's grid, as a part of the gap between two permits,
+            0 <= phase < 1. Every law is invariant under a shift of time.
     """
 
-    __slots__ = ("_lifted", "_timed", "rate")
+    __slots__ = ("_lifted", "_phase", "_timed", "rate")
 
     _pieces: list[Piece]
 
-    def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int, peers: int = 1, rank: int = 0) -> None:
+    def __init__(
+        self, rate: Rate, *, slack_ns: int, now_ns: int, peers: int = 1, rank: int = 0, phase: float = 0.0
+    ) -> None:
         assert slack_ns >= 0, slack_ns
         assert 0 <= rank < peers, (rank, peers)
+        assert 0 <= phase < 1, phase
         self.rate = rate
         self.slack_ns = max(slack_ns, 1)  # a permit's time is rounded up to a nanosecond, which must not make it late
         self.peers = peers
         self.rank = rank
+        self._phase = int(phase * _PHASE_UNIT)
         self.usable_until_ns = now_ns  # until when the permits that usable() counted last stay usable
         self._pieces = []  # oldest first; the last is in force; older ones reach back at most `slack`
         self._next = 0  # all permits below are taken or void
@@ -114,7 +121,7 @@ class PermitGrid(GridFields):
         if self.rate.is_unlimited or rate.is_unlimited:
             if self._pieces:
                 self._lifted = now_ns, self._pieces, self._next, self.rate
-            self._anchor(rate, now_ns)  # an infinite phase cannot be kept: start on the epoch's grid
+            self._anchor(rate, now_ns)  # an infinite Phi cannot be kept: start on the grid of a new rate
         elif self.peers > 1:
             # A pause, or a change that peers make at different times, must not put one out of step with the others.
             ahead = len(range(self._own(self._pieces[-1].floor(now_ns) + 1), self._next, self.peers))
@@ -140,7 +147,7 @@ class PermitGrid(GridFields):
             self._pieces = []
             return
         step, unit = self._step_and_unit(rate)
-        self._pieces = [Piece(0, 0, step, unit)]
+        self._pieces = [Piece(0, -(self._phase * unit // _PHASE_UNIT) % unit, step, unit)]
         self._next = self._pieces[0].floor(now_ns)
 
     counts_effects: Final = False  # True if a start counts from its effect, which must then be reported
@@ -232,6 +239,9 @@ class PermitGrid(GridFields):
         self._next += change * self.peers
         self._last = self._first
         ticket[:] = self._next if is_last else end, charged + change
+
+    def begin_at(self, time_ns: int) -> None:
+        """Do nothing: the law is one of this grid."""
 
     def next_time(self, now_ns: int) -> int | None:
         """Return when the next permit may be taken, >= ``now_ns``; None if never at this rate."""

@@ -93,6 +93,7 @@ class TaskQueue(PlainQueue):
         early: True if a task may start anywhere in the interval of its due time.
         peers: how many peers share the rate.
         rank: which of them this is.
+        phase: of the permits and of the plan of each interval, as a part of the gap between two permits.
         report_order_error: called with each error that the order raises.
         permits: admit starts, instead of this peer's part of the numbered permits of ``rate``.
         gate: the limits of keys; None if there are none.
@@ -116,6 +117,7 @@ class TaskQueue(PlainQueue):
         early: bool,
         peers: int,
         rank: int,
+        phase: float = 0.0,
         report_order_error: Callable[[BaseException], None],
         permits: Permits | None = None,
         gate: KeyGate | None = None,
@@ -126,7 +128,8 @@ class TaskQueue(PlainQueue):
         super().__init__(
             timeline,
             now=now,
-            permits=permits or PermitGrid(rate, slack_ns=slack_ns, now_ns=timeline.to_ns(now), peers=peers, rank=rank),
+            permits=permits
+            or PermitGrid(rate, slack_ns=slack_ns, now_ns=timeline.to_ns(now), peers=peers, rank=rank, phase=phase),
             slack=slack,
             pacing=pacing,
             early=early,
@@ -134,6 +137,7 @@ class TaskQueue(PlainQueue):
             chores=chores,
             expiry=ExpiryIndex(timeline),
             wall=WallWheel(timeline.interval_ns / NS, chores),
+            phase=phase,
         )
         self.gate = gate
         self.order: Order | Fair = default_order

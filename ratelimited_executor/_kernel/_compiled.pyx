@@ -296,7 +296,7 @@ cdef class StretchFields:
 
 
 cdef class QueueFields:
-    cdef public double end, interval_end, _opening_at, _pulled_at
+    cdef public double end, interval_end, phase_seconds, _opening_at, _pulled_at
     cdef public Py_ssize_t _later_on_time_count, later_count, untold_count
     cdef public bint counts_effects, early, is_by_importance, is_dense, is_halted, is_special, is_unlimited
     cdef public bint _is_bursty, _is_plain, _is_planned, _is_single, _is_sorting

@@ -23,7 +23,7 @@ def pull(QueueFields self, double now):
     if on_time.groups:
         steps = pull_due(on_time, seen_until(self.timeline, now), steps)
     if spread.groups:
-        steps = pull_due(spread, self.interval_end if self.early else now, steps)
+        steps = pull_due(spread, self.interval_end if self.early else now - self.phase_seconds, steps)
     self._is_sorting = self._is_bursty and steps <= 0
     self.is_dense = False
     (<AdmissionFields>self.admission).count = 0

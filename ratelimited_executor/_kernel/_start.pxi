@@ -211,6 +211,7 @@ cdef int spend(QueueFields queue, CalendarFields calendar, double due, double no
     left = calendar.opened_count + queue.later_count
     if count > 1:
         plan.next_at += (count - 1) * (plan.end - plan.next_at) / (left + count)
+    due += queue.phase_seconds
     due = plan.next_at if queue.early or due < plan.next_at else due
     if now - due > plan._slack:
         due = now

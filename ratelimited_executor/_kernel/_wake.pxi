@@ -7,7 +7,7 @@ cdef double NS = 1e9
 cdef long long UNLIMITED = 1LL << 62, EXACT_NS = 1LL << 53  # beyond it, a float does not hold every nanosecond
 cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, CROWD_COUNT = sizes.CROWD_COUNT
 cdef double BLOCKED_SECONDS = sizes.BLOCKED_SECONDS, SLICE_SECONDS = sizes.SLICE_SECONDS
-cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX, PULL_STEPS = sizes.PULL_STEPS
+cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX, PULL_STEPS = sizes.PULL_STEPS, ROUND_UP = sizes.ROUND_UP
 cdef object SPREAD = Pacing.SPREAD, INERT_TYPES = frozenset((list, tuple, range, array))  # as in ``_runtime/batches.py``
 
 
@@ -304,15 +304,18 @@ cdef object take_one(QueueFields self, double now):
     if not count or (is_spread and (self.early or self.passing or self.wall.is_reading)):
         return None
     self._pulled_at = now
+    if is_spread:
+        self.is_dense = not self.is_unlimited and is_dense(self, now)
+        if self.is_dense and not on_time.ready.active and not spread.ready.active:
+            return None  # a backlog may begin
     if on_time.groups and not is_all_ready(on_time, seen_until(self.timeline, now)):
         return None
     first = on_time.ready.head() if on_time.ready.active else None
     second = None
     if is_spread:
-        self.is_dense = not self.is_unlimited and is_dense(self, now)
         if first is None and not self.is_dense and self.pacing is SPREAD:
             return take_planned(self, now)
-        if spread.groups and not is_all_ready(spread, now):
+        if spread.groups and not is_all_ready(spread, now - self.phase_seconds):
             return None
         second = spread.ready.head() if spread.ready.active else None
     if (first is None and second is None) or (count > 1 and on_time.opened_count + spread.opened_count > 1):
@@ -332,7 +335,7 @@ cdef object take_planned(QueueFields self, double now):
         return None
     due = spread.ready.earliest() if spread.ready.active else None
     if due is None:
-        found = take_due(spread, now, False)
+        found = take_due(spread, now - self.phase_seconds, False)
         if found is None:
             return None
     else:
@@ -439,6 +442,8 @@ cdef double next_instant(QueueFields self, double now) except? -1:
         instant = self.interval_end
     planned = now if self.is_dense or self.pacing is ON_TIME else (<PlanFields>self.plan).next_at
     spread_due = now if is_spread_ready else next_due(spread)
+    if self.phase_seconds and not is_spread_ready:
+        spread_due = (spread_due + self.phase_seconds) * ROUND_UP
     if self.early and not is_spread_ready and spread_due < INF:
         spread_due = self.interval_end
     permit = next_time(self, now) if not self.is_unlimited and (is_ready or is_spread_ready) else now

@@ -294,6 +294,10 @@ class Permits(Protocol):
         """True if a start counts from when it takes effect: then ``take_effect`` or ``defer`` is called for each."""
         ...
 
+    def begin_at(self, time_ns: int) -> None:
+        """Begin the pace anew at a time, from the newest permit, if permits may be moved and this one was not taken."""
+        ...
+
     def next_time(self, now_ns: int) -> int | None:
         """Return when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
         ...

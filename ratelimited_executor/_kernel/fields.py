@@ -190,7 +190,7 @@ class QueueFields:
         "_is_bursty", "_is_plain", "_is_planned", "_is_single", "_is_sorting", "_later_on_time_count", "_opening_at",
         "_pulled_at", "admission", "chores", "counts_effects", "early", "end", "expiry", "interval_end", "is_by_importance",
         "is_dense", "is_halted", "is_special", "is_unlimited", "later_count", "on_start", "on_time", "pacing", "passing",
-        "plan", "rekeying", "spread", "stretch", "timeline", "untold_count", "wall",
+        "phase_seconds", "plan", "rekeying", "spread", "stretch", "timeline", "untold_count", "wall",
     )  # fmt: skip
 
     _is_bursty: bool
@@ -218,6 +218,7 @@ class QueueFields:
     on_time: Any
     pacing: Pacing
     passing: list[Any]
+    phase_seconds: float
     plan: Any
     rekeying: list[Any]
     spread: Any

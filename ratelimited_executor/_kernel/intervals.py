@@ -46,6 +46,7 @@ class Intervals(QueueFields):
         last_tick: the number of the last bucket of the running interval.
         later_count: tasks to be spread in later buckets of the running interval.
         is_dense: True if every permit is a start instant.
+        phase_seconds: seconds by which tasks to be spread start later than those of an executor of phase 0.
         plan: when the tasks of the interval start.
         drops: the index of tasks that may be dropped; None if none ever are.
     """
@@ -84,6 +85,7 @@ class Intervals(QueueFields):
         self.last_tick = 0
         self.later_count = 0
         self.is_dense = False
+        self.phase_seconds = 0.0
         self._later_on_time_count = 0  # other tasks in later buckets of the running interval
         self._opening_at = -math.inf  # loop time at which a calendar should open or prepare its next bucket
 
@@ -185,7 +187,7 @@ class Intervals(QueueFields):
             number = self.timeline.number_at(now)
             start, self.interval_end = self.timeline.start_of(number), self.timeline.start_of(number + 1)
         self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
-        self.plan.begin(start, self.interval_end, late_count=late_count)
+        self.plan.begin(start + self.phase_seconds, self.interval_end + self.phase_seconds, late_count=late_count)
 
     def _calendar_for(self, record: Record, *, joined: bool) -> Calendar:
         """Return the calendar that a record belongs to, and note its deadline."""

@@ -69,7 +69,7 @@ class SpreadPlan(PlanFields):
         """Record ``count`` starts at one instant, and plan the next.
 
         Args:
-            due: the due time of the task that started: a planned instant is never before it.
+            due: the due time of the task that started, as it is read: a planned instant is never before it.
             now: loop time of the start.
             left: how many tasks of the plan are still to start.
             count: how many tasks have started.

@@ -24,7 +24,7 @@ from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.intervals import Intervals
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._kernel.records import TaskClass
-from ratelimited_executor._kernel.sizes import FEW_COUNT, PULL_STEPS
+from ratelimited_executor._kernel.sizes import FEW_COUNT, PHASE_SECONDS_MAX, PULL_STEPS, ROUND_UP
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.stretch import Stretch
 
@@ -54,6 +54,8 @@ class PlainQueue(Intervals):
         chores: receives deferrable work.
         expiry: the index of tasks with deadlines.
         wall: the tasks due by the wall clock.
+        phase: how much later the plan of an interval begins than the interval, as a part of the gap between two permits,
+            0 <= phase < 1.
 
     Attributes:
         is_special: True if more than due times, priorities and permits decides what starts.
@@ -87,6 +89,7 @@ class PlainQueue(Intervals):
         chores: Chores,
         expiry: Deadlines,
         wall: WallTasks,
+        phase: float = 0.0,
     ) -> None:
         super().__init__(
             timeline,
@@ -100,6 +103,7 @@ class PlainQueue(Intervals):
             wall=wall,
         )
         self.admission = Admission(permits, timeline)
+        self._phase = phase
         self.stretch = Stretch(self)
         self.on_start: Callable[[float, float], None] | None = None
         self.untold_count = 0
@@ -156,13 +160,14 @@ class PlainQueue(Intervals):
         if self.is_halted:
             return True
         self._pulled_at = now
+        begin = self._next_begin()
         steps = PULL_STEPS
         if self.chores and self.wall.is_reading:  # tasks being handed over may be due before all others
             steps = max(1.0, self._do_chores(steps))  # other due tasks get their step all the same
         if self.on_time.groups:
             steps = self.on_time.pull(self.timeline.seen_until(now), steps)
         if self.spread.groups:
-            steps = self.spread.pull(self.interval_end if self.early else now, steps)
+            steps = self.spread.pull(self.interval_end if self.early else now - self.phase_seconds, steps)
         # The permits of a window or a bucket do not lapse: they can wait until all due tasks are in order.
         self._is_sorting = self._is_bursty and (steps <= 0 or bool(self.rekeying))
         if self._opening_at <= now:
@@ -173,6 +178,8 @@ class PlainQueue(Intervals):
             steps = self._do_chores(steps)
         is_paced = not self.is_unlimited and self.spread.opened_count + self.later_count > 0
         self.is_dense = is_paced and (self._is_dense(now) or (bool(self.passing) and self._is_passing()))
+        if self.is_dense and begin <= now:
+            self.permits.begin_at(self.timeline.to_ns(begin))
         self.admission.count = 0
         return steps > 0 and not self.chores and not self.rekeying
 
@@ -262,15 +269,17 @@ class PlainQueue(Intervals):
         if not count or (is_spread and (self.early or self.passing or self.wall.is_reading)):
             return None
         self._pulled_at = now
-        if on_time.groups and not _bring_up(on_time, self.timeline.seen_until(now)):
+        if is_spread:
+            self.is_dense = not self.is_unlimited and self._is_dense(now)
+        may_begin = is_spread and self.is_dense and not on_time.ready.active and not spread.ready.active
+        if may_begin or (on_time.groups and not _bring_up(on_time, self.timeline.seen_until(now))):
             return None
         first = on_time.ready.head() if on_time.ready.active else None
         second = None
         if is_spread:
-            self.is_dense = not self.is_unlimited and self._is_dense(now)
             if first is None and not self.is_dense and self.pacing is Pacing.SPREAD:
                 return self._take_planned(now)
-            if spread.groups and not _bring_up(spread, now):
+            if spread.groups and not _bring_up(spread, now - self.phase_seconds):
                 return None
             second = spread.ready.head() if spread.ready.active else None
         if first is None is second or (count > 1 and self.ready_count() > 1):
@@ -296,7 +305,7 @@ class PlainQueue(Intervals):
         if due is not None and spread.groups and spread.next_due() < due:
             return None
         if due is None:  # only due times count here: no task had to become ready
-            taken = spread.take_first(now)
+            taken = spread.take_first(now - self.phase_seconds)
             if taken is None:
                 return None
             source, item = taken
@@ -398,7 +407,7 @@ class PlainQueue(Intervals):
             self.admission.take(count, now)
         if calendar is self.spread and count:
             self.plan.started(
-                due=-math.inf if self.early else due,
+                due=-math.inf if self.early else due + self.phase_seconds,
                 now=now,
                 left=calendar.opened_count + self.later_count,
                 count=count,
@@ -501,7 +510,7 @@ class PlainQueue(Intervals):
         if spread_ready and instant > self.interval_end:
             instant = self.interval_end
         planned = now if self.is_dense or self.pacing is Pacing.ON_TIME else self.plan.next_at
-        spread_due = now if spread_ready else spread.next_due()
+        spread_due = now if spread_ready else self._next_spread_due()
         if self.early and not spread_ready and spread_due < math.inf:
             spread_due = self.interval_end
         is_limited = not self.is_unlimited
@@ -511,6 +520,17 @@ class PlainQueue(Intervals):
         if on_time_ready or (spread_ready and self.is_dense and is_limited):
             return min(instant, permit)
         return min(instant, max(planned, spread_due, permit))
+
+    def _next_begin(self) -> float:
+        """Return when a backlog may begin: the next due time while no task is ready; infinity if one is, or none are spread."""
+        if self.is_unlimited or not self.spread.groups or self.on_time.ready.active or self.spread.ready.active:
+            return math.inf
+        return min(self._next_spread_due(), self.on_time.next_due())
+
+    def _next_spread_due(self) -> float:
+        """Return when the next task to be spread is read as due; never a moment before :meth:`pull` finds it."""
+        due = self.spread.next_due()
+        return (due + self.phase_seconds) * ROUND_UP if self.phase_seconds else due
 
     def _is_dense(self, now: float) -> bool:
         """True if more tasks wait for this interval than it has permits."""
@@ -529,6 +549,7 @@ class PlainQueue(Intervals):
         """Replace the permits that admit starts, or their rate."""
         self.admission.put(permits)
         self._is_bursty = permits.is_bursty
+        self._note_phase()
         self.counts_effects = self.admission.effects is not None
         self._note_unlimited()
 
@@ -545,6 +566,17 @@ class PlainQueue(Intervals):
         self.is_unlimited = self.admission.is_unlimited
         is_for_all = self.is_unlimited and not self._is_crowded
         self.on_time.soon_class = TaskClass.OTHER if is_for_all else TaskClass.IMMEDIATE
+
+    def set_pacing(self, pacing: Pacing) -> None:
+        """Replace the pacing."""
+        self.pacing = pacing
+        self._note_phase()
+
+    def _note_phase(self) -> None:
+        """Record how much later tasks to be spread start: a part of the gap between two permits, if there is one."""
+        per_second = self.permits.rate.per_second
+        gap = float(1 / per_second) if per_second and self.pacing is Pacing.SPREAD else 0.0
+        self.phase_seconds = self._phase * min(gap, self.timeline.interval_seconds, PHASE_SECONDS_MAX)
 
     @property
     def permits(self) -> Permits:

@@ -15,10 +15,12 @@ __all__ = [
     "LONG_HOLD_SECONDS",
     "MARGIN_COUNT",
     "OPEN_COUNT_MAX",
+    "PHASE_SECONDS_MAX",
     "PULL_STEPS",
     "READY_RECORD_COUNT_MAX",
     "RECORD_COUNT_MAX",
     "ROUNDING_SECONDS",
+    "ROUND_UP",
     "RUN_COUNT",
     "SLICE_SECONDS",
     "SLOT_COUNT",
@@ -44,6 +46,8 @@ PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two millis
 READY_RECORD_COUNT_MAX: Final = 256  # tasks with records made ready in one step: about a millisecond
 RECORD_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
 RUN_COUNT: Final = 4096  # positions taken in one step: about a millisecond
+PHASE_SECONDS_MAX: Final = 0.1  # between two executors: a longer one would only make tasks late
+ROUND_UP: Final = 1 + 2**-51  # makes up for the rounding of a sum and of a difference
 SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn, plus the last task started
 SLOT_COUNT: Final = 1024  # into which an open bucket is cut
 START_COUNT_MAX: Final = 1024  # tasks started between two turns of the loop

@@ -253,6 +253,7 @@ def _queue(
         early=settings.early,
         peers=peers.count,
         rank=peers.rank,
+        phase=plan.phase,
         report_order_error=report,
         permits=permits or plan.grid(moments.ns()),
         bucket_ns_max=NS if settings.early else runner.hooks.bucket_ns_max,  # early starts stay within their bucket

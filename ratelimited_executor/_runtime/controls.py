@@ -145,7 +145,7 @@ class Controls:
 
     def set_pacing(self, pacing: Pacing) -> None:
         """Put a pacing in force."""
-        self.queue.pacing = pacing
+        self.queue.set_pacing(pacing)
         self.wake()
 
     def set_early(self, *, is_early: bool) -> None:

@@ -8,6 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from ratelimited_executor._core.fixed import Fixed
+from ratelimited_executor._core.phases import phase_of, phases
 from ratelimited_executor._runtime.arguments import count_of, delay_of, seconds_of
 from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.closing import close_all
@@ -66,6 +67,7 @@ class ManagerBase(Fixed, Generic[E]):
         "_is_closed",
         "_on_executor",
         "_peers",
+        "_phases",
         "_precision",
         "_runner",
         "_slot_keeper",
@@ -100,6 +102,7 @@ class ManagerBase(Fixed, Generic[E]):
         self._clock = clock
         self._peers: Peers | Fleet = peers if peers is not None else StaticPeers(1, 0)
         self._executors: dict[str, E] = {}
+        self._phases = phases()  # of executors that share their rates with no other process
         self._on_executor: list[Callable[[E], None]] = []  # called for each new executor
         self._slots: dict[str, Slots] = {}
         self._slot_keeper: Any = None  # created with the first pool
@@ -244,6 +247,17 @@ class ManagerBase(Fixed, Generic[E]):
         self._closing = asyncio.ensure_future(self.aclose())
 
     # For its executors.
+
+    def _phase_of(self, name: str) -> float:
+        """Return by which part of the gap between two permits a new executor starts later than one of phase 0.
+
+        Executors of equal rates would otherwise start in step.
+        """
+        if isinstance(self._peers, Fleet):
+            return 0.0  # its permits have a phase of their own
+        if self._peers.count > 1:
+            return phase_of(name)
+        return next(self._phases)
 
     def _register(self, executor: E) -> Runner | None:
         """Register an executor, and return the runner if the manager has started."""

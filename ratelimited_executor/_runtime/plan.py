@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._runtime.policy import Part, check_whole, rule_of
+from ratelimited_executor._runtime.policy import WHOLE, Part, check_whole, rule_of
 from ratelimited_executor._runtime.quota import Quota, rate_or_quota
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ class PolicyPlan:
         policy: how starts are limited in time.
         rates: the rates of the executor's own permits.
         resources: the rates of other resources, by name.
-        count: the number of peers that share them.
-        rank: the rank of this peer.
+        part: the part of this peer, and the phase of its permits.
 
     Raises:
         ValueError: if a rate does not fit the policy, or cannot be shared by so many.
@@ -95,20 +95,23 @@ class PolicyPlan:
         policy: Policy,
         rates: Sequence[Rate | Quota],
         resources: Mapping[str, Sequence[Rate | Quota]],
-        *,
-        count: int = 1,
-        rank: int = 0,
+        part: Part = WHOLE,
     ) -> None:
         self.policy = policy
         self.rule = rule_of(policy)
         self.rates = tuple(rates)
         self.resources = dict(resources)
-        self._part = Part(count, rank)
+        self._part = part
         plain = [rate for rate in self.rates if isinstance(rate, Rate)]
         self.rate = min(plain, key=lambda rate: rate.per) if plain else Rate(float("inf"))
         for name, each in ((PERMITS, self.rates), *self.resources.items()):
             for rate in each:
                 self._check(name, rate)
+
+    @property
+    def phase(self) -> float:
+        """How much later the permits come up than on the epoch's grid, as a part of the gap between two, 0 <= phase < 1."""
+        return self._part.phase
 
     @property
     def is_plain(self) -> bool:
@@ -129,13 +132,13 @@ class PolicyPlan:
             permits = Fraction(max(1, min(max(whole, least), most)))
         rate = Rate(permits, per=self.rate.per)
         rates = [rate if one is self.rate else one for one in self.rates]
-        return PolicyPlan(self.policy, rates, self.resources, count=self._part.count, rank=self._part.rank)
+        return PolicyPlan(self.policy, rates, self.resources, self._part)
 
     def part_of(self, count: int) -> PolicyPlan:
         """Return one part of ``count``, the smallest; at least one permit of each limit that has any."""
         for most in range(count, 0, -1):
             with suppress(ValueError):
-                return PolicyPlan(self.policy, self.rates, self.resources, count=most, rank=0)
+                return PolicyPlan(self.policy, self.rates, self.resources, replace(self._part, count=most, rank=0))
         return self
 
     def grid(self, now_ns: int) -> PermitGrid:

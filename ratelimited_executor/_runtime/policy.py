@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RULES",
+    "WHOLE",
     "Burst",
     "Paced",
     "Part",
@@ -54,14 +55,20 @@ class Part:
     Attributes:
         count: the number of peers.
         rank: the rank of this one.
+        phase: how much later the permits of a grid come up than on the epoch's grid, as a part of the gap between two
+            permits, 0 <= phase < 1; the same for all peers.
     """
 
     count: int = 1
     rank: int = 0
+    phase: float = 0.0
 
     def of(self, permits: int) -> int:
         """Return its part of a number of permits."""
         return permits * (self.rank + 1) // self.count - permits * self.rank // self.count
+
+
+WHOLE: Final = Part()
 
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
@@ -223,9 +230,11 @@ class PacedRule(Rule):
         """Create the numbered permits of a rate, or this peer's part of them."""
         slack_ns = round(self.usable_seconds * NS)
         if self.policy.strictness is Strictness.NOMINAL:
-            return PermitGrid(rate, slack_ns=slack_ns, now_ns=now_ns, peers=part.count, rank=part.rank)
+            return PermitGrid(
+                rate, slack_ns=slack_ns, now_ns=now_ns, peers=part.count, rank=part.rank, phase=part.phase
+            )
         if part.count == 1:
-            return ExactGrid(rate, slack_ns=slack_ns, now_ns=now_ns)
+            return ExactGrid(rate, slack_ns=slack_ns, now_ns=now_ns, phase=part.phase)
         return ExactShare(
             rate,
             slack_ns=round(self.policy.slack * NS),
@@ -233,6 +242,7 @@ class PacedRule(Rule):
             now_ns=now_ns,
             peers=part.count,
             rank=part.rank,
+            phase=part.phase,
         )
 
 

@@ -81,7 +81,6 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from zlib import crc32
 
 from ratelimited_executor._core.durations import duration_of
 from ratelimited_executor._core.fixed import Fixed
@@ -89,6 +88,7 @@ from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.peer import Peer, PeerSettings
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSettings
+from ratelimited_executor._core.phases import phase_of
 from ratelimited_executor.peers.member import FleetMember
 from ratelimited_executor.peers.ticket_member import TicketMember
 from ratelimited_executor.peers.transport import RefusedError, Transport, is_refusal, reason_of
@@ -275,7 +275,7 @@ class FleetPeers(Fixed):
         # used.
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
         # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
-        phase = crc32(f"{self._group}:{owner.name}".encode()) / 2**32
+        phase = phase_of(f"{self._group}:{owner.name}")
         if not owner.is_one_pace:
             return self._join_limits(owner, settings)
         peer = Peer(

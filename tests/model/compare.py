@@ -23,6 +23,7 @@ KNOWN = {
     "expired": programs.IS_EXPIRED_UNCOUNTED,
     "within slack": programs.IS_SLACK_KEPT,
     "dense by what joins later": programs.IS_JOINING_COUNTED,
+    "shifted anew": False,  # a task to be spread waits while its shift changes: the contract does not say from when on
     "early": False,  # "may start anywhere in the interval": the contract does not say where
     "coincides": False,  # a nanosecond decides whether an operation or an instant comes first, or how late is late
 }

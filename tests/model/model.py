@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import inf, lcm
+from math import inf, lcm, sqrt
+from zlib import crc32
 
 from .programs import LENGTH_NS, TICK_NS, Op, Program
 
@@ -21,10 +22,20 @@ SLACK = (
     SECOND // 50 - SECOND // 200
 )  # "A quarter of it, 5 ms at most, is kept for the way from the decision to the first line."
 
+NAME = "x"  # of the executor
+SHIFT_MAX = SECOND // 10
+
 WAITING, RUNNING = "waiting", "running"
 DONE, FAILED, CANCELLED, EXPIRED = "done", "failed", "cancelled", "expired"
 
 REPEATING, IMMEDIATE, OTHER = 0, 1, 2
+
+
+def phase_of(program: Program) -> Fraction:
+    """Return the phase of the executor: "multiples of the golden ratio modulo 1", or "a hash of the name" with peers."""
+    if program.peers[0] > 1:
+        return Fraction(crc32(NAME.encode()), 2**32)
+    return Fraction(int(program.siblings * (sqrt(5) - 1) / 2 % 1 * 2**32), 2**32)
 
 
 def parse_rate(text: str) -> Fraction | None:
@@ -40,17 +51,22 @@ class Permits:
     advances by a whole number in each nanosecond.
     """
 
-    def __init__(self, rate: str, now: int, rates: set[str], *, exact: bool, peers: int, rank: int) -> None:
+    def __init__(
+        self, rate: str, now: int, rates: set[str], *, exact: bool, peers: int, rank: int, phase: Fraction
+    ) -> None:
         self.exact, self.peers, self.rank = exact, peers, rank
         self.slack = SLACK
-        self.unit = lcm(*(self.pace(text).denominator for text in rates if parse_rate(text) is not None))
+        paces = [self.pace(text) for text in rates if parse_rate(text) is not None]
+        self.unit = lcm(phase.denominator, *(pace.denominator for pace in paces))
+        # "Permits come up later by a part of the gap between two."
+        self.base = -int(phase * self.unit) % self.unit
         self.starts: list[tuple[int, int]] = []  # when permits were taken, and how many
         self.memory = SECOND  # how long a start is remembered: the width of the last window
         self.is_paused = False
         # "Phase Phi(t) is the integral of the rate since the epoch (while the rate never changed: t x rate)":
         # a list of lines: the time from which each holds, the phase then, the slope, and whether there is no limit.
         self.set(rate)
-        self.lines = [(0, 0, self.slope, self.is_unlimited)]
+        self.lines = [(0, self.base, self.slope, self.is_unlimited)]
         # Permits below this number are taken or void. Reading: of those before its time an executor has the newest.
         self.first_free = self.last(now)
 
@@ -93,7 +109,7 @@ class Permits:
             # Reading: after an infinite rate there is no phase to keep; nor do peers have one in common, as they change
             # their rates at different times; the grid is that of a rate that never changed.
             ahead = len(range(self.own(self.last(now) + 1), self.first_free, self.peers))
-            self.lines, phase = [(0, 0, self.slope, self.is_unlimited)], now * self.slope
+            self.lines, phase = [(0, self.base, self.slope, self.is_unlimited)], self.base + now * self.slope
             # Reading: peers cannot know which of them has used its newest permit.
             self.first_free = self.last(now) + (not was_unlimited)
             if not was_unlimited and ahead:  # "what follows waits until it is paid for"
@@ -134,6 +150,10 @@ class Permits:
             return permit
         # "The newest permit stays until the next comes up." Reading: with peers it does not; what it voids would be theirs.
         return newest if newest >= self.first_free and self.peers == 1 else None
+
+    def is_edge(self, now: int) -> bool:
+        """Return whether a microsecond decides which permit of a peer may be taken."""
+        return self.peers > 1 and self.first(now - self.slack - 1000) != self.first(now - self.slack + 1000)
 
     def following(self, now: int, number: int = 0) -> int:
         """Return when the next of our permits comes up, or the one that is ``number`` permits after it."""
@@ -177,6 +197,11 @@ class Permits:
         """Move the grid so that a permit comes up at a given time; permits before it are void."""
         self.lines = [(when, permit * self.unit, self.slope, False)]
         self.first_free = max(self.first_free, permit)
+
+    def begin(self, now: int) -> None:
+        """Let the grid begin anew: "the first start of a backlog moves the grid in the same way"."""
+        if self.has_window and self.slope and self.last(now) >= self.first_free:
+            self.slip(self.last(now), now)
 
     def take(self, now: int, cost: int) -> None:
         """Take the permits of a task that starts."""
@@ -266,14 +291,17 @@ class Model:
         self.width = program.interval * TICK_NS
         rates = {program.rate, *(given["rate"] for _, what, _, given in program.ops if what == "rate")}
         exact = program.strictness == "EXACT"
-        self.permits = Permits(program.rate, self.begin, rates, exact=exact, peers=peers, rank=rank)
+        self.phase = phase_of(program)
+        self.permits = Permits(program.rate, self.begin, rates, exact=exact, peers=peers, rank=rank, phase=self.phase)
         self.pacing, self.order = program.pacing, program.order
         self.tasks: list[Task] = []
         self.outcome = Outcome()
         # "Interval [start, end)": intervals are numbered from the epoch.
         self.start = self.begin // self.width * self.width
         self.end = self.start + self.width
+        self.plan_end = self.end
         self.planned_instant = self.start
+        self.has_ready = False  # whether a task was ready at the last instant
         if program.early:
             self.outcome.notes.add("early")
 
@@ -293,8 +321,10 @@ class Model:
             while ops and self.time(ops[0]) == now:
                 getattr(self, "do_" + ops[0][1])(now, ops[0][2], **ops[0][3])
                 ops.pop(0)
+            self.begin_backlog(now)
             while task := self.choose(now):
                 self.begin_task(task, now)
+            self.has_ready = any(self.is_due(task, now) for task in self.waiting(now))
             latest = self.time(ops[0]) if ops else last
             now = self.next_instant(now, latest)
         self.count(last)
@@ -316,7 +346,7 @@ class Model:
         all_waiting = self.waiting(now)
         waiting = [task for task in all_waiting if self.key_allows(task)]
         times = [self.end] if all_waiting else []
-        times += [task.due for task in waiting]
+        times += [self.due_of(task) for task in waiting]
         times += [task.end for task in self.tasks if task.state == RUNNING]
         if any(task.planned for task in waiting):
             times.append(self.planned_instant)
@@ -351,7 +381,30 @@ class Model:
 
     def is_due(self, task: Task, now: int) -> bool:
         """Return whether a task may start: "at or after its due time", or with ``early`` "anywhere in the interval"."""
-        return task.due <= now or (self.program.early and task.planned)
+        return self.due_of(task) <= now or (self.program.early and task.planned)
+
+    def due_of(self, task: Task) -> int:
+        """Return when a task may start: "what is to be spread starts later by the shift of its executor"."""
+        return task.due + self.shift() if task.planned else task.due
+
+    def shift(self) -> int:
+        """Return "that part of the gap between two permits, which counts as an interval or 0.1 s at most"."""
+        rate = parse_rate(self.permits.rate)
+        gap = 1 / rate if rate and not self.permits.is_paused else 0
+        return round(self.phase * min(gap, self.width, SHIFT_MAX))
+
+    def note_shift(self) -> None:
+        """Note that the shift may change while tasks wait for it."""
+        if self.phase and any(task.state == WAITING and task.is_spreadable for task in self.tasks):
+            self.outcome.notes.add("shifted anew")
+
+    def begin_backlog(self, now: int) -> None:
+        """Begin the pace anew if a backlog begins: "when nothing was due, and more is than there are permits for"."""
+        due = [task for task in self.waiting(now) if self.is_due(task, now)]
+        is_spread = any(task.planned for task in self.waiting(now))
+        is_joined = any(task.rank == IMMEDIATE for task in due)
+        if due and is_spread and not is_joined and not self.has_ready and self.is_dense(now):
+            self.permits.begin(now)
 
     def begin_interval(self, now: int) -> None:
         """Begin the interval of this time: "SPREAD concerns the tasks that lay in bucket and overflow"."""
@@ -360,7 +413,8 @@ class Model:
             self.outcome.notes.add("left over")
         self.start = now // self.width * self.width
         self.end = self.start + self.width
-        self.planned_instant = self.start  # "the first planned instant is the interval's start"
+        # "The first planned instant is the interval's start", shifted by the phase of the executor.
+        self.planned_instant, self.plan_end = self.start + self.shift(), self.end + self.shift()
         for task in self.waiting(now):
             task.planned = self.pacing == "SPREAD" and task.is_spreadable and task.due < self.end
 
@@ -382,6 +436,8 @@ class Model:
         """Return the task that starts at this instant; None if it is not a start instant."""
         waiting = self.waiting(now)
         ready = [task for task in waiting if self.is_due(task, now) and self.key_allows(task)]
+        if ready and self.permits.is_edge(now):
+            self.outcome.notes.add("coincides")
         if not ready or self.permits.when(now) != now:
             return None
         joined = [task for task in ready if not task.planned]
@@ -415,14 +471,14 @@ class Model:
             unstarted = sum(1 for other in self.waiting(now) if other.planned)
             # "last is the planned instant and not the moment of the start, so that a timer's lateness does not add up";
             # "after a disturbance what is left closes up evenly". Reading: more than slack is a disturbance.
-            second = self.planned_instant + (self.end - self.planned_instant) // (unstarted + 2)
+            second = self.planned_instant + (self.plan_end - self.planned_instant) // (unstarted + 2)
             if second <= now <= self.planned_instant + SLACK:
                 self.outcome.notes.add("within slack")
-            last = max(self.planned_instant, self.start if self.program.early else task.due)
+            last = max(self.planned_instant, self.start if self.program.early else self.due_of(task))
             if abs(now - last - SLACK) <= 1000:
                 self.outcome.notes.add("coincides")  # in floats of seconds, either may be the later one
             last = now if now > last + SLACK else last
-            self.planned_instant = last + max(0, self.end - last) // (unstarted + 1)
+            self.planned_instant = last + max(0, self.plan_end - last) // (unstarted + 1)
 
     def importance(self, task: Task) -> tuple:
         """Return the sort key of a task: the key of the order; among equals, the due time and then the call."""
@@ -525,14 +581,17 @@ class Model:
 
     def do_rate(self, now: int, _: str, *, rate: str) -> None:
         """Change the rate."""
+        self.note_shift()
         self.permits.change(now, rate=rate)
 
     def do_pause(self, now: int, _: str) -> None:
         """ "Starts nothing until resume()"."""
+        self.note_shift()
         self.permits.change(now, is_paused=True)
 
     def do_resume(self, now: int, _: str) -> None:
         """Let tasks start again."""
+        self.note_shift()
         self.permits.change(now, is_paused=False)
 
     def do_pacing(self, now: int, _: str, *, pacing: str) -> None:

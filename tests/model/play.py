@@ -19,7 +19,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import run_virtual
 
-from .model import Outcome
+from .model import NAME, Outcome
 from .programs import LENGTH_NS, SECOND, Op, Program
 
 ORDERS = {
@@ -55,8 +55,10 @@ class Player:
         self.begin, self.wall = self.loop.time(), time.time() if clock is None else clock.wall()
         peers = None if program.peers == (1, 0) else StaticPeers(*program.peers)
         async with ExecutorManager(interval=seconds(program.interval), peers=peers) as manager:
+            for number in range(program.siblings):
+                manager.executor(f"sibling {number}")
             self.executor = manager.executor(
-                "x",
+                NAME,
                 rate=program.rate,
                 pacing=Pacing[program.pacing],
                 order=ORDERS[program.order],

@@ -49,6 +49,7 @@ class Program:
     peers: tuple[int, int] = (1, 0)  # the arguments of StaticPeers: how many there are, and the rank of this one
     key_concurrency: int | None = None
     strictness: str = "EXACT"
+    siblings: int = 0  # executors that the same manager has made before
 
     def __repr__(self) -> str:
         """Return Python code that makes the program; fields with their default are left out."""
@@ -113,6 +114,7 @@ class Draw:
             peers=(peers, rng.randrange(peers)),
             key_concurrency=self.key_concurrency,
             strictness=rng.choice(["EXACT", "NOMINAL"]),
+            siblings=rng.choice([0, 0, 1, 2, 7]),
         )
 
     def free(self, at: int, *, alone: bool = False) -> int:

@@ -210,6 +210,9 @@ class GrantedPermits:
             return None
         return max(now_ns, self._clock.surely_after(self._times[0], now_ns))
 
+    def begin_at(self, time_ns: int) -> None:
+        """Do nothing: each permit was granted for its time."""
+
     def next_number_time(self) -> int:
         """Return a lower bound on the next permit's time; another may be granted meanwhile."""
         return self._clock.here(self._times[0]) if self._times and self._clock.is_known else _NEVER_NS

@@ -213,6 +213,11 @@ class CombinedPermits:
         """Return the next permit's time; call only where :meth:`usable` returned 0."""
         return self.when(None, now_ns)
 
+    def begin_at(self, time_ns: int) -> None:
+        """Begin the pace anew at a time."""
+        if self.grid is not None:
+            self.grid.begin_at(time_ns)
+
     def next_number_time(self) -> int:
         """Return a lower bound on the next permit's time."""
         return 0 if self.grid is None else self.grid.next_number_time()

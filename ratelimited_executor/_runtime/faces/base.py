@@ -41,7 +41,7 @@ from ratelimited_executor._runtime.manager import ManagerBase
 from ratelimited_executor._runtime.observing import Listeners, ObservableParts
 from ratelimited_executor._runtime.permit import PermitParts
 from ratelimited_executor._runtime.plan import PolicyPlan, read_rates, read_resources
-from ratelimited_executor._runtime.policy import Paced, Policy, WhenFull, check_key_rate, rule_of
+from ratelimited_executor._runtime.policy import Paced, Part, Policy, WhenFull, check_key_rate, rule_of
 from ratelimited_executor._runtime.retrying import check_retry
 from ratelimited_executor._runtime.settings import Settings
 from ratelimited_executor.abc import Fleet
@@ -118,6 +118,7 @@ class ExecutorBase(ExecutorFields):
         "_parts",
         "_peers",
         "_penalty_max",
+        "_phase",
         "_plan",
         "_policy",
         "_repeating",
@@ -161,6 +162,7 @@ class ExecutorBase(ExecutorFields):
         self._policy = policy
         self._resources = read_resources(resources)
         self._peers = self._manager.peers
+        self._phase = self._manager._phase_of(name)
         self._plan = self._make_plan(read_rates("rate", rate))
         self._pacing = member_of("pacing", pacing, Pacing)
         self._order: Order | Fair = order_of(order)
@@ -621,7 +623,8 @@ class ExecutorBase(ExecutorFields):
             ValueError: if they do not fit each other, or the peers.
         """
         if not isinstance(self._peers, Fleet):
-            return PolicyPlan(self._policy, rates, self._resources, count=self._peers.count, rank=self._peers.rank)
+            part = Part(self._peers.count, self._peers.rank, self._phase)
+            return PolicyPlan(self._policy, rates, self._resources, part)
         plan = PolicyPlan(self._policy, rates, self._resources)
         if not plan.is_plain:
             self._check_shared("rate")
