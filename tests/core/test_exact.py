@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.exact import ExactGrid, ExactShare, window_of
 from ratelimited_executor._core.limits.window import WindowLimit, note_effect
+from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
@@ -71,15 +72,17 @@ def next_start(grid: ExactGrid, now: int) -> int:
             *ADVANCE_OR_TAKE,
             st.tuples(st.just("defer"), st.integers(1, 2)),
             st.tuples(st.just("begin"), st.integers(0, 5)),
+            st.tuples(st.just("backlog"), st.integers(0, 3 * NS)),
         ),
         max_size=60,
     ),
+    st.floats(0, 1, exclude_max=True),
 )
 @settings(max_examples=500, deadline=None)
-def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate, steps):
-    """No window exceeds its permits with stalls, and with effects long after decisions, in any order."""
+def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate, steps, phase):
+    """No window exceeds its permits with stalls, backlogs, and effects long after decisions, in any order and phase."""
     now = START
-    grid = ExactGrid(rate, slack_ns=SLACK, now_ns=now)
+    grid = ExactGrid(rate, slack_ns=SLACK, now_ns=now, phase=phase)
     effects: list[int] = []
     deferred: list[list[list[int]]] = []
     for action, value in [*steps, *(("begin", 0) for _ in range(200))]:
@@ -87,6 +90,8 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
             now += value
         elif action == "take":
             effects += [now] * take(grid, now, value)
+        elif action == "backlog":
+            grid.begin_at(now - value)
         elif action == "defer":
             for _ in range(min(value, grid.usable(now))):
                 grid.take(1, now)
@@ -201,6 +206,49 @@ def test_after_a_pause_the_pace_goes_on_from_the_late_start():
     assert grid.usable(now) == 1
     grid.take(1, now)
     assert grid.next_fresh_time(now) == now + NS // 10
+
+
+def test_the_first_start_of_a_backlog_begins_an_even_pace():
+    """Permits that came up while nothing waited are void, but for the newest, which comes up when the backlog begins."""
+    grid = ExactGrid(Rate(100), slack_ns=SLACK, now_ns=START)
+    now = START + 5 * NS + 3_000_000
+    assert grid.usable(now) == 2
+    grid.begin_at(now)
+    starts = []
+    for _ in range(5):
+        now = next_start(grid, now)
+        starts.append(now)
+        take(grid, now, 1)
+    assert [START + 5 * NS + 3_000_000 + number * NS // 100 for number in range(5)] == starts
+
+
+def test_a_backlog_begins_no_pace_anew_while_its_permit_is_taken():
+    """A permit that was taken stays taken, and the next one comes up at its time."""
+    grid = ExactGrid(Rate(100), slack_ns=SLACK, now_ns=START)
+    assert take(grid, START, 1) == 1
+    grid.begin_at(START + 4_000_000)
+    assert next_start(grid, START + 4_000_000) == START + NS // 100
+
+
+@pytest.mark.parametrize("rate", [Rate(10), Rate(7, per=3), Rate(1, per=60)])
+@pytest.mark.parametrize("kind", [PermitGrid, ExactGrid])
+def test_a_phase_shifts_all_permits_by_a_part_of_their_gap(rate, kind):
+    """A grid of a phase is the epoch's grid, later by that part of a gap, from its beginning and after it was lifted."""
+
+    def times_of(phase, shift):
+        grid, now = kind(rate, slack_ns=SLACK, now_ns=START + shift, phase=phase), START + shift
+        found = []
+        for number in range(6):
+            now = next_start(grid, now)
+            grid.take(1, now)
+            found.append(now)
+            if number == 3:
+                grid.set_rate(Rate(float("inf")), now)
+                grid.set_rate(rate, now + 1)
+        return found
+
+    gap = rate.per * NS / rate.permits
+    assert times_of(0.25, int(gap / 4) + 1) == pytest.approx([time + gap / 4 for time in times_of(0.0, 0)], abs=2)
 
 
 def test_what_waits_for_its_time_does_not_end_an_estimate():
