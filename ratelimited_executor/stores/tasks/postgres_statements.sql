@@ -11,6 +11,12 @@ select vouched_us, beat_us, (select min(lease_us) from durable_owners) from dura
 -- name: owner
 select owner from durable_owners where owner = $1 for key share
 
+-- name: late_owners
+select owner from durable_owners where seen_us + lease_us <= $1 order by owner for update skip locked
+
+-- name: lock_free_lane
+select lane from durable_lanes where lane = $1 for update skip locked
+
 -- name: last_number
 select 0
 

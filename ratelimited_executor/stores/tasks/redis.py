@@ -13,11 +13,13 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import os
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.tasks import Beat, Claims, Durability, DurableState, LaneRow
+from ratelimited_executor._forks import check_process
 from ratelimited_executor._redis.client import client_of
 from ratelimited_executor._redis.refusals import remedy_of
 from ratelimited_executor.abc import TaskStore
@@ -84,6 +86,7 @@ class RedisStore(TaskStore):
         self._keys = [f"{{{prefix}}}:{key}" for key in KEYS]
         self._prefix = prefix
         self._user_count = 0
+        self._process = 0  # that has opened it
         self._changed = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None  # between two wake-ups by other processes
@@ -93,6 +96,7 @@ class RedisStore(TaskStore):
         return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
 
     async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
+        check_process(repr(self), self._process)
         if not self._user_count:
             try:
                 await self._check()
@@ -102,6 +106,7 @@ class RedisStore(TaskStore):
         if self._listener is None:  # otherwise another user has opened it meanwhile
             self._changed = asyncio.Event()  # of this event loop, which may be a new one
             self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
+            self._process = os.getpid()
         self._user_count += 1
 
     async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
@@ -194,10 +199,12 @@ class RedisStore(TaskStore):
         self._changed.clear()
 
     async def aclose(self) -> None:
+        check_process(repr(self), self._process)
         self._user_count = max(0, self._user_count - 1)
         if self._user_count or self._listener is None:
             return
         listener, self._listener = self._listener, None
+        self._process = 0
         try:
             while not listener.done():  # a client may swallow a cancellation that arrives together with a message
                 listener.cancel()
@@ -220,6 +227,7 @@ class RedisStore(TaskStore):
         """Run a script; repeat it if the server did not know it, as it then had no effect."""
         if not self._user_count:
             raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
+        check_process(repr(self), self._process)
         text = SCRIPTS[name].text
         call = [_sha_of(text), len(self._keys), *self._keys, *arguments_of(name, *values)]
         with self._translated():

@@ -71,3 +71,31 @@ select vouched_us, beat_us, (select min(lease_us) from durable_owners) from dura
 
 -- name: owner
 select owner from durable_owners where owner = $1
+
+-- name: late_owners
+select owner from durable_owners where seen_us + lease_us <= $1 order by owner
+
+-- name: lock_free_lane
+select lane from durable_lanes where lane = $1
+
+-- name: rows_claimed
+-- by the index of the state: without statistics, SQLite would read the table until it has found enough
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_claimed where state = 3 and number > $1 order by number limit $2
+) order by number
+
+-- name: rows_behind
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_behind where state = 2 and number > $1 order by number limit $2
+) order by number
+
+-- name: rows_unknown
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_unknown where state = 4 and number > $1 order by number limit $2
+) order by number
