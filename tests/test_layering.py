@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "retries.py": ["_runtime", "_core", "_kernel", "exceptions"],
     "tracing.py": [],
     "_forks.py": [],
-    "_redis": ["_redis"],
+    "_redis": ["_redis", "_core.urls"],
     "stores": ["stores", "_redis", "_forks", "_core", "_kernel", "abc", "exceptions"],
     "peers": ["peers", "_redis", "_core", "_kernel", "abc", "exceptions", "stores.redis"],
     "_runtime": [

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
+from ratelimited_executor._core.urls import ENCODE
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
@@ -43,6 +44,7 @@ _CONNECT_SECONDS: Final = 2.0  # ... and for one attempt of the pool: its own pa
 _NOTIFY_SECONDS: Final = 0.01  # between two NOTIFY of one process
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CHANNEL: Final = "durable_tasks"
+_CREDENTIALS: Final = ("user", "password")  # parts of a conninfo that may contain any character
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _LOCK_SECONDS: Final = (
@@ -224,14 +226,18 @@ class PostgresStore(SQLStore, TaskStore):
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))
 
     def _check_conninfo(self, driver: Any) -> None:
-        """Refuse text that libpq cannot read; libpq's message is not quoted, as it repeats a password."""
+        """Refuse text that libpq cannot read, or reads otherwise than it was meant: its messages would repeat a password."""
         try:
-            driver.conninfo.conninfo_to_dict(self._conninfo)
-        except driver.ProgrammingError:
-            raise StoreUnavailableError(
-                repr(self),
-                "conninfo cannot be read: it must be a URL such as 'postgresql://user@host/database', or name=value ...",
-            ) from None
+            parts = driver.conninfo.conninfo_to_dict(self._conninfo.partition("\0")[0])
+        except (driver.ProgrammingError, UnicodeError):
+            parts = None
+        if parts is None or "\0" in self._conninfo:
+            reason = "it must be a URL such as 'postgresql://user@host/database', or name=value ..."
+        elif "://" in self._conninfo and _is_cut(parts):
+            reason = f"its user name or password ends too early; {ENCODE}"
+        else:
+            return
+        raise StoreUnavailableError(repr(self), f"conninfo cannot be read: {reason}")
 
     async def _make_schema(self, driver: Any) -> None:
         async with await driver.AsyncConnection.connect(self._conninfo) as connection:
@@ -285,6 +291,13 @@ class PostgresStore(SQLStore, TaskStore):
                 else ""
             )
             raise StoreUnavailableError(repr(self), f"{type(error).__name__}: {error}".strip() + remedy) from error
+
+
+def _is_cut(parts: dict[str, Any]) -> bool:
+    """True if the rest of a password, which should have been encoded, has become a part of its own."""
+    others = [str(value) for name, value in parts.items() if name not in _CREDENTIALS]
+    ports = str(parts.get("port", "")).split(",")
+    return any("@" in value for value in others) or any(port and not port.isdecimal() for port in ports)
 
 
 def _as_json(arguments: Together) -> tuple[Any, ...]:

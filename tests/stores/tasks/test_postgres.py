@@ -2,18 +2,23 @@
 
 import asyncio
 import sys
+import traceback
 
 import pytest
 
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
+import hypothesis
 import psycopg
+from hypothesis import example, given
 
 from ratelimited_executor import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, Outcome
 from ratelimited_executor.durable import PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres
+
+from tests.core.test_urls import PASSWORDS, holds
 
 from .postgres_server import END_CONNECTIONS
 
@@ -272,6 +277,26 @@ async def test_address_that_cannot_be_read_is_not_repeated(clock):
         await PostgresStore("user:secret@host").open(clock)
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@hypothesis.settings(max_examples=60)
+@given(PASSWORDS)
+@example("hunter@zebra")
+@example("hunter/zebra")
+@example("80/hunter")
+@example("hunter\0zebra")
+@example("hunter zebra")
+@example("%ZZhunter")
+def test_nothing_of_a_password_is_in_an_error(password):
+    """Nothing of a password of any characters is in an error or its causes, even if they should have been encoded."""
+
+    async def opening():
+        await PostgresStore(f"postgresql://user:{password}@127.0.0.1:1/db?connect_timeout=1").open(None)
+
+    for attempt in (opening(), PostgresStore(f"host=127.0.0.1 port=1 password={password}").open(None)):
+        with pytest.raises(StoreUnavailableError) as caught:
+            asyncio.run(attempt)
+        assert [] == holds("".join(traceback.format_exception(caught.value)))
 
 
 async def test_database_of_somebody_else_is_left_alone_by_what_only_looks(opened, database, clock):

@@ -6,6 +6,7 @@ import itertools
 import re
 import shutil
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ import pytest
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
+import hypothesis
 import redis.asyncio
+from hypothesis import example, given
 from redis.asyncio.cluster import RedisCluster
 
 from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
@@ -22,6 +25,7 @@ from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, RedisStore
 from ratelimited_executor.stores.tasks import redis as module
 from ratelimited_executor.stores.tasks.redis_layout import SCRIPTS, rank_of
+from tests.core.test_urls import PASSWORDS, holds
 from tests.peers.proxy import Proxy
 from tests.peers.servers import RedisServer
 
@@ -160,6 +164,21 @@ async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock,
         except (AssertionError, StoreUnavailableError, KeyError):
             return
     pytest.fail("not found")
+
+
+@hypothesis.settings(max_examples=60)
+@given(PASSWORDS)
+@example("hunter@zebra")
+@example("1/hunter")
+def test_nothing_of_a_password_is_in_an_error(password):
+    """Nothing of a password of any characters is in an error or its causes, even if they should have been encoded."""
+
+    async def opening():
+        await RedisStore(f"redis://user:{password}@127.0.0.1:1/0").open(SystemClock())
+
+    with pytest.raises((StoreUnavailableError, ValueError)) as caught:
+        asyncio.run(opening())
+    assert [] == holds("".join(traceback.format_exception(caught.value)))
 
 
 # Several processes
