@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from ratelimited_executor._core.durable.tasks import DurableState, NewTask
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, DurableState, NewTask
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.clock import SystemClock, clock_for
@@ -203,14 +203,14 @@ class DurableTasks:
         return DurableRef(self, task.id, created)
 
     async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
-        """Put many tasks, a thousand in each transaction; return once all are durable.
+        """Put many tasks, up to a thousand or 8 MiB in each transaction; return once all are durable.
 
         Args:
             tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
 
         Raises:
-            TypeError: if another object is among them; whole thousands before it are put, as when an iterator raises.
-            StoreUnavailableError: if the store could not complete a transaction; the thousands before it are put.
+            TypeError: if another object is among them; whole transactions before it are put, as when an iterator raises.
+            StoreUnavailableError: if the store could not complete a transaction; those before it are put.
         """
         created = count = 0
         async for chunk in _chunks(tasks):
@@ -332,13 +332,18 @@ class DurableTasks:
 
 async def _chunks(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[list[NewTask]]:
     chunk: list[NewTask] = []
+    size = 0
     async for task in _each(tasks):
         if not isinstance(task, NewTask):
             raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
+        size += len(task.body)
+        if chunk and size > SIZE_MAX:
+            yield chunk
+            chunk, size = [], len(task.body)
         chunk.append(task)
         if len(chunk) == _CHUNK:
             yield chunk
-            chunk = []
+            chunk, size = [], 0
     if chunk:
         yield chunk
 

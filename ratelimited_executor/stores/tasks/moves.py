@@ -133,11 +133,13 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     expired_count = yield from _delete_expired(now_us)
     keys, functions = json.dumps(sorted(asked.full_keys)), json.dumps(sorted(asked.unknown))
     before_us = _NEVER if asked.before_us is None else now_us + asked.before_us
-    found = yield from _listed(
-        "claim", asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count, before_us
+    [(text, left_count)] = yield (
+        "claim",
+        [(asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count, before_us, asked.size)],
     )
+    found = json.loads(text)
     next_in_us: int | None = 0
-    if len(found) < asked.count:
+    if len(found) < asked.count and not left_count:
         [(free_us,)] = yield "next_due", [(asked.queue,)]
         [(head_us,)] = yield "next_head_due", [(asked.queue,)]
         times = [*([] if free_us is None else [free_us - asked.ahead_us]), *([] if head_us is None else [head_us])]
