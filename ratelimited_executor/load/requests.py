@@ -119,7 +119,7 @@ def _identity(template: RequestTemplate) -> list[object]:
         name.lower(): "" if is_secret(name) else text  # else it could be guessed from the digest
         for name, text in template.headers.items()
     }
-    return [template.method, parts.path, shown(f"?{parts.query}"), sorted(headers.items()), template.body]
+    return [template.method, parts.path, shown(f"?{parts.query}")[1:], sorted(headers.items()), template.body]
 
 
 def fill(text: str, number: int) -> str:

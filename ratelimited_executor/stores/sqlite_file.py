@@ -179,7 +179,7 @@ class SQLiteFile:
         """Refuse a file that was deleted or replaced: its changes would be lost with this process."""
         for each in self._files:
             if _file_of(each[0]) != each:
-                what = "the file" if each is self._file else f"{each[0].removeprefix(self._file[0])} beside the file"
+                what = "the file" if each == self._file else f"{each[0][-len('-wal') :]} beside the file"
                 raise StoreUnavailableError(
                     repr(self),
                     f"{what} was deleted or replaced while it was open: put it back, or restart this process, which writes its "

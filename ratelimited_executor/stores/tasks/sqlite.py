@@ -178,7 +178,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
-        connection.execute("create temp table durable_claiming (number integer primary key, fits integer)")
+        connection.execute("create temp table durable_claiming (number integer primary key, size integer)")
 
 
 class _Reader(SQLiteFile):

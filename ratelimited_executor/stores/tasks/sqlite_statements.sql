@@ -37,28 +37,34 @@ on conflict (id) do nothing
 
 -- name: claim
 -- above a priority, or at it and before a time; without some keys, a list, and some functions, a list of [name, version]; as many as
--- fit into a size, and how many more there are
+-- fit into a size, and how many more there are: these get negative numbers, of which there are no tasks. CASE, because most fit.
 delete from temp.durable_claiming;
 insert into temp.durable_claiming
-select number, row_number() over turns = 1 or sum(size) over turns <= $9 from (
-    select number, priority, due_us, length(body) as size from durable_tasks
-    where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
-        and ("key" is null or "key" not in (select value from json_each($5)))
-        and not exists (
-            select 1 from json_each($6) as unknown
-            where unknown.value ->> 0 = durable_tasks.name and unknown.value ->> 1 = durable_tasks.version
-        )
-    order by priority desc, due_us, number limit $7
-) window turns as (order by priority desc, due_us, number);
-update durable_tasks set state = 3, token = token + 1, owner = $1
-where number in (select number from temp.durable_claiming where fits);
+select number, length(body) from durable_tasks
+where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
+    and ("key" is null or "key" not in (select value from json_each($5)))
+    and not exists (
+        select 1 from json_each($6) as unknown
+        where unknown.value ->> 0 = durable_tasks.name and unknown.value ->> 1 = durable_tasks.version
+    )
+order by priority desc, due_us, number limit $7;
+update temp.durable_claiming set number = -number
+where case when (select sum(size) from temp.durable_claiming) > $9 then number in (
+    select number from (
+        select number, row_number() over turns as place, sum(size) over turns as total
+        from temp.durable_claiming join durable_tasks using (number)
+        window turns as (order by priority desc, due_us, number)
+    )
+    where place > 1 and total > $9
+) end;
+update durable_tasks set state = 3, token = token + 1, owner = $1 where number in (select number from temp.durable_claiming);
 select json_group_array(
     json_array(
         number, token, id, name, version, hex(body), due_us - $4, expires_us - $4, priority, lane, "key", cost, attempt_count, lost_count
     )
     order by durable_tasks.priority desc, due_us, number
-), (select count(*) from temp.durable_claiming where not fits)
-from durable_tasks where number in (select number from temp.durable_claiming where fits)
+), (select count(*) from temp.durable_claiming where number < 0)
+from durable_tasks where number in (select number from temp.durable_claiming)
 
 -- name: make_ready
 update durable_tasks set state = 1 where number in (
