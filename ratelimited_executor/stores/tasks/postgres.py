@@ -47,9 +47,7 @@ _CHANNEL: Final = "durable_tasks"
 _CREDENTIALS: Final = ("user", "password")  # parts of a conninfo that may contain any character
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
 _LOCK_NOT_AVAILABLE: Final = "55P03"
-_LOCK_SECONDS: Final = (
-    3  # for locks of other transactions, unless the server sets a limit: less than a third of a lease
-)
+_LOCK_SECONDS: Final = 3  # for locks of other transactions, unless the server sets a limit
 _IDLE_SECONDS: Final = 5  # within a transaction, as after its process has died; our own are repeated
 _SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")

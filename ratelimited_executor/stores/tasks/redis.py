@@ -327,7 +327,9 @@ class RedisStore(TaskStore):
         while True:
             if now() - checked >= _CHECK_SECONDS:  # also of a server that has taken another one's place
                 checked = now()
-                if (policy := await self._evicting_policy()) is not None:
+                async with asyncio.timeout(_TIMEOUT_SECONDS):
+                    policy = await self._evicting_policy()
+                if policy is not None:
                     LOGGER.error(
                         "durable tasks: %r: the server may evict tasks that were put (maxmemory-policy %s): set maxmemory-policy "
                         "noeviction",
