@@ -6,11 +6,12 @@ import inspect
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ratelimited_executor._core.urls import ENCODE
+
 __all__ = ["client_of", "option_refusal_of", "refusal_of"]
 
 _SCHEMES: Final = ("redis://", "rediss://", "unix://")
 _CREDENTIALS: Final = frozenset({"username", "password"})  # may also be given as options
-_ENCODE: Final = "write '/', '#', '?', ':' and '@' in a user name or password percent-encoded, as urllib.parse.quote(password, safe='') does"
 
 
 def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
@@ -65,12 +66,12 @@ def refusal_of(url: str) -> str | None:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        return f"its host or port is none; {_ENCODE}"
+        return f"its host or port is none; {ENCODE}"
     is_cut = parts.scheme != "unix" and ("@" in parts.path or bool(parts.fragment))
     options = parse_qsl(parts.query, keep_blank_values=True)
     is_cut = is_cut or any("@" in name or ("@" in value and name not in _CREDENTIALS) for name, value in options)
     if is_cut:
-        return f"its user name or password ends too early; {_ENCODE}"
+        return f"its user name or password ends too early; {ENCODE}"
     database = unquote(parts.path).replace("/", "")  # like redis-py, which reads any other text as database 0
     if parts.scheme != "unix" and database and not database.isdecimal():
         return "its database is no number: redis://host:port/0"

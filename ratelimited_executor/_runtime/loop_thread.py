@@ -32,6 +32,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.closing import GRACE_SECONDS
 from ratelimited_executor.exceptions import ExecutorStoppedError
 
@@ -189,7 +190,7 @@ class LoopThread:
             ExecutorStoppedError: if it is closed.
             RuntimeError: in a fork of the process that has started it.
         """
-        self._check_process()
+        check_process(self._name, self._process)
         with self._lock:
             if self._is_closed:
                 raise ExecutorStoppedError(self._name)
@@ -211,7 +212,7 @@ class LoopThread:
 
     def configure(self, call: Callable[[], T]) -> T:
         """Make a call that needs no loop: directly as long as there is none, else on the loop."""
-        self._check_process()
+        check_process(self._name, self._process)
         with self._lock:
             if self._is_closed:
                 raise ExecutorStoppedError(self._name)
@@ -285,13 +286,6 @@ class LoopThread:
             return
         _warn(f"unclosed {self._name}: use with, or close()", ResourceWarning, source=self)
         self.stop()  # the collector may run in any thread, even in the loop's, so this must not wait
-
-    def _check_process(self) -> None:
-        if self._process not in (0, os.getpid()):
-            raise RuntimeError(
-                f"{self._name} was started in process {self._process}, and this process is a fork of it, without its threads: "
-                "create it, or use it for the first time, after the fork"
-            )
 
 
 # Those not closed yet: the interpreter closes them at its end, while daemon threads still run.

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.urls import shown
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
@@ -82,7 +83,7 @@ def _store_of(options: TasksOptions) -> TaskStore:
             raise CommandError(f"STORE: {error}") from error
     if not Path(text).is_file():
         raise CommandError(
-            f"STORE: there is no file {text!r}; give the path of a SQLite file, or a URL postgresql://... or redis://..."
+            f"STORE: there is no file {shown(text)!r}; give the path of a SQLite file, or a URL postgresql://... or redis://..."
         )
     return SQLiteStore(text, create=False)
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
+from ratelimited_executor._core.urls import is_secret, shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
     "RequestTemplate",
     "check_body",
+    "check_credentials",
     "check_method",
     "check_url",
     "describe_requests",
@@ -30,7 +33,6 @@ _METHOD: Final = re.compile(r"[A-Z][A-Z-]*")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELDS: Final = frozenset({"method", "url", "headers", "body", "class"})
 _CLASS: Final = "{class}"
-_SECRET: Final = re.compile(r"auth|cookie|token|key|secret|signature|passw|session|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +113,13 @@ def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
 
 
 def _identity(template: RequestTemplate) -> list[object]:
-    """Return the identity of a request for the digest, without its host and without the values of secret headers."""
+    """Return the identity of a request for the digest, without its host and without values that are likely secret."""
     parts = urlsplit(template.url)
     headers = {
-        name.lower(): "" if _SECRET.search(name) else text  # else it could be guessed from the digest
+        name.lower(): "" if is_secret(name) else text  # else it could be guessed from the digest
         for name, text in template.headers.items()
     }
-    return [template.method, parts.path, parts.query, sorted(headers.items()), template.body]
+    return [template.method, parts.path, shown(f"?{parts.query}")[1:], sorted(headers.items()), template.body]
 
 
 def fill(text: str, number: int) -> str:
@@ -142,8 +144,20 @@ def check_url(url: str) -> str:
     except ValueError:
         is_good = False
     if not is_good:
-        raise ValueError(f"a URL must look like http://host:8000/path, got {url!r}")
+        raise ValueError(f"a URL must look like http://host:8000/path, got {shown(url)!r}")
     return url
+
+
+def check_credentials(template: RequestTemplate) -> RequestTemplate:
+    """Return a request that has one kind of credentials at most.
+
+    Raises:
+        ValueError: if it has a user name in its URL beside a header ``Authorization``: no client can send both.
+    """
+    has_user = urlsplit(fill(template.url, 0)).username is not None
+    if has_user and any(name.lower() == "authorization" for name in template.headers):
+        raise ValueError("there is a user name or password in the URL beside a header Authorization: give one of them")
+    return template
 
 
 def check_body(body: str) -> str:
@@ -178,7 +192,7 @@ def parse_header(text: str) -> tuple[str, str]:
     """
     name, colon, value = text.partition(":")
     if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not value.isprintable():
-        raise ValueError(f"a header must look like 'Name: value', got {text!r}")
+        raise ValueError("a header must look like 'Name: value'")  # it is not shown, as it may hold a secret
     return name.strip(), value.strip()
 
 
@@ -222,7 +236,7 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
         raise ValueError(f"the class {class_name!r} has no rate: give it one, such as --rate urgent=20")
     headers = value.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
-        raise ValueError(f"headers must be an object of strings, got {headers!r}")
+        raise ValueError("headers must be an object of strings")  # not shown, as above
     pairs = dict(parse_header(f"{name}: {text}") for name, text in headers.items())
     url, method = value.get("url", base.url), value.get("method", base.method)
     if not isinstance(url, str) or not isinstance(method, str):
@@ -231,10 +245,12 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
     if body is not None and not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False)
         pairs = {"Content-Type": "application/json", **pairs}
-    return RequestTemplate(
-        url=check_url(urljoin(base.url, url)),
-        method=check_method(method),
-        headers=base.headers | pairs,
-        body=None if body is None else check_body(body),
-        class_name=class_name,
+    return check_credentials(
+        RequestTemplate(
+            url=check_url(urljoin(base.url, url)),
+            method=check_method(method),
+            headers=base.headers | pairs,
+            body=None if body is None else check_body(body),
+            class_name=class_name,
+        )
     )

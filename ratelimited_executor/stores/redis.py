@@ -14,10 +14,12 @@ Work whose progress is lost with a server without persistence is run again.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.cycles import check_shape
+from ratelimited_executor._forks import check_process
 from ratelimited_executor._redis.client import client_of
 from ratelimited_executor._redis.lua import LuaScript
 from ratelimited_executor.abc import Progress
@@ -68,10 +70,13 @@ class RedisProgress(Progress):
             raise ValueError(f"prefix must not be empty or contain braces, got {prefix!r}")
         self._client, self._owns_client = client_of(redis, user="RedisProgress")
         self._prefix = prefix
+        self._process = 0  # that uses it
         self._claim = self._client.register_script(_CLAIM.text)
         self._complete = self._client.register_script(_COMPLETE.text)
 
     async def begin(self, name: str, shape: str, turn: int) -> int:
+        check_process("RedisProgress", self._process)
+        self._process = os.getpid()
         key = self._key(name, "cycle")
         await self._of(self._client.hsetnx(key, "since", turn))
         await self._of(self._client.hsetnx(key, "shape", shape))

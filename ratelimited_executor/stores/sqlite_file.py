@@ -1,5 +1,8 @@
 """A file of SQLite, used by one connection in a thread of its own.
 
+What another process does with the file is checked before each transaction: SQLite would go on with a file that has been
+deleted, or with a log (``-wal``) that no other process sees, and all that it writes there ends with the process.
+
 The driver is apsw, which brings a current SQLite of its own. Releases from 3.7.0 to 3.51.2 may lose a committed
 transaction, or damage the file, when two connections write and a checkpoint runs between (fixed in 3.51.3, and in
 3.50.7 and 3.44.6). With one of these, the file is opened for one process only.
@@ -15,14 +18,17 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from ratelimited_executor._core.urls import shown
+from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
+_FileId: TypeAlias = tuple[str, int, int]  # full path, device and inode
 
 __all__ = ["SQLiteFile", "driver", "is_mended"]
 
@@ -52,6 +58,7 @@ class SQLiteFile:
     """
 
     _is_creating = True  # create the file if it does not exist
+    _begin = "begin immediate"  # begins a transaction
 
     def __init__(self, path: str | PathLike[str]) -> None:
         if not isinstance(path, (str, PathLike)):
@@ -61,13 +68,15 @@ class SQLiteFile:
         driver(type(self).__name__)
         self._path = Path(path)
         self._connection: Any = None
-        self._file: tuple[str, int, int] | None = None  # the open file: its full path, device and inode
+        self._file: _FileId | None = None  # the open file
+        self._files: tuple[_FileId, ...] = ()  # this one, and those of SQLite beside it
+        self._process = 0  # that has opened it
         self._synchronous = ""  # the connection's setting
         self._thread: ThreadPoolExecutor | None = None  # a single thread, so that transactions run one after the other
         self._closing: Future[None] | None = None  # the latest
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._path)!r})"
+        return f"{type(self).__name__}({shown(str(self._path))!r})"
 
     def _check(self, connection: Any) -> None:
         """Check a file before any change to it; in the thread, like :meth:`_prepare`."""
@@ -79,10 +88,14 @@ class SQLiteFile:
 
     async def _open_file(self) -> None:
         """Open the file if it is not open; create it if it does not exist and may be created."""
-        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=type(self).__name__)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix=type(self).__name__)
+            self._process = os.getpid()
         await self._in_thread(self._connect)
 
     async def _close_file(self) -> None:
+        check_process(repr(self), self._process)
+        self._process = 0
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -101,6 +114,7 @@ class SQLiteFile:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._thread is None:
             raise StoreUnavailableError(repr(self), "it is not open")
+        check_process(repr(self), self._process)
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _in_transaction(self, work: Callable[[Any], T], synchronous: str) -> T:
@@ -116,7 +130,7 @@ class SQLiteFile:
             if synchronous != self._synchronous:
                 cursor.execute(f"pragma synchronous = {synchronous}")
                 self._synchronous = synchronous
-            cursor.execute("begin immediate")
+            cursor.execute(self._begin)
             try:
                 result = work(cursor)
                 cursor.execute("commit")
@@ -157,15 +171,20 @@ class SQLiteFile:
                 connection.close()
                 raise
         self._file = _file_of(connection.filename)
+        found = (self._file, *(_file_of(connection.filename + end) for end in ("-wal", "-shm")))
+        self._files = tuple(each for each in found if each is not None)
         self._connection, self._synchronous = connection, ""
 
     def _check_file(self) -> None:
         """Refuse a file that was deleted or replaced: its changes would be lost with this process."""
-        assert self._file is not None
-        if _file_of(self._file[0]) != self._file:
-            raise StoreUnavailableError(
-                repr(self), "the file was deleted or replaced while it was open: put it back, or restart this process"
-            )
+        for each in self._files:
+            if _file_of(each[0]) != each:
+                what = "the file" if each == self._file else f"{each[0][-len('-wal') :]} beside the file"
+                raise StoreUnavailableError(
+                    repr(self),
+                    f"{what} was deleted or replaced while it was open: put it back, or restart this process, which writes its "
+                    "changes to the file when it closes, and not when it is killed",
+                )
 
     def _is_at(self, path: str) -> bool:
         """True if the open file is at a path; False for an empty path."""
@@ -211,8 +230,8 @@ def _use_wal(connection: Any) -> None:
             return
 
 
-def _file_of(path: str) -> tuple[str, int, int] | None:
-    """Return the path, device and inode of a file, which identify it; None if there is no file."""
+def _file_of(path: str) -> _FileId | None:
+    """Return what identifies a file; None if there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116  # in each transaction: a Path costs ten times as much
     except OSError:

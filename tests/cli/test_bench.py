@@ -459,6 +459,18 @@ def test_page_is_complete_and_asks_no_host(place, service) -> None:
 
 
 @real_time
+def test_secrets_of_a_url_are_neither_printed_nor_written(place, service) -> None:
+    """User name, password and secret values of a URL stand neither in the report nor in a file that is written."""
+    url = service.url.replace("://", "://user:hunter2@") + "/?api_key=hunter3&page=7"
+    result = bench(url, "--rate", "20", "--for", "500ms", "--html", "page.html", "--json", "out.json", "--quiet")
+
+    assert 0 == result.exit_code, result.output
+    for text in (result.output, place.text("page.html"), place.text("out.json")):
+        assert "hunter" not in text
+        assert "page=7" in text
+
+
+@real_time
 def test_compare_shows_both_and_what_differs(place, service) -> None:
     """The comparison has the figures of both side by side, and only the settings that differ."""
     for name, path in (("a.json", "/"), ("b.json", "/status/500")):
@@ -573,6 +585,8 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--find-max", "--p99", "1s", "--for", "1s"], ["--find-max and --for"]),
         (["http://x/", "--rate", "1..9", "--find-max", "--p99", "1s", "--step", "1"], ["--find-max and --step"]),
         (["http://x/", "--rate", "1", "--header", "nothing"], ["'Name: value'"]),
+        (["http://u:p@x/", "--rate", "1", "--header", "Authorization: a"], ["TARGET", "give one of them"]),
+        (["user:pass@x:80", "--rate", "1"], ["TARGET must be a URL", "got 'user:***@x:80'"]),
         (["http://x/", "--rate", "1", "--method", "GET /"], ["--method: ", "a word such as GET"]),
         (["http://x/{class}", "--rate", "1"], ["{class} needs classes", "--rate urgent=20"]),
         (["http://x/", "--rate", "1", "--header", "A: {class}"], ["{class} needs classes"]),

@@ -156,6 +156,7 @@ def test_stores_that_cannot_be_used(tmp_path, monkeypatch):
     assert 2 == status
     assert "there is no file" in err
     assert [] == list(tmp_path.iterdir())
+    assert "hunter2" not in run("postgresq://user:hunter2@host/db")[2]
     (tmp_path / "garbage").write_bytes(b"no database" * 100)
     status, _, err = run(str(tmp_path / "garbage"))
     assert 2 == status

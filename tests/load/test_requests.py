@@ -47,6 +47,23 @@ def test_other_url_is_refused(url) -> None:
         check_url(url)
 
 
+def test_refusals_show_no_secret() -> None:
+    """What is refused is named without its secrets, and a request has one kind of credentials at most."""
+    for call in (
+        lambda: check_url("http://user:hunter2@host:x/?api_key=hunter2"),
+        lambda: parse_header("Bearer hunter2"),
+        lambda: parse_requests(['{"url": "ftp://user:hunter2@host/"}'], BASE),
+        lambda: parse_requests(['{"headers": {"Authorization": ["hunter2"]}}'], BASE),
+        lambda: parse_requests(
+            ['{"url": "http://u:hunter2@host/{n:05}", "headers": {"authorization": "hunter2"}}'], BASE
+        ),
+    ):
+        with pytest.raises(ValueError, match=r".") as caught:
+            call()
+        assert "hunter2" not in str(caught.value)
+    assert "give one of them" in str(caught.value)
+
+
 def test_header_is_name_and_value() -> None:
     """The value of a header may have colons or be empty; a text without a valid name is refused."""
     assert ("A", "b: c") == parse_header("A: b: c")
@@ -153,6 +170,10 @@ def test_description_tells_requests_apart() -> None:
     for header in ("Authorization", "Cookie", "X-API-Key", "Proxy-Authorization", "X-Password", "X-Session-Id"):
         texts = {describe_requests([[RequestTemplate(url="http://h/", headers={header: text})]]) for text in "ab"}
         assert 1 == len(texts)
+    queries = [
+        RequestTemplate(url=f"http://h/?api_key={key}&page={page}", body="b") for key, page in ((1, 1), (2, 1), (2, 2))
+    ]
+    assert [True, False] == [describe_requests([[each]]) == describe_requests([[queries[0]]]) for each in queries[1:]]
     assert describe_requests([[RequestTemplate(url="http://h/")]]) == describe_requests(
         [[RequestTemplate(url="http://i/")]]
     )

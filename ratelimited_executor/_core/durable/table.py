@@ -164,7 +164,8 @@ class TaskTable:
         expired_count = self._delete_expired(now_us)
         taken: list[_Task] = []
         left: list[_Task] = []
-        while queue.ready and len(taken) < claim.count:
+        size, is_full = 0, False
+        while queue.ready and len(taken) < claim.count and not is_full:
             task = self._pop_ready(queue)
             if task is None:
                 continue
@@ -174,6 +175,11 @@ class TaskTable:
             if (task.new.name, task.new.version) in claim.unknown or task.new.key in claim.full_keys:
                 left.append(task)
                 continue
+            size += len(task.new.body)
+            if taken and size > claim.size:
+                left.append(task)
+                is_full = True
+                continue
             task.state = DurableState.CLAIMED
             task.token += 1
             task.owner = claim.owner
@@ -181,7 +187,7 @@ class TaskTable:
             taken.append(task)
         for task in left:
             heappush(queue.ready, _rank(task))
-        next_in_us = 0 if len(taken) == claim.count else self._next_in(queue, now_us, claim.ahead_us)
+        next_in_us = 0 if is_full or len(taken) == claim.count else self._next_in(queue, now_us, claim.ahead_us)
         claimed = tuple(_claimed(task, now_us) for task in taken)
         return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
 

@@ -25,11 +25,14 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 __all__ = [
-    "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
+    "SIZE_MAX", "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
 """Maximum seconds from now or from the epoch: 30,000 years. A sum of several still fits into the 64 bits of a store."""
+
+SIZE_MAX: Final = 8 * 1024 * 1024
+"""Bytes of the bodies of tasks in one call of a store, beyond which it is split: no call is long, or needs much memory."""
 
 
 class Durability(Enum):
@@ -121,6 +124,7 @@ class Claim:
         full_keys: keys whose tasks are left to other processes, or for later.
         above: claims only tasks with a larger priority, and those that ``before_us`` admits.
         before_us: also claims tasks with priority ``above`` that are due within this time from now; None for none.
+        size: the largest sum of the bytes of their bodies; the first task is claimed whatever its size.
     """
 
     owner: str
@@ -131,6 +135,7 @@ class Claim:
     full_keys: frozenset[str] = frozenset()
     above: float = -math.inf
     before_us: int | None = None
+    size: int = SIZE_MAX
 
 
 class Claimed(NamedTuple):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.durable.tasks import SIZE_MAX
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ratelimited_executor._core.durable.tasks import NewTask
     from ratelimited_executor.abc import TaskStore
 
@@ -13,6 +18,17 @@ __all__ = ["Putting"]
 
 _BATCH: Final = 500
 """Tasks of one transaction; with more of them the cost of the commit no longer matters."""
+
+
+def batch_end(tasks: Iterable[NewTask], count: int) -> int:
+    """Return how many of the first tasks are put at once: as many as have ``SIZE_MAX`` bytes, at most ``count``, at least one."""
+    size = end = 0
+    for task in islice(tasks, count):
+        size += len(task.body)
+        if size > SIZE_MAX and end:
+            break
+        end += 1
+    return end
 
 
 class Putting:
@@ -50,7 +66,8 @@ class Putting:
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
+                end = batch_end((task for task, _ in self._waiting), _BATCH)
+                batch, self._waiting = self._waiting[:end], self._waiting[end:]
                 await self._commit(batch)
         finally:
             self._flushing = None

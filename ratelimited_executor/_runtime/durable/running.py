@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 
-from ratelimited_executor._core.durable.tasks import Claim, Claims, End, Outcome
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, Outcome
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import TriedOnce
 from ratelimited_executor._kernel.states import TaskState
@@ -50,6 +50,9 @@ _US: Final = 1_000_000
 _DONE: Final = TaskState.DONE  # enum members are slow to look up
 _END_DONE: Final = End.DONE
 _WAITING_MAX: Final = 10_000  # claimed, unstarted tasks at most, however fast tasks start: lost with the process
+_WAITING_SIZE_MAX: Final = (
+    64 * 1024 * 1024
+)  # bytes of their arguments; no more are claimed until half of it has started
 _WAITING_MIN: Final = 8  # claimed, unstarted tasks before the pace of starts is known
 _KEY_WAITING_MAX: Final = 4  # unstarted claims of a key, if keys have limits: no more are claimed, or count as waiting
 _KEYS_SECONDS: Final = 0.25  # between two checks of the limits of keys
@@ -182,6 +185,7 @@ class DurableRunner:
         self._held: dict[Ref, _Run] = {}
         self._keys: dict[str, int] = {}  # key -> its unstarted claims
         self._waiting = 0
+        self._waiting_size = 0  # bytes of the arguments of unstarted tasks
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._outcomes: list[Outcome] = []
@@ -251,7 +255,7 @@ class DurableRunner:
             room, bound, timeout = self._room()
             if not self._is_taking():
                 timeout = min(timeout, _FULL_SECONDS)
-            elif room > 0:
+            elif room > 0 and self._waiting_size <= _WAITING_SIZE_MAX // 2:
                 try:
                     timeout = min(timeout, await self._claim(room, bound))
                 except (BacklogFullError, ExecutorStoppedError) as error:
@@ -271,7 +275,8 @@ class DurableRunner:
 
         While the store works on the next claim, this process admits the tasks of the last.
         """
-        asked = self._asked(room, bound)
+        space = _WAITING_SIZE_MAX - self._waiting_size
+        asked = self._asked(room, bound, space)
         claims = await self._lease.claim(asked)
         while True:
             if not self._lease.is_of(asked.owner):
@@ -280,10 +285,11 @@ class DurableRunner:
                 await self._start_anew()
                 return 0.0
             room -= len(claims.tasks)
+            space -= sum(len(task.body) for task in claims.tasks)
             following = None
-            is_more = claims.next_in_us == 0 and room > 0 and bound == _ALL
+            is_more = claims.next_in_us == 0 and room > 0 and space > 0 and bound == _ALL
             if is_more and self._is_taking() and not self._has_key_limits():
-                asked = self._asked(room, bound)
+                asked = self._asked(room, bound, space)
                 following = asyncio.get_running_loop().create_task(self._lease.claim(asked))
                 await asyncio.sleep(0)  # for its first step
             try:
@@ -303,7 +309,7 @@ class DurableRunner:
     def _is_taking(self) -> bool:
         return not (self._is_closing or self._executor.is_paused or self._executor.is_shutdown)
 
-    def _asked(self, room: int, bound: _Bound) -> Claim:
+    def _asked(self, room: int, bound: _Bound, space: int) -> Claim:
         above, before_us = bound
         full = frozenset(key for key, count in self._keys.items() if count >= _KEY_WAITING_MAX)
         return Claim(
@@ -315,6 +321,7 @@ class DurableRunner:
             full_keys=full if self._has_key_limits() else frozenset(),
             above=above,
             before_us=before_us,
+            size=min(space, SIZE_MAX),
         )
 
     def _admit_all(self, claims: Claims) -> None:
@@ -370,7 +377,7 @@ class DurableRunner:
             return
         run.handle = handle
         self._held[claimed.ref] = run
-        self._note_waiting(claimed.key, 1)
+        self._note_waiting(claimed, 1)
         handle._on_end(run.ended)
 
     def _options_of(
@@ -401,14 +408,14 @@ class DurableRunner:
         if not run.is_started:
             run.is_started = True
             self._start_count += 1
-            self._note_waiting(run.claimed.key, -1)
+            self._note_waiting(run.claimed, -1)
 
     def _ended(self, run: _Run) -> None:
         """Decide the outcome of a claim whose attempt has ended."""
         assert run.handle is not None
         if not run.is_started:
             run.is_started = True
-            self._note_waiting(run.claimed.key, -1)
+            self._note_waiting(run.claimed, -1)
         outcome = outcome_of(
             run.claimed,
             run.handle,
@@ -573,9 +580,10 @@ class DurableRunner:
                 run.is_given_up = True
                 run.handle.cancel()
 
-    def _note_waiting(self, key: str | None, change: int) -> None:
+    def _note_waiting(self, claimed: Claimed, change: int) -> None:
         self._waiting += change
-        count = 0
+        self._waiting_size += change * len(claimed.body)
+        key, count = claimed.key, 0
         if key is not None:
             count = self._keys.get(key, 0) + change
             if count:

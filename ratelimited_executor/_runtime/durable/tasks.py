@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from ratelimited_executor._core.durable.tasks import DurableState, NewTask
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, DurableState, NewTask
+from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
@@ -90,6 +92,7 @@ class DurableTasks:
         self._clock: Clock = SystemClock()
         self._id_milliseconds = self._id_bits = 0  # of the last id
         self._user_count = 0  # of ``async with`` blocks
+        self._process = 0  # that has entered them
         self._opening: asyncio.Lock | None = None
 
     # Functions
@@ -192,6 +195,7 @@ class DurableTasks:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put`."""
         if not isinstance(task, NewTask):  # otherwise all puts that share its transaction would fail
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
+        check_process(repr(self), self._process)  # before the put waits for a batch of the parent
         if connection is None:
             created = await self._putting.put(task)
         else:
@@ -199,14 +203,14 @@ class DurableTasks:
         return DurableRef(self, task.id, created)
 
     async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
-        """Put many tasks, a thousand in each transaction; return once all are durable.
+        """Put many tasks, up to a thousand or 8 MiB in each transaction; return once all are durable.
 
         Args:
             tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
 
         Raises:
-            TypeError: if another object is among them; whole thousands before it are put, as when an iterator raises.
-            StoreUnavailableError: if the store could not complete a transaction; the thousands before it are put.
+            TypeError: if another object is among them; whole transactions before it are put, as when an iterator raises.
+            StoreUnavailableError: if the store could not complete a transaction; those before it are put.
         """
         created = count = 0
         async for chunk in _chunks(tasks):
@@ -242,6 +246,7 @@ class DurableTasks:
     # Opening and running
 
     async def __aenter__(self) -> Self:
+        check_process(repr(self), self._process)
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
@@ -251,14 +256,17 @@ class DurableTasks:
                 self._clock = hooks.clock or clock_for(loop)
                 self._random = hooks.random or self._random
                 await self.store.open(self._clock)
+                self._process = os.getpid()
             self._user_count += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        check_process(repr(self), self._process)
         self._user_count -= 1
         if self._user_count == 0:
+            self._process = 0
             self._opening = None  # of this event loop
             try:
                 await self._putting.aclose()
@@ -324,13 +332,18 @@ class DurableTasks:
 
 async def _chunks(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[list[NewTask]]:
     chunk: list[NewTask] = []
+    size = 0
     async for task in _each(tasks):
         if not isinstance(task, NewTask):
             raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
+        size += len(task.body)
+        if chunk and size > SIZE_MAX:
+            yield chunk
+            chunk, size = [], len(task.body)
         chunk.append(task)
         if len(chunk) == _CHUNK:
             yield chunk
-            chunk = []
+            chunk, size = [], 0
     if chunk:
         yield chunk
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._core.urls import shown
 from ratelimited_executor.cli.bench.contact import ExchangeError
 from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
 from ratelimited_executor.cli.bench.open_load import OpenLoad
@@ -213,7 +214,7 @@ class _Bench:
 
     async def _share(self, send: Sender, url: str) -> ExitStatus:
         """Meet the other participants, and share a load or the trials of a search."""
-        own = {"target": self._options.target, "version": version("ratelimited-executor")}
+        own = {"target": shown(self._options.target), "version": version("ratelimited-executor")}
         settings = self._settings | own
         del settings["connections"]  # each participant may have its own
         rendezvous = Rendezvous(
@@ -308,7 +309,7 @@ class _Bench:
 
     def _measurement(self, figures: Figures) -> Measurement:
         return Measurement(
-            target=self._options.target,
+            target=shown(self._options.target),
             settings=self._settings,
             begun=self._begun,
             version=version("ratelimited-executor"),
@@ -418,7 +419,7 @@ def _read_measurement(path: str) -> Measurement:
 def _load_function(target: str) -> Any:
     if re.search(r"^[^:]*$|:\d", target):  # an address: no function has such a name
         raise CommandError(
-            f"TARGET must be a URL such as http://localhost:8000/, or look like module:function or file.py:function, got {target!r}"
+            f"TARGET must be a URL such as http://localhost:8000/, or look like module:function or file.py:function, got {shown(target)!r}"
         )
     return load_target(target)
 

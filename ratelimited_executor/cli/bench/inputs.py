@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.load.requests import (
     RequestTemplate,
     check_body,
+    check_credentials,
     check_method,
     check_url,
     names_class,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ratelimited_executor.cli.bench.options import BenchOptions
+
+T = TypeVar("T")
 
 __all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of"]
 
@@ -52,7 +55,7 @@ def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[Reque
         body=None if options.body is None else _checked("--body", check_body, _body_of(options.body)),
     )
     if options.requests is None:
-        return [base]
+        return [_checked("TARGET", check_credentials, base)]
     try:
         with Path(options.requests).open(encoding="utf-8") as file:
             return parse_requests(file, base, names)
@@ -60,9 +63,9 @@ def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[Reque
         raise CommandError(f"--requests {options.requests}: {_reason(error)}") from error
 
 
-def _checked(name: str, check: Callable[[str], str], text: str) -> str:
+def _checked(name: str, check: Callable[[T], T], value: T) -> T:
     try:
-        return check(text)
+        return check(value)
     except ValueError as error:
         raise CommandError(f"{name}: {error}") from error
 

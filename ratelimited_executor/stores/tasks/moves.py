@@ -34,6 +34,12 @@ _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
 _NEVER: Final = -(2**62)  # before all times
 _DONE: Final = End.DONE  # members of an enum are slow to look up
+_ROWS: Final = {  # states that may be rare, and whose statements name them so that the index of the state is used
+    DurableState.BEHIND: "rows_behind",
+    DurableState.CLAIMED: "rows_claimed",
+    DurableState.UNKNOWN: "rows_unknown",
+    DurableState.DEAD: "rows_dead",
+}
 _SCHEDULED, _READY, _BEHIND = int(DurableState.SCHEDULED), int(DurableState.READY), int(DurableState.BEHIND)
 
 
@@ -97,9 +103,12 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
     yield "set_clock", [(vouched_us, now_us)]
     yield "forget_ended", [(vouched_us - REMEMBERED_US,)]
     renewed = yield "renew", [(vouched_us, owner)]
-    late = yield "drop_late_owners", [(vouched_us,)]
-    if late:
-        yield from _give_back(now_us, [name for (name,) in late], lost_count=1)
+    for (late,) in (yield "late_owners", [(vouched_us,)]):
+        cancelled = yield "cancelled_of", [(late,)]
+        lanes = {lane for _, _, lane in cancelled if lane is not None}
+        if lanes == (yield from _lock_free(lanes)):  # otherwise with a later beat: this one must not wait
+            yield "drop_owner", [(late,)]
+            yield from _give_back(now_us, [late], lost_count=1)
     if not renewed:
         return None
     cancelled = yield "cancelled_of", [(owner,)]
@@ -124,11 +133,13 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     expired_count = yield from _delete_expired(now_us)
     keys, functions = json.dumps(sorted(asked.full_keys)), json.dumps(sorted(asked.unknown))
     before_us = _NEVER if asked.before_us is None else now_us + asked.before_us
-    found = yield from _listed(
-        "claim", asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count, before_us
+    [(text, left_count)] = yield (
+        "claim",
+        [(asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count, before_us, asked.size)],
     )
+    found = json.loads(text)
     next_in_us: int | None = 0
-    if len(found) < asked.count:
+    if len(found) < asked.count and not left_count:
         [(free_us,)] = yield "next_due", [(asked.queue,)]
         [(head_us,)] = yield "next_head_due", [(asked.queue,)]
         times = [*([] if free_us is None else [free_us - asked.ahead_us]), *([] if head_us is None else [head_us])]
@@ -219,10 +230,8 @@ def rows(state: DurableState | None, after: int, limit: int) -> Moves[list[TaskR
     """List tasks."""
     if state is None:
         found = yield "rows", [(after, limit)]
-    elif state is DurableState.UNKNOWN:  # these two states are rare, and have indexes of their own
-        found = yield "rows_unknown", [(after, limit)]
-    elif state is DurableState.DEAD:
-        found = yield "rows_dead", [(after, limit)]
+    elif state in _ROWS:
+        found = yield _ROWS[state], [(after, limit)]
     else:
         found = yield "rows_in_state", [(after, state, limit)]
     return [_task_row(row) for row in found]
@@ -265,6 +274,15 @@ def _lock(last_places: dict[str, int]) -> Moves[dict[str, int]]:
         return {}
     found = yield "lock_lane", sorted(last_places.items())
     return dict(found)
+
+
+def _lock_free(lanes: Collection[str]) -> Moves[set[str]]:
+    """Lock those of some lanes that no other transaction has locked, and return them.
+
+    A user's transaction may hold a lane for long. Moves on which a lease or other tasks depend do not wait for it.
+    """
+    found = yield "lock_free_lane", [(lane,) for lane in sorted(lanes)]
+    return {lane for (lane,) in found}
 
 
 def _settle(now_us: int, lanes: Iterable[str]) -> Moves[None]:
@@ -314,8 +332,10 @@ def _delete_expired(now_us: int) -> Moves[int]:
         found = yield "expired", [(now_us, _BATCH)]
         if not found:
             break
-        lanes = {lane for _, _, lane, _ in found if lane is not None}
-        yield from _lock(dict.fromkeys(lanes, 0))
+        lanes = yield from _lock_free({lane for _, _, lane, _ in found if lane is not None})
+        found = [each for each in found if each[2] is None or each[2] in lanes]
+        if not found:
+            break
         deleted = {number for (number,) in (yield "delete_expired", [(number, now_us) for number, *_ in found])}
         yield from _remember([task_id for number, task_id, _, is_named in found if is_named and number in deleted])
         yield from _settle(now_us, lanes)

@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
+from ratelimited_executor._core.urls import ENCODE
+from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.tasks import moves
 from ratelimited_executor.stores.tasks.moves import Together
-from ratelimited_executor.stores.tasks.sql import SQLStore
+from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
 from ratelimited_executor.stores.tasks.statements import lacking, read_schema, read_statements
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor._core.durable.tasks import NewTask, Outcome
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.stores.tasks.sql import Program
 
@@ -34,15 +37,17 @@ __all__ = ["PostgresStore"]
 
 _LOCK: Final = 7_261_833_405  # an advisory lock: one process at a time changes the schema
 _ATTEMPTS: Final = 5  # of a transaction that the server aborts, as in a deadlock
-_CONNECTIONS_MAX: Final = 4  # of one process: putting, claiming, finishing, beating
+_USER_CONNECTIONS_MAX: Final = 4  # of one process, for the calls of users: these may all wait for a lane ...
+_OWN_CONNECTIONS_MAX: Final = 3  # ... and for those of runners: claiming, finishing, beating
 _TIMEOUT_SECONDS: Final = 30.0  # for a connection ...
 _CONNECT_SECONDS: Final = 2.0  # ... and for one attempt of the pool: its own pauses would outlast an outage
 _NOTIFY_SECONDS: Final = 0.01  # between two NOTIFY of one process
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CHANNEL: Final = "durable_tasks"
+_CREDENTIALS: Final = ("user", "password")  # parts of a conninfo that may contain any character
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
 _LOCK_NOT_AVAILABLE: Final = "55P03"
-_LOCK_SECONDS: Final = 10  # for locks of other transactions, unless the server sets a limit
+_LOCK_SECONDS: Final = 3  # for locks of other transactions, unless the server sets a limit
 _IDLE_SECONDS: Final = 5  # within a transaction, as after its process has died; our own are repeated
 _SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")
@@ -76,7 +81,10 @@ class PostgresStore(SQLStore, TaskStore):
         super().__init__()
         self._conninfo = conninfo
         self._is_creating = create
-        self._pool: Any = None
+        self._pool: Any = None  # for the calls of users
+        self._own_pool: Any = None  # for those of runners
+        self._process = 0  # that has opened it
+        self._finishing = asyncio.Lock()
         self._listener: asyncio.Task[None] | None = None
         self._notifier: asyncio.Task[None] | None = None
 
@@ -84,6 +92,7 @@ class PostgresStore(SQLStore, TaskStore):
         return "PostgresStore(...)"  # conninfo may hold a password
 
     async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
+        check_process(repr(self), self._process)
         if self._pool is None:
             driver = _psycopg(self)
             from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415  # comes with the extra
@@ -91,16 +100,21 @@ class PostgresStore(SQLStore, TaskStore):
             with self._translated():
                 self._check_conninfo(driver)
                 await self._make_schema(driver)
-                pool = AsyncConnectionPool(
-                    self._conninfo, min_size=1, max_size=_CONNECTIONS_MAX, timeout=_CONNECT_SECONDS,
-                    reconnect_timeout=_CONNECT_SECONDS, open=False,
-                    configure=_limit, kwargs={"cursor_factory": driver.AsyncRawCursor, "autocommit": True},
-                )  # fmt: skip
-                await pool.open()
+                pools = [
+                    AsyncConnectionPool(
+                        self._conninfo, min_size=1, max_size=size, timeout=_CONNECT_SECONDS,
+                        reconnect_timeout=_CONNECT_SECONDS, open=False,
+                        configure=_limit, kwargs={"cursor_factory": driver.AsyncRawCursor, "autocommit": True},
+                    )
+                    for size in (_USER_CONNECTIONS_MAX, _OWN_CONNECTIONS_MAX)
+                ]  # fmt: skip
+                await asyncio.gather(*(pool.open() for pool in pools))
             if self._listener is not None:  # another user has opened it meanwhile
-                await pool.close()
+                await asyncio.gather(*(pool.close() for pool in pools))
             else:
-                self._pool = pool
+                self._pool, self._own_pool = pools
+                self._process = os.getpid()
+                self._finishing = asyncio.Lock()
                 self._changed = asyncio.Event()  # of this event loop, which may be a new one
                 self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
         self._user_count += 1
@@ -112,10 +126,13 @@ class PostgresStore(SQLStore, TaskStore):
         self._changed.clear()
 
     async def aclose(self) -> None:
+        check_process(repr(self), self._process)
         self._user_count = max(0, self._user_count - 1)
         if self._user_count or self._pool is None:
             return
-        pool, self._pool = self._pool, None
+        pools = self._pool, self._own_pool
+        self._pool = self._own_pool = None
+        self._process = 0
         listener, self._listener = self._listener, None
         try:
             if self._notifier is not None:
@@ -124,23 +141,35 @@ class PostgresStore(SQLStore, TaskStore):
             if listener is not None:
                 listener.cancel()
                 await asyncio.wait([listener])
-            await pool.close()
+            await asyncio.gather(*(pool.close() for pool in pools))
+
+    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        async with self._finishing:  # it may wait for a lane, and the runners' other calls need the other connections
+            return await super().finish(outcomes)
 
     # Running moves
 
     def _tell(self) -> None:
         if self._notifier is None:
-            notifying = self._notify(self._pool)
+            notifying = self._notify(self._own_pool)
             self._notifier = asyncio.get_running_loop().create_task(notifying, name="durable tasks: notify")
 
-    async def _run(self, program: Program[T], *, is_durable: bool = True) -> T:  # noqa: ARG002  # every commit is
+    async def _run(
+        self,
+        program: Program[T],
+        *,
+        caller: Caller = Caller.USER,
+        is_durable: bool = True,  # noqa: ARG002  # every commit is
+    ) -> T:
         """Run moves as one transaction.
 
         Repeats it if the server aborts it, or the connection is lost before the commit was sent: it then had no effect.
         The result of a commit without an answer is unknown, so that raises.
         """
-        if self._pool is None:
+        pool = self._own_pool if caller is Caller.RUNNER else self._pool
+        if pool is None:
             raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
+        check_process(repr(self), self._process)
         driver = _psycopg(self)
         loop = asyncio.get_running_loop()
         until, left = loop.time() + _TIMEOUT_SECONDS, _ATTEMPTS
@@ -148,7 +177,7 @@ class PostgresStore(SQLStore, TaskStore):
             is_connected = is_committing = False
             with self._translated():
                 try:
-                    async with self._pool.connection() as connection:
+                    async with pool.connection() as connection:
                         is_connected = True
                         async with _replaced_if_read_only(driver, connection), connection.transaction():
                             result = await self._play(connection, program)
@@ -195,14 +224,18 @@ class PostgresStore(SQLStore, TaskStore):
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))
 
     def _check_conninfo(self, driver: Any) -> None:
-        """Refuse text that libpq cannot read; libpq's message is not quoted, as it repeats a password."""
+        """Refuse text that libpq cannot read, or reads otherwise than it was meant: its messages would repeat a password."""
         try:
-            driver.conninfo.conninfo_to_dict(self._conninfo)
-        except driver.ProgrammingError:
-            raise StoreUnavailableError(
-                repr(self),
-                "conninfo cannot be read: it must be a URL such as 'postgresql://user@host/database', or name=value ...",
-            ) from None
+            parts = driver.conninfo.conninfo_to_dict(self._conninfo.partition("\0")[0])
+        except (driver.ProgrammingError, UnicodeError):
+            parts = None
+        if parts is None or "\0" in self._conninfo:
+            reason = "it must be a URL such as 'postgresql://user@host/database', or name=value ..."
+        elif "://" in self._conninfo and _is_cut(parts):
+            reason = f"its user name or password ends too early; {ENCODE}"
+        else:
+            return
+        raise StoreUnavailableError(repr(self), f"conninfo cannot be read: {reason}")
 
     async def _make_schema(self, driver: Any) -> None:
         async with await driver.AsyncConnection.connect(self._conninfo) as connection:
@@ -256,6 +289,13 @@ class PostgresStore(SQLStore, TaskStore):
                 else ""
             )
             raise StoreUnavailableError(repr(self), f"{type(error).__name__}: {error}".strip() + remedy) from error
+
+
+def _is_cut(parts: dict[str, Any]) -> bool:
+    """True if the rest of a password, which should have been encoded, has become a part of its own."""
+    others = [str(value) for name, value in parts.items() if name not in _CREDENTIALS]
+    ports = str(parts.get("port", "")).split(",")
+    return any("@" in value for value in others) or any(port and not port.isdecimal() for port in ports)
 
 
 def _as_json(arguments: Together) -> tuple[Any, ...]:

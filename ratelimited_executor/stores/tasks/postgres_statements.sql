@@ -11,6 +11,12 @@ select vouched_us, beat_us, (select min(lease_us) from durable_owners) from dura
 -- name: owner
 select owner from durable_owners where owner = $1 for key share
 
+-- name: late_owners
+select owner from durable_owners where seen_us + lease_us <= $1 order by owner for update skip locked
+
+-- name: lock_free_lane
+select lane from durable_lanes where lane = $1 for update skip locked
+
 -- name: last_number
 select 0
 
@@ -60,16 +66,19 @@ on conflict (id) do nothing
 
 -- name: claim
 with chosen as materialized (
-    select number as chosen_number from durable_tasks
+    select number as chosen_number, priority as chosen_priority, due_us as chosen_due_us, octet_length(body) as size from durable_tasks
     where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
         and ("key" is null or "key" not in (select json_array_elements_text($5::json)))
         and (name, version) not in (
             select value ->> 0, (value ->> 1)::integer from json_array_elements($6::json) as value
         )
     order by priority desc, due_us, number limit $7 for update skip locked
+), fitting as (
+    select chosen_number, row_number() over turns = 1 or sum(size) over turns <= $9::bigint as fits
+    from chosen window turns as (order by chosen_priority desc, chosen_due_us, chosen_number)
 ), claimed as (
     update durable_tasks set state = 3, token = token + 1, owner = $1
-    from chosen where number = chosen_number and state = 1
+    from fitting where fits and number = chosen_number and state = 1
     returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
 )
 select coalesce(json_agg(
@@ -78,7 +87,7 @@ select coalesce(json_agg(
         lost_count
     )
     order by priority desc, due_us, number
-), '[]')::text
+), '[]')::text, (select count(*) from fitting where not fits)
 from claimed
 
 -- name: make_ready

@@ -13,11 +13,14 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
+import os
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durable.tasks import Beat, Claims, Durability, DurableState, LaneRow
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, Beat, Claims, Durability, DurableState, LaneRow
+from ratelimited_executor._forks import check_process
 from ratelimited_executor._redis.client import client_of
 from ratelimited_executor._redis.refusals import remedy_of
 from ratelimited_executor.abc import TaskStore
@@ -51,6 +54,9 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 _TIMEOUT_SECONDS: Final = 10.0  # for an answer
 _WAKE_SECONDS: Final = 0.005  # between two wake-ups by other processes
 _PING_SECONDS: Final = 5.0  # of silence, after which the listener pings its server
+_CHECK_SECONDS: Final = 60.0  # between two checks of the server's settings
+_USER_CALLS_MAX: Final = 16  # calls of users at a time: each takes a connection, and runners need some of the client's
+_OF_RUNNERS: Final = frozenset({"join", "beat", "leave", "claim", "finish", "revive"})
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 
 
@@ -84,6 +90,9 @@ class RedisStore(TaskStore):
         self._keys = [f"{{{prefix}}}:{key}" for key in KEYS]
         self._prefix = prefix
         self._user_count = 0
+        self._lost_count = 0  # tasks of the store that its server has lost, as reported
+        self._turns = asyncio.Semaphore(_USER_CALLS_MAX)
+        self._process = 0  # that has opened it
         self._changed = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None  # between two wake-ups by other processes
@@ -93,6 +102,7 @@ class RedisStore(TaskStore):
         return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
 
     async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
+        check_process(repr(self), self._process)
         if not self._user_count:
             try:
                 await self._check()
@@ -101,7 +111,9 @@ class RedisStore(TaskStore):
                 raise
         if self._listener is None:  # otherwise another user has opened it meanwhile
             self._changed = asyncio.Event()  # of this event loop, which may be a new one
+            self._turns = asyncio.Semaphore(_USER_CALLS_MAX)
             self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
+            self._process = os.getpid()
         self._user_count += 1
 
     async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
@@ -119,7 +131,15 @@ class RedisStore(TaskStore):
         answer = await self._change("beat", owner)
         if answer is None:
             return None
-        cancelled, claimed_count = answer
+        cancelled, claimed_count, lost_count = answer
+        if lost_count > self._lost_count:
+            LOGGER.error(
+                "durable tasks: %r: the server has lost %d tasks that had been put: it may evict keys (set maxmemory-policy "
+                "noeviction), or has keys that others have deleted",
+                self,
+                lost_count - self._lost_count,
+            )
+        self._lost_count = lost_count
         return Beat(refs_of(cancelled), claimed_count)
 
     async def leave(self, owner: str) -> None:
@@ -129,18 +149,19 @@ class RedisStore(TaskStore):
         unknown = tuple(function_of(*each) for each in sorted(claim.unknown))
         full_keys = tuple(key_of(each) for each in sorted(claim.full_keys))
         tasks: list[Claimed] = []
-        expired_count, after = 0, b""
+        expired_count, size, after = 0, claim.size, b""
         while True:
             answer = await self._run(
                 "claim", claim.owner, claim.queue, claim.count - len(tasks), claim.ahead_us, rank_of(claim.above),
-                int(claim.before_us is not None), claim.before_us or 0, unknown, full_keys, after,
+                int(claim.before_us is not None), claim.before_us or 0, unknown, full_keys, after, size,
             )  # fmt: skip
             if answer is None:
                 return None
             now_us, next_in_us, count, after, data = answer
             tasks += (record.claimed(now_us) for record in records_of(data))
+            size = claim.size - sum(len(task.body) for task in tasks)
             expired_count += count
-            if not after or len(tasks) >= claim.count:
+            if not after or len(tasks) >= claim.count or size <= 0:
                 break
         return Claims(
             tasks=tuple(tasks), next_in_us=None if next_in_us < 0 else next_in_us, expired_count=expired_count
@@ -173,7 +194,9 @@ class RedisStore(TaskStore):
         """Return tasks in a state; read a thousand at a time, so they may change in between."""
         rows: list[TaskRow] = []
         while len(rows) < limit and after >= 0:
-            after, *found = await self._run("rows", -1 if state is None else int(state), after, limit - len(rows))
+            after, *found = await self._run(
+                "rows", -1 if state is None else int(state), after, limit - len(rows), SIZE_MAX
+            )
             rows += rows_of(*found)
         return rows
 
@@ -194,10 +217,12 @@ class RedisStore(TaskStore):
         self._changed.clear()
 
     async def aclose(self) -> None:
+        check_process(repr(self), self._process)
         self._user_count = max(0, self._user_count - 1)
         if self._user_count or self._listener is None:
             return
         listener, self._listener = self._listener, None
+        self._process = 0
         try:
             while not listener.done():  # a client may swallow a cancellation that arrives together with a message
                 listener.cancel()
@@ -220,8 +245,13 @@ class RedisStore(TaskStore):
         """Run a script; repeat it if the server did not know it, as it then had no effect."""
         if not self._user_count:
             raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
+        check_process(repr(self), self._process)
         text = SCRIPTS[name].text
         call = [_sha_of(text), len(self._keys), *self._keys, *arguments_of(name, *values)]
+        async with contextlib.nullcontext() if name in _OF_RUNNERS else self._turns:
+            return await self._call(text, call)
+
+    async def _call(self, text: str, call: Sequence[Any]) -> Any:
         with self._translated():
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 try:
@@ -249,17 +279,16 @@ class RedisStore(TaskStore):
         """
         with self._translated():
             async with asyncio.timeout(_TIMEOUT_SECONDS):
-                version = int(await self._ask("HGET", self._keys[0], "version") or VERSION)
-                node = {"target_nodes": self._client.get_node_from_key(self._keys[0])} if self._is_cluster else {}
-                memory = await self._client.info("memory", **node)
-                persistence = await self._client.info("persistence", **node)
+                known = await self._ask("HMGET", self._keys[0], "version", "lost")
+                policy = await self._evicting_policy()
+                persistence = await self._client.info("persistence", **self._node())
+        version, self._lost_count = int(known[0] or VERSION), int(known[1] or 0)
         if version > VERSION:
             reason = (
                 f"a newer release has made its keys (layout {version}; this one knows {VERSION}): update this process"
             )
             raise StoreUnavailableError(repr(self), reason)
-        policy = str(memory.get("maxmemory_policy", "noeviction"))
-        if int(memory.get("maxmemory", 0)) and policy.startswith("allkeys"):
+        if policy is not None:
             reason = f"the server may evict tasks (maxmemory-policy {policy}): set maxmemory-policy noeviction"
             raise StoreUnavailableError(repr(self), reason)
         if not int(persistence.get("aof_enabled", 1)):
@@ -267,6 +296,16 @@ class RedisStore(TaskStore):
                 "durable tasks: %r: the server has no append-only file, and loses its data when it stops: set appendonly yes",
                 self,
             )
+
+    async def _evicting_policy(self) -> str | None:
+        """Return the policy by which the server may evict tasks; None if it may not."""
+        memory = await self._client.info("memory", **self._node())
+        policy = str(memory.get("maxmemory_policy", "noeviction"))
+        return policy if int(memory.get("maxmemory", 0)) and policy.startswith("allkeys") else None
+
+    def _node(self) -> dict[str, Any]:
+        """Return the options of a command that a cluster has to be told the node of."""
+        return {"target_nodes": self._client.get_node_from_key(self._keys[0])} if self._is_cluster else {}
 
     async def _listen(self) -> None:
         """Wake waiters when another process has made a change."""
@@ -283,7 +322,20 @@ class RedisStore(TaskStore):
     async def _hear(self, channel: Any) -> None:
         """Receive messages until the server is silent; the first one confirms the subscription."""
         is_silent = False
+        now = asyncio.get_running_loop().time
+        checked = -math.inf
         while True:
+            if now() - checked >= _CHECK_SECONDS:  # also of a server that has taken another one's place
+                checked = now()
+                async with asyncio.timeout(_TIMEOUT_SECONDS):
+                    policy = await self._evicting_policy()
+                if policy is not None:
+                    LOGGER.error(
+                        "durable tasks: %r: the server may evict tasks that were put (maxmemory-policy %s): set maxmemory-policy "
+                        "noeviction",
+                        self,
+                        policy,
+                    )
             if await channel.get_message(timeout=_PING_SECONDS) is not None:
                 is_silent = False
                 self._told()

@@ -6,7 +6,7 @@
 --   owner   the process
 --
 -- REPLY: nil if its lease had ended; else the owner's claims that somebody has cancelled, number and token of each; how many claims
--- it has.
+-- it has; how many tasks were lost, of all owners.
 
 needs_no_memory()
 local now = clock()
@@ -30,10 +30,11 @@ end
 for name, lease in pairs(leases) do
   if seen[name] + lease <= vouched_us then give_back(name, now, 1) end
 end
+local answer = {}
+for index, number in ipairs(owner and numbers_there('cancelled', owned_in('cancelled', owner)) or {}) do
+  answer[index] = number .. pack('>d', tasks[number][TOKEN])
+end
 write_all()
 if not owner then return false end
-local answer, numbers = {}, owned_in('cancelled', owner)
-read_tasks(numbers)
-for index, number in ipairs(numbers) do answer[index] = number .. pack('>d', tasks[number][TOKEN]) end
 local score = string.format('%.0f', owner)
-return {table.concat(answer), redis.call('ZCOUNT', keys.claimed, score, score)}
+return {table.concat(answer), redis.call('ZCOUNT', keys.claimed, score, score), tonumber(redis.call('HGET', keys.store, 'lost') or 0)}

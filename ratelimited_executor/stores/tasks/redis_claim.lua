@@ -9,6 +9,7 @@
 --   has_before, before_us   1 if of that priority those are claimed as well that are due before so long from now
 --   unknown, full_keys    functions and keys whose tasks are left to others
 --   after                 where to go on in the order of those that are READY; empty to begin
+--   size                  how many bytes their arguments may have together; the first is claimed however many it has
 --
 -- REPLY: nil if the owner's lease has ended; else now; how long until it is worth to claim again, -1 if nothing waits for a time;
 -- how many had expired; where to go on, empty at the end; the tasks.
@@ -22,8 +23,7 @@ local owner = unpacked(OWNER_RECORD, text)
 
 local function make_ready(key, time)
   local min, max = '[' .. args.queue .. '\0', '(' .. args.queue .. '\0' .. order_of(time + 1)
-  local numbers = numbers_in(redis.call('ZRANGEBYLEX', keys[key], min, max, 'LIMIT', 0, math.max(BATCH, args.count)))
-  read_tasks(numbers)
+  local numbers = numbers_there(key, redis.call('ZRANGEBYLEX', keys[key], min, max, 'LIMIT', 0, math.max(BATCH, args.count)))
   for _, number in ipairs(numbers) do
     leave(number, tasks[number])
     enter(number, tasks[number], READY)
@@ -34,8 +34,7 @@ local function delete_expired()
   local count = 0
   repeat  -- what follows in a lane may have expired, too
     write_places('expiring')
-    local numbers = redis.call('ZRANGEBYSCORE', keys.expiring, '-inf', string.format('%.0f', now), 'LIMIT', 0, BATCH)
-    read_tasks(numbers)
+    local numbers = numbers_there('expiring', redis.call('ZRANGEBYSCORE', keys.expiring, '-inf', string.format('%.0f', now), 'LIMIT', 0, BATCH))
     for _, number in ipairs(numbers) do
       leave(number, tasks[number])
       remove(number, tasks[number], now, true)
@@ -50,7 +49,7 @@ make_ready('heads', now)
 local expired_count = delete_expired()
 write_all()  -- from here on records are texts, of which only the heads change
 
-local taken, records = {}, {}
+local taken, records, bodies, size, is_full = {}, {}, {}, 0, false
 
 local function set_of(list)
   local set = {}
@@ -66,15 +65,26 @@ local function is_left(record)
   return unknown[called] or full_keys[key]
 end
 
+local function fits(number)  -- if so, its body is among those that are taken
+  local body = redis.call('HGET', keys.bodies, number) or ''
+  size = size + #body - (string.find(body, '\0', 1, true) or 0)  -- its cost stands before
+  is_full = #taken > 0 and size > args.size
+  if not is_full then bodies[#taken + 1] = body end
+  return not is_full
+end
+
 local function take(members, least_token)  -- those that are not left to others, and how many are
   local numbers, written, claimed, gone, expiring, left_count, last = numbers_in(members), {}, {}, {}, {}, 0, nil
   for index, record in ipairs(read_parts('HMGET', keys.tasks, numbers)) do
-    if #taken == args.count then break end
+    if #taken == args.count or is_full then break end
     local number = numbers[index]
     last = members[index]
-    if has_filter and is_left(record) then
+    if not record then
+      drop('ready', last, number)
       left_count = left_count + 1
-    else
+    elseif has_filter and is_left(record) then
+      left_count = left_count + 1
+    elseif fits(number) then
       local _, was_due, cancelled, due, place_us, put, token, attempts, lost, _, expires = unpacked(HEAD, record)
       local head = pack(HEAD, CLAIMED, was_due, cancelled, due, place_us, put, math.max(token, least_token) + 1, attempts, lost, owner, expires)
       record = head .. sub(record, HEAD_SIZE + 1)
@@ -96,14 +106,14 @@ local function take_ready()  -- returns where it has stopped, if that is not the
   local max = '(' .. args.queue .. '\0' .. args.floor
   if args.has_before == 1 then max = max .. order_of(now + args.before_us) end
   local _, least_token = least_numbers(now)
-  while #taken < args.count do
+  while #taken < args.count and not is_full do
     local limit = has_filter and PAGE or math.min(PAGE, args.count - #taken)
     local min = after and '(' .. after or '[' .. args.queue .. '\0'
     local members = redis.call('ZRANGEBYLEX', keys.ready, min, max, 'LIMIT', 0, limit)
     local left
     left, after = take(members, least_token)
     left_count = left_count + left
-    if #members < limit then return '' end
+    if #members < limit or is_full then return '' end
     if left_count >= LEFT_MAX then return after end
   end
   return ''
@@ -122,4 +132,5 @@ local function next_in()
 end
 
 local after = take_ready()
-return {now, #taken < args.count and next_in() or 0, expired_count, after, for_client(taken, records)}
+write_all()  -- what was lost
+return {now, #taken < args.count and not is_full and next_in() or 0, expired_count, after, for_client(taken, records, bodies)}

@@ -11,4 +11,4 @@ local there = {}
 for _, number in ipairs(numbers_of(args.ids)) do
   if number then there[#there + 1] = number end
 end
-return {for_people(there)}
+return {for_people(there, read_parts('HMGET', keys.bodies, there))}

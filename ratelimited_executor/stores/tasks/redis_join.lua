@@ -18,9 +18,7 @@ redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, owner, args.lease
 if former and args.former ~= args.owner then
   local number_of_former, held = unpacked(OWNER_RECORD, former), {}
   for at = 1, #args.held, 16 do held[sub(args.held, at, at + 15)] = true end
-  local numbers = owned_in('claimed', number_of_former)
-  read_tasks(numbers)
-  for _, number in ipairs(numbers) do
+  for _, number in ipairs(numbers_there('claimed', owned_in('claimed', number_of_former))) do
     local task = tasks[number]
     if held[number .. pack('>d', task[TOKEN])] then
       leave(number, task)

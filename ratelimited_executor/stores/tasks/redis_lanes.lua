@@ -10,7 +10,10 @@
 local found, answer = redis.call('ZRANGE', keys.crowded, 0, args.limit - 1, 'WITHSCORES'), {}
 for index = 1, args.limit > 0 and #found or 0, 2 do
   local name = found[index]
-  local head = task_at(lane_at(name).head)
-  for _, value in ipairs({name, -tonumber(found[index + 1]), head[ID], head[STATE]}) do answer[#answer + 1] = value end
+  local lane = lane_at(name)
+  local head = lane and lane.head and task_at(lane.head)
+  if head then
+    for _, value in ipairs({name, -tonumber(found[index + 1]), head[ID], head[STATE]}) do answer[#answer + 1] = value end
+  end
 end
 return answer

@@ -87,6 +87,7 @@ class _Claim:
     unknown: tuple[str, ...]
     full_keys: tuple[str, ...]
     after: bytes
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class _Rows:
     state: int
     after: int
     limit: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ while at <= #args.tasks do
   new[14] = at + 25  -- where its facts begin
   at = new[14] + new[4] + new[5]
 end
-local known = read_parts('ZMSCORE', keys.ids, ids)
+local known = numbers_of(ids)
+places = {}  -- of ids whose tasks were lost, and are put again
 local ended = redis.call('EXISTS', keys.ended) == 1 and read_parts('ZMSCORE', keys.ended, ids) or {}
 local last = least_numbers(now)
 local answers, seen, in_lanes = {}, {}, {}

@@ -13,8 +13,7 @@ needs_no_memory()
 local known, count, after = {}, 0, string.format('(%.0f', args.after)
 for _, each in ipairs(args.functions) do known[each] = true end
 local numbers = redis.call('ZRANGEBYSCORE', keys.unknown, after, '+inf', 'LIMIT', 0, PAGE)
-read_tasks(numbers)
-for _, number in ipairs(numbers) do
+for _, number in ipairs(numbers_there('unknown', numbers)) do
   local task = tasks[number]
   if task[QUEUE] == args.queue and known[task[FUNCTION]] then
     leave(number, task)

@@ -4,12 +4,13 @@
 --
 -- ARGS
 --   state          in which they are; -1 for any
+--   size           how many bytes of arguments end the page
 --   after, limit   the number after which the page begins; how many tasks at most
 --
 -- REPLY: the number with which to go on, -1 if there are no more; the tasks; the owners, and their records.
 
 local PAGE = 1000
-local from, numbers, chosen = string.format('(%.0f', args.after), {}, {}
+local from, numbers, chosen, bodies = string.format('(%.0f', args.after), {}, {}, {}
 if args.state == DEAD or args.state == UNKNOWN then
   local key = args.state == DEAD and keys.dead or keys.unknown
   numbers = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'LIMIT', 0, PAGE)
@@ -18,9 +19,18 @@ else
   for index = 2, #found, 2 do numbers[index / 2] = number_of(tonumber(found[index])) end
 end
 read_tasks(numbers)
-local last = #numbers == PAGE and numbers[PAGE]
+local last, size = #numbers == PAGE and numbers[PAGE], 0
 for _, number in ipairs(numbers) do
   if #chosen == args.limit then break end
-  if args.state < 0 or tasks[number][STATE] == args.state then chosen[#chosen + 1] = number end
+  local task = tasks[number]
+  if task and (args.state < 0 or task[STATE] == args.state) then
+    local body = redis.call('HGET', keys.bodies, number) or ''
+    chosen[#chosen + 1], bodies[#bodies + 1] = number, body
+    size = size + #body
+    if size >= args.size then
+      last = number
+      break
+    end
+  end
 end
-return {last and (unpacked('>d', last)) or -1, for_people(chosen)}
+return {last and (unpacked('>d', last)) or -1, for_people(chosen, bodies)}

@@ -6,7 +6,7 @@
 -- KEYS of every script, in one slot of a cluster. A sorted set without scores is ordered by its members, byte by byte.
 --
 --   store      a hash: version of the layout; run id of the server; number of the last task; token, the least of claims
---              to come; vouched, the vouched time; beat, the clock at the last beat; owner, the number of the last owner
+--              to come; lost, how many tasks were found without their records; vouched, the vouched time; beat, the clock at the last beat; owner, the number of the last owner
 --   ids        a sorted set: id -> number of the task, 8 bytes of which are its key everywhere else
 --   tasks      a hash: number -> record
 --   bodies     a hash: number -> arguments and cost, which no script reads
@@ -122,6 +122,36 @@ local function read_tasks(numbers)
   end
 end
 
+local function numbers_in(members)
+  local numbers = {}
+  for index, member in ipairs(members) do numbers[index] = sub(member, -8) end
+  return numbers
+end
+
+-- A server that evicts keys leaves members of sorted sets without their records. One lost task must not stop the others: what is
+-- found without its record is dropped. It is counted where its state would be: it lies in one such set, and perhaps in others.
+
+local lost = {}  -- numbers that are to be counted
+local BESIDE = {ids = true, expiring = true, cancelled = true}
+
+local function drop(key, member, number)
+  place(key, member, false)
+  if key == 'behind' then
+    local lane = sub(member, 1, -19)  -- before 0, place and number
+    crowding[lane] = (crowding[lane] or 0) - 1
+  end
+  if not BESIDE[key] then lost[#lost + 1] = number end
+end
+
+local function numbers_there(key, members)  -- of the members of a sorted set whose records are there; these are read
+  local numbers, there = numbers_in(members), {}
+  read_tasks(numbers)
+  for index, number in ipairs(numbers) do
+    if tasks[number] then there[#there + 1] = number else drop(key, members[index], number) end
+  end
+  return there
+end
+
 local function task_at(number)
   read_tasks({number})
   return tasks[number]
@@ -133,12 +163,6 @@ local function owned_in(key, owner)  -- what is an owner's in a sorted set
   return redis.call('ZRANGEBYSCORE', keys[key], score, score)
 end
 
-local function numbers_in(members)
-  local numbers = {}
-  for index, member in ipairs(members) do numbers[index] = sub(member, -8) end
-  return numbers
-end
-
 local function numbers_of(ids)  -- of each id its task's number, false if there is none; the tasks are read
   local numbers, known = read_parts('ZMSCORE', keys.ids, ids), {}
   for index, score in ipairs(numbers) do
@@ -148,6 +172,12 @@ local function numbers_of(ids)  -- of each id its task's number, false if there 
     end
   end
   read_tasks(known)
+  for index, number in ipairs(numbers) do
+    if number and not tasks[number] then
+      drop('ids', ids[index], number)
+      numbers[index] = false
+    end
+  end
   return numbers
 end
 
@@ -193,6 +223,13 @@ local function write_all()
       redis.call('HDEL', keys.lanes, name)
     end
   end
+  for _, number in ipairs(lost) do
+    local score = string.format('%.0f', (unpacked('>d', number)))
+    redis.call('ZREMRANGEBYSCORE', keys.ids, score, score)
+    redis.call('HDEL', keys.bodies, number)
+  end
+  if #lost > 0 then redis.call('HINCRBY', keys.store, 'lost', #lost) end
+  lost = {}
   for name, count in pairs(crowding) do
     if count ~= 0 and redis.call('ZINCRBY', keys.crowded, -count, name) == '0' then redis.call('ZREM', keys.crowded, name) end
   end
@@ -242,7 +279,11 @@ local function settle(name, now)  -- makes the first one behind the head of its 
   if not lane then return end
   local head = lane.head and task_at(lane.head)
   if head and not gives_way(head) then return end
-  local number = numbers_in(first_in('behind', name, 1))[1]
+  local members, number
+  repeat
+    members = first_in('behind', name, 1)
+    number = numbers_there('behind', members)[1]
+  until number or #members == 0
   local first = number and task_at(number)
   if head and (not first or first[PLACE] >= head[PLACE]) then return end
   changed_lanes[name] = true
@@ -313,8 +354,7 @@ end
 
 local function give_back(name, now, lost_count)
   local owner = unpacked(OWNER_RECORD, redis.call('HGET', keys.owners, name))
-  local numbers = owned_in('claimed', owner)
-  read_tasks(numbers)
+  local numbers = numbers_there('claimed', owned_in('claimed', owner))
   for _, number in ipairs(numbers) do give_back_one(number, tasks[number], now, lost_count) end
   redis.call('HDEL', keys.owners, name)
 end
@@ -336,8 +376,8 @@ end
 
 -- Replies.
 
-local function for_client(numbers, records)  -- each as number, record and body, the latter two behind their lengths
-  local bodies, parts = read_parts('HMGET', keys.bodies, numbers), {}
+local function for_client(numbers, records, bodies)  -- each as number, record and body, the latter two behind their lengths
+  local parts = {}
   for index, number in ipairs(numbers) do
     local text, body = records[index], bodies[index] or ''
     parts[index * 3 - 2] = number .. pack('<I4I4', #text, #body)
@@ -347,10 +387,10 @@ local function for_client(numbers, records)  -- each as number, record and body,
   return table.concat(parts)
 end
 
-local function for_people(numbers)  -- the tasks, and the owners
+local function for_people(numbers, bodies)  -- the tasks, and the owners
   local records = {}
   for index, number in ipairs(numbers) do records[index] = texts[number] end
-  return for_client(numbers, records), redis.call('HGETALL', keys.owners)
+  return for_client(numbers, records, bodies), redis.call('HGETALL', keys.owners)
 end
 
 local function tell() redis.call('PUBLISH', keys.store, '') end  -- wakes who waits for tasks; the channel has a key's name

@@ -1,9 +1,14 @@
-"""The common part of the SQL stores: each call runs its moves in one transaction."""
+"""The common part of the SQL stores: each call runs its moves in one transaction.
+
+A store runs the calls of users apart from those of runners: however many users' calls wait, and for whatever, a process
+renews its lease, claims tasks and ends claims.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ratelimited_executor.abc import TaskStore
@@ -28,7 +33,18 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Program: TypeAlias = Callable[[int], Moves[T]]  # of the clock, in microseconds
 
-__all__ = ["SQLStore"]
+__all__ = ["Caller", "SQLStore"]
+
+
+class Caller(Enum):
+    """Who waits for a call; those of one do not hold up those of another."""
+
+    USER = "user"
+    """A user, who changes the store: there may be many at once."""
+    READER = "reader"
+    """A user, who only reads: that may take long."""
+    RUNNER = "runner"
+    """A runner: its lease ends if it waits for long."""
 
 
 class SQLStore(TaskStore):
@@ -40,7 +56,7 @@ class SQLStore(TaskStore):
         self._change_count = 0
 
     @abstractmethod
-    async def _run(self, program: Program[T], *, is_durable: bool = True) -> T:
+    async def _run(self, program: Program[T], *, caller: Caller = Caller.USER, is_durable: bool = True) -> T:
         """Run moves as one transaction; wait until it is durable, unless ``is_durable`` is False."""
         ...
 
@@ -59,21 +75,23 @@ class SQLStore(TaskStore):
 
     async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
         return await self._change(
-            lambda now_us: moves.join(now_us, owner, lease_us, former, held), is_told=bool(former)
+            lambda now_us: moves.join(now_us, owner, lease_us, former, held),
+            caller=Caller.RUNNER,
+            is_told=bool(former),
         )
 
     async def beat(self, owner: str) -> Beat | None:
-        return await self._change(lambda now_us: moves.beat(now_us, owner), is_told=False)
+        return await self._change(lambda now_us: moves.beat(now_us, owner), caller=Caller.RUNNER, is_told=False)
 
     async def leave(self, owner: str) -> None:
-        await self._change(lambda now_us: moves.leave(now_us, owner))
+        await self._change(lambda now_us: moves.leave(now_us, owner), caller=Caller.RUNNER)
 
     async def claim(self, claim: Claim) -> Claims | None:
         # Need not be durable: if a loss of power undoes a claim, the claiming process is gone as well.
-        return await self._run(lambda now_us: moves.claim(now_us, claim), is_durable=False)
+        return await self._run(lambda now_us: moves.claim(now_us, claim), caller=Caller.RUNNER, is_durable=False)
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        return await self._change(lambda now_us: moves.finish(now_us, outcomes), is_told=False)
+        return await self._change(lambda now_us: moves.finish(now_us, outcomes), caller=Caller.RUNNER, is_told=False)
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
         return await self._change(lambda now_us: moves.cancel(now_us, ids)) if ids else []
@@ -82,28 +100,28 @@ class SQLStore(TaskStore):
         return await self._change(lambda now_us: moves.requeue(now_us, ids)) if ids else []
 
     async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
-        revived = await self._run(lambda _: moves.revive(queue, functions))
+        revived = await self._run(lambda _: moves.revive(queue, functions), caller=Caller.RUNNER)
         if revived:  # processes call this all the time
             self._wake()
             self._tell()
         return revived
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
-        return await self._run(lambda _: moves.find(ids))
+        return await self._run(lambda _: moves.find(ids), caller=Caller.READER)
 
     async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        return await self._run(lambda _: moves.rows(state, after, limit))
+        return await self._run(lambda _: moves.rows(state, after, limit), caller=Caller.READER)
 
     async def counts(self) -> dict[DurableState, int]:
-        return await self._run(lambda _: moves.counts())
+        return await self._run(lambda _: moves.counts(), caller=Caller.READER)
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
-        return await self._run(lambda _: moves.lanes(limit))
+        return await self._run(lambda _: moves.lanes(limit), caller=Caller.READER)
 
-    async def _change(self, program: Program[T], *, is_told: bool = True) -> T:
+    async def _change(self, program: Program[T], *, caller: Caller = Caller.USER, is_told: bool = True) -> T:
         """Run moves after which tasks may be claimable; notify other processes if ``is_told``."""
         try:
-            result = await self._run(program)
+            result = await self._run(program, caller=caller)
         finally:
             self._wake()
         if is_told:

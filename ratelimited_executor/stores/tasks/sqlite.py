@@ -8,12 +8,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
+from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
-from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver
+from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, is_mended
 from ratelimited_executor.stores.tasks import moves
 from ratelimited_executor.stores.tasks.moves import Together
-from ratelimited_executor.stores.tasks.sql import SQLStore
+from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
 from ratelimited_executor.stores.tasks.statements import lacking, numbered, read_schema, read_statements
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ _STATEMENTS: Final = {
 class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     """A store in a file, for one process or several on one machine.
 
-    Every call is one transaction, in the store's own thread; when it returns, it is on the disk (WAL,
-    ``synchronous=FULL``).
+    Every change is one transaction, in the store's own thread; when it returns, it is on the disk (WAL,
+    ``synchronous=FULL``). Calls that only read have a thread and a connection of their own, and lock nobody out.
 
     Args:
         path: of the file, which is created if it does not exist. Not on a network drive, and not ``":memory:"``.
@@ -70,12 +71,16 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         SQLStore.__init__(self)
         self._is_creating = create
         self._clock: Clock | None = None
+        self._turn = asyncio.Lock()
+        self._reader: _Reader | None = None
         self._seen_version: int | None = None
 
     async def open(self, clock: Clock) -> None:
         self._clock = clock
         if not self._user_count:
             self._changed = asyncio.Event()  # of this event loop, which may be a new one
+            self._turn = asyncio.Lock()
+            self._reader = _Reader(self) if is_mended(driver().sqlite_lib_version()) else None
         self._user_count += 1
         try:
             await self._open_file()
@@ -102,12 +107,22 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     async def aclose(self) -> None:
         self._user_count = max(0, self._user_count - 1)
         if not self._user_count:
-            await self._close_file()
+            reader, self._reader = self._reader, None
+            try:
+                if reader is not None:
+                    await reader._close_file()  # noqa: SLF001  # same module
+            finally:
+                await self._close_file()
 
-    async def _run(self, program: Program[T], *, is_durable: bool = True) -> T:
+    async def _run(self, program: Program[T], *, caller: Caller = Caller.USER, is_durable: bool = True) -> T:
+        """Run moves in the store's thread, where a runner's wait for one of a user at most, or in that of the reader."""
         if self._thread is None:
             raise StoreUnavailableError(repr(self), _NOT_OPEN)
-        return await self._in_thread(lambda: self._transaction(program, "full" if is_durable else "normal"))
+        check_process(repr(self), self._process)
+        if caller is Caller.READER and self._reader is not None:
+            return await self._reader.run(program)
+        async with contextlib.nullcontext() if caller is Caller.RUNNER else self._turn:
+            return await self._in_thread(lambda: self._transaction(program, "full" if is_durable else "normal"))
 
     def _transaction(self, program: Program[T], synchronous: str) -> T:
         """Run moves in the store's thread; reads the clock there."""
@@ -163,7 +178,36 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
-        connection.execute("create temp table durable_claiming (number integer primary key)")
+        connection.execute("create temp table durable_claiming (number integer primary key, size integer)")
+
+
+class _Reader(SQLiteFile):
+    """A connection for users who only read: they wait for no writer, and no writer waits for them.
+
+    Args:
+        store: the store whose file it reads, on first use.
+    """
+
+    _is_creating = False
+    _begin = "begin"  # takes no lock
+
+    def __init__(self, store: SQLiteStore) -> None:
+        super().__init__(store._path)  # noqa: SLF001  # same module
+        self._store = store
+
+    def __repr__(self) -> str:
+        return repr(self._store)
+
+    async def run(self, program: Program[T]) -> T:
+        """Run moves that only read, and no clock."""
+        await self._open_file()
+        return await self._in_thread(lambda: self._in_transaction(lambda cursor: _play(cursor, program(0)), "normal"))
+
+    def _check(self, connection: Any) -> None:  # noqa: ARG002  # it is checked by its path
+        self._store._check_file()  # noqa: SLF001  # same module
+
+    def _prepare(self, connection: Any) -> None:
+        connection.execute("pragma query_only = on")
 
 
 def _play(cursor: Any, program: Moves[T]) -> T:

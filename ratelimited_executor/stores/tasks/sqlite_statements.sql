@@ -36,10 +36,11 @@ select value, (select vouched_us from durable_clock) from json_each($1) where tr
 on conflict (id) do nothing
 
 -- name: claim
--- above a priority, or at it and before a time; without some keys, a list, and some functions, a list of [name, version]
+-- above a priority, or at it and before a time; without some keys, a list, and some functions, a list of [name, version]; as many as
+-- fit into a size, and how many more there are: these get negative numbers, of which there are no tasks. CASE, because most fit.
 delete from temp.durable_claiming;
 insert into temp.durable_claiming
-select number from durable_tasks
+select number, length(body) from durable_tasks
 where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
     and ("key" is null or "key" not in (select value from json_each($5)))
     and not exists (
@@ -47,13 +48,22 @@ where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us <
         where unknown.value ->> 0 = durable_tasks.name and unknown.value ->> 1 = durable_tasks.version
     )
 order by priority desc, due_us, number limit $7;
+update temp.durable_claiming set number = -number
+where case when (select sum(size) from temp.durable_claiming) > $9 then number in (
+    select number from (
+        select number, row_number() over turns as place, sum(size) over turns as total
+        from temp.durable_claiming join durable_tasks using (number)
+        window turns as (order by priority desc, due_us, number)
+    )
+    where place > 1 and total > $9
+) end;
 update durable_tasks set state = 3, token = token + 1, owner = $1 where number in (select number from temp.durable_claiming);
 select json_group_array(
     json_array(
         number, token, id, name, version, hex(body), due_us - $4, expires_us - $4, priority, lane, "key", cost, attempt_count, lost_count
     )
     order by durable_tasks.priority desc, due_us, number
-)
+), (select count(*) from temp.durable_claiming where number < 0)
 from durable_tasks where number in (select number from temp.durable_claiming)
 
 -- name: make_ready
@@ -71,3 +81,31 @@ select vouched_us, beat_us, (select min(lease_us) from durable_owners) from dura
 
 -- name: owner
 select owner from durable_owners where owner = $1
+
+-- name: late_owners
+select owner from durable_owners where seen_us + lease_us <= $1 order by owner
+
+-- name: lock_free_lane
+select lane from durable_lanes where lane = $1
+
+-- name: rows_claimed
+-- by the index of the state: without statistics, SQLite would read the table until it has found enough
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_claimed where state = 3 and number > $1 order by number limit $2
+) order by number
+
+-- name: rows_behind
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_behind where state = 2 and number > $1 order by number limit $2
+) order by number
+
+-- name: rows_unknown
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_unknown where state = 4 and number > $1 order by number limit $2
+) order by number

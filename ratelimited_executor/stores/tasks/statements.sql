@@ -39,9 +39,6 @@ update durable_clock set vouched_us = $1, beat_us = $2
 -- name: renew
 update durable_owners set seen_us = $1 where owner = $2 returning owner
 
--- name: drop_late_owners
-delete from durable_owners where seen_us + lease_us <= $1 returning owner
-
 -- name: drop_owner
 delete from durable_owners where owner = $1 returning owner
 
@@ -128,6 +125,16 @@ from durable_tasks where number > $1 order by number limit $2
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
     is_cancelled, error
 from durable_tasks where number > $1 and state = $2 order by number limit $3
+
+-- name: rows_claimed
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where state = 3 and number > $1 order by number limit $2
+
+-- name: rows_behind
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where state = 2 and number > $1 order by number limit $2
 
 -- name: rows_unknown
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,

@@ -181,6 +181,7 @@ class SQLiteImages(Recorded, SQLiteStore):
     async def open(self, clock) -> None:
         self._thread = object()  # none is required
         await super().open(clock)
+        self._reader = None  # nor is that of the reader
 
     async def aclose(self) -> None:
         self._user_count -= 1

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor._core.durable.tasks import NewTask
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, NewTask
 from ratelimited_executor._runtime.durable.putting import Putting
 from ratelimited_executor.exceptions import StoreUnavailableError
 
@@ -50,6 +50,15 @@ async def test_first_goes_alone_and_the_others_together(store, put):
     assert {True} == set(await asyncio.gather(*puts))
     assert [1, 500, 200] == store.batches
     assert 3.0 == asyncio.get_running_loop().time()
+
+
+async def test_large_tasks_share_transactions_by_their_bytes(store):
+    """A transaction has at most eight mebibytes of arguments, and a larger task is put alone."""
+    putting = Putting(store)
+    sizes = [1, *[256 * 1024] * 70, SIZE_MAX + 1, 1]
+    tasks = [NewTask(id=str(n), name="f", body=bytes(size)) for n, size in enumerate(sizes)]
+    assert {True} == set(await asyncio.gather(*map(putting.put, tasks)))
+    assert [32, 32, 7, 1, 1] == store.batches
 
 
 async def test_each_hears_whether_it_is_new(store, put):

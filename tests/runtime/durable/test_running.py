@@ -6,6 +6,7 @@ import math
 import pytest
 
 from ratelimited_executor import ExecutorNotStartedError, Pacing, Retry, RetryLater
+from ratelimited_executor._runtime.durable import running
 from ratelimited_executor.durable import DurableState, LaneFail
 
 from .conftest import Process
@@ -70,6 +71,21 @@ async def test_only_what_starts_soon_is_claimed(store):
             await process.note.put("important", priority=1)
             await asyncio.sleep(0.5)
             assert "important" in process.names
+
+
+async def test_what_is_claimed_ahead_is_bounded_by_its_bytes(store, monkeypatch):
+    """A process holds little more unstarted work than its bound in bytes, and runs all of it."""
+    monkeypatch.setattr(running, "_WAITING_SIZE_MAX", 4_000_000)
+    process = Process(store, rate="100/s")
+    async with process.tasks:
+        await process.tasks.put_many(process.note.new(f"{n:>100000}") for n in range(400))
+        most = 0
+        async with process.executor, process.tasks.running(process.executor) as runner:
+            for _ in range(60):
+                await asyncio.sleep(0.1)
+                most = max(most, runner._waiting_size)
+    assert 2_000_000 < most < 4_000_000 + 100_100
+    assert 400 == len(process.ran)
 
 
 @pytest.mark.parametrize("count", [5, 12, 100])

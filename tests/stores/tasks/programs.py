@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._core.durable.tasks import (
+    SIZE_MAX,
     Beat,
     Claim,
     Claims,
@@ -145,6 +146,7 @@ class Program:
             full_keys=full,
             above=draw.choice((float("-inf"),) * 4 + (-2.5, 0.0)),
             before_us=draw.choice((None, None, 0, 10, -10)),
+            size=4 if self.now_us % 3 == 0 else SIZE_MAX,  # a body has two or three bytes
         )
         claims = yield from self._both("claim", claim)
         if claims is not None:

@@ -57,6 +57,19 @@ async def test_store_is_opened_in_one_event_loop_after_the_other(store, clock):
     await store.open(clock)
 
 
+async def test_claim_has_as_many_tasks_as_fit_into_its_size(store):
+    """A claim ends before the task that exceeds its size, says that more are ready, and has at least one task."""
+    await store.join("o", 60_000_000)
+    sizes = {"a": 300, "b": 200, "c": 600, "d": 5000, "e": 1, "f": 0}
+    await store.put([NewTask(id=id, name="f", body=bytes(size), cost="2") for id, size in sizes.items()])
+    claimed = []
+    for _ in range(5):
+        claims = await store.claim(Claim(owner="o", count=9, size=1000))
+        claimed.append(("".join(task.id for task in claims.tasks), claims.next_in_us))
+        assert all(len(task.body) == sizes[task.id] for task in claims.tasks)
+    assert [("ab", 0), ("c", 0), ("d", 0), ("ef", None), ("", None)] == claimed
+
+
 async def test_two_users_open_and_close_at_once(store, clock):
     """Two users may open and close a store at once: nothing is left open, and the one who opens can use it."""
     await store.aclose()

@@ -18,7 +18,7 @@ class InMemory:
         for step in read_schema("sqlite_schema.sql"):
             for statement in step.statements:
                 self.connection.execute(statement)
-        self.connection.execute("create temp table durable_claiming (number integer primary key)")
+        self.connection.execute("create temp table durable_claiming (number integer primary key, size integer)")
 
     def call(self, method, now_us, args, options):
         """Play the moves of one call in a transaction."""

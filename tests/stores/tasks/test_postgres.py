@@ -2,18 +2,23 @@
 
 import asyncio
 import sys
+import traceback
 
 import pytest
 
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
+import hypothesis
 import psycopg
+from hypothesis import example, given
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, Outcome
 from ratelimited_executor.durable import PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres
+
+from tests.core.test_urls import PASSWORDS, holds
 
 from .postgres_server import END_CONNECTIONS
 
@@ -199,12 +204,99 @@ async def test_transaction_that_holds_a_lane_for_ever_holds_up_nobody_for_ever(o
     assert {"x", "y", "z"} == {row.id for row in await store.rows()}
 
 
+async def test_calls_of_users_that_wait_for_a_lane_hold_up_no_runner(opened, database, monkeypatch):
+    """While the calls of many users wait for a lane, a runner renews its lease, claims tasks and ends claims."""
+    monkeypatch.setattr(postgres, "_LOCK_SECONDS", 60)
+    store = await opened()
+    await store.join("o", 60_000_000)
+    await store.put([*(task(f"s{n}", lane="l", delay_us=60_000_000) for n in range(12)), task("free")])
+    async with await psycopg.AsyncConnection.connect(database.url) as connection:
+        await connection.execute("select 1")
+        await store.put([task("held", lane="l", delay_us=60_000_000)], connection=connection)
+        waiting = [asyncio.ensure_future(store.cancel([f"s{n}"])) for n in range(12)]
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(20):
+            assert Beat((), 0) == await store.beat("o")
+            [claimed] = (await store.claim(Claim(owner="o", count=1))).tasks
+            assert [True] == await store.finish([Outcome(claimed.ref, End.DONE)])
+        assert not any(each.done() for each in waiting)
+        await connection.rollback()
+    assert [None] not in await asyncio.gather(*waiting)
+
+
+async def test_ends_that_wait_for_a_lane_hold_up_no_other_runner(opened, database, monkeypatch):
+    """While the ends of several runners wait for a lane, the others renew their leases and claim tasks."""
+    monkeypatch.setattr(postgres, "_LOCK_SECONDS", 60)
+    store = await opened()
+    await store.join("o", 60_000_000)
+    await store.put([*(task(f"l{n}", lane=f"l{n}") for n in range(5)), task("free", queue="other")])
+    claimed = (await store.claim(Claim(owner="o", count=5))).tasks
+    async with await psycopg.AsyncConnection.connect(database.url) as connection:
+        await connection.execute("select 1")
+        await store.put([task(f"held{n}", lane=f"l{n}") for n in range(5)], connection=connection)
+        waiting = [asyncio.ensure_future(store.finish([Outcome(each.ref, End.DONE)])) for each in claimed]
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(20):
+            assert Beat((), 5) == await store.beat("o")
+            assert ["free"] == [each.id for each in (await store.claim(Claim(owner="o", queue="other", count=9))).tasks]
+        assert not any(each.done() for each in waiting)
+        await connection.rollback()
+    assert [[True]] * 5 == [await each for each in waiting]
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_lane_that_a_user_holds_holds_up_neither_beats_nor_claims(opened, database, is_late):
+    """Beats and claims skip what needs a lane that a user's transaction holds, and make up for it later."""
+    store = await opened()
+    database.stop_clock()
+    await store.join("o", 60_000_000)
+    await store.put([task("x", lane="l", expires_us=None if is_late else 5), task("y", lane="l"), task("z")])
+    if is_late:  # a process that is lost has claimed a task that was cancelled, and one more
+        await store.join("lost", 3_000_000)
+        await store.claim(Claim(owner="lost", count=2))
+        await store.cancel(["x"])
+    async with await psycopg.AsyncConnection.connect(database.url) as connection:
+        await connection.execute("select 1")
+        await store.put([task("held", lane="l")], connection=connection)
+        async with asyncio.timeout(2):  # less than the store waits for a lock
+            for second in range(6):
+                database.set_clock(10_000_000_000 + second * 1_000_000)
+                assert Beat((), 0) == await store.beat("o")
+            claims = await store.claim(Claim(owner="o", count=9))
+        assert ([] if is_late else ["z"]) == [each.id for each in claims.tasks]
+        await connection.rollback()
+    await store.beat("o")
+    claims = await store.claim(Claim(owner="o", count=9))
+    assert ({"y", "z"} if is_late else {"y"}) == {each.id for each in claims.tasks}
+    assert [None] == await store.find(["x"])
+
+
 async def test_address_that_cannot_be_read_is_not_repeated(clock):
     """An address that cannot be parsed is not repeated in the error: it may contain a password."""
     with pytest.raises(StoreUnavailableError, match="conninfo cannot be read") as caught:
         await PostgresStore("user:secret@host").open(clock)
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@hypothesis.settings(max_examples=60)
+@given(PASSWORDS)
+@example("hunter@zebra")
+@example("hunter/zebra")
+@example("80/hunter")
+@example("hunter\0zebra")
+@example("hunter zebra")
+@example("%ZZhunter")
+def test_nothing_of_a_password_is_in_an_error(password):
+    """Nothing of a password of any characters is in an error or its causes, even if they should have been encoded."""
+
+    async def opening():
+        await PostgresStore(f"postgresql://user:{password}@127.0.0.1:1/db?connect_timeout=1").open(None)
+
+    for attempt in (opening(), PostgresStore(f"host=127.0.0.1 port=1 password={password}").open(None)):
+        with pytest.raises(StoreUnavailableError) as caught:
+            asyncio.run(attempt)
+        assert [] == holds("".join(traceback.format_exception(caught.value)))
 
 
 async def test_database_of_somebody_else_is_left_alone_by_what_only_looks(opened, database, clock):

@@ -6,6 +6,7 @@ import itertools
 import re
 import shutil
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ import pytest
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
+import hypothesis
 import redis.asyncio
+from hypothesis import example, given
 from redis.asyncio.cluster import RedisCluster
 
 from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
@@ -22,6 +25,7 @@ from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, RedisStore
 from ratelimited_executor.stores.tasks import redis as module
 from ratelimited_executor.stores.tasks.redis_layout import SCRIPTS, rank_of
+from tests.core.test_urls import PASSWORDS, holds
 from tests.peers.proxy import Proxy
 from tests.peers.servers import RedisServer
 
@@ -160,6 +164,121 @@ async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock,
         except (AssertionError, StoreUnavailableError, KeyError):
             return
     pytest.fail("not found")
+
+
+@hypothesis.settings(max_examples=60)
+@given(PASSWORDS)
+@example("hunter@zebra")
+@example("1/hunter")
+def test_nothing_of_a_password_is_in_an_error(password):
+    """Nothing of a password of any characters is in an error or its causes, even if they should have been encoded."""
+
+    async def opening():
+        await RedisStore(f"redis://user:{password}@127.0.0.1:1/0").open(SystemClock())
+
+    with pytest.raises((StoreUnavailableError, ValueError)) as caught:
+        asyncio.run(opening())
+    assert [] == holds("".join(traceback.format_exception(caught.value)))
+
+
+EVICTED = ("tasks", "bodies", "ids", "ready", "lanes", "owners", "store", "claimed", "behind")
+
+
+@pytest.mark.parametrize("gone", EVICTED)
+async def test_key_that_was_evicted_stops_no_other_task(opened, redis_server, gone):
+    """Whatever key an evicting server has deleted, all calls work, and tasks that are put afterwards run."""
+    store = await opened()
+    await store.join("o", HOUR_US)
+    before = [
+        *(task(f"ready{n}") for n in range(3)), *(task(f"lane{n}", lane="l") for n in range(3)),
+        task("due", delay_us=1), task("later", delay_us=HOUR_US), task("expires", expires_us=1),
+        task("dead"), task("unknown", version=2), task("claimed", priority=9.0), task("cancelled", priority=9.0),
+    ]  # fmt: skip
+    await store.put(before)
+    claimed = {each.id: each for each in (await store.claim(Claim(owner="o", count=2))).tasks}
+    await store.cancel(["cancelled"])
+    rest = {each.id: each for each in (await store.claim(Claim(owner="o", count=99))).tasks}
+    ends = {"dead": End.DEAD, "unknown": End.UNKNOWN}
+    await store.finish([Outcome(each.ref, ends.get(id, End.RELEASED)) for id, each in rest.items()])
+    redis_server.ask("DEL", f"{{durable}}:{gone}")
+
+    for state in (None, *DurableState):
+        await store.rows(state)
+    await store.lanes()
+    await store.counts()
+    await store.find([each.id for each in before])
+    await store.beat("o")
+    await store.join("p", HOUR_US, former="o", held=[claimed["claimed"].ref])
+    await store.finish([Outcome(claimed["claimed"].ref, End.DONE)])
+    await store.revive("default", [("f", 2)])
+    await store.requeue(["dead"])
+    await store.cancel(["lane1", "ready1"])
+    await store.leave("o")
+    await store.join("q", HOUR_US)
+    put = [task(f"new{n}", lane="m" if n % 2 else None) for n in range(4)]
+    assert [True] * 4 == await store.put(put)
+    ran = set()
+    for _ in range(20):
+        claims = await store.claim(Claim(owner="q", count=3))
+        ran.update(each.id for each in claims.tasks)
+        await store.finish(done(claims.tasks))
+    assert {each.id for each in put} <= ran
+
+
+async def test_records_that_are_lost_are_counted_once_and_may_be_put_again(opened, redis_server, caplog):
+    """Lost records are counted, named with a remedy by the next beat, and their ids may be put again."""
+    store = await opened()
+    await store.join("o", HOUR_US)
+    await store.put([task(n, expires_us=HOUR_US, is_named=True) for n in range(5)])
+    redis_server.ask("DEL", "{durable}:tasks")
+    assert () == (await store.claim(Claim(owner="o", count=9))).tasks
+    await store.beat("o")
+    await store.beat("o")
+    [error] = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert "the server has lost 5 tasks" in error
+    assert "maxmemory-policy noeviction" in error
+    assert [True] * 5 == await store.put([task(n, is_named=True) for n in range(5)])
+    assert 5 == len((await store.claim(Claim(owner="o", count=9))).tasks)
+
+
+async def test_policy_that_is_set_later_is_an_error_in_the_log(opened, redis_server, monkeypatch, caplog):
+    """A server that begins to evict tasks after the store was opened is reported with the remedy."""
+    monkeypatch.setattr(module, "_CHECK_SECONDS", 0.0)
+    store = await opened()
+    redis_server.ask("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+    try:
+        async with asyncio.timeout(20):
+            while not (errors := [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]):
+                await store.put([task("x")])
+                await asyncio.sleep(0.01)
+        assert "maxmemory-policy allkeys-lru" in errors[0]
+        assert "set maxmemory-policy noeviction" in errors[0]
+    finally:
+        redis_server.ask("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+
+
+async def test_calls_of_users_leave_connections_to_runners(opened):
+    """Hundreds of calls at once, more than the client has connections, are all answered, and so is a runner's."""
+    store = await opened()
+    await store.put([task(n) for n in range(300)])
+    await store.join("o", HOUR_US)
+    waiting = [asyncio.ensure_future(store.cancel([str(n)])) for n in range(300)]
+    await asyncio.sleep(0)
+    assert Beat((), 0) == await store.beat("o")
+    assert [[DurableState.READY]] * 300 == await asyncio.gather(*waiting)
+
+
+async def test_rows_with_large_arguments_come_in_several_answers(opened, monkeypatch):
+    """A list of tasks with large arguments is read in parts, and is complete."""
+    monkeypatch.setattr(module, "SIZE_MAX", 1000)
+    store = await opened()
+    await store.put([task(n, body=bytes(400)) for n in range(10)])
+    asked = []
+    run = store._run
+    monkeypatch.setattr(store, "_run", lambda *call: (asked.append(call), run(*call))[1])
+    assert [str(n) for n in range(10)] == [row.id for row in await store.rows(limit=100)]
+    assert ["7", "8"] == [row.id for row in await store.rows(after=(await store.find(["6"]))[0].number, limit=2)]
+    assert len(asked) >= 4
 
 
 # Several processes

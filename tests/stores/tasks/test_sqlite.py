@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import apsw
@@ -14,9 +15,10 @@ import pytest
 
 from ratelimited_executor import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.durable import SQLiteStore
 from ratelimited_executor.stores import sqlite_file
-from ratelimited_executor.stores.tasks import sqlite
+from ratelimited_executor.stores.tasks import moves, sqlite
 
 ROOT = Path(__file__).parents[3]
 
@@ -224,6 +226,74 @@ async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
     other.execute("rollback")
     assert [True] == await putting
     other.close()
+
+
+async def test_reads_wait_for_no_writer_and_no_writer_waits_for_them(opened, tmp_path, monkeypatch):
+    """A read returns while another process writes, and a put returns while a read takes long."""
+    store = await opened()
+    await store.put([task("x", lane="l"), task("y", lane="l")])
+    other = apsw.Connection(str(tmp_path / "tasks.db"))
+    other.execute("begin immediate")
+    async with asyncio.timeout(20):
+        assert 1 == (await store.counts())[DurableState.BEHIND]
+        assert ["x"] == [row.id for row in await store.rows(DurableState.READY)]
+        assert [1] == [lane.behind_count for lane in await store.lanes()]
+        assert ["y"] == [row.id for row in await store.find(["y"])]
+    other.execute("rollback")
+    is_reading, is_put, play = threading.Event(), threading.Event(), sqlite._play
+
+    def slow(cursor, program):
+        if program.gi_code is moves.counts.__code__:
+            is_reading.set()
+            assert is_put.wait(20)
+        return play(cursor, program)
+
+    monkeypatch.setattr(sqlite, "_play", slow)
+    reading = asyncio.ensure_future(store.counts())
+    await asyncio.to_thread(is_reading.wait, 20)
+    assert [True] == await (await opened()).put([task("a")])
+    assert [True] == await store.put([task("z")])
+    is_put.set()
+    await reading
+    other.close()
+
+
+async def test_calls_of_users_that_wait_hold_up_no_runner(opened):
+    """A beat waits for at most one call of a user, however many are waiting."""
+    store = await opened()
+    await store.join("o", 60_000_000)
+    await store.put([task(n) for n in range(100)])
+    waiting = [asyncio.ensure_future(store.cancel([str(n)])) for n in range(100)]
+    await asyncio.sleep(0)
+    await store.beat("o")
+    assert sum(each.done() for each in waiting) <= 3
+    assert [[DurableState.READY]] * 100 == await asyncio.gather(*waiting)
+
+
+@pytest.mark.parametrize("name", ["rows_claimed", "rows_behind", "rows_unknown", "rows_dead"])
+async def test_rows_of_a_state_that_may_be_rare_are_found_by_its_index(opened, name):
+    """A list of tasks in a state that may be rare does not read the others."""
+    store = await opened()
+    [(text, _)] = sqlite._STATEMENTS[name]
+    plan = [detail for *_, detail in store._connection.execute(f"explain query plan {text}", (0, 100))]
+    assert any(f"INDEX durable_{name.removeprefix('rows_')}" in detail for detail in plan), plan
+    assert not any("rowid>" in detail for detail in plan), plan
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted there")
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+async def test_file_beside_the_file_that_is_gone_takes_no_more_puts(opened, tmp_path, end):
+    """After its log or the log's index was deleted a store takes no more puts, and closing keeps what was put before."""
+    store = await opened()
+    await store.put([task("before")])
+    await store.counts()
+    (tmp_path / f"tasks.db{end}").unlink()
+    for call in (store.put([task("after")]), store.counts(), store.claim(Claim(owner="o", count=1))):
+        with pytest.raises(StoreUnavailableError, match=f"{end} beside the file was deleted or replaced.*restart"):
+            await call
+    await store.aclose()
+    await store.open(SystemClock())
+    assert 1 == (await store.counts())[DurableState.READY]
 
 
 async def test_release_that_may_damage_a_shared_file_has_it_alone(tmp_path, clock, monkeypatch):

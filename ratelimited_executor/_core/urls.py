@@ -1,0 +1,38 @@
+"""URLs as they are shown to people: in errors, logs, reports and pages, without what is secret in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["ENCODE", "is_secret", "shown"]
+
+ENCODE: Final = "write '/', '#', '?', ':' and '@' in a user name or password percent-encoded, as urllib.parse.quote(password, safe='') does"
+"""The remedy for a URL in which a user name or password ends too early."""
+_HIDDEN: Final = "***"
+_SECRET: Final = re.compile(r"auth|cookie|token|key|secret|signature|passw|pwd|session|credential", re.IGNORECASE)
+_BEGIN: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+:)?(?://)?")  # a single letter is a drive
+_VALUE: Final = re.compile(r"(?<=[?&;#])([^=&;#]+)=[^&;#]*")
+_ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
+
+
+def is_secret(name: str) -> bool:
+    """True for the name of a header, or of a value in a URL, that is likely to hold a secret."""
+    return _SECRET.search(_ENCODED.sub(lambda match: chr(int(match[1], 16)), name)) is not None
+
+
+def shown(url: str) -> str:
+    """Return a URL without user name and password, and without the values of names that are likely to hold secrets.
+
+    Everything before the last ``@`` counts as user name and password: a password that should have been encoded and is
+    not may contain any character.
+
+    >>> shown("http://user:pa/ss@host:8000/items?page=2&api_key=abc")
+    'http://***@host:8000/items?page=2&api_key=***'
+    """
+    begin = _BEGIN.match(url)
+    assert begin is not None, "it matches an empty text"
+    head, rest = url[: begin.end()], url[begin.end() :]
+    if head and "@" in rest:
+        rest = f"{_HIDDEN}@{rest.rpartition('@')[2]}"
+    return head + _VALUE.sub(lambda match: f"{match[1]}={_HIDDEN}" if is_secret(match[1]) else match[0], rest)

@@ -1,0 +1,54 @@
+"""URLs for people: whatever a password looks like, nothing of it is shown."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ratelimited_executor._core.urls import is_secret, shown
+
+# A password of words, so that a part of it can be told from the rest of a text, and of characters that end it early.
+WORDS = ("hunter", "zebra", "maple")
+PASSWORDS = st.lists(st.sampled_from([*WORDS, *"@:/?#[]%&=;,+ '\"\\\0\n~é", "%40", "%2F", "//", "80"]), min_size=1).map(
+    "".join
+)
+
+
+def holds(text: str) -> list[str]:
+    """Return the words of a password that a text holds."""
+    return [word for word in WORDS if word in text]
+
+
+@pytest.mark.parametrize(("url", "expected"), [
+    ("http://host:8000/path?page=2#top", "http://host:8000/path?page=2#top"),
+    ("http://user:pass@host/?q=1&api_key=abc&Token=d;sig=1&X-Amz-Signature=ff", "http://***@host/?q=1&api_key=***&Token=***;sig=1&X-Amz-Signature=***"),
+    ("http://host/#access_token=abc", "http://host/#access_token=***"),
+    ("http://host/?%61uth=abc", "http://host/?%61uth=***"),
+    ("postgresql://user@host/db?password=abc", "postgresql://***@host/db?password=***"),
+    ("//user:pass@host", "//***@host"),
+    ("user:pass@host:8000/", "user:***@host:8000/"),
+    ("file:tasks.db?mode=ro&key=abc", "file:tasks.db?mode=ro&key=***"),
+    ("/var/lib/a@b/tasks.db", "/var/lib/a@b/tasks.db"),
+    ("C:\\a@b\\tasks.db", "C:\\a@b\\tasks.db"),
+    ("module:function", "module:function"),
+    ("", ""),
+])  # fmt: skip
+def test_secrets_are_hidden_and_the_rest_stays(url, expected):
+    """User, password and values of secret names are hidden; all else stays, so that a reader knows what is meant."""
+    assert expected == shown(url)
+    assert expected == shown(expected)
+
+
+@given(PASSWORDS, st.sampled_from(["http", "https", "redis", "rediss", "postgresql", "ftp"]))
+@example("hunter/zebra@maple", "http")
+@example("80/hunter?zebra=1#maple", "http")
+def test_nothing_of_a_password_is_shown(password, scheme):
+    """A password of any characters, encoded or not, is hidden whole."""
+    for user in ("user:", "", ":"):
+        assert [] == holds(shown(f"{scheme}://{user}{password}@host:80/path"))
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Cookie", "X-Api-Key", "csrf_token", "PASSWORD", "pwd"])
+def test_names_of_secrets_are_known(name):
+    """The usual names of secrets are known in any case."""
+    assert is_secret(name)
+    assert not is_secret("page")
