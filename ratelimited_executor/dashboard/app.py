@@ -18,6 +18,7 @@ import anyio
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -52,9 +53,9 @@ from ratelimited_executor.dashboard.views import (
 from ratelimited_executor.exceptions import RateLimitedExecutorError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from starlette.requests import Request
+    from starlette.types import Message
 
     from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
@@ -101,10 +102,10 @@ class Pages:
         self._authorize_view = authorize_view
         self._environment = _templates()
 
-    async def render(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """Render a page."""
+    async def render(self, template: str, *, status: int = 200, is_live: bool = True, **values: Any) -> HTMLResponse:
+        """Render a page; a live one fetches its address again and again, which the answer to a form does not have."""
         page = self._environment.get_template(template).render(
-            title=self._title, now=time_text(self.clock()), status=status, **values
+            title=self._title, now=time_text(self.clock()), status=status, is_live=is_live, **values
         )
         return HTMLResponse(page.encode(errors="replace"), status_code=status)  # a name may have lone surrogates
 
@@ -113,29 +114,32 @@ class Pages:
 
         async def answer(request: Request) -> Response:
             try:
+                request = await _with_body(request)
                 if self._authorize_view is not None and not await is_granted(self._authorize_view, request):
                     raise PageError(403, "You are not allowed to see this page.")
                 return await handle(request)
             except PageError as error:
-                return await self.render("error.html", status=error.status, message=error.message, back=error.back)
+                return await self._error(request, error.status, error.message, error.back)
 
         return answer
 
-    def app(self, *routes: Route, lifespan: Any = None) -> Starlette:
+    def app(self, *routes: Route, middleware: Sequence[Middleware] = (), lifespan: Any = None) -> Starlette:
         """Return the application of some pages, and of the script and the style that they use."""
         static = Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
         return Starlette(
             routes=[*routes, static],
-            middleware=[Middleware(StrictHeaders)],
+            middleware=[Middleware(StrictHeaders), *middleware],
             exception_handlers={Exception: self._failed},
             lifespan=lifespan,
         )
 
-    async def _failed(self, _request: Request, _error: Exception) -> Response:
+    async def _error(self, request: Request, status: int, message: str, back: str | None = None) -> Response:
+        is_live = request.method != "POST"
+        return await self.render("error.html", status=status, is_live=is_live, message=message, back=back)
+
+    async def _failed(self, request: Request, _error: Exception) -> Response:
         """Answer for a page that raises; the server logs the error."""
-        page = await self.render(
-            "error.html", status=500, message="The page could not be rendered: see the server's log.", back=None
-        )
+        page = await self._error(request, 500, "The page could not be rendered: see the server's log.")
         page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
         return page
 
@@ -363,14 +367,30 @@ class _Site:
             raise PageError(409, "The task is no longer a dead letter.")
 
 
-async def _form_of(request: Request) -> dict[str, str]:
-    """Read the fields of a form; of several of one name the last."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > _BODY_BYTES_MAX:
+async def _with_body(request: Request) -> Request:
+    """Return a request whose body has been read, so that ``form()``, ``body()`` and ``stream()`` work for all who call them.
+
+    Raises:
+        PageError: if the body is too large.
+    """
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        size += len(message.get("body", b""))
+        if size > _BODY_BYTES_MAX:
             raise PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
-    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+        return message
+
+    whole = Request(request.scope, receive)
+    await whole.body()
+    return whole
+
+
+async def _form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form; of several of one name the last."""
+    return dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
 
 
 def _page_number(request: Request) -> int:

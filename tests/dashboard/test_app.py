@@ -393,6 +393,45 @@ async def test_executor_is_paused_resumed_and_set():
             assert str(executor.rate) == "inf/s"
 
 
+async def by_form(request):
+    return (await request.form())["action"] == "pause"
+
+
+async def by_body(request):
+    return b"action=pause" in await request.body()
+
+
+async def by_stream(request):
+    return b"action=pause" in b"".join([part async for part in request.stream()])
+
+
+@pytest.mark.parametrize("first", [by_form, by_body, by_stream])
+@pytest.mark.parametrize("second", [by_form, by_body, by_stream])
+async def test_form_can_be_read_by_all_who_decide(first, second):
+    """Both functions may read the form of a change, in each way that Starlette has, and the page reads it after them."""
+
+    async def looks(request):
+        return request.method == "GET" or await first(request)
+
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize_view=looks, authorize=second)) as web:
+            await change(web, 403, action="resume")
+            await change(web, action="pause")
+            assert executor.is_paused
+            executor.resume()
+
+
+async def test_answer_to_a_form_does_not_refresh_itself():
+    """A page whose address accepts forms only has neither the script nor the refresh that would fetch that address."""
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=lambda request: True)) as web:
+            refused = [await change(web, 409, action="set-rate", rate="fast"), await change(web, 403, headers={})]
+            for page in refused:
+                assert ("page.js" in page.text, "refresh" in page.text) == (False, False)
+            gone = await web.get("/executor?name=x")
+            assert ("page.js" in gone.text, "refresh" in gone.text) == (True, True)
+
+
 async def test_bad_requests_change_nothing():
     """A bad request changes nothing, and its status or text says why."""
     async with RateLimitedExecutor("mail", rate=(1, "5/min")) as executor:

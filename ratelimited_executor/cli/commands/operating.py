@@ -57,6 +57,13 @@ def peers(**options: Any) -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port to listen on; 0 for any."
 )
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Serve the page under this name as well, beside localhost, 127.0.0.1, [::1] and --host; may be repeated.",
+)
 def dashboard(**options: Any) -> None:
     """Serve a live page of all groups in Redis: rates, peers, limits, slots, plots (extras dashboard, redis). Read-only.
 
