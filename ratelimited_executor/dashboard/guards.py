@@ -14,9 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -79,11 +76,18 @@ class KnownHosts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request as the application does, or refuse it with status 421."""
         if scope["type"] == "http":
-            host = host_of(Headers(scope=scope).get("host", ""))
+            header = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+            host = host_of(header)
             if host not in self._names and host != (scope.get("server") or ("",))[0]:
-                answer = PlainTextResponse(f"No page is served here under the name {host!r}: {self._remedy}\n", 421)
-                return await answer(scope, receive, send)
+                return await _refuse(send, f"No page is served here under the name {header!r}: {self._remedy}.\n")
         return await self._app(scope, receive, send)
+
+
+async def _refuse(send: Send, text: str) -> None:
+    """Answer that this server is not the one that the request is for."""
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 421, "headers": headers})
+    await send({"type": "http.response.body", "body": text.encode()})
 
 
 def host_of(header: str) -> str:
