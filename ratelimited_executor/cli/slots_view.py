@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor._core.escapes import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.live import Live
 
 from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._runtime.clock import SystemClock
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.tasks_view import StorePicture, draw_tasks, tasks_fields
 from ratelimited_executor.durable import PostgresStore, RedisStore, SQLiteStore

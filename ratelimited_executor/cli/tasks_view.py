@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor._core.escapes import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -24,8 +24,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.escapes import visible
+from ratelimited_executor.dashboard.changes import Changes
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_same_origin
+from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.recording import Recorder
 from ratelimited_executor.dashboard.texts import (
     count_text,
@@ -40,7 +43,6 @@ from ratelimited_executor.dashboard.views import (
     COLUMNS,
     PAGE_SIZE,
     SORTS,
-    batch_of,
     batches_of,
     epoch_of,
     explanation_of,
@@ -50,7 +52,6 @@ from ratelimited_executor.dashboard.views import (
     task_of,
     tasks_of,
 )
-from ratelimited_executor.exceptions import RateLimitedExecutorError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -68,18 +69,27 @@ _STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs tells
 
 
 def _templates() -> Environment:
-    """Return what renders the pages: whatever is written into them is escaped, and what is not there is an error."""
+    """Return what renders the pages: whatever is written into them is escaped, and what is not there is an error.
+
+    Invisible characters are escaped as well, except where the text comes back as a form's value: see ``raw``.
+    """
     environment = Environment(
         loader=PackageLoader("ratelimited_executor.dashboard"),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
-        count=count_text, name=name_text, per_second=per_second_text, seconds=seconds_text, query=_query
+        count=count_text, name=name_text, per_second=per_second_text, seconds=seconds_text, query=_query, raw=escape
     )
     return environment
+
+
+def _visible(value: Any) -> Any:
+    """Return a value to write, with escapes in place of invisible characters unless it is markup; lines stay lines."""
+    return visible(value, keep="\n\t") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _query(values: Mapping[str, Any]) -> str:
@@ -94,10 +104,19 @@ class Pages:
         title: at the head of each page.
         clock: returns epoch seconds.
         authorize_view: decides who may look.
+        process: names the process that the pages show; None if they show several.
     """
 
-    def __init__(self, *, title: str, clock: Callable[[], float], authorize_view: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        title: str,
+        clock: Callable[[], float],
+        authorize_view: Any = None,
+        process: Callable[[], str] | None = None,
+    ) -> None:
         self.clock = clock
+        self._process = process or str
         self._title = title
         self._authorize_view = authorize_view
         self._environment = _templates()
@@ -105,7 +124,12 @@ class Pages:
     async def render(self, template: str, *, status: int = 200, is_live: bool = True, **values: Any) -> HTMLResponse:
         """Render a page; a live one fetches its address again and again, which the answer to a form does not have."""
         page = self._environment.get_template(template).render(
-            title=self._title, now=time_text(self.clock()), status=status, is_live=is_live, **values
+            title=self._title,
+            process=self._process(),
+            now=time_text(self.clock()),
+            status=status,
+            is_live=is_live,
+            **values,
         )
         return HTMLResponse(page.encode(errors="replace"), status_code=status)  # a name may have lone surrogates
 
@@ -168,7 +192,7 @@ def make_app(
     clock: Callable[[], float] = time.time,
 ) -> Starlette:
     """Make the application; see :func:`~ratelimited_executor.dashboard.dashboard`."""
-    pages = Pages(title=title, clock=clock, authorize_view=authorize_view)
+    pages = Pages(title=title, clock=clock, authorize_view=authorize_view, process=process_text)
     site = _Site(target, pages, dict(stores), authorize)
     return pages.app(
         Route("/", pages.page(site.overview)),
@@ -193,14 +217,7 @@ class _Site:
         self._pages = pages
         self._stores = stores
         self._authorize = authorize
-        self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[None]]] = {
-            "set-rate": self._set_rate,
-            "pause": self._pause,
-            "resume": self._resume,
-            "cancel-task": self._cancel_task,
-            "cancel-batch": self._cancel_batch,
-            "requeue": self._requeue,
-        }
+        self._changes = Changes(self._recorded_of, self._requeue)
 
     async def _may_change(self, request: Request) -> bool:
         return self._authorize is not None and await is_granted(self._authorize, request)
@@ -231,6 +248,7 @@ class _Site:
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
+        recorded.ask_for_group_rate()
         find, now = request.query_params.get("find", ""), epoch_of(executor)
         tasks, keys, is_all = tasks_of(recorded, now, find)
         batches, batch_count = batches_of(executor)
@@ -247,6 +265,8 @@ class _Site:
             keys=keys,
             is_all=is_all,
             find=find,
+            group_rate=recorded.group_rate(),
+            former_rate=recorded.former_rate,
             may_change=await self._may_change(request),
         )
 
@@ -297,9 +317,6 @@ class _Site:
             raise PageError(404, "There is no such executor, or it has closed.")
         return recorded
 
-    def _executor_of(self, values: Mapping[str, str]) -> RateLimitedExecutor:
-        return self._recorded_of(values).executor
-
     def _store_of(self, name: str) -> TaskStore:
         store = self._stores.get(name)
         if store is None:
@@ -314,57 +331,20 @@ class _Site:
             raise PageError(403, "The request did not come from this page.")
         if not await self._may_change(request):
             raise PageError(403, "You are not allowed to make changes.")
-        form = await _form_of(request)
-        action = self._actions.get(form.get("action", ""))
-        if action is None:
-            raise PageError(400, f"action must be one of {', '.join(self._actions)}, got {form.get('action')!r}")
-        page = "store" if action == self._requeue else "executor"
+        form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
+        page = "store" if form.get("action") == "requeue" else "executor"
         back = f"{page}?{_query({'name': form.get('name', '')})}"
         try:
-            await action(form)
+            await self._changes.make(form, request)
         except PageError as error:
             error.back = back
             raise
-        except (ValueError, TypeError, RateLimitedExecutorError) as error:
-            raise PageError(409, str(error), back=back) from error
         return RedirectResponse(back, status_code=303)
 
-    async def _set_rate(self, form: Mapping[str, str]) -> None:
-        text = form.get("rate", "").strip()
-        executor = self._executor_of(form)
-        if len(executor.rates) > 1:
-            raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
-        try:
-            number = float(text)
-        except ValueError:
-            executor.rate = text
-            return
-        if math.isinf(number) and "inf" not in text.lower():  # digits that are too many: no limit was meant
-            raise ValueError(f"rate must be a number, or inf for no limit, got {text}")
-        executor.rate = number
-
-    async def _pause(self, form: Mapping[str, str]) -> None:
-        self._executor_of(form).pause()
-
-    async def _resume(self, form: Mapping[str, str]) -> None:
-        self._executor_of(form).resume()
-
-    async def _cancel_task(self, form: Mapping[str, str]) -> None:
-        task = task_of(self._recorded_of(form), form.get("id", ""))
-        if task is None:
-            raise PageError(409, "The task is no longer waiting, so it was not cancelled.")
-        task.cancel("by the dashboard")
-
-    async def _cancel_batch(self, form: Mapping[str, str]) -> None:
-        batch = batch_of(self._executor_of(form), form.get("id", ""))
-        if batch is None:
-            raise PageError(409, "The batch has no waiting tasks left, so nothing was cancelled.")
-        batch.cancel()
-
-    async def _requeue(self, form: Mapping[str, str]) -> None:
-        (state,) = await _answer_of(self._store_of(form.get("name", "")).requeue([form.get("id", "")]))
-        if state is not DurableState.DEAD:
-            raise PageError(409, "The task is no longer a dead letter.")
+    async def _requeue(self, name: str, task_id: str) -> DurableState | None:
+        """Put a dead letter back; return the state that it had."""
+        states = await _answer_of(self._store_of(name).requeue([task_id]))
+        return states[0]
 
 
 async def _with_body(request: Request) -> Request:
@@ -386,11 +366,6 @@ async def _with_body(request: Request) -> Request:
     whole = Request(request.scope, receive)
     await whole.body()
     return whole
-
-
-async def _form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form; of several of one name the last."""
-    return dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
 
 
 def _page_number(request: Request) -> int:

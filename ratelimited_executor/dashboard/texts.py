@@ -148,6 +148,8 @@ def state_text(statistics: Statistics, *, is_closing: bool) -> tuple[str, str]:
         return "closing", "wait"
     if statistics.is_paused:
         return "paused", "wait"
+    if statistics.fleet is not None and statistics.fleet.rate == 0:
+        return "group paused: its rate is 0", "wait"
     if statistics.fleet is not None and statistics.fleet.state == "outage":
         return "outage: no reply from Redis", "bad"
     if statistics.penalty > 0:

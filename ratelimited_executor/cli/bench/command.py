@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.cli.bench.contact import ExchangeError
 from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
 from ratelimited_executor.cli.bench.open_load import OpenLoad
@@ -37,7 +38,6 @@ from ratelimited_executor.cli.bench.view import (
     trial_text,
     verdict_text,
 )
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import screen_of_stderr
 from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.load.durations import SHARES
 from ratelimited_executor.load.verdicts import why_tool_was_limit
 
