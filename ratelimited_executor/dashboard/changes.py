@@ -7,7 +7,6 @@ address, a change that would concern that process alone is refused. A change for
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.durable.tasks import DurableState
@@ -95,19 +94,11 @@ class Changes:
         )
 
     async def _set_rate(self, form: Mapping[str, str]) -> _Change:
-        text = form.get("rate", "").strip()
         executor = self._recorded_of(form).executor
         old = executor.rate
         if len(executor.rates) > 1:
             raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
-        try:
-            number = float(text)
-        except ValueError:
-            executor.rate = text
-        else:
-            if math.isinf(number) and "inf" not in text.lower():  # digits that are too many: no limit was meant
-                raise ValueError(f"rate must be a number, or inf for no limit, got {name_text(text)}")
-            executor.rate = number
+        executor.rate = form.get("rate", "")
         return _Change("rate", str(old), str(executor.rate))
 
     async def _pause(self, form: Mapping[str, str]) -> _Change:

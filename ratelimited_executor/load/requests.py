@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
+from ratelimited_executor._core.escapes import int_of_digits, shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -178,7 +180,7 @@ def parse_header(text: str) -> tuple[str, str]:
     """
     name, colon, value = text.partition(":")
     if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not value.isprintable():
-        raise ValueError(f"a header must look like 'Name: value', got {text!r}")
+        raise ValueError(f"a header must look like 'Name: value', got {shown(text)}")
     return name.strip(), value.strip()
 
 
@@ -200,12 +202,14 @@ def parse_requests(
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                templates.append(_template_of(json.loads(line), base, class_names))
+                templates.append(_template_of(json.loads(line, parse_int=int_of_digits), base, class_names))
             except json.JSONDecodeError as error:
                 raise ValueError(
                     f'line {number} must be a JSON object such as {{"url": "/"}}: {error.msg} at column {error.colno}'
                 ) from error
-            except (ValueError, RecursionError) as error:
+            except RecursionError as error:
+                raise ValueError(f"line {number} is nested too deeply") from error
+            except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
     if not templates:
         raise ValueError("the file has no requests")
@@ -214,7 +218,7 @@ def parse_requests(
 
 def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) -> RequestTemplate:
     if not isinstance(value, dict):
-        raise ValueError(f'a request must be a JSON object such as {{"url": "/"}}, got {value!r}')  # noqa: TRY004  # a line of a file, no argument
+        raise ValueError(f'a request must be a JSON object such as {{"url": "/"}}, got {shown(value)}')  # noqa: TRY004  # a line of a file, no argument
     if unknown := sorted(value.keys() - _FIELDS):
         raise ValueError(f"unknown field {unknown[0]!r}: there are method, url, headers, body and class")
     class_name = value.get("class")

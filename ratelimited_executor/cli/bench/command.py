@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor._core.escapes import visible
+from ratelimited_executor._core.escapes import int_of_digits, visible
 from ratelimited_executor.cli.bench.contact import ExchangeError
 from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
 from ratelimited_executor.cli.bench.open_load import OpenLoad
@@ -404,7 +404,7 @@ def _warnings(measurement: Measurement) -> list[Text]:
 
 def _read_measurement(path: str) -> Measurement:
     try:
-        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8"), parse_int=int_of_digits))
     except ImportError as error:
         raise CommandError(f"bench: {error}") from error
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ratelimited_executor._core.escapes import shown
 from ratelimited_executor.cli.commands.arguments import Duration, errors_as_usage
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tu
     limits = []
     for text in texts:
         pool, _sign, limit = text.rpartition("=")
-        if not pool or not limit.isdecimal() or len(limit) > 15:
-            raise click.BadParameter(f"must look like gpu=4, with a limit >= 0, got {text!r}")
+        if not pool or not (limit.isascii() and limit.isdecimal()) or len(limit) > 15:
+            raise click.BadParameter(f"must look like gpu=4, with a limit >= 0, got {shown(text)}")
         limits.append((pool, int(limit)))
     return tuple(limits)
 
