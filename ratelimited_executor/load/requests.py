@@ -25,6 +25,7 @@ __all__ = [
     "parse_header",
     "parse_requests",
     "templates_of_class",
+    "with_content_type",
 ]
 
 _NUMBER: Final = re.compile(r"\{n(?::(?P<spec>0?[0-9]{0,3}[dxX]?))?\}")
@@ -32,6 +33,7 @@ _METHOD: Final = re.compile(r"[A-Z][A-Z-]*")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELDS: Final = frozenset({"method", "url", "headers", "body", "class"})
 _CLASS: Final = "{class}"
+_JSON: Final = {"Content-Type": "application/json"}
 _SECRET: Final = re.compile(r"auth|cookie|token|key|secret|signature|passw|session|credential", re.IGNORECASE)
 
 
@@ -78,6 +80,29 @@ def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[
     return found
 
 
+def with_content_type(template: RequestTemplate) -> RequestTemplate:
+    """Return a request that says that its body is JSON, if it is an object or an array and no header says otherwise.
+
+    >>> body = '{"id": {n}}'
+    >>> with_content_type(RequestTemplate(url="http://host/", body=body)).headers
+    {'Content-Type': 'application/json'}
+    """
+    if template.body is None or _content_type_of(template) is not None or not _is_json(fill(template.body, 0)):
+        return template
+    return replace(template, headers=template.headers | _JSON)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text, parse_int=str), (dict, list))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _content_type_of(template: RequestTemplate) -> str | None:
+    return next((text for name, text in template.headers.items() if name.lower() == "content-type"), None)
+
+
 def names_class(template: RequestTemplate) -> bool:
     """Return True if ``{class}`` occurs in a request."""
     texts = (template.url, template.body or "", *template.headers.values())
@@ -100,11 +125,13 @@ def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
     templates = [each for group in classes for each in group]
     methods = "/".join(dict.fromkeys(each.method for each in templates))
     headers = len({name.lower() for each in templates for name in each.headers})
+    types = list(dict.fromkeys(text for each in templates if (text := _content_type_of(each)) is not None))
     size = sum(len((each.body or "").encode()) for each in templates)
     words = [
         methods if len(templates) == 1 else f"{len(templates):,} kinds of {methods}",
         *([f"{headers:,} header{'s' if headers > 1 else ''}"] if headers else []),
         *([f"{size:,} byte{'s' if size > 1 else ''}"] if size else []),
+        *([f"content type {' and '.join(types)}"] if types else []),
     ]
     if len(templates) > 1 or headers or size:
         sent = [[_identity(each) for each in group] for group in classes]
@@ -234,11 +261,12 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
     body = value.get("body", base.body)
     if body is not None and not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False)
-        pairs = {"Content-Type": "application/json", **pairs}
-    return RequestTemplate(
+        pairs = pairs if any(name.lower() == "content-type" for name in base.headers | pairs) else _JSON | pairs
+    template = RequestTemplate(
         url=check_url(urljoin(base.url, url)),
         method=check_method(method),
         headers=base.headers | pairs,
         body=None if body is None else check_body(body),
         class_name=class_name,
     )
+    return with_content_type(template)

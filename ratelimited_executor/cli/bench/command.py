@@ -33,6 +33,7 @@ from ratelimited_executor.cli.bench.view import (
     found_text,
     incomplete_text,
     measurement_tables,
+    sample_text,
     show_live,
     tool_limit_text,
     trial_text,
@@ -317,6 +318,8 @@ class _Bench:
 
     def _report(self, measurement: Measurement, *outcome: Text) -> None:
         """Print a measurement and sentences about its outcome, and write the files that were asked for."""
+        sample = sample_text(measurement.figures)
+        outcome = outcome if sample is None else (sample, *outcome)
         settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
         heading = f"{visible(measurement.target)}: {settings}"
         self._console.print(heading, markup=False, highlight=False, soft_wrap=True)

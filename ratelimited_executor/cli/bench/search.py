@@ -87,7 +87,7 @@ def judged(
         rate: the tried rate.
         measurement: the figures, of all participants.
         thresholds: the thresholds, at least one.
-        shares: the name and the figures of each participant, whose names may be equal. If the tool was the limit in one
+        shares: the name and the figures of each participant, whose names may be equal. If the load generator was the bottleneck in one
             of them, it was the limit.
     """
     verdict = judge_trial(measurement.figures, thresholds)
