@@ -29,6 +29,7 @@ _RATE_PATTERN: Final = re.compile(
 _WORDS_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_.]*)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*")
 _SHORT_UNITS: Final = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h"}
 _PLAIN_PATTERN: Final = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?|inf)\s*")
+_UNITS: Final = {UNIT_SECONDS[unit]: unit for unit in ("s", "min", "h", "day")}  # as a rate is written
 _TEXT_MAX: Final = 1000  # characters
 # What is beyond could be neither shown nor used in a computation with floats.
 _MOST: Final = int(math.nextafter(math.inf, 0))
@@ -165,7 +166,8 @@ class Rate:
 
     def __str__(self) -> str:
         permits = "inf" if self._permits is None else _plain(self._permits)
-        return f"{permits}/s" if self._per == 1 else f"{permits}/{_plain(self._per)}s"
+        unit = _UNITS.get(self._per)
+        return f"{permits}/{_plain(self._per)}s" if unit is None else f"{permits}/{unit}"
 
 
 def _exact(name: str, value: object) -> Fraction | None:

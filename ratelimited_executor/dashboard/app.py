@@ -343,7 +343,7 @@ class _Site:
 
     async def _requeue(self, name: str, task_id: str) -> DurableState | None:
         """Put a dead letter back; return the state that it had."""
-        states = await _answer_of(self._store_of(name).requeue([task_id]))
+        states: list[DurableState | None] = await _answer_of(self._store_of(name).requeue([task_id]))
         return states[0]
 
 

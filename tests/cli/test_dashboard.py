@@ -63,7 +63,7 @@ async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
                     listed = await wait_for(web, "/", "&lt;script&gt;")
                     assert "<script>alert" not in listed.text
                     page = await wait_for(
-                        web, f"/group?name={evil}", "2 of 2 active", "mail active Rate 39.2/s", "llm", "100/60s",
+                        web, f"/group?name={evil}", "2 of 2 active", "mail active Rate 39.2/s", "llm", "100/min",
                         "Held by",
                     )  # fmt: skip
                     assert "<script>alert" not in page.text
@@ -124,7 +124,7 @@ async def test_group_is_recorded_while_nobody_looks(redis_server):
             async with ExecutorManager(peers=RedisPeers(redis_server.url, group="team")) as manager:
                 manager.executor("mail", rate=40, drain_timeout=0).schedule_many(str, range(10_000))
                 manager.executor("llm", rate=(5, "100/min"), drain_timeout=0).schedule_many(str, range(10_000))
-                await wait_for(web, "/group?name=team", "mail active", "100/60s")
+                await wait_for(web, "/group?name=team", "mail active", "100/min")
                 await recorder.take()
             recorded = recorder._recorded["team"]
             assert {name[:2] for name in recorded} == {("rate", "mail"), ("limit", "llm")}

@@ -168,7 +168,9 @@ def test_text_forms():
     assert "Rate(5, per=60)" == repr(Rate(5, per=60))
     assert "Rate(0.1)" == repr(Rate(0.1))
     assert "Rate(inf)" == repr(Rate(math.inf))
-    assert ("5/60s", "100/s", "inf/s") == (str(Rate(5, per=60)), str(Rate(100)), str(Rate(math.inf)))
+    assert ("5/min", "100/s", "inf/s") == (str(Rate(5, per=60)), str(Rate(100)), str(Rate(math.inf)))
+    for text in ("5/min", "7/h", "0.5/day", "3/2.5s", "0/s"):
+        assert (text, Rate.parse(text)) == (str(Rate.parse(text)), Rate.parse(str(Rate.parse(text))))
     assert math.inf == float(Rate(math.inf)) == Rate(math.inf).permits
     assert Rate(math.inf).is_unlimited
     assert not Rate(math.inf).is_zero

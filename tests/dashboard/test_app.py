@@ -102,7 +102,7 @@ async def test_page_of_an_executor_shows_what_waits():
         text = text_of(page)
         assert "Running 0 of 7" in text
         assert re.search(r"letter 20\d 500 29\d 0", text)
-        assert "permits 1000/60s window" in text
+        assert "permits 1000/min window" in text
         assert "ann 1" in text
         assert "later ann 3 1 in 40 s" in text_of(found)
         assert "letter[" not in found.text
@@ -282,7 +282,7 @@ async def test_what_is_not_there_is_said_to_be_so():
     manager.executor("new", rate="5/min")
     async with client(dashboard(manager)) as web:
         page = await web.get("/")
-        assert "new not started 5/60s" in text_of(page)
+        assert "new not started 5/min" in text_of(page)
         for path in ("/executor?name=mail", "/executor?name=new", "/executor", "/task?name=mail&id=1", "/store?name=x"):
             page = await web.get(path)
             assert page.status_code == 404
@@ -408,7 +408,7 @@ async def test_executor_is_paused_resumed_and_set():
             assert "Resume" in (await web.get("/executor?name=mail")).text
             await change(web, action="resume")
             assert not executor.is_paused
-            for text, expected in (("20", "20/s"), ("5/min", "5/60s"), (" 7.5 ", "7.5/s"), ("inf", "inf/s")):
+            for text, expected in (("20", "20/s"), ("5/min", "5/min"), (" 7.5 ", "7.5/s"), ("inf", "inf/s")):
                 await change(web, action="set-rate", rate=text)
                 assert str(executor.rate) == expected
             for text in ("", "fast", "-1", "nan", "1e400", "9" * 400):
