@@ -36,7 +36,6 @@ from ratelimited_executor.dashboard.texts import (
     name_text,
     per_second_text,
     seconds_text,
-    state_text,
     time_text,
 )
 from ratelimited_executor.dashboard.views import (
@@ -49,6 +48,7 @@ from ratelimited_executor.dashboard.views import (
     figures_of,
     overview_of,
     plots_of,
+    state_of,
     task_of,
     tasks_of,
 )
@@ -256,7 +256,7 @@ class _Site:
             "executor.html",
             executor=executor,
             statistics=statistics,
-            state=state_text(statistics, is_closing=executor.is_shutdown),
+            state=state_of(recorded, statistics),
             figures=figures_of(executor, statistics),
             plots=plots_of(recorded.history, now),
             batches=batches,

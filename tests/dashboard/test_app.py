@@ -60,6 +60,26 @@ async def test_list_shows_how_each_executor_stands():
         mail.rate = math.inf
 
 
+async def test_state_tells_of_recent_failures(handler, reports):
+    """While tasks fail, the state says how many a second, in the colour of trouble, and again nothing once none do."""
+    handler()
+
+    async def fail(_):
+        raise BufferError
+
+    async with ExecutorManager() as manager:
+        app = dashboard(manager)
+        mail = manager.executor("mail", rate=10)
+        mail.schedule_many(fail, range(200))
+        await asyncio.sleep(15.05)
+        async with client(app) as web:
+            for path in ("/", "/executor?name=mail"):
+                assert '<span class="badge bad">open; 10/s fail</span>' in (await web.get(path)).text
+            await asyncio.sleep(20)
+            for path in ("/", "/executor?name=mail"):
+                assert '<span class="badge good">open</span>' in (await web.get(path)).text
+
+
 async def test_list_is_searched_sorted_and_paged():
     """The list has fifty executors on each page, and can be filtered by name and sorted; bad parameters are refused."""
     async with ExecutorManager() as manager:
