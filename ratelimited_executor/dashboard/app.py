@@ -125,11 +125,10 @@ class Pages:
         """Render a page; a live one fetches its address again and again, which the answer to a form does not have."""
         page = self._environment.get_template(template).render(
             title=self._title,
-            process=self._process(),
             now=time_text(self.clock()),
             status=status,
             is_live=is_live,
-            **values,
+            **{"process": self._process(), **values},
         )
         return HTMLResponse(page.encode(errors="replace"), status_code=status)  # a name may have lone surrogates
 
@@ -137,13 +136,17 @@ class Pages:
         """Return a handler that asks first who looks, and shows errors as pages."""
 
         async def answer(request: Request) -> Response:
+            is_seen = False
             try:
-                request = await _with_body(request)
+                if request.method == "POST":
+                    request = await _with_body(request)
                 if self._authorize_view is not None and not await is_granted(self._authorize_view, request):
                     raise PageError(403, "You are not allowed to see this page.")
+                is_seen = True
                 return await handle(request)
             except PageError as error:
-                return await self._error(request, error.status, error.message, error.back)
+                more = {} if is_seen else {"process": ""}
+                return await self._error(request, error.status, error.message, back=error.back, **more)
 
         return answer
 
@@ -157,13 +160,15 @@ class Pages:
             lifespan=lifespan,
         )
 
-    async def _error(self, request: Request, status: int, message: str, back: str | None = None) -> Response:
+    async def _error(self, request: Request, status: int, message: str, **values: Any) -> Response:
         is_live = request.method != "POST"
-        return await self.render("error.html", status=status, is_live=is_live, message=message, back=back)
+        return await self.render(
+            "error.html", **{"back": None, **values}, status=status, is_live=is_live, message=message
+        )
 
     async def _failed(self, request: Request, _error: Exception) -> Response:
         """Answer for a page that raises; the server logs the error."""
-        page = await self._error(request, 500, "The page could not be rendered: see the server's log.")
+        page = await self._error(request, 500, "The page could not be rendered: see the server's log.", process="")
         page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
         return page
 

@@ -160,10 +160,13 @@ class Recorded:
 
     def group_rate(self) -> Rate | None:
         """Return the rate that is in force in its group, as it was set; None if it has none, or does not know it yet."""
-        statistics = self.statistics()
-        if statistics is None or statistics.fleet is None or statistics.fleet.rate is None:
+        parts = self.executor._parts
+        if self._observed is None or parts is None or parts.controls.member is None or self.executor.rate.is_unlimited:
             return None
-        others = self.executor._started().controls.member.rate_of_others()
+        member = parts.controls.member
+        if member.statistics(self._observed.now()).rate is None:
+            return None
+        others = member.rate_of_others()
         rate = self.executor.rate if others is None else Rate(Fraction(f"{float_of(others):.6g}"))
         if not rate.is_zero:
             self._former_rate = rate

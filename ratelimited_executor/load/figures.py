@@ -386,7 +386,7 @@ def shorten(text: str) -> str:
     >>> shorten(" a    b "), len(shorten("x" * 1000))
     ('a b', 301)
     """
-    text = " ".join(text.split())
+    text = " ".join(text[: 10 * _SAMPLE_MAX].split())
     return text if len(text) <= _SAMPLE_MAX else f"{text[:_SAMPLE_MAX]}…"
 
 

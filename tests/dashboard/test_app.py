@@ -369,6 +369,7 @@ async def test_who_may_not_look_sees_nothing():
             refused = await web.get(path)
             assert refused.status_code == 403
             assert "mail" not in refused.text
+            assert f"process {os.getpid()}" not in refused.text
             assert (await web.get(path, headers={"X-User": "admin"})).status_code == 200
         assert (await web.post("/change", data={}, headers=SAME)).status_code == 403
 

@@ -240,7 +240,7 @@ class OpenLoad:
         except asyncio.CancelledError:
             raise  # the whole measurement is cancelled
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
-            outcome = Outcome(error=self._kind_of(error), sample=str(error))
+            outcome = Outcome(error=self._kind_of(error), sample=_text_of(error))
         finally:
             self._limits.discard(limit)
             self._release()
@@ -307,3 +307,10 @@ class OpenLoad:
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(loop.time())
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # code of the user
+        return ""
