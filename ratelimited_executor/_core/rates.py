@@ -67,6 +67,8 @@ class Rate:
             raise ValueError(f"per must be a finite number of seconds > 0, got {shown(per)}")
         self._per = window
         self._ratio = None if self._permits is None else self._permits / window
+        if self._ratio is not None and not _is_in_range(self._ratio):
+            raise _out_of_range("permits / per", self._ratio)
         self._is_zero = self._permits == 0  # stored: read at every wake-up, and fractions compare slowly
 
     @classmethod
@@ -185,9 +187,13 @@ def _exact(name: str, value: object) -> Fraction | None:
     exact = Fraction(repr(value)) if type(value) is float else Fraction(value)
     if exact < 0:
         raise ValueError(f"{name} must be >= 0, got {shown(value)}")
-    if exact.numerator > _MOST * exact.denominator or exact.denominator > _DENOMINATOR_MAX:
+    if not _is_in_range(exact):
         raise _out_of_range(name, value)
     return exact
+
+
+def _is_in_range(exact: Fraction) -> bool:
+    return exact.numerator <= _MOST * exact.denominator and exact.denominator <= _DENOMINATOR_MAX
 
 
 def _out_of_range(name: str, value: object) -> ValueError:

@@ -78,6 +78,13 @@ def test_number_that_could_not_be_shown_is_refused(value):
         Rate.of(value)
 
 
+@pytest.mark.parametrize(("permits", "per"), [(1e308, 1e-10), (1e-300, 1e300)])
+def test_ratio_that_could_not_be_shown_is_refused(permits, per):
+    """Two numbers in range whose ratio is not are refused as well."""
+    with pytest.raises(ValueError, match="permits / per must be in the range of a float, got Fraction"):
+        Rate(permits, per=per)
+
+
 @given(st.floats(min_value=0, allow_infinity=False) | st.integers(min_value=0, max_value=10**308))
 def test_every_float_is_a_rate_that_can_be_shown(value):
     """Every finite float >= 0, and an integer of its range, is accepted, shown and read again."""
