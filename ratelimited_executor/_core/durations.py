@@ -12,6 +12,8 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ratelimited_executor._core.escapes import shown
+
 if TYPE_CHECKING:
     from datetime import timedelta
 
@@ -56,7 +58,7 @@ def parse_duration(text: str) -> float:
     """
     seconds = _read(text)
     if seconds is None or not 0 < seconds < math.inf:
-        raise ValueError(f"{_LIKE} and is longer than 0, got {text!r}")
+        raise ValueError(f"{_LIKE} and is longer than 0, got {shown(text)}")
     return seconds
 
 
@@ -68,7 +70,7 @@ def number_of(name: str, value: Any) -> float:
         ValueError: if it is NaN or infinite.
     """
     if not _is_number(value):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
     return _finite(name, value)
 
 
@@ -83,13 +85,13 @@ def duration_of(name: str, value: Any) -> float:
         return _finite(name, value)
     if isinstance(value, str):
         seconds = _read(value)
-        if seconds is None:
-            raise ValueError(f"{name}: {_LIKE}, got {value!r}")
-        return _finite(name, seconds)
+        if seconds is None or seconds == math.inf:
+            raise ValueError(f"{name}: {_LIKE}, got {shown(value)}")
+        return seconds
     if hasattr(type(value), "total_seconds"):  # a timedelta: the core imports no module that reads the time
         return _finite(name, value.total_seconds())
     if not _is_number(value):
-        raise TypeError(f"{name} must be a number of seconds, a timedelta or a str such as '8h', got {value!r}")
+        raise TypeError(f"{name} must be a number of seconds, a timedelta or a str such as '8h', got {shown(value)}")
     return _finite(name, value)
 
 
@@ -97,7 +99,7 @@ def delay_of(name: str, value: Any) -> float:
     """Return a span of time >= 0 in seconds, given as a number, a timedelta or text."""
     seconds = duration_of(name, value)
     if seconds < 0:
-        raise ValueError(f"{name} must be >= 0 seconds, got {value!r}")
+        raise ValueError(f"{name} must be >= 0 seconds, got {shown(value)}")
     return seconds
 
 
@@ -105,7 +107,7 @@ def seconds_of(name: str, value: Any) -> float:
     """Return a span of time > 0 in seconds, given as a number, a timedelta or text."""
     seconds = duration_of(name, value)
     if seconds <= 0:
-        raise ValueError(f"{name} must be > 0 seconds, got {value!r}")
+        raise ValueError(f"{name} must be > 0 seconds, got {shown(value)}")
     return seconds
 
 
@@ -138,10 +140,10 @@ def _is_number(value: Any) -> bool:
 def _finite(name: str, value: Any) -> float:
     try:
         number = float(value)
-    except OverflowError:
+    except (OverflowError, ValueError):  # ValueError: a decimal that signals
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {value!r}")
+        raise ValueError(f"{name} must be finite, got {shown(value)}")
     return number
 
 

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ratelimited_executor._core.durations import UNIT_SECONDS, duration_of
+from ratelimited_executor._core.escapes import shown
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
@@ -27,7 +28,13 @@ _RATE_PATTERN: Final = re.compile(
 )
 _WORDS_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_.]*)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*")
 _SHORT_UNITS: Final = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h"}
-_PLAIN_PATTERN: Final = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?|inf)\s*")
+_PLAIN_PATTERN: Final = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?|inf)\s*")
+_UNITS: Final = {UNIT_SECONDS[unit]: unit for unit in ("s", "min", "h", "day")}  # as a rate is written
+_TEXT_MAX: Final = 1000  # characters
+# What is beyond could be neither shown nor used in a computation with floats.
+_MOST: Final = int(math.nextafter(math.inf, 0))
+_DIGITS_MAX: Final = 330  # of a denominator: that of the least float has 324
+_DENOMINATOR_MAX: Final = 10**_DIGITS_MAX
 _CALENDAR_UNITS: Final = ("week", "month")  # for quotas, not for rates: months differ in length
 
 
@@ -40,7 +47,7 @@ class Rate:
 
     Raises:
         TypeError: if an argument is not a number.
-        ValueError: if an argument is NaN or negative, or ``per`` is zero or infinite.
+        ValueError: if an argument is NaN or negative, or out of the range of a float, or ``per`` is zero or infinite.
 
     >>> Rate(5, per=60)
     Rate(5, per=60)
@@ -57,9 +64,11 @@ class Rate:
         is_number = isinstance(per, (int, float, Fraction, Decimal))
         window = _exact("per", per if is_number else duration_of("per", per))
         if window is None or window <= 0:
-            raise ValueError(f"per must be a finite number of seconds > 0, got {per!r}")
+            raise ValueError(f"per must be a finite number of seconds > 0, got {shown(per)}")
         self._per = window
         self._ratio = None if self._permits is None else self._permits / window
+        if self._ratio is not None and not _is_in_range(self._ratio):
+            raise _out_of_range("permits / per", self._ratio)
         self._is_zero = self._permits == 0  # stored: read at every wake-up, and fractions compare slowly
 
     @classmethod
@@ -69,9 +78,22 @@ class Rate:
         Raises:
             ValueError: if the text is anything else.
         """
+        if len(text) > _TEXT_MAX:
+            raise ValueError(f"rate must look like '100/s', '5/min' or '1000/15min', got {shown(text)}")
+        permits, per = cls._parts_of(text)
+        if per == 0:
+            raise ValueError(f"rate must be a number of permits in a time longer than 0, got {text!r}")
+        try:
+            return cls(permits, per=per)
+        except ValueError:  # too large
+            raise ValueError(f"rate must be in the range of a float, got {shown(text)}") from None
+
+    @staticmethod
+    def _parts_of(text: str) -> tuple[float | Fraction, Fraction]:
+        """Return the permits of a text and their seconds."""
         plain = _PLAIN_PATTERN.fullmatch(text.lower())
         if plain is not None:
-            return cls(math.inf if plain[1] == "inf" else Fraction(plain[1].replace("_", "")))
+            return math.inf if plain[1] == "inf" else Fraction(plain[1].replace("_", "")), Fraction(1)
         match = _RATE_PATTERN.fullmatch(text.lower())
         unit = None if match is None else UNIT_SECONDS.get(match["unit"])
         if match is None or unit is None:
@@ -84,7 +106,7 @@ class Rate:
                 hint = f": write '{words['permits']}/{words['count']}{_SHORT_UNITS.get(words['unit'], words['unit'])}'"
             raise ValueError(f"rate must look like '100/s', '5/min' or '1000/15min', got {text!r}{hint}")
         permits = math.inf if match["permits"] == "inf" else Fraction(match["permits"].replace("_", ""))
-        return cls(permits, per=Fraction(match["count"] or 1) * unit)
+        return permits, Fraction(match["count"] or 1) * unit
 
     @classmethod
     def of(cls, value: RateLike) -> Rate:
@@ -95,13 +117,13 @@ class Rate:
             return cls.parse(value)
         if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
             raise TypeError(
-                f"rate must be a Rate, a number of permits a second or a str such as '5/min', got {value!r}"
+                f"rate must be a Rate, a number of permits a second or a str such as '5/min', got {shown(value)}"
             )
         try:
             return cls(value)
         except ValueError as error:
             raise ValueError(
-                f"rate must be a number of permits a second >= 0 (0 pauses, inf means no limit), got {value!r}"
+                f"rate must be a number of permits a second >= 0 (0 pauses, inf means no limit), got {shown(value)}"
             ) from error
 
     @property
@@ -146,22 +168,36 @@ class Rate:
 
     def __str__(self) -> str:
         permits = "inf" if self._permits is None else _plain(self._permits)
-        return f"{permits}/s" if self._per == 1 else f"{permits}/{_plain(self._per)}s"
+        unit = _UNITS.get(self._per)
+        return f"{permits}/{_plain(self._per)}s" if unit is None else f"{permits}/{unit}"
 
 
 def _exact(name: str, value: object) -> Fraction | None:
     """Return the exact value of a number >= 0; None stands for infinity."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Fraction, Decimal)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _DIGITS_MAX:
+        raise _out_of_range(name, value)  # as a ratio, it may have a billion digits
     if isinstance(value, (float, Decimal)):
-        if value == math.inf:
+        number = math.nan if isinstance(value, Decimal) and value.is_nan() else float(value)
+        if number == math.inf:
             return None
-        if not math.isfinite(value):
+        if not math.isfinite(number):
             raise ValueError(f"{name} must be a number >= 0 or inf, got {value!r}")
     exact = Fraction(repr(value)) if type(value) is float else Fraction(value)
     if exact < 0:
-        raise ValueError(f"{name} must be >= 0, got {value!r}")
+        raise ValueError(f"{name} must be >= 0, got {shown(value)}")
+    if not _is_in_range(exact):
+        raise _out_of_range(name, value)
     return exact
+
+
+def _is_in_range(exact: Fraction) -> bool:
+    return exact.numerator <= _MOST * exact.denominator and exact.denominator <= _DENOMINATOR_MAX
+
+
+def _out_of_range(name: str, value: object) -> ValueError:
+    return ValueError(f"{name} must be in the range of a float, got {shown(value)}")
 
 
 def _plain(value: Fraction) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["ENCODE", "is_secret", "shown"]
+__all__ = ["ENCODE", "is_secret", "masked"]
 
 ENCODE: Final = "write '/', '#', '?', ':' and '@' in a user name or password percent-encoded, as urllib.parse.quote(password, safe='') does"
 """The remedy for a URL in which a user name or password ends too early."""
@@ -21,13 +21,13 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(_ENCODED.sub(lambda match: chr(int(match[1], 16)), name)) is not None
 
 
-def shown(url: str) -> str:
+def masked(url: str) -> str:
     """Return a URL without user name and password, and without the values of names that are likely to hold secrets.
 
     Everything before the last ``@`` counts as user name and password: a password that should have been encoded and is
     not may contain any character.
 
-    >>> shown("http://user:pa/ss@host:8000/items?page=2&api_key=abc")
+    >>> masked("http://user:pa/ss@host:8000/items?page=2&api_key=abc")
     'http://***@host:8000/items?page=2&api_key=***'
     """
     begin = _BEGIN.match(url)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from ratelimited_executor._core.durations import delay_of, duration_of, number_of, seconds_of
+from ratelimited_executor._core.escapes import shown
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.keys import KeyTable
@@ -74,9 +75,9 @@ def tz_of(name: str, value: Any) -> tzinfo:
 def count_of(name: str, value: Any, *, least: int = 0) -> int:
     """Return an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {shown(value)}")
     if value < least:
-        raise ValueError(f"{name} must be >= {least}, got {value!r}")
+        raise ValueError(f"{name} must be >= {least}, got {shown(value)}")
     return value
 
 

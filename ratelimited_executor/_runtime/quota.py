@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
+from ratelimited_executor._core.escapes import int_of_digits, shown
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.arguments import count_of, tz_of
@@ -76,9 +77,9 @@ class Quota:
         """
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise ValueError(f"quota must look like '10000 per day from 00:00 Europe/London', got {text!r}")
+            raise ValueError(f"quota must look like '10000 per day from 00:00 Europe/London', got {shown(text)}")
         return cls(
-            int(match["permits"].replace("_", "")),
+            int_of_digits(match["permits"].replace("_", "")),
             per=match["per"].lower(),
             start=match["start"] or "00:00",
             tz=match["tz"] or UTC,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DashboardOptions", "Groups", "serve"]
 
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _KEPT_SECONDS: Final = 1.0  # for which a reply of Redis, or its absence, is cached for all readers
 
 
@@ -35,6 +36,7 @@ class DashboardOptions:
     prefix: str = "rle"
     host: str = "127.0.0.1"
     port: int = 8765
+    allowed_hosts: tuple[str, ...] = ()
 
 
 def serve(options: DashboardOptions) -> ExitStatus:
@@ -47,12 +49,23 @@ def serve(options: DashboardOptions) -> ExitStatus:
         import uvicorn  # noqa: PLC0415  # the extra `dashboard`
 
         from ratelimited_executor.dashboard.group import make_group_app  # noqa: PLC0415  # the same
+        from ratelimited_executor.dashboard.guards import host_of  # noqa: PLC0415  # the same
     except ModuleNotFoundError as error:
         raise CommandError(
             f"dashboard needs the package {error.name}: pip install 'ratelimited-executor[dashboard,redis]'"
         ) from error
+    hosts = {
+        host_of(f"[{name}]" if name.count(":") > 1 else name): name for name in (options.host, *options.allowed_hosts)
+    }
+    if "" in hosts:
+        raise CommandError(f"--allow-host must be a name or an address such as pages.example, got {hosts['']!r}")
     with Groups(options) as groups:
-        app = make_group_app(groups=groups.names, read=groups.read, title=f"Groups (prefix {options.prefix})")
+        app = make_group_app(
+            groups=groups.names,
+            read=groups.read,
+            title=f"Groups (prefix {options.prefix})",
+            hosts=[*_LOOPBACK, *hosts],
+        )
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
         with _listen(options) as listener:
             host, port = listener.getsockname()[:2]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
+from ratelimited_executor._core.escapes import int_of_digits
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -125,10 +127,12 @@ class JsonDecoder:
     def argument(self, number: int, raw: bytes) -> object:
         """Return the parsed value; refuse NaN and infinities, which JSON does not have."""
         try:
-            return json.loads(_text(number, raw), parse_constant=_refuse_constant)
+            return json.loads(_text(number, raw), parse_constant=_refuse_constant, parse_int=int_of_digits)
         except json.JSONDecodeError as error:
             raise BadLineError(number, f"malformed JSON: {error.msg} at column {error.colno}") from error
-        except (ValueError, RecursionError) as error:
+        except RecursionError as error:
+            raise BadLineError(number, "JSON that is nested too deeply") from error
+        except ValueError as error:
             raise BadLineError(number, f"malformed JSON: {error}") from error
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.cli.slots_view import draw_slots, slots_fields
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _limits_table(shared: LimitsView) -> Table:
 def _table(rate: RateView) -> Table:
     table = Table(box=None, pad_edge=False, show_footer=True)
     footers = {"running": _filled(rate.running), "next": _filled(rate.upcoming)}
-    table.add_column("peer", footer="granted", min_width=len("granted"))  # the only column that may wrap
+    table.add_column("peer", footer="granted", min_width=len("granted"), overflow="fold")  # the only one that may wrap
     for name in _COLUMNS:
         table.add_column(name, footer=footers.get(name, ""), justify="right", no_wrap=True, min_width=_WIDTHS.get(name))
     for peer in rate.peers:
@@ -136,7 +136,7 @@ def _row(peer: PeerView) -> list[Text]:
         f"{'stale, ' if peer.is_stale else ''}{format_duration(peer.seen)}",
     ]
     return [
-        Text(visible(peer.id), no_wrap=True, overflow="ellipsis"),
+        Text(visible(peer.id)),
         *map(Text, cells),
     ]  # no markup: an id may be any text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Final, Protocol, Self
 
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._redis.client import option_refusal_of, refusal_of
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.peers.redis.inspection import pattern_of, rate_names_of
 from ratelimited_executor.peers.redis.script import keys_of

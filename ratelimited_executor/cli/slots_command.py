@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, Group
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.fleet.slots import SlotCall
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.redis_reader import RedisReader, RedisReadError
 from ratelimited_executor.cli.slots_view import draw_slots, slots_fields

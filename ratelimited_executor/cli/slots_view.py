@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor._core.escapes import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,8 +48,8 @@ def _head(pool: PoolView) -> Text:
 
 def _table(pool: PoolView) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("holder")
-    table.add_column("node", no_wrap=True)
+    table.add_column("holder", overflow="fold")
+    table.add_column("node", overflow="fold")
     for name in ("fence", "age", "lease left"):
         table.add_column(name, justify="right", no_wrap=True)
     for claim in pool.holders:

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.live import Live
 
 from ratelimited_executor._core.durable.tasks import DurableState
-from ratelimited_executor._core.urls import shown
+from ratelimited_executor._core.escapes import visible
+from ratelimited_executor._core.urls import masked
 from ratelimited_executor._runtime.clock import SystemClock
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.tasks_view import StorePicture, draw_tasks, tasks_fields
 from ratelimited_executor.durable import PostgresStore, RedisStore, SQLiteStore
@@ -83,7 +83,7 @@ def _store_of(options: TasksOptions) -> TaskStore:
             raise CommandError(f"STORE: {error}") from error
     if not Path(text).is_file():
         raise CommandError(
-            f"STORE: there is no file {shown(text)!r}; give the path of a SQLite file, or a URL postgresql://... or redis://..."
+            f"STORE: there is no file {masked(text)!r}; give the path of a SQLite file, or a URL postgresql://... or redis://..."
         )
     return SQLiteStore(text, create=False)
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor._core.escapes import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,10 +72,16 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
             lanes.add_row(*[Text(cell) for cell in (visible(lane.lane), f"{lane.behind_count:,}", *head)])
         parts += [Text(), lanes]
     if picture.rows:
-        listing = _listing("id", "state", "function", "lane", "due", "attempts", "owner", "error")
+        listing = _listing("id", "state", "function", "lane", "due", "attempts", "owner")
         for row in picture.rows:
             listing.add_row(*[Text(cell) for cell in _cells(row, now)])
         parts += [Text(), listing]
+        errors = _listing("id", "error")  # beside the other columns, an error would have no room
+        for row in picture.rows:
+            if row.error:
+                errors.add_row(Text(visible(row.id)), Text(visible(row.error.rstrip().rpartition("\n")[2])))
+        if errors.row_count:
+            parts += [Text(), errors]
     return Group(*parts)
 
 
@@ -133,7 +139,6 @@ def _cells(row: TaskRow, now: float) -> list[str]:
     in_seconds = row.due_us / _US - now
     due = f"in {format_duration(in_seconds)}" if in_seconds > 0 else f"{format_duration(-in_seconds)} ago"
     state = row.state.name.lower() + (", cancelled" if row.is_cancelled else "")
-    error = row.error.rstrip().rpartition("\n")[2]
     function = row.name if row.version == 1 else f"{row.name}, version {row.version}"
     attempts = str(row.attempt_count) + (f" + {row.lost_count} lost" if row.lost_count else "")
     return [
@@ -144,7 +149,6 @@ def _cells(row: TaskRow, now: float) -> list[str]:
         due,
         attempts,
         visible(row.owner),
-        visible(error),
     ]
 
 

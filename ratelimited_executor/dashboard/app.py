@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.escapes import visible
+from ratelimited_executor.dashboard.changes import Changes
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_same_origin
+from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.recording import Recorder
 from ratelimited_executor.dashboard.texts import (
     count_text,
@@ -32,29 +36,27 @@ from ratelimited_executor.dashboard.texts import (
     name_text,
     per_second_text,
     seconds_text,
-    state_text,
     time_text,
 )
 from ratelimited_executor.dashboard.views import (
     COLUMNS,
     PAGE_SIZE,
     SORTS,
-    batch_of,
     batches_of,
     epoch_of,
     explanation_of,
     figures_of,
     overview_of,
     plots_of,
+    state_of,
     task_of,
     tasks_of,
 )
-from ratelimited_executor.exceptions import RateLimitedExecutorError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from starlette.requests import Request
+    from starlette.types import Message
 
     from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
@@ -67,18 +69,27 @@ _STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs tells
 
 
 def _templates() -> Environment:
-    """Return what renders the pages: whatever is written into them is escaped, and what is not there is an error."""
+    """Return what renders the pages: whatever is written into them is escaped, and what is not there is an error.
+
+    Invisible characters are escaped as well, except where the text comes back as a form's value: see ``raw``.
+    """
     environment = Environment(
         loader=PackageLoader("ratelimited_executor.dashboard"),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
-        count=count_text, name=name_text, per_second=per_second_text, seconds=seconds_text, query=_query
+        count=count_text, name=name_text, per_second=per_second_text, seconds=seconds_text, query=_query, raw=escape
     )
     return environment
+
+
+def _visible(value: Any) -> Any:
+    """Return a value to write, with escapes in place of invisible characters unless it is markup; lines stay lines."""
+    return visible(value, keep="\n\t") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _query(values: Mapping[str, Any]) -> str:
@@ -93,18 +104,31 @@ class Pages:
         title: at the head of each page.
         clock: returns epoch seconds.
         authorize_view: decides who may look.
+        process: names the process that the pages show; None if they show several.
     """
 
-    def __init__(self, *, title: str, clock: Callable[[], float], authorize_view: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        title: str,
+        clock: Callable[[], float],
+        authorize_view: Any = None,
+        process: Callable[[], str] | None = None,
+    ) -> None:
         self.clock = clock
+        self._process = process or str
         self._title = title
         self._authorize_view = authorize_view
         self._environment = _templates()
 
-    async def render(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """Render a page."""
+    async def render(self, template: str, *, status: int = 200, is_live: bool = True, **values: Any) -> HTMLResponse:
+        """Render a page; a live one fetches its address again and again, which the answer to a form does not have."""
         page = self._environment.get_template(template).render(
-            title=self._title, now=time_text(self.clock()), status=status, **values
+            title=self._title,
+            now=time_text(self.clock()),
+            status=status,
+            is_live=is_live,
+            **{"process": self._process(), **values},
         )
         return HTMLResponse(page.encode(errors="replace"), status_code=status)  # a name may have lone surrogates
 
@@ -112,30 +136,39 @@ class Pages:
         """Return a handler that asks first who looks, and shows errors as pages."""
 
         async def answer(request: Request) -> Response:
+            is_seen = False
             try:
+                if request.method == "POST":
+                    request = await _with_body(request)
                 if self._authorize_view is not None and not await is_granted(self._authorize_view, request):
                     raise PageError(403, "You are not allowed to see this page.")
+                is_seen = True
                 return await handle(request)
             except PageError as error:
-                return await self.render("error.html", status=error.status, message=error.message, back=error.back)
+                more = {} if is_seen else {"process": ""}
+                return await self._error(request, error.status, error.message, back=error.back, **more)
 
         return answer
 
-    def app(self, *routes: Route, lifespan: Any = None) -> Starlette:
+    def app(self, *routes: Route, middleware: Sequence[Middleware] = (), lifespan: Any = None) -> Starlette:
         """Return the application of some pages, and of the script and the style that they use."""
         static = Mount("/static", StaticFiles(packages=[("ratelimited_executor.dashboard", "static")]))
         return Starlette(
             routes=[*routes, static],
-            middleware=[Middleware(StrictHeaders)],
+            middleware=[Middleware(StrictHeaders), *middleware],
             exception_handlers={Exception: self._failed},
             lifespan=lifespan,
         )
 
-    async def _failed(self, _request: Request, _error: Exception) -> Response:
-        """Answer for a page that raises; the server logs the error."""
-        page = await self.render(
-            "error.html", status=500, message="The page could not be rendered: see the server's log.", back=None
+    async def _error(self, request: Request, status: int, message: str, **values: Any) -> Response:
+        is_live = request.method != "POST"
+        return await self.render(
+            "error.html", **{"back": None, **values}, status=status, is_live=is_live, message=message
         )
+
+    async def _failed(self, request: Request, _error: Exception) -> Response:
+        """Answer for a page that raises; the server logs the error."""
+        page = await self._error(request, 500, "The page could not be rendered: see the server's log.", process="")
         page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
         return page
 
@@ -164,7 +197,7 @@ def make_app(
     clock: Callable[[], float] = time.time,
 ) -> Starlette:
     """Make the application; see :func:`~ratelimited_executor.dashboard.dashboard`."""
-    pages = Pages(title=title, clock=clock, authorize_view=authorize_view)
+    pages = Pages(title=title, clock=clock, authorize_view=authorize_view, process=process_text)
     site = _Site(target, pages, dict(stores), authorize)
     return pages.app(
         Route("/", pages.page(site.overview)),
@@ -189,14 +222,7 @@ class _Site:
         self._pages = pages
         self._stores = stores
         self._authorize = authorize
-        self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[None]]] = {
-            "set-rate": self._set_rate,
-            "pause": self._pause,
-            "resume": self._resume,
-            "cancel-task": self._cancel_task,
-            "cancel-batch": self._cancel_batch,
-            "requeue": self._requeue,
-        }
+        self._changes = Changes(self._recorded_of, self._requeue)
 
     async def _may_change(self, request: Request) -> bool:
         return self._authorize is not None and await is_granted(self._authorize, request)
@@ -227,6 +253,7 @@ class _Site:
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
+        recorded.ask_for_group_rate()
         find, now = request.query_params.get("find", ""), epoch_of(executor)
         tasks, keys, is_all = tasks_of(recorded, now, find)
         batches, batch_count = batches_of(executor)
@@ -234,7 +261,7 @@ class _Site:
             "executor.html",
             executor=executor,
             statistics=statistics,
-            state=state_text(statistics, is_closing=executor.is_shutdown),
+            state=state_of(recorded, statistics),
             figures=figures_of(executor, statistics),
             plots=plots_of(recorded.history, now),
             batches=batches,
@@ -243,6 +270,8 @@ class _Site:
             keys=keys,
             is_all=is_all,
             find=find,
+            group_rate=recorded.group_rate(),
+            former_rate=recorded.former_rate,
             may_change=await self._may_change(request),
         )
 
@@ -293,9 +322,6 @@ class _Site:
             raise PageError(404, "There is no such executor, or it has closed.")
         return recorded
 
-    def _executor_of(self, values: Mapping[str, str]) -> RateLimitedExecutor:
-        return self._recorded_of(values).executor
-
     def _store_of(self, name: str) -> TaskStore:
         store = self._stores.get(name)
         if store is None:
@@ -310,67 +336,41 @@ class _Site:
             raise PageError(403, "The request did not come from this page.")
         if not await self._may_change(request):
             raise PageError(403, "You are not allowed to make changes.")
-        form = await _form_of(request)
-        action = self._actions.get(form.get("action", ""))
-        if action is None:
-            raise PageError(400, f"action must be one of {', '.join(self._actions)}, got {form.get('action')!r}")
-        page = "store" if action == self._requeue else "executor"
+        form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
+        page = "store" if form.get("action") == "requeue" else "executor"
         back = f"{page}?{_query({'name': form.get('name', '')})}"
         try:
-            await action(form)
+            await self._changes.make(form, request)
         except PageError as error:
             error.back = back
             raise
-        except (ValueError, TypeError, RateLimitedExecutorError) as error:
-            raise PageError(409, str(error), back=back) from error
         return RedirectResponse(back, status_code=303)
 
-    async def _set_rate(self, form: Mapping[str, str]) -> None:
-        text = form.get("rate", "").strip()
-        executor = self._executor_of(form)
-        if len(executor.rates) > 1:
-            raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
-        try:
-            number = float(text)
-        except ValueError:
-            executor.rate = text
-            return
-        if math.isinf(number) and "inf" not in text.lower():  # digits that are too many: no limit was meant
-            raise ValueError(f"rate must be a number, or inf for no limit, got {text}")
-        executor.rate = number
-
-    async def _pause(self, form: Mapping[str, str]) -> None:
-        self._executor_of(form).pause()
-
-    async def _resume(self, form: Mapping[str, str]) -> None:
-        self._executor_of(form).resume()
-
-    async def _cancel_task(self, form: Mapping[str, str]) -> None:
-        task = task_of(self._recorded_of(form), form.get("id", ""))
-        if task is None:
-            raise PageError(409, "The task is no longer waiting, so it was not cancelled.")
-        task.cancel("by the dashboard")
-
-    async def _cancel_batch(self, form: Mapping[str, str]) -> None:
-        batch = batch_of(self._executor_of(form), form.get("id", ""))
-        if batch is None:
-            raise PageError(409, "The batch has no waiting tasks left, so nothing was cancelled.")
-        batch.cancel()
-
-    async def _requeue(self, form: Mapping[str, str]) -> None:
-        (state,) = await _answer_of(self._store_of(form.get("name", "")).requeue([form.get("id", "")]))
-        if state is not DurableState.DEAD:
-            raise PageError(409, "The task is no longer a dead letter.")
+    async def _requeue(self, name: str, task_id: str) -> DurableState | None:
+        """Put a dead letter back; return the state that it had."""
+        states: list[DurableState | None] = await _answer_of(self._store_of(name).requeue([task_id]))
+        return states[0]
 
 
-async def _form_of(request: Request) -> dict[str, str]:
-    """Read the fields of a form; of several of one name the last."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > _BODY_BYTES_MAX:
+async def _with_body(request: Request) -> Request:
+    """Return a request whose body has been read, so that ``form()``, ``body()`` and ``stream()`` work for all who call them.
+
+    Raises:
+        PageError: if the body is too large.
+    """
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        size += len(message.get("body", b""))
+        if size > _BODY_BYTES_MAX:
             raise PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
-    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+        return message
+
+    whole = Request(request.scope, receive)
+    await whole.body()
+    return whole
 
 
 def _page_number(request: Request) -> int:

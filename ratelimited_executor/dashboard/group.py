@@ -7,14 +7,16 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from ratelimited_executor.dashboard.app import Pages
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.group_history import GROUP_COUNT_MAX, SERIES_COUNT_MAX, GroupRecorder
+from ratelimited_executor.dashboard.guards import KnownHosts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -30,6 +32,7 @@ def make_group_app(
     groups: Callable[[float], Awaitable[Sequence[str]]],
     read: Callable[[str], Awaitable[Any]],
     title: str,
+    hosts: Collection[str],
     clock: Callable[[], float] = time.time,
 ) -> Starlette:
     """Make an application that shows groups, and records them for as long as it runs.
@@ -38,6 +41,7 @@ def make_group_app(
         groups: returns their names, as they were at most so many seconds ago.
         read: returns the rates, limits and slots of one, as ``peers`` and ``slots`` of the command line show them.
         title: at the head of each page.
+        hosts: names and addresses under which the pages are served.
         clock: returns epoch seconds.
 
     ``groups`` and ``read`` raise :class:`PageError` if they cannot.
@@ -83,6 +87,11 @@ def make_group_app(
             with suppress(asyncio.CancelledError):
                 await task
 
-    app = pages.app(Route("/", pages.page(overview)), Route("/group", pages.page(group)), lifespan=recording)
+    app = pages.app(
+        Route("/", pages.page(overview)),
+        Route("/group", pages.page(group)),
+        middleware=[Middleware(KnownHosts, hosts, "start the command with --allow-host for it, or with --host")],
+        lifespan=recording,
+    )
     app.state.recorder = recorder
     return app

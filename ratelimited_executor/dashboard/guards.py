@@ -1,21 +1,25 @@
-"""What keeps a page safe: a strict policy of its contents, and no changes that come from another site.
+"""What keeps a page safe: a strict policy of its contents, known names of its host, no changes from another site.
 
 A browser says of each request where it comes from. ``Sec-Fetch-Site`` does so reliably, but only over HTTPS and to localhost;
 ``Origin`` does so for each POST. A form of another site can forge neither. This is the scheme of F. Valsorda,
 "Cross-Site Request Forgery" (2025), which Go's ``net/http.CrossOriginProtection`` implements; other than that, a request with
 neither header is refused here: it is no browser's, and whoever writes a program can set one.
+
+A browser takes a page of ``evil.example`` and this page for the same site if ``evil.example`` resolves to this address at the
+second look (DNS rebinding). Only ``Host`` tells them apart.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "StrictHeaders", "is_same_origin"]
+__all__ = ["HEADERS", "KnownHosts", "StrictHeaders", "is_same_origin"]
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -51,6 +55,52 @@ class StrictHeaders:
             await send(message)
 
         await self._app(scope, receive, send_strictly)
+
+
+class KnownHosts:
+    """Refuses requests for another host: to an application that everybody may read, they come by DNS rebinding.
+
+    The address at which a request has arrived is known as well, as no other site can have it as its name.
+
+    Args:
+        app: the application.
+        names: names and addresses of the host, in lower case; addresses without brackets.
+        remedy: what to do about a name that is missing.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str], remedy: str) -> None:
+        self._app = app
+        self._names = frozenset(names)
+        self._remedy = remedy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request as the application does, or refuse it with status 421."""
+        if scope["type"] == "http":
+            header = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+            host = host_of(header)
+            if host not in self._names and host != (scope.get("server") or ("",))[0]:
+                return await _refuse(send, f"No page is served here under the name {header!r}: {self._remedy}.\n")
+        return await self._app(scope, receive, send)
+
+
+async def _refuse(send: Send, text: str) -> None:
+    """Answer that this server is not the one that the request is for."""
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 421, "headers": headers})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+def host_of(header: str) -> str:
+    """Return the name or the address in a ``Host`` header, in lower case; an empty text if there is none.
+
+    >>> host_of("LOCALHOST:8765"), host_of("[::1]:8765"), host_of("[::1"), host_of("me@evil")
+    ('localhost', '::1', '', '')
+    """
+    try:
+        parts = urlsplit(f"//{header}")
+    except ValueError:
+        return ""
+    return (parts.hostname or "") if parts.netloc == header and "@" not in header else ""
 
 
 def is_same_origin(headers: Mapping[str, str]) -> bool:

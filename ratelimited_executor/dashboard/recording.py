@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import weakref
 from contextlib import suppress
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
+from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime.observing import Listener
 from ratelimited_executor._runtime.sampling import SampleSize, sample_executor
@@ -134,6 +136,7 @@ class Recorded:
         self.executor = executor
         self.history = history
         self.listed: WeakValueDictionary[str, TaskHandle[Any]] = WeakValueDictionary()
+        self._former_rate: Rate | None = None
         self._opened_loop = opened
         self._observed: Observed | None = None  # once it has started
         self._before: tuple[float, Statistics] | None = None
@@ -155,8 +158,33 @@ class Recorded:
             return self.executor.statistics()
         return None
 
+    def group_rate(self) -> Rate | None:
+        """Return the rate that is in force in its group, as it was set; None if it has none, or does not know it yet."""
+        parts = self.executor._parts
+        if self._observed is None or parts is None or parts.controls.member is None or self.executor.rate.is_unlimited:
+            return None
+        member = parts.controls.member
+        if member.statistics(self._observed.now()).rate is None:
+            return None
+        others = member.rate_of_others()
+        rate = self.executor.rate if others is None else Rate(Fraction(f"{float_of(others):.6g}"))
+        if not rate.is_zero:
+            self._former_rate = rate
+        return rate
+
+    @property
+    def former_rate(self) -> Rate | None:
+        """The last rate above 0 in its group, as far as this process knows, or else its own; None if both are unknown."""
+        return self._former_rate or (None if self.executor.rate.is_zero else self.executor.rate)
+
+    def ask_for_group_rate(self) -> None:
+        """Learn of a rate that others set, also while nothing is to be started: the next answer of the group has it."""
+        if self._observed is not None and self.group_rate() is not None:
+            self.executor._started().controls.member.watch(self._observed.now())
+
     def take(self) -> None:
         """Take a point."""
+        self.group_rate()  # the former one, should the next be 0
         observed, statistics = self._observed, self.statistics()
         if observed is None or statistics is None:
             return

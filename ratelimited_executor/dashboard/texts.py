@@ -142,17 +142,25 @@ def seconds_text(seconds: float | None) -> str:
     return "0 s" if seconds == 0 else format_duration(seconds)
 
 
-def state_text(statistics: Statistics, *, is_closing: bool) -> tuple[str, str]:
-    """Say in what state an executor is: in words, and as the class of its colour: ``good``, ``wait`` or ``bad``."""
+def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0) -> tuple[str, str]:
+    """Say in what state an executor is: in words, and as the class of its colour: ``good``, ``wait`` or ``bad``.
+
+    Args:
+        statistics: of the executor.
+        is_closing: True if it accepts no more tasks.
+        failed: tasks a second that have failed recently.
+    """
     if is_closing:
         return "closing", "wait"
     if statistics.is_paused:
         return "paused", "wait"
+    if statistics.fleet is not None and statistics.fleet.rate == 0:
+        return "group paused: its rate is 0", "wait"
     if statistics.fleet is not None and statistics.fleet.state == "outage":
         return "outage: no reply from Redis", "bad"
     if statistics.penalty > 0:
         return f"penalty: {seconds_text(statistics.penalty)} left", "wait"
-    return "open", "good"
+    return (f"open; {per_second_text(failed)} fail", "bad") if failed > 0 else ("open", "good")
 
 
 def time_text(at: float) -> str:

@@ -51,6 +51,7 @@ __all__ = [
     "figures_of",
     "overview_of",
     "plots_of",
+    "state_of",
     "task_of",
     "tasks_of",
 ]
@@ -175,7 +176,7 @@ def executor_row(recorded: Recorded) -> ExecutorRow:
     if statistics is None:
         texts = [str(executor.rate), *[NOTHING] * (len(COLUMNS) - 1)]
         return ExecutorRow(name=executor.name, state="not started", state_class="wait", texts=texts)
-    state, state_class = state_text(statistics, is_closing=executor.is_shutdown)
+    state, state_class = state_of(recorded, statistics)
     texts = [
         rate_text(statistics),
         NOTHING if point is None else per_second_text(point.started),
@@ -187,6 +188,13 @@ def executor_row(recorded: Recorded) -> ExecutorRow:
         count_text(statistics.failed),
     ]
     return ExecutorRow(name=executor.name, state=state, state_class=state_class, texts=texts)
+
+
+def state_of(recorded: Recorded, statistics: Statistics) -> tuple[str, str]:
+    """Return the state of an executor in words, and the class of its colour."""
+    point = recorded.history.last()
+    failed = 0.0 if point is None else point.failed
+    return state_text(statistics, is_closing=recorded.executor.is_shutdown, failed=failed)
 
 
 def _backlog_seconds(executor: RateLimitedExecutor) -> float:

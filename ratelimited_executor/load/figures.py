@@ -13,12 +13,22 @@ from ratelimited_executor.load.durations import SHARES, Durations, rank_of
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-__all__ = ["ClassFigures", "Figures", "Measurement", "Participant", "PhaseFigures", "SecondFigures", "quantile_of"]
+__all__ = [
+    "ClassFigures",
+    "Figures",
+    "Measurement",
+    "Participant",
+    "PhaseFigures",
+    "SecondFigures",
+    "quantile_of",
+    "shorten",
+]
 
 T = TypeVar("T")
 
 # The format of the JSON. A reader refuses any other.
 _FORMAT: Final = 1
+_SAMPLE_MAX: Final = 300  # characters of an error or of a response
 _KIND: Final = "ratelimited-executor bench"
 _HISTOGRAMS: Final = frozenset({"from_intended", "from_actual", "lateness"})
 _DERIVED: Final = ("error_share", "asked_rate", "answered_rate")  # written for other readers
@@ -127,6 +137,7 @@ class Figures:
         full_seconds: the time during which all connections were in use, so that requests had to wait for one.
         count: the number of due requests.
         errors: the number of failed requests by kind of error, the most frequent first.
+        samples: by kind of error, the text of the first one or of its response, shortened; absent without a text.
         statuses: the number of responses by status.
         received: bytes of the response bodies.
         from_intended: durations of all requests from their due time; for a request that never started, until it was
@@ -152,6 +163,13 @@ class Figures:
     phases: list[PhaseFigures]
     timeline: list[SecondFigures]
     classes: list[ClassFigures] = field(default_factory=list)
+    samples: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sample(self) -> str | None:
+        """A text of the most frequent kind of error, after its name; None if it has none."""
+        kind = max(self.errors, key=lambda each: self.errors[each], default="")
+        return f"{kind}: {self.samples[kind]}" if kind in self.samples else None
 
     @property
     def error_count(self) -> int:
@@ -360,6 +378,16 @@ def _without_histograms(fields: dict[str, Any]) -> dict[str, Any]:
         name: Durations.from_json(value) if name in _HISTOGRAMS and value is not None else value
         for name, value in fields.items()
     }
+
+
+def shorten(text: str) -> str:
+    """Return the beginning of a text, in one line.
+
+    >>> shorten(" a    b "), len(shorten("x" * 1000))
+    ('a b', 301)
+    """
+    text = " ".join(text[: 10 * _SAMPLE_MAX].split())
+    return text if len(text) <= _SAMPLE_MAX else f"{text[:_SAMPLE_MAX]}…"
 
 
 def quantile_of(ordered: Sequence[float], share: float) -> float:

@@ -119,6 +119,7 @@ def merge(shares: Sequence[Figures]) -> Figures:
         full_seconds=max(share.full_seconds for share in shares),
         count=sum(share.count for share in shares),
         errors=dict(_added(share.errors for share in shares).most_common()),
+        samples={kind: text for share in reversed(shares) for kind, text in share.samples.items()},
         statuses=dict(sorted(_added(share.statuses for share in shares).items())),
         received=sum(share.received for share in shares),
         from_intended=Durations.merged(share.from_intended for share in shares),

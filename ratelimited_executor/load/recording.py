@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.load.durations import Durations
-from ratelimited_executor.load.figures import ClassFigures, Figures, PhaseFigures, SecondFigures, quantile_of
+from ratelimited_executor.load.figures import ClassFigures, Figures, PhaseFigures, SecondFigures, quantile_of, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -48,6 +48,7 @@ class Ended:
         ended: the time at which it ended, or was given up.
         lateness: the delay before the start that the tool itself added.
         error: the kind of its error; None if there was none.
+        sample: the text of the error, or of the response.
         status: the status of the response; None if there was none.
         received: bytes of the response body.
     """
@@ -58,6 +59,7 @@ class Ended:
     ended: float
     lateness: float = 0.0
     error: str | None = None
+    sample: str = ""
     status: int | None = None
     received: int = 0
     class_index: int = 0
@@ -134,6 +136,7 @@ class Sums:
         self._begin = schedule.warm_up
         self._from_intended, self._from_actual, self._lateness = Durations(), Durations(), Durations()
         self._errors: Counter[str] = Counter()
+        self._samples: dict[str, str] = {}
         self._statuses: Counter[int] = Counter()
         self._received = 0
         self._of_second: dict[int, _Part] = {}
@@ -161,6 +164,8 @@ class Sums:
             self._lateness.add(ended.lateness)
         if ended.error is not None:
             self._errors[ended.error] += 1
+            if ended.error not in self._samples and ended.sample:
+                self._samples[ended.error] = shorten(ended.sample)
         if ended.status is not None:
             self._statuses[ended.status] += 1
         self._received += ended.received
@@ -176,6 +181,7 @@ class Sums:
         self._from_actual.take(other._from_actual)
         self._lateness.take(other._lateness)
         self._errors.update(other._errors)
+        self._samples = other._samples | self._samples
         self._statuses.update(other._statuses)
         self._received += other._received
         for part, other_part in zip(self._of_phase, other._of_phase, strict=True):
@@ -228,6 +234,7 @@ class Sums:
             wall_seconds=self._last_end - self._begin,
             count=self.count,
             errors=dict(self._errors.most_common()),
+            samples=dict(self._samples),
             statuses=dict(sorted(self._statuses.items())),
             received=self._received,
             from_intended=self._from_intended,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from ratelimited_executor._core.urls import is_secret, shown
+from ratelimited_executor._core.escapes import int_of_digits, shown
+from ratelimited_executor._core.urls import is_secret, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,6 +27,7 @@ __all__ = [
     "parse_header",
     "parse_requests",
     "templates_of_class",
+    "with_content_type",
 ]
 
 _NUMBER: Final = re.compile(r"\{n(?::(?P<spec>0?[0-9]{0,3}[dxX]?))?\}")
@@ -33,6 +35,7 @@ _METHOD: Final = re.compile(r"[A-Z][A-Z-]*")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELDS: Final = frozenset({"method", "url", "headers", "body", "class"})
 _CLASS: Final = "{class}"
+_JSON: Final = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,29 @@ def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[
     return found
 
 
+def with_content_type(template: RequestTemplate) -> RequestTemplate:
+    """Return a request that says that its body is JSON, if it is an object or an array and no header says otherwise.
+
+    >>> body = '{"id": {n}}'
+    >>> with_content_type(RequestTemplate(url="http://host/", body=body)).headers
+    {'Content-Type': 'application/json'}
+    """
+    if template.body is None or _content_type_of(template) is not None or not _is_json(fill(template.body, 0)):
+        return template
+    return replace(template, headers=template.headers | _JSON)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text, parse_int=str), (dict, list))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _content_type_of(template: RequestTemplate) -> str | None:
+    return next((text for name, text in template.headers.items() if name.lower() == "content-type"), None)
+
+
 def names_class(template: RequestTemplate) -> bool:
     """Return True if ``{class}`` occurs in a request."""
     texts = (template.url, template.body or "", *template.headers.values())
@@ -100,11 +126,13 @@ def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
     templates = [each for group in classes for each in group]
     methods = "/".join(dict.fromkeys(each.method for each in templates))
     headers = len({name.lower() for each in templates for name in each.headers})
+    types = list(dict.fromkeys(text for each in templates if (text := _content_type_of(each)) is not None))
     size = sum(len((each.body or "").encode()) for each in templates)
     words = [
         methods if len(templates) == 1 else f"{len(templates):,} kinds of {methods}",
         *([f"{headers:,} header{'s' if headers > 1 else ''}"] if headers else []),
         *([f"{size:,} byte{'s' if size > 1 else ''}"] if size else []),
+        *([f"content type {' and '.join(types)}"] if types else []),
     ]
     if len(templates) > 1 or headers or size:
         sent = [[_identity(each) for each in group] for group in classes]
@@ -119,7 +147,7 @@ def _identity(template: RequestTemplate) -> list[object]:
         name.lower(): "" if is_secret(name) else text  # else it could be guessed from the digest
         for name, text in template.headers.items()
     }
-    return [template.method, parts.path, shown(f"?{parts.query}")[1:], sorted(headers.items()), template.body]
+    return [template.method, parts.path, masked(f"?{parts.query}")[1:], sorted(headers.items()), template.body]
 
 
 def fill(text: str, number: int) -> str:
@@ -144,7 +172,7 @@ def check_url(url: str) -> str:
     except ValueError:
         is_good = False
     if not is_good:
-        raise ValueError(f"a URL must look like http://host:8000/path, got {shown(url)!r}")
+        raise ValueError(f"a URL must look like http://host:8000/path, got {masked(url)!r}")
     return url
 
 
@@ -214,12 +242,14 @@ def parse_requests(
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                templates.append(_template_of(json.loads(line), base, class_names))
+                templates.append(_template_of(json.loads(line, parse_int=int_of_digits), base, class_names))
             except json.JSONDecodeError as error:
                 raise ValueError(
                     f'line {number} must be a JSON object such as {{"url": "/"}}: {error.msg} at column {error.colno}'
                 ) from error
-            except (ValueError, RecursionError) as error:
+            except RecursionError as error:
+                raise ValueError(f"line {number} is nested too deeply") from error
+            except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
     if not templates:
         raise ValueError("the file has no requests")
@@ -228,7 +258,7 @@ def parse_requests(
 
 def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) -> RequestTemplate:
     if not isinstance(value, dict):
-        raise ValueError(f'a request must be a JSON object such as {{"url": "/"}}, got {value!r}')  # noqa: TRY004  # a line of a file, no argument
+        raise ValueError(f'a request must be a JSON object such as {{"url": "/"}}, got {shown(value)}')  # noqa: TRY004  # a line of a file, no argument
     if unknown := sorted(value.keys() - _FIELDS):
         raise ValueError(f"unknown field {unknown[0]!r}: there are method, url, headers, body and class")
     class_name = value.get("class")
@@ -244,13 +274,12 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
     body = value.get("body", base.body)
     if body is not None and not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False)
-        pairs = {"Content-Type": "application/json", **pairs}
-    return check_credentials(
-        RequestTemplate(
-            url=check_url(urljoin(base.url, url)),
-            method=check_method(method),
-            headers=base.headers | pairs,
-            body=None if body is None else check_body(body),
-            class_name=class_name,
-        )
+        pairs = pairs if any(name.lower() == "content-type" for name in base.headers | pairs) else _JSON | pairs
+    template = RequestTemplate(
+        url=check_url(urljoin(base.url, url)),
+        method=check_method(method),
+        headers=base.headers | pairs,
+        body=None if body is None else check_body(body),
+        class_name=class_name,
     )
+    return check_credentials(with_content_type(template))

@@ -101,7 +101,9 @@ def decide(trials: Sequence[Trial], where: SearchRange) -> float | Found:
         limited = sum(each.rate == last.rate and each.tool_limit is not None for each in trials)
         if limited < _LIMITED_TRIALS:
             return last.rate
-        return _found(trials, held, failed, f"at {last.rate:g}/s the tool was the limit: {last.tool_limit}")
+        return _found(
+            trials, held, failed, f"at {last.rate:g}/s the load generator was the bottleneck: {last.tool_limit}"
+        )
     if len(trials) >= _TRIALS_MAX:
         return _found(trials, held, failed, f"{_TRIALS_MAX} trials gave no steady picture")
     if _is_open(trials, last.rate):

@@ -185,11 +185,11 @@ def why_tool_was_limit(figures: Figures) -> str | None:
     lateness, duration = figures.lateness.quantile(0.99), figures.from_intended.quantile(0.99)
     if lateness > _LATENESS_FLOOR_SECONDS and lateness > _LATENESS_PART_MAX * duration:
         return (
-            f"it started requests late by itself: p99 {format_duration(lateness)} of the "
-            f"{format_duration(duration)} that requests took"
+            f"it started requests late itself, by {format_duration(lateness)} at p99, when they took "
+            f"{format_duration(duration)}"
         )
     if figures.cpu_share > _CPU_SHARE_MAX:
-        return f"it used {figures.cpu_share:.0%} of a core, so that answers waited for being read"
+        return f"it used {100 * figures.cpu_share:.0f} % of a core, so responses waited to be read"
     return None
 
 

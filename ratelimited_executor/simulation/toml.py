@@ -79,13 +79,23 @@ def load_toml(path: str | PathLike[str]) -> TomlScenario:
         with file.open("rb") as stream:
             text = stream.read(TOML_BYTES_MAX + 1)
         check_most("a scenario", len(text), TOML_BYTES_MAX, "bytes")
-        return TomlScenario(tomllib.loads(text.decode()), directory=file.parent, name=file.stem)
+        return TomlScenario(_table_of(text.decode()), directory=file.parent, name=file.stem)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file} is not TOML: {error}") from None
     except RecursionError:
         raise ValueError(f"{file} cannot be read as TOML: it is nested too deeply") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: {error}") from error
+
+
+def _table_of(text: str) -> dict[str, Any]:
+    """Parse TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # of int()
+        raise ValueError("an integer has too many digits") from None
 
 
 @dataclass(slots=True)

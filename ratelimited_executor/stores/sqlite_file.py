@@ -20,7 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from ratelimited_executor._core.urls import shown
+from ratelimited_executor._core.urls import masked
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
 
@@ -76,7 +76,7 @@ class SQLiteFile:
         self._closing: Future[None] | None = None  # the latest
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({shown(str(self._path))!r})"
+        return f"{type(self).__name__}({masked(str(self._path))!r})"
 
     def _check(self, connection: Any) -> None:
         """Check a file before any change to it; in the thread, like :meth:`_prepare`."""

@@ -36,12 +36,22 @@ class Service:
         return web.Response()
 
     async def cut(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append((request.method, request.path_qs, "", None))
         request.transport.abort()
         return web.Response()
 
     async def echo(self, request: web.Request) -> web.Response:
         self.seen.append((request.method, request.path_qs, await request.text(), request.headers.get("X-Test")))
         return web.Response()
+
+    async def picky(self, request: web.Request) -> web.Response:
+        """Refuse all but JSON, with a reason that is long and has an escape sequence; on request compressed."""
+        if request.content_type == "application/json":
+            return web.Response()
+        response = web.Response(status=422, text=f'{{"detail":\n "no\x1b[2J {request.content_type}"}}' + " x" * 1000)
+        if "deflated" in request.query:
+            response.enable_compression(web.ContentCoding.gzip)
+        return response
 
     async def freezing(self, request: web.Request) -> web.Response:
         """Answer at once, but for the 2 seconds from one second after the first request on."""
@@ -65,6 +75,7 @@ def served() -> Iterator[Service]:
         app.router.add_get("/status/{status}", service.status)
         app.router.add_get("/slow", service.slow)
         app.router.add_route("*", "/cut", service.cut)
+        app.router.add_route("*", "/picky", service.picky)
         app.router.add_route("*", "/echo/{rest:.*}", service.echo)
         app.router.add_get("/freezing", service.freezing)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)

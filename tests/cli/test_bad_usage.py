@@ -52,6 +52,12 @@ def test_run_refuses(place: Place, arguments: list[str], reason: str) -> None:
             "'--rate': rate must look like '100/s', '5/min' or '1000/15min', got '5/fortnight'",
         ),
         (["--rate", "nan"], "'--rate': a rate looks like 200, 100/s or 5/min and is >= 0, got 'nan'"),
+        (
+            ["--rate", "1/0s"],
+            "'--rate': rate must be a number of permits in a time longer than 0, got '1/0s'",
+        ),
+        (["--rate", "1e400"], "'--rate': a rate looks like 200, 100/s or 5/min and is >= 0, got '1e400'"),
+        (["--rate", "\u0663"], "'--rate': a rate looks like 200, 100/s or 5/min and is >= 0, got '\u0663'"),
         (["--rate", "-5"], "'--rate': a rate looks like 200, 100/s or 5/min and is >= 0, got '-5'"),
         (["--over", "soon"], "'--over': a duration looks like 90, 10m or 1h30m and is longer than 0, got 'soon'"),
         (["--expires", "0"], "'--expires': a duration looks like 90, 10m or 1h30m and is longer than 0, got '0'"),

@@ -150,15 +150,55 @@ def test_frozen_server_shows_in_the_p99_from_the_intended_start_alone(place, ser
 )
 def test_errors_are_counted_by_kind(place, service, path, kind) -> None:
     """Each kind of error is counted by its name, and the exit status is 1, as no request succeeded."""
-    result, figures = (
-        measured(f"{service.url}{path}", "--rate", "20", "--for", "500ms", "--timeout", "300ms", "--method", "POST")
-        if path == "/cut"
-        else measured(f"{service.url}{path}", "--rate", "20", "--for", "500ms", "--timeout", "300ms")
-    )
+    result, figures = measured(f"{service.url}{path}", "--rate", "20", "--for", "500ms", "--timeout", "300ms")
 
     assert {kind: 10} == figures["errors"]
     assert 1 == result.exit_code
     assert kind in result.stdout
+
+
+@real_time
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+def test_broken_connection_is_an_error_and_no_request_is_repeated(place, service, method) -> None:
+    """The service sees each request once, whatever its method, and each that it breaks off is an error."""
+    service.seen.clear()
+    lines = ['{"url": "echo/a"}', '{"url": "cut"}']  # the second one breaks a reused connection
+    place.write("requests.jsonl", "\n".join(lines))
+    _, figures = measured(
+        service.url + "/", "--rate", "20", "--for", "1s", "--method", method, "--requests", "requests.jsonl",
+        "--connections", "1",
+    )  # fmt: skip
+
+    assert {"connection broken": 10} == figures["errors"]
+    assert [method] * 20 == [each[0] for each in service.seen]
+
+
+@real_time
+def test_json_body_says_so_unless_a_header_does(place, service) -> None:
+    """A JSON object is accepted by a service that asks for its type; another body, and another header, stay as they are."""
+    common = [f"{service.url}/picky", "--rate", "10", "--for", "200ms"]
+    result, sent = measured(*common, "--body", '{"id": {n}}')
+    _, text = measured(*common, "--body", "{n}")
+    _, other = measured(*common, "--body", '{"id": {n}}', "--header", "content-type: application/x-own")
+
+    assert "content type application/json" in result.stdout
+    assert [{}, {"status 422": 2}, {"status 422": 2}] == [each["errors"] for each in (sent, text, other)]
+    assert "application/octet-stream" in text["samples"]["status 422"]
+    assert "application/x-own" in other["samples"]["status 422"]
+
+
+@real_time
+@pytest.mark.parametrize("query", ["", "?deflated"])
+def test_report_quotes_the_most_frequent_error(place, service, query) -> None:
+    """The beginning of a response with the most frequent bad status is in all reports, in one line and without escapes."""
+    result, figures = measured(
+        f"{service.url}/picky{query}", "--rate", "10", "--for", "200ms", "--method", "POST", "--html", "page.html"
+    )
+    quoted = 'The most frequent error, status 422: {"detail": "no'
+    assert f'{quoted}\\x1b[2J application/octet-stream"}} x x x' in result.stdout
+    assert len(next(line for line in result.stdout.splitlines() if line.startswith(quoted))) < 350
+    assert len(figures["samples"]["status 422"]) == 301
+    assert "The most frequent error, status 422: {&quot;detail&quot;: &quot;no" in place.text("page.html")
 
 
 @real_time
@@ -365,7 +405,7 @@ def test_search_finds_where_a_function_begins_to_fail(place) -> None:
         search = json.load(file)["search"]
 
     # On a busy machine the tool may be the limit: then the search says so, and ends.
-    assert "The highest rate held is" in result.stdout or "the tool was the limit" in result.stdout
+    assert "The highest rate held is" in result.stdout or "the load generator was the bottleneck" in result.stdout
     assert search["held"] is None or 20 <= search["held"] <= 80
     assert len(search["trials"]) >= 1
     assert {} == figures["errors"] or search["held"] is None
@@ -399,10 +439,11 @@ def test_function_is_called_with_the_number(targets, name, expected) -> None:
 @real_time
 def test_errors_of_a_function_are_counted_by_type(targets) -> None:
     """An exception of a function is counted by its type, even SystemExit, which does not end the process."""
-    _, failing = measured(f"{targets}:fail", "--rate", "20", "--for", "500ms")
+    result, failing = measured(f"{targets}:fail", "--rate", "20", "--for", "500ms")
     _, leaving = measured(f"{targets}:leave", "--rate", "20", "--for", "500ms")
 
     assert ({"KeyError": 5}, {"SystemExit": 10}) == (failing["errors"], leaving["errors"])
+    assert "The most frequent error, KeyError: 1\n" in result.stdout
 
 
 @real_time

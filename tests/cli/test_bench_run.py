@@ -120,18 +120,32 @@ async def test_request_that_never_gets_a_connection_is_an_error_with_its_wait(vi
     assert figures.from_intended.quantile(0.5) > 5
 
 
+class UnprintableError(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise BufferError
+
+
 @pytest.mark.parametrize(
-    ("error", "kind"), [(ValueError("x"), "ValueError"), (TimeoutError(), "timeout"), (SystemExit(3), "SystemExit")]
+    ("error", "kind", "samples"),
+    [
+        (ValueError("x\n y"), "ValueError", {"ValueError": "x y"}),
+        (ValueError("x" * 10_000), "ValueError", {"ValueError": "x" * 300 + "…"}),
+        (TimeoutError(), "timeout", {}),
+        (SystemExit(3), "SystemExit", {"SystemExit": "3"}),
+        (UnprintableError(), "UnprintableError", {}),
+    ],
 )
-async def test_error_is_counted_by_its_kind(virtual_loop, error, kind) -> None:
-    """An error is counted by its kind, and the load goes on."""
+async def test_error_is_counted_by_its_kind(virtual_loop, error, kind, samples) -> None:
+    """An error is counted by its kind, the text of the first is kept, shortened, and the load goes on."""
 
     async def send(arrival: Arrival) -> Outcome:
         raise error
 
     figures = await load(send, constant(10, 1)).play(Stop())
 
-    assert {kind: 10} == figures.errors
+    assert ({kind: 10}, samples) == (figures.errors, figures.samples)
 
 
 async def test_stop_ends_the_load_and_lets_requests_finish(virtual_loop) -> None:

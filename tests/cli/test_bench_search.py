@@ -183,7 +183,7 @@ async def test_tool_that_is_the_limit_in_one_place_spoils_the_trial_for_all(redi
     assert [100, 200, 400, 400] == [trial.rate for trial in first.trials[:4]]
     spoiled = first.trials[2]
     assert not spoiled.has_held
-    assert spoiled.tool_limit.startswith(f"{search.participants[late].name}: it started requests late by itself")
+    assert spoiled.tool_limit.startswith(f"{search.participants[late].name}: it started requests late itself")
     assert [2] == [number for number, trial in enumerate(first.trials) if trial.tool_limit is not None]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -21,6 +22,7 @@ from ratelimited_executor.cli.bench.view import (
     trial_text,
     verdict_text,
 )
+from ratelimited_executor.load.figures import Participant
 from ratelimited_executor.load.search import Found, Trial
 from ratelimited_executor.load.verdicts import Verdict
 from tests.load.models import figures_of, figures_of_classes, measurement_of
@@ -165,17 +167,45 @@ def test_tables_show_what_others_named_without_obeying_it() -> None:
 
 
 def test_classes_have_a_row_each() -> None:
-    """Each class has a row with the durations from both starts."""
+    """Each class has a row with the durations from the intended start, and one from the actual start."""
     console = Console(file=io.StringIO(), width=200)
-    console.print(measurement_tables(measurement_of(figures_of_classes(ordinary=[0.5] * 20, urgent=[0.01] * 20)))[-1])
+    for table in measurement_tables(measurement_of(figures_of_classes(ordinary=[0.5] * 20, urgent=[0.01] * 20)))[-2:]:
+        console.print(table)
     rows = console.file.getvalue()
 
-    assert "by class" in rows
-    assert ["ordinary", "urgent"] == [word for word in ("ordinary", "urgent") if word in rows]
-    assert 5 == rows.count("10 ms")  # p50, p99 and max from the intended start, p50 and p99 from the actual one
+    assert ["by class, from the intended start", "by class, from the actual start"] == re.findall(
+        "by class, .*start", rows
+    )
+    assert 2 == rows.count("ordinary") == rows.count("urgent")
+    assert 6 == rows.count("10 ms")  # p50, p99 and max from each start
+
+
+def test_no_figure_is_cut_off_on_a_narrow_terminal() -> None:
+    """In 80 columns each figure of a class is in one piece, and in 40 each character is still there."""
+    figures = figures_of_classes(**{"ordinary-requests": [0.0168] * 20_000, "urgent": [0.0279] * 20})
+    participants = [Participant(name="node-7.workers.example:1234", sent_part=1.0, count=20_020, cpu_share=1.06)]
+    tables = measurement_tables(replace(measurement_of(figures), participants=participants))
+    for width in (80, 40):
+        console = Console(file=io.StringIO(), width=width)
+        for table in tables:
+            console.print(table)
+        text = console.file.getvalue()
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= width
+        if width == 80:
+            rows = [line for line in text.splitlines() if "ordinary-requests" in line]
+            assert [3, 3] == [row.count("16.8 ms") for row in rows]
 
 
 def test_tool_as_the_limit_is_told_loudly() -> None:
-    """The report says in capitals that the tool was the limit, and nothing if it was not."""
+    """The report says that the load generator was the bottleneck, and nothing if it was not."""
     assert tool_limit_text(figures_of([1.0] * 100)) is None
-    assert "THE TOOL WAS THE LIMIT" in tool_limit_text(figures_of([0.1] * 100, lateness=0.05)).plain
+    assert tool_limit_text(figures_of([0.1] * 100, cpu_share=1.06)).plain == (
+        "The load generator was the bottleneck: it used 106 % of a core, so responses waited to be read. The service is faster "
+        "than these figures show: lower the rate, give the load generator a machine of its own, or share the load between "
+        "several machines."
+    )
+    assert (
+        "it started requests late itself, by 50 ms at p99, when they took 100 ms."
+        in tool_limit_text(figures_of([0.1] * 100, lateness=0.05)).plain
+    )

@@ -31,7 +31,7 @@ def text_of(page: httpx.Response) -> str:
 
 
 def client_of(groups: Groups) -> httpx.AsyncClient:
-    app = make_group_app(groups=groups.names, read=groups.read, title="Groups")
+    app = make_group_app(groups=groups.names, read=groups.read, title="Groups", hosts=["service"])
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service")
 
 
@@ -63,7 +63,7 @@ async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
                     listed = await wait_for(web, "/", "&lt;script&gt;")
                     assert "<script>alert" not in listed.text
                     page = await wait_for(
-                        web, f"/group?name={evil}", "2 of 2 active", "mail active Rate 39.2/s", "llm", "100/60s",
+                        web, f"/group?name={evil}", "2 of 2 active", "mail active Rate 39.2/s", "llm", "100/min",
                         "Held by",
                     )  # fmt: skip
                     assert "<script>alert" not in page.text
@@ -118,13 +118,13 @@ async def test_group_that_has_gone_is_forgotten(redis_server):
 async def test_group_is_recorded_while_nobody_looks(redis_server):
     """Rates and limits are recorded while nobody looks; during an outage the page has the earlier points."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
-        app = make_group_app(groups=groups.names, read=groups.read, title="Groups")
+        app = make_group_app(groups=groups.names, read=groups.read, title="Groups", hosts=["service"])
         recorder = app.state.recorder
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as web:
             async with ExecutorManager(peers=RedisPeers(redis_server.url, group="team")) as manager:
                 manager.executor("mail", rate=40, drain_timeout=0).schedule_many(str, range(10_000))
                 manager.executor("llm", rate=(5, "100/min"), drain_timeout=0).schedule_many(str, range(10_000))
-                await wait_for(web, "/group?name=team", "mail active", "100/60s")
+                await wait_for(web, "/group?name=team", "mail active", "100/min")
                 await recorder.take()
             recorded = recorder._recorded["team"]
             assert {name[:2] for name in recorded} == {("rate", "mail"), ("limit", "llm")}
@@ -143,7 +143,7 @@ async def test_group_is_recorded_while_nobody_looks(redis_server):
 async def test_poll_costs_redis_few_calls(redis_server):
     """A round takes two TIMEs and six HGETALLs for each group, and no scan of the keys."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
-        recorder = make_group_app(groups=groups.names, read=groups.read, title="Groups").state.recorder
+        recorder = make_group_app(groups=groups.names, read=groups.read, title="Groups", hosts=[]).state.recorder
         with redis_server.client(decode_responses=True) as client:
             for number in range(20):
                 client.hset(f"{{rle:g{number}}}:mail:state", "grid", "")
@@ -163,13 +163,20 @@ def test_process_serves_until_it_is_told_to_stop(redis_server):
     """The process names its port, and ends at a signal with its status, even while a connection is open."""
     for sent, expected in ((signal.SIGTERM, (-signal.SIGTERM,)), (signal.SIGINT, (130,))):
         process = subprocess.Popen(
-            [sys.executable, "-m", "ratelimited_executor", "dashboard", redis_server.url, "--port", "0"],
+            [
+                *(sys.executable, "-m", "ratelimited_executor", "dashboard", redis_server.url),
+                *("--port", "0", "--allow-host", "Pages.Example"),
+            ],
             stderr=subprocess.PIPE,
             text=True,
         )
         with process, httpx.Client() as web:
             address = re.search(r"http://127\.0\.0\.1:\d+/", process.stderr.readline())[0]
             assert "No groups with this prefix" in web.get(address).text
+            assert web.get(address, headers={"Host": "pages.example"}).status_code == 200
+            evil = web.get(address, headers={"Host": "evil.example"})
+            assert (evil.status_code, "'evil.example'" in evil.text) == (421, True)
+            assert evil.headers["X-Frame-Options"] == "DENY"
             process.send_signal(sent)
             assert process.wait(60) in expected
             assert process.stderr.read() == ""
@@ -197,6 +204,13 @@ def test_address_that_is_taken_is_an_error_of_usage(redis_server):
     assert result.exit_code == 2
     assert f"cannot listen on 127.0.0.1, port {port}" in result.stderr
     assert "--port 0 takes any free port" in result.stderr
+
+
+def test_host_that_is_no_name_is_an_error_of_usage(redis_server):
+    """A URL in place of a name is refused before anything listens."""
+    result = CliRunner().invoke(cli, ["dashboard", redis_server.url, "--allow-host", "http://pages.example/"])
+    assert result.exit_code == 2
+    assert "must be a name or an address such as pages.example, got 'http://pages.example/'" in result.stderr
 
 
 def test_groups_of_a_server_that_is_away_are_an_error():

@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,11 +25,13 @@ if sys.platform == "win32":
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.exits import ExitStatus
 from ratelimited_executor.cli.peers_command import PeersOptions, show_peers
+from ratelimited_executor.cli.peers_view import draw
 from ratelimited_executor._core.fleet.laws import WindowSettings
 from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.redis.script import keys_of
 from ratelimited_executor.peers.redis.ticket_script import TICKET_SCRIPT, ticket_arguments_of, ticket_keys_of
 
+from ..dashboard.pictures import picture, rate
 from ..peers.servers import RedisServer, redis_cluster
 
 pytestmark = pytest.mark.real_time("a real server")
@@ -278,6 +281,19 @@ def test_password_that_is_not_encoded_is_not_printed(url: str) -> None:
     assert "--redis cannot be used" in result.stderr
     assert "percent-encoded" in result.stderr
     assert "Ecr" not in result.stderr + repr(result.exception) + repr(getattr(result.exception, "__context__", None))
+
+
+def test_names_that_are_long_are_shown_in_full() -> None:
+    """On a narrow terminal a long name takes several lines, so that hosts that begin alike can be told apart."""
+    names = [f"workers-of-the-service-{number}.cluster.example:6288:dd12345678" for number in (1, 2)]
+    out = io.StringIO()
+    shown = rate()
+    peers_of_it = [replace(peer, id=name) for peer, name in zip(shown.peers, names, strict=True)]
+    Console(file=out, width=80).print(draw(picture(rates=[replace(shown, peers=peers_of_it)])))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    first_column = "".join(line.split()[0] for line in lines if line.strip())
+    assert all(name in first_column for name in names)
 
 
 def test_escapes_of_a_terminal_are_shown_and_not_obeyed(server: RedisServer) -> None:

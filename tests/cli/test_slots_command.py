@@ -187,7 +187,7 @@ def test_slots_of_those_who_are_long_gone_are_shown_as_that(server: RedisServer)
     assert "nobody has called" not in slots(server).stdout
 
 
-@pytest.mark.parametrize("text", ["gpu", "=3", "gpu=-1", "gpu=many", "gpu=1e3", "gpu=" + "9" * 16])
+@pytest.mark.parametrize("text", ["gpu", "=3", "gpu=-1", "gpu=many", "gpu=1e3", "gpu=\u0663", "gpu=" + "9" * 16])
 def test_limit_that_is_none_is_refused(server: RedisServer, text: str) -> None:
     """A bad limit is refused with an example."""
     result = slots(server, "--set", text)

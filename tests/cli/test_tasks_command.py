@@ -69,6 +69,21 @@ def test_age_of_what_is_ready_is_shown(path):
     assert "due, not claimed yet\n" in re.sub(" +\n", "\n", run(path)[1])
 
 
+def test_error_has_room_on_a_narrow_terminal():
+    """In 80 columns an error is beside the id of its task, and not in what other columns leave of the width."""
+    error = "ConnectionError: the provider of payments answered 503"
+    row = TaskRow(
+        number=1, id="0192f0c1-charge", queue="default", name="payments.charge", version=1, body=b"",
+        state=DurableState.DEAD, put_us=0, due_us=0, priority=0, lane="customer-17", key=None, attempt_count=5, lost_count=1,
+        owner="workers-7.example:1234:ab12", is_cancelled=False, error=f"Traceback\n{error}\n",
+    )  # fmt: skip
+    out = io.StringIO()
+    Console(file=out, width=80).print(
+        draw_tasks(StorePicture(counts={}, first_ready=None, rows=[row], lanes=[]), 1000.0)
+    )
+    assert f"0192f0c1-charge  {error}" in out.getvalue()
+
+
 @pytest.mark.parametrize(("ago", "seconds", "text"), [(130, 130.0, "2m10s"), (-1, 0.0, "0 ms")])
 def test_age_of_what_is_ready_counts_from_when_it_was_due(ago, seconds, text):
     """The age of a ready task counts from its due time, however long before it was put, and is never negative."""
@@ -87,8 +102,8 @@ def test_age_of_what_is_ready_counts_from_when_it_was_due(ago, seconds, text):
 def test_tasks_of_a_state_are_listed(path):
     """Tasks of a state are listed, with escape sequences shown literally."""
     _, out, _ = run(path, "--state", "dead")
-    [line] = [line for line in out.splitlines() if line.startswith("dead ") and "mail" in line]
-    assert line.endswith(r"ValueError: \x1b[2Jboom")
+    assert re.search(r"^dead +dead +mail ", out, re.MULTILINE)
+    assert re.search(r"^dead +ValueError: \\x1b\[2Jboom$", out, re.MULTILINE)
     assert "new, version 3" in run(path, "--state", "unknown")[1]
     assert re.search(r"later +scheduled +mail +in (59m\d+s|1h)", run(path, "--state", "scheduled")[1])
 

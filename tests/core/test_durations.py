@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.durations import format_duration, parse_duration
+from ratelimited_executor._core.durations import duration_of, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,20 @@ def test_parse_duration_reads(text: str, seconds: float) -> None:
 )
 def test_parse_duration_refuses(text: str) -> None:
     """A text that is not a positive finite duration is refused with an example."""
-    with pytest.raises(ValueError, match="a duration looks like 90, 10m or 1h30m"):
+    with pytest.raises(ValueError, match="a duration looks like 90, 10m or 1h30m") as caught:
         parse_duration(text)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "value", [10**5000, -(10**5000), Decimal("snan"), Decimal("1e9999"), "9" * 5000, "1e400"], ids=range(6)
+)
+def test_error_of_a_duration_quotes_it_in_few_words(value: object) -> None:
+    """An error names the parameter and quotes the value, shortened, without words of Python's own conversions."""
+    with pytest.raises(ValueError, match=r"^delay(:| must be) .*, got .*") as caught:
+        duration_of("delay", value)
+    assert len(str(caught.value)) < 200
+    assert "inf" not in str(caught.value).split(", got ")[1]
 
 
 @pytest.mark.parametrize(

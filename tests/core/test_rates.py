@@ -46,6 +46,54 @@ def test_other_text_is_refused(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1/0s", "rate must be a number of permits in a time longer than 0, got '1/0s'"),
+        ("1e400", "rate must be in the range of a float, got '1e400'"),
+        ("9" * 309, "rate must be in the range of a float, got '9"),
+        ("5/" + "9" * 309 + "s", "rate must be in the range of a float, got '5/9"),
+        ("9" * 9000, "rate must look like '100/s', '5/min' or '1000/15min', got '9"),
+        ("5/" + "9" * 9000 + "s", "rate must look like '100/s', '5/min' or '1000/15min', got '5/9"),
+        ("\u0663/s", "rate must look like '100/s', '5/min' or '1000/15min', got '\u0663/s'"),
+    ],
+)
+def test_error_of_a_text_quotes_it_in_few_words(text, reason):
+    """An error names the rate, quotes the text, shortened, and has no words of Python's own conversions."""
+    with pytest.raises(ValueError) as caught:
+        Rate.parse(text)
+    assert str(caught.value).startswith(reason)
+    assert len(str(caught.value)) < 220
+
+
+HUGE = [10**400, 10**5000, Fraction(1, 10**5000), Decimal("1e9999"), Decimal("1e-9999"), Decimal("1e-999999999")]
+
+
+@pytest.mark.parametrize("value", HUGE, ids=range(len(HUGE)))
+def test_number_that_could_not_be_shown_is_refused(value):
+    """A number out of the range of a float is refused at once, as permits, as their time and alone."""
+    for make in (Rate, lambda number: Rate(1, per=number)):
+        with pytest.raises(ValueError, match=r"(permits|per) must be in the range of a float, got .{3,150}$"):
+            make(value)
+    with pytest.raises(ValueError, match=r"rate must be a number of permits a second .*, got .{3,150}$"):
+        Rate.of(value)
+
+
+@pytest.mark.parametrize(("permits", "per"), [(1e308, 1e-10), (1e-300, 1e300)])
+def test_ratio_that_could_not_be_shown_is_refused(permits, per):
+    """Two numbers in range whose ratio is not are refused as well."""
+    with pytest.raises(ValueError, match="permits / per must be in the range of a float, got Fraction"):
+        Rate(permits, per=per)
+
+
+@given(st.floats(min_value=0, allow_infinity=False) | st.integers(min_value=0, max_value=10**308))
+def test_every_float_is_a_rate_that_can_be_shown(value):
+    """Every finite float >= 0, and an integer of its range, is accepted, shown and read again."""
+    rate = Rate(value)
+    assert eval(repr(rate)) == rate
+    assert float(rate) == float(value)
+
+
+@pytest.mark.parametrize(
     ("value", "per_second"),
     [
         (100, 100),
@@ -63,7 +111,19 @@ def test_numbers_are_taken_at_their_decimal_value(value, per_second):
     assert per_second == Rate.of(value).per_second
 
 
-@pytest.mark.parametrize("value", [math.nan, -1, -0.5, -math.inf, Decimal("nan"), Fraction(-1, 2)])
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        -1,
+        -0.5,
+        -math.inf,
+        Decimal("nan"),
+        Decimal("snan"),
+        Fraction(-1, 2),
+        pytest.param(-(10**5000), id="huge"),
+    ],
+)
 def test_numbers_out_of_range_are_refused_by_name(value):
     """NaN and negative rates raise ``ValueError`` with the parameter and the remedy."""
     with pytest.raises(ValueError, match="rate must be .*0 pauses, inf means no limit"):
@@ -115,14 +175,17 @@ def test_text_forms():
     assert "Rate(5, per=60)" == repr(Rate(5, per=60))
     assert "Rate(0.1)" == repr(Rate(0.1))
     assert "Rate(inf)" == repr(Rate(math.inf))
-    assert ("5/60s", "100/s", "inf/s") == (str(Rate(5, per=60)), str(Rate(100)), str(Rate(math.inf)))
+    assert ("5/min", "100/s", "inf/s") == (str(Rate(5, per=60)), str(Rate(100)), str(Rate(math.inf)))
+    for text in ("5/min", "7/h", "0.5/day", "3/2.5s", "0/s"):
+        assert (text, Rate.parse(text)) == (str(Rate.parse(text)), Rate.parse(str(Rate.parse(text))))
     assert math.inf == float(Rate(math.inf)) == Rate(math.inf).permits
     assert Rate(math.inf).is_unlimited
     assert not Rate(math.inf).is_zero
 
 
 @pytest.mark.parametrize(
-    ("text", "rate"), [("5", 5), ("0.5", 0.5), (" 1_000 ", 1000), ("inf", math.inf), ("INF", math.inf), ("0", 0)]
+    ("text", "rate"),
+    [("5", 5), ("0.5", 0.5), ("1e3", 1000), (" 1_000 ", 1000), ("inf", math.inf), ("INF", math.inf), ("0", 0)],
 )
 def test_number_alone_is_permits_a_second(text: str, rate: float) -> None:
     """A number alone is permits a second."""

@@ -1,10 +1,10 @@
-"""URLs for people: whatever a password looks like, nothing of it is shown."""
+"""URLs for people: whatever a password looks like, nothing of it is masked."""
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.urls import is_secret, shown
+from ratelimited_executor._core.urls import is_secret, masked
 
 # A password of words, so that a part of it can be told from the rest of a text, and of characters that end it early.
 WORDS = ("hunter", "zebra", "maple")
@@ -34,8 +34,8 @@ def holds(text: str) -> list[str]:
 ])  # fmt: skip
 def test_secrets_are_hidden_and_the_rest_stays(url, expected):
     """User, password and values of secret names are hidden; all else stays, so that a reader knows what is meant."""
-    assert expected == shown(url)
-    assert expected == shown(expected)
+    assert expected == masked(url)
+    assert expected == masked(expected)
 
 
 @given(PASSWORDS, st.sampled_from(["http", "https", "redis", "rediss", "postgresql", "ftp"]))
@@ -44,7 +44,7 @@ def test_secrets_are_hidden_and_the_rest_stays(url, expected):
 def test_nothing_of_a_password_is_shown(password, scheme):
     """A password of any characters, encoded or not, is hidden whole."""
     for user in ("user:", "", ":"):
-        assert [] == holds(shown(f"{scheme}://{user}{password}@host:80/path"))
+        assert [] == holds(masked(f"{scheme}://{user}{password}@host:80/path"))
 
 
 @pytest.mark.parametrize("name", ["Authorization", "Cookie", "X-Api-Key", "csrf_token", "PASSWORD", "pwd"])

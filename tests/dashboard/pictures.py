@@ -100,4 +100,4 @@ class Redis:
         return GroupRecorder(groups=self.groups, read=self.read, clock=self.clock)
 
     def app(self):
-        return make_group_app(groups=self.groups, read=self.read, title="Groups", clock=self.clock)
+        return make_group_app(groups=self.groups, read=self.read, title="Groups", hosts=["127.0.0.1"], clock=self.clock)

@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+import os
 import re
+import socket
 
 import httpx
 import pytest
@@ -58,6 +60,26 @@ async def test_list_shows_how_each_executor_stands():
         mail.rate = math.inf
 
 
+async def test_state_tells_of_recent_failures(handler, reports):
+    """While tasks fail, the state says how many a second, in the colour of trouble, and again nothing once none do."""
+    handler()
+
+    async def fail(_):
+        raise BufferError
+
+    async with ExecutorManager() as manager:
+        app = dashboard(manager)
+        mail = manager.executor("mail", rate=10)
+        mail.schedule_many(fail, range(200))
+        await asyncio.sleep(15.05)
+        async with client(app) as web:
+            for path in ("/", "/executor?name=mail"):
+                assert '<span class="badge bad">open; 10/s fail</span>' in (await web.get(path)).text
+            await asyncio.sleep(20)
+            for path in ("/", "/executor?name=mail"):
+                assert '<span class="badge good">open</span>' in (await web.get(path)).text
+
+
 async def test_list_is_searched_sorted_and_paged():
     """The list has fifty executors on each page, and can be filtered by name and sorted; bad parameters are refused."""
     async with ExecutorManager() as manager:
@@ -100,7 +122,7 @@ async def test_page_of_an_executor_shows_what_waits():
         text = text_of(page)
         assert "Running 0 of 7" in text
         assert re.search(r"letter 20\d 500 29\d 0", text)
-        assert "permits 1000/60s window" in text
+        assert "permits 1000/min window" in text
         assert "ann 1" in text
         assert "later ann 3 1 in 40 s" in text_of(found)
         assert "letter[" not in found.text
@@ -150,6 +172,29 @@ async def test_names_are_escaped(handler, reports):
         executor.rate = math.inf
 
 
+async def test_invisible_characters_are_shown_as_escapes():
+    """Characters that a reader cannot see, or that reverse others, are escapes, while forms send back the name itself."""
+    odd = "invoice\u202efdp\x1b[2J\u200b\ud800"
+    async with ExecutorManager() as manager:
+        app = dashboard(manager, title=odd, authorize=lambda request: True)
+        executor = manager.executor(odd.removesuffix("\ud800"), rate=1)
+        executor.pause()
+        executor.schedule_many(nothing, range(3), name=odd, key=odd)
+        executor.submit(nothing, name=odd)
+        async with client(app) as web, manager.slots(odd.removesuffix("\ud800"), limit=1).hold(name=odd):
+            pages = [await web.get("/"), await web.get("/executor", params={"name": executor.name, "find": "\u202e"})]
+            link = re.search(r'href="(task\?[^"]+)"', pages[1].text)[1].replace("&amp;", "&")
+            pages.append(await web.get(f"/{link}"))
+            for page in pages:
+                shown = re.sub(r'value="[^"]*"', "", page.text)
+                assert (page.status_code, r"invoice\u202efdp\x1b[2J\u200b" in shown) == (200, True)
+                assert re.findall("[^\n -~–…“”·∞]", shown) == []
+            name = re.search(r'name="name" value="([^"]+)"', pages[1].text)[1]
+            await change(web, action="resume", name=name)
+        assert not executor.is_paused
+        executor.rate = math.inf
+
+
 class Nameless:
     """A key whose text cannot be had."""
 
@@ -163,8 +208,8 @@ class Nameless:
         ({"key": Nameless()}, "&lt;Nameless&gt;"),
         ({"key": "x" * 1_000_000}, "x…"),
         ({"name": "y" * 1_000_000}, "y…"),
-        ({"key": "a\ud800"}, "a?"),
-        ({"name": "a\ud800\x00\x1b[2J"}, "a?"),
+        ({"key": "a\ud800"}, r"a\ud800"),
+        ({"name": "a\ud800\x00\x1b[2J"}, r"a\ud800\x00\x1b[2J"),
         ({"cost": 10**400}, "∞"),
         ({"at": 1e18}, "1e+18 s after 1970"),
         ({"delay": 1e300}, "1e+300 s after 1970"),
@@ -257,7 +302,7 @@ async def test_what_is_not_there_is_said_to_be_so():
     manager.executor("new", rate="5/min")
     async with client(dashboard(manager)) as web:
         page = await web.get("/")
-        assert "new not started 5/60s" in text_of(page)
+        assert "new not started 5/min" in text_of(page)
         for path in ("/executor?name=mail", "/executor?name=new", "/executor", "/task?name=mail&id=1", "/store?name=x"):
             page = await web.get(path)
             assert page.status_code == 404
@@ -324,6 +369,7 @@ async def test_who_may_not_look_sees_nothing():
             refused = await web.get(path)
             assert refused.status_code == 403
             assert "mail" not in refused.text
+            assert f"process {os.getpid()}" not in refused.text
             assert (await web.get(path, headers={"X-User": "admin"})).status_code == 200
         assert (await web.post("/change", data={}, headers=SAME)).status_code == 403
 
@@ -383,7 +429,7 @@ async def test_executor_is_paused_resumed_and_set():
             assert "Resume" in (await web.get("/executor?name=mail")).text
             await change(web, action="resume")
             assert not executor.is_paused
-            for text, expected in (("20", "20/s"), ("5/min", "5/60s"), (" 7.5 ", "7.5/s"), ("inf", "inf/s")):
+            for text, expected in (("20", "20/s"), ("5/min", "5/min"), (" 7.5 ", "7.5/s"), ("inf", "inf/s")):
                 await change(web, action="set-rate", rate=text)
                 assert str(executor.rate) == expected
             for text in ("", "fast", "-1", "nan", "1e400", "9" * 400):
@@ -391,6 +437,110 @@ async def test_executor_is_paused_resumed_and_set():
                 assert "rate" in answer.text
                 assert '<a href="executor?name=mail">Back</a>' in answer.text
             assert str(executor.rate) == "inf/s"
+
+
+async def by_form(request):
+    return (await request.form())["action"] == "pause"
+
+
+async def by_body(request):
+    return b"action=pause" in await request.body()
+
+
+async def by_stream(request):
+    return b"action=pause" in b"".join([part async for part in request.stream()])
+
+
+@pytest.mark.parametrize("first", [by_form, by_body, by_stream])
+@pytest.mark.parametrize("second", [by_form, by_body, by_stream])
+async def test_form_can_be_read_by_all_who_decide(first, second):
+    """Both functions may read the form of a change, in each way that Starlette has, and the page reads it after them."""
+
+    async def looks(request):
+        return request.method == "GET" or await first(request)
+
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize_view=looks, authorize=second)) as web:
+            await change(web, 403, action="resume")
+            await change(web, action="pause")
+            assert executor.is_paused
+            executor.resume()
+
+
+async def test_answer_to_a_form_does_not_refresh_itself():
+    """A page whose address accepts forms only has neither the script nor the refresh that would fetch that address."""
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=lambda request: True)) as web:
+            refused = [await change(web, 409, action="set-rate", rate="fast"), await change(web, 403, headers={})]
+            for page in refused:
+                assert ("page.js" in page.text, "refresh" in page.text) == (False, False)
+            gone = await web.get("/executor?name=x")
+            assert ("page.js" in gone.text, "refresh" in gone.text) == (True, True)
+
+
+def records_of(caplog):
+    """Return the changes in the log, as text and as fields."""
+    records = [record for record in caplog.records if record.name == "ratelimited_executor.dashboard"]
+    assert all(record.levelname == "INFO" for record in records)
+    return [(record.getMessage(), record.change) for record in records]
+
+
+async def test_each_change_leaves_a_line_in_the_log(caplog):
+    """The line has the executor, what has changed, from what to what, and by whom; a refused change leaves none."""
+    caplog.set_level("INFO", "ratelimited_executor")
+
+    def is_ann(request):
+        request.state.user = "ann\n"
+        return True
+
+    async with RateLimitedExecutor("mail\x1b", rate=5) as executor:
+        handle = executor.schedule(nothing, delay=60, name="one")
+        batch = executor.schedule_many(nothing, range(1000), name="many", delay=60)
+        async with client(dashboard(executor, authorize=is_ann)) as web:
+            page = (await web.get("/executor", params={"name": executor.name})).text
+            task_id = re.search(r'href="task\?[^"]*id=([^"]+)">one', page)[1].replace("%2B", "+")
+            batch_id = re.search(r'name="id" value="([0-9a-f]+)"', page)[1]
+            await change(web, 409, action="set-rate", rate="fast", name=executor.name)
+            await change(web, 403, action="pause", name=executor.name, headers={})
+            for form in (
+                {"action": "set-rate", "rate": "7"},
+                {"action": "pause"},
+                {"action": "resume"},
+                {"action": "cancel-task", "id": task_id},
+                {"action": "cancel-batch", "id": batch_id},
+            ):
+                await change(web, name=executor.name, **form)
+    lines = [
+        "rate: 5/s -> 7/s",
+        "state: open -> paused",
+        "state: paused -> open",
+        "task one: waiting -> cancelled",
+        "batch many: 1,000 open -> cancelled",
+    ]
+    found = records_of(caplog)
+    assert [text for text, _ in found] == [rf"live page: mail\x1b: {line}, by ann\n at 127.0.0.1" for line in lines]
+    assert found[0][1] == {
+        "action": "set-rate", "name": "mail\x1b", "what": "rate", "old": "5/s", "new": "7/s", "user": "ann\n",
+        "client": "127.0.0.1",
+    }  # fmt: skip
+    assert (handle.cancelled(), batch.done()) == (True, True)
+
+
+async def test_page_names_its_process_and_changes_no_other():
+    """Each page names the process; a change from the page of another process is refused, unless it is for all of them."""
+    own = f"{socket.gethostname()}, process {os.getpid()}"
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=lambda request: True)) as web:
+            for path in ("/", "/executor?name=mail", "/executor?name=x"):
+                assert own in text_of(await web.get(path))
+            page = await web.get("/executor?name=mail")
+            process = re.search(r'name="process" value="([^"]+)"', page.text)[1]
+            for action in ("pause", "resume", "set-rate", "cancel-task", "cancel-batch"):
+                refused = await change(web, 409, action=action, rate="7", process="elsewhere, process 1")
+                assert f"the page showed elsewhere, process 1, but {process} has answered" in text_of(refused)
+            assert (executor.is_paused, str(executor.rate)) == (False, "1/s")
+            await change(web, action="pause", process=process)
+            assert executor.is_paused
 
 
 async def test_bad_requests_change_nothing():
@@ -429,7 +579,7 @@ async def test_task_and_batch_are_cancelled():
 # Stores.
 
 
-async def test_dead_letters_are_shown_and_put_back(handler, reports):
+async def test_dead_letters_are_shown_and_put_back(handler, reports, caplog):
     """A user who may make changes can put a dead letter back, once; its error is escaped."""
     handler()
     store = MemoryStore()
@@ -449,7 +599,11 @@ async def test_dead_letters_are_shown_and_put_back(handler, reports):
             page = await web.get("/store?name=payments")
             assert "no money for 7 &lt;script&gt;" in page.text
             row_id = re.search(r'name="id" value="([^"]+)"', page.text)[1]
+            caplog.set_level("INFO", "ratelimited_executor")
             await change(web, action="requeue", name="payments", id=row_id)
+            assert [text for text, _ in records_of(caplog)] == [
+                f"live page: payments: task {row_id}: dead -> ready, by an unknown user at 127.0.0.1"
+            ]
             assert "payments 1 ready" in text_of(await web.get("/"))
             await change(web, 409, action="requeue", name="payments", id=row_id)
 

@@ -1,8 +1,10 @@
-"""Requests that change something are accepted only from pages of the same host."""
+"""Changes are accepted only from pages of the same host, and pages served only under its known names."""
 
+import httpx
 import pytest
+from starlette.responses import PlainTextResponse
 
-from ratelimited_executor.dashboard.guards import HEADERS, is_same_origin
+from ratelimited_executor.dashboard.guards import HEADERS, KnownHosts, is_same_origin
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,29 @@ def test_policy_allows_nothing_inline_and_no_other_host():
     assert "unsafe" not in policy
     assert "http" not in policy
     assert policy.startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8765", 200),
+        ("LocalHost", 200),
+        ("[::1]:8765", 200),
+        ("10.0.0.7:8765", 200),  # where the request has arrived
+        ("evil.example", 421),
+        ("evil.example:8765", 421),
+        ("localhost.evil.example", 421),
+        ("localhost@evil.example", 421),
+        ("evil.example/localhost", 421),
+        ("10.0.0.8", 421),
+        ("[::1", 421),
+        ("", 421),
+    ],
+)
+async def test_page_is_served_under_its_own_names_only(host, status):
+    """A request for another host, as after DNS rebinding, is refused with the remedy."""
+    app = KnownHosts(PlainTextResponse("the page"), ["localhost", "::1"], "start it with --allow-host")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://10.0.0.7") as web:
+        answer = await web.get("/", headers={"Host": host})
+    assert answer.status_code == status
+    assert ("the page" in answer.text, "start it with --allow-host" in answer.text) == (status == 200, status != 200)

@@ -41,6 +41,7 @@ def ended(arrival: Arrival, rank: int) -> Ended:
         ended=arrival.due + random.Random(arrival.number).expovariate(20),
         lateness=0.001 * (rank + 1),
         error="late" if arrival.number % 10 == 3 else None,
+        sample="too\n late" if arrival.number % 20 == 13 else "",
         status=200,
         received=7,
         class_index=arrival.class_index,
@@ -93,6 +94,14 @@ def test_figures_are_the_same_however_often_they_were_cut(participants) -> None:
             for name in ("from_intended", "from_actual"):
                 each[name]["mean"] = pytest.approx(each[name]["mean"])
     assert plain == cut
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+def test_text_of_an_error_survives_cuts_and_merging(cuts) -> None:
+    """One text of each kind of error is kept, from whichever participant and whichever part of its load has one."""
+    merged = merge([through_json(recorded(rank, 3, cuts=cuts)) for rank in range(3)])
+    assert {"late": "too late"} == merged.samples
+    assert "late: too late" == merged.sample
 
 
 def test_the_busiest_participant_counts() -> None:

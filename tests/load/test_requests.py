@@ -112,7 +112,8 @@ def test_line_overrides_the_base_and_adds_to_its_headers() -> None:
         ('{"url": "ftp://x"}', "must look like http://"),
         ('{"body": "a\\ud800"}', "UTF-8 can write, got '\\ud800'"),
         ('{"body": {"a": "\\ud800"}}', "UTF-8 can write"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "line 2 is nested too deeply"),
+        ('{"body": %s}' % ("9" * 9000), "line 2: an integer has at most 4,000 digits, got one of 9,000"),
     ],
 )
 def test_line_that_is_no_request_is_named(line, reason) -> None:

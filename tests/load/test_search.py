@@ -93,7 +93,7 @@ def test_search_ends_where_the_tool_is_the_limit() -> None:
 
     assert [100, 200, 400, 800, 800] == rates
     assert (400, False) == (found.held, found.is_sure)
-    assert "at 800/s the tool was the limit: it was late" == found.reason
+    assert "at 800/s the load generator was the bottleneck: it was late" == found.reason
 
 
 def test_trial_that_the_tool_spoiled_once_has_no_vote() -> None:

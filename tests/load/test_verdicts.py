@@ -91,9 +91,15 @@ def test_tool_is_the_limit_where_its_lateness_or_cpu_is_a_large_part() -> None:
     """The tool is the limit if its lateness or CPU is a large part, but not if the service takes much longer."""
     assert why_tool_was_limit(figures_of([1.0] * 100, lateness=0.02)) is None
     assert why_tool_was_limit(figures_of([0.001] * 100, lateness=0.0005)) is None
-    assert "late by itself" in why_tool_was_limit(figures_of([0.1] * 100, lateness=0.05))
-    assert "95% of a core" in why_tool_was_limit(figures_of([0.1] * 100, cpu_share=0.95))
-    assert "95% of a core" in why_tool_was_limit(figures_of([0.1] * 100, cpu_share=0.95, errors=99))
+    assert "late itself, by 50 ms at p99, when they took 100 ms" in why_tool_was_limit(
+        figures_of([0.1] * 100, lateness=0.05)
+    )
+    assert "95 % of a core, so responses waited to be read" in why_tool_was_limit(
+        figures_of([0.1] * 100, cpu_share=0.95)
+    )
+    assert "95 % of a core, so responses waited to be read" in why_tool_was_limit(
+        figures_of([0.1] * 100, cpu_share=0.95, errors=99)
+    )
     assert why_tool_was_limit(figures_of([0.1] * 100, lateness=0.05, cpu_share=0.95, errors=100)) is None
 
 

@@ -408,14 +408,14 @@ async def test_representation_has_the_rate_in_force(virtual_clock):
         executor.penalize(None)
         assert "<RateLimitedExecutor 'x' open rate=32/s waiting=0 running=0>" == repr(executor)
         executor.rate = "5/min"
-        assert "<RateLimitedExecutor 'x' open rate=5/60s waiting=0 running=0>" == repr(executor)
+        assert "<RateLimitedExecutor 'x' open rate=5/min waiting=0 running=0>" == repr(executor)
 
 
 async def test_representations_say_what_it_is(virtual_clock):
     """Executors, managers and handles show their state in their representation, before, during and after a run."""
     manager = ExecutorManager(interval=0.5)
     executor = manager.executor("mail", rate="5/min")
-    assert "<RateLimitedExecutor 'mail' new rate=5/60s>" == repr(executor)
+    assert "<RateLimitedExecutor 'mail' new rate=5/min>" == repr(executor)
     assert "<ExecutorManager new interval=0.5 executors=1>" == repr(manager)
     async with manager:
         executor.submit(asyncio.sleep, 1)
@@ -425,7 +425,7 @@ async def test_representations_say_what_it_is(virtual_clock):
         every = executor.schedule_at_fixed_rate(int, period=60, name="minutely", initial_delay=60)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert "<RateLimitedExecutor 'mail' open rate=5/60s waiting=5 running=1>" == repr(executor)
+        assert "<RateLimitedExecutor 'mail' open rate=5/min waiting=5 running=1>" == repr(executor)
         assert repr(handle).startswith("<TaskHandle three waiting due=")
         assert repr(call).startswith("<CallHandle int when=1.0")
         call.cancel()
@@ -435,7 +435,7 @@ async def test_representations_say_what_it_is(virtual_clock):
         executor.shutdown()
         assert "closing" in repr(executor)
         await executor.shutdown(cancel_pending=True)
-    assert "<RateLimitedExecutor 'mail' closed rate=5/60s waiting=0 running=0>" == repr(executor)
+    assert "<RateLimitedExecutor 'mail' closed rate=5/min waiting=0 running=0>" == repr(executor)
     assert "<ExecutorManager closed interval=0.5 executors=0>" == repr(manager)
     assert "<RepeatingHandle minutely cancelled runs=0>" == repr(every)
     assert "<BatchHandle int 2 of 2 ended>" == repr(batch)

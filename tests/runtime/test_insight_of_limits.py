@@ -389,7 +389,7 @@ async def test_statistics_tell_what_is_left_of_each_limit(virtual_clock):
         await asyncio.sleep(3)
         found = [(one.resource, one.limit, one.kind, one.left) for one in executor.statistics().limits]
         assert [
-            ("permits", "50/60s", "window", 45),
+            ("permits", "50/min", "window", 45),
             ("permits", "100 per day from 00:00 UTC", "quota", 95),
             ("tokens", "500/s", "rate"),
         ] == [*found[:2], found[2][:3]]

@@ -86,7 +86,7 @@ async def test_several_resources_hold_at_once(virtual_clock):
             executor.submit(lambda: starts.append(now()), cost={"tokens": tokens, "calls": 1})
         await asyncio.sleep(1)
         left = {(limit.resource, limit.limit): limit.left for limit in executor.statistics().limits}
-        assert {("tokens", "100/60s"): 70, ("calls", "3/10s"): 0, ("calls", "5/60s"): 2} == {
+        assert {("tokens", "100/min"): 70, ("calls", "3/10s"): 0, ("calls", "5/min"): 2} == {
             key: value for key, value in left.items() if key[0] != "permits"
         }
     assert at(0, 0, 0, 10, 10, 60) == starts

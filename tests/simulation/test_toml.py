@@ -573,6 +573,7 @@ def test_times_may_be_zero_as_texts_too(write, text):
     [
         ("", r"\[executors\]:? must have at least one executor"),
         ("a = = 5", r"is not TOML: .*line 1"),
+        ("days = " + "9" * 9000, "an integer has too many digits"),
         (b"\xff\xfe", "utf-8"),
         ("days = 7\n" + CALL + "count = 1", r"\[executors\]:? must have at least one"),
         ("[executors]\n" + CALL + "count = 1", r"\[executors\]:? must have at least one"),

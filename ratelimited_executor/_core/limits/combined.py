@@ -69,7 +69,7 @@ class Bound:
     Attributes:
         limit: the limit.
         resource: the resource that it counts.
-        text: its text, such as "300/60s".
+        text: its text, such as "300/min".
         kind: its kind: ``rate``, ``window``, ``burst`` or ``quota``.
         period: the time that its number refers to: seconds, or the name of a calendar period.
     """

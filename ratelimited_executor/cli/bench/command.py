@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor._core.urls import shown
+from ratelimited_executor._core.escapes import int_of_digits, visible
+from ratelimited_executor._core.urls import masked
 from ratelimited_executor.cli.bench.contact import ExchangeError
 from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
 from ratelimited_executor.cli.bench.open_load import OpenLoad
@@ -33,12 +34,12 @@ from ratelimited_executor.cli.bench.view import (
     found_text,
     incomplete_text,
     measurement_tables,
+    sample_text,
     show_live,
     tool_limit_text,
     trial_text,
     verdict_text,
 )
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import screen_of_stderr
 from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
@@ -214,7 +215,7 @@ class _Bench:
 
     async def _share(self, send: Sender, url: str) -> ExitStatus:
         """Meet the other participants, and share a load or the trials of a search."""
-        own = {"target": shown(self._options.target), "version": version("ratelimited-executor")}
+        own = {"target": masked(self._options.target), "version": version("ratelimited-executor")}
         settings = self._settings | own
         del settings["connections"]  # each participant may have its own
         rendezvous = Rendezvous(
@@ -309,7 +310,7 @@ class _Bench:
 
     def _measurement(self, figures: Figures) -> Measurement:
         return Measurement(
-            target=shown(self._options.target),
+            target=masked(self._options.target),
             settings=self._settings,
             begun=self._begun,
             version=version("ratelimited-executor"),
@@ -318,6 +319,8 @@ class _Bench:
 
     def _report(self, measurement: Measurement, *outcome: Text) -> None:
         """Print a measurement and sentences about its outcome, and write the files that were asked for."""
+        sample = sample_text(measurement.figures)
+        outcome = outcome if sample is None else (sample, *outcome)
         settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
         heading = f"{visible(measurement.target)}: {settings}"
         self._console.print(heading, markup=False, highlight=False, soft_wrap=True)
@@ -405,7 +408,7 @@ def _warnings(measurement: Measurement) -> list[Text]:
 
 def _read_measurement(path: str) -> Measurement:
     try:
-        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8"), parse_int=int_of_digits))
     except ImportError as error:
         raise CommandError(f"bench: {error}") from error
     except OSError as error:
@@ -419,7 +422,7 @@ def _read_measurement(path: str) -> Measurement:
 def _load_function(target: str) -> Any:
     if re.search(r"^[^:]*$|:\d", target):  # an address: no function has such a name
         raise CommandError(
-            f"TARGET must be a URL such as http://localhost:8000/, or look like module:function or file.py:function, got {shown(target)!r}"
+            f"TARGET must be a URL such as http://localhost:8000/, or look like module:function or file.py:function, got {masked(target)!r}"
         )
     return load_target(target)
 

@@ -16,6 +16,7 @@ from ratelimited_executor.load.requests import (
     names_class,
     parse_requests,
     templates_of_class,
+    with_content_type,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[Reque
         body=None if options.body is None else _checked("--body", check_body, _body_of(options.body)),
     )
     if options.requests is None:
-        return [_checked("TARGET", check_credentials, base)]
+        return [_checked("TARGET", check_credentials, with_content_type(base))]
     try:
         with Path(options.requests).open(encoding="utf-8") as file:
             return parse_requests(file, base, names)

@@ -45,11 +45,13 @@ class Outcome:
 
     Attributes:
         error: the kind of its error; None if there was none.
+        sample: the text of the error, or of the response.
         status: the status of the response; None if there was none.
         received: bytes of the response body.
     """
 
     error: str | None = None
+    sample: str = ""
     status: int | None = None
     received: int = 0
 
@@ -238,7 +240,7 @@ class OpenLoad:
         except asyncio.CancelledError:
             raise  # the whole measurement is cancelled
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
-            outcome = Outcome(error=self._kind_of(error))
+            outcome = Outcome(error=self._kind_of(error), sample=_text_of(error))
         finally:
             self._limits.discard(limit)
             self._release()
@@ -250,6 +252,7 @@ class OpenLoad:
                 ended=self._now(),
                 lateness=lateness,
                 error=outcome.error,
+                sample=outcome.sample,
                 status=outcome.status,
                 received=outcome.received,
                 class_index=arrival.class_index,
@@ -304,3 +307,10 @@ class OpenLoad:
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(loop.time())
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # code of the user
+        return ""

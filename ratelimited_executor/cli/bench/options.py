@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import format_duration, parse_duration
+from ratelimited_executor._core.escapes import shown
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.load.arrivals import Phase, rate_text, staircase
 from ratelimited_executor.load.search import SearchRange
@@ -287,7 +288,7 @@ def _read_by_class(texts: Iterable[str], read: Callable[[str], T], *, what: str,
 def _read_range(text: str) -> tuple[float, float]:
     parts = text.split("..")
     if len(parts) > 2:
-        raise ValueError(f"a range of rates looks like 100..1000, got {text!r}")
+        raise ValueError(f"a range of rates looks like 100..1000, got {shown(text)}")
     rates = [_read_rate(part) for part in parts]
     return rates[0], rates[-1]
 
@@ -296,16 +297,16 @@ def _read_rate(text: str) -> float:
     try:
         ratio = Rate.of(text.strip()).per_second
     except ValueError as error:
-        raise ValueError(f"a rate looks like 500, 100/s, 5/min or 100..1000, got {text!r}") from error
+        raise ValueError(f"a rate looks like 500, 100/s, 5/min or 100..1000, got {shown(text)}") from error
     if ratio is None or not ratio or not math.isfinite(float(ratio)):
-        raise ValueError(f"a rate must be > 0 and finite, got {text!r}")
+        raise ValueError(f"a rate must be > 0 and finite, got {shown(text)}")
     return float(ratio)
 
 
 def _read_duration(text: str) -> float:
     seconds = parse_duration(text)
     if not text.strip()[-1].isalpha():
-        raise ValueError(f"a threshold needs a unit: {text.strip()}ms or {text.strip()}s, got {text!r}")
+        raise ValueError(f"a threshold needs a unit: {text.strip()}ms or {text.strip()}s, got {shown(text)}")
     return seconds
 
 
@@ -316,5 +317,5 @@ def _read_share(text: str) -> float:
     except ValueError:
         share = math.nan
     if rest or not 0 <= share <= 1:
-        raise ValueError(f"a fraction looks like 1% or 0.01 and is from 0 to 1, got {text!r}")
+        raise ValueError(f"a fraction looks like 1% or 0.01 and is from 0 to 1, got {shown(text)}")
     return share

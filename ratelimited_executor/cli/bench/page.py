@@ -57,7 +57,7 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
         f'<p class="lead">{escape(settings)}; begun {escape(measurement.begun)}, version {escape(measurement.version)}</p>',
         ""
         if limit is None
-        else f'<p class="alert" role="alert"><strong>The tool was the limit:</strong> {escape(limit)}.</p>',
+        else f'<p class="alert" role="alert"><strong>The load generator was the bottleneck:</strong> {escape(limit)}.</p>',
         ""
         if measurement.incomplete is None
         else f'<p class="alert" role="alert"><strong>The load is incomplete:</strong> {escape(measurement.incomplete)}.</p>',

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._redis.client import client_of, refusal_of
 from ratelimited_executor._redis.refusals import remedy_of
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError
 
 if TYPE_CHECKING:

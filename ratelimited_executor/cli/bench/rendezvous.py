@@ -20,9 +20,9 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.cli.bench.contact import Contact, Meeting, Times
 from ratelimited_executor.cli.bench.redis import KEY_SECONDS, SharedRedis, reason_of
-from ratelimited_executor.cli.escapes import visible
 from ratelimited_executor.cli.exits import CommandError
 
 if TYPE_CHECKING:

@@ -87,8 +87,8 @@ def judged(
         rate: the tried rate.
         measurement: the figures, of all participants.
         thresholds: the thresholds, at least one.
-        shares: the name and the figures of each participant, whose names may be equal. If the tool was the limit in one
-            of them, it was the limit.
+        shares: the name and the figures of each participant, whose names may be equal. If the load generator was the
+            bottleneck at one of them, it was the bottleneck.
     """
     verdict = judge_trial(measurement.figures, thresholds)
     limits = [(f"{name}: ", why_tool_was_limit(figures)) for name, figures in shares]

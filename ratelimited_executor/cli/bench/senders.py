@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import inspect
+import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     Sender = Callable[[Arrival], Awaitable[Outcome]]
 
 _BAD_STATUS: Final = 400  # from this status on a response is an error
+_HEAD_BYTES: Final = 1000  # of a bad response, as a sample
 _KINDS: Final = {
     errno.ECONNREFUSED: "refused",
     errno.ECONNRESET: "connection broken",
@@ -46,7 +48,7 @@ def kind_of(error: BaseException) -> str:
         return "name not found"
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return "tls"
-    if isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
+    if isinstance(error, (_BrokenError, aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
         return "connection broken"
     if isinstance(error, OSError):
         number = error.errno
@@ -55,6 +57,20 @@ def kind_of(error: BaseException) -> str:
         if number in _KINDS:
             return _KINDS[number]
     return type(error).__name__
+
+
+class _BrokenError(aiohttp.ClientError):
+    """A connection broke during a request; with this error, aiohttp does not send the request a second time."""
+
+
+async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send a request once, even if its method is idempotent and a reused connection turns out to be broken."""
+    try:
+        return await send(request)
+    except aiohttp.ClientConnectorError:  # never repeated
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _BrokenError(str(error)) from error
 
 
 @asynccontextmanager
@@ -66,6 +82,7 @@ async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connect
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         auto_decompress=False,
+        middlewares=(_once,),
     ) as session:
 
         async def send(arrival: Arrival) -> Outcome:
@@ -76,13 +93,24 @@ async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connect
             async with session.request(
                 template.method, url, headers=template.headers, data=body, allow_redirects=False
             ) as answer:
-                received = 0
+                received, head = 0, b""
                 async for chunk in answer.content.iter_any():
                     received += len(chunk)
-                error = f"status {answer.status}" if answer.status >= _BAD_STATUS else None
-                return Outcome(error=error, status=answer.status, received=received)
+                    if answer.status >= _BAD_STATUS and len(head) < _HEAD_BYTES:
+                        head += chunk[:_HEAD_BYTES]
+                if answer.status < _BAD_STATUS:
+                    return Outcome(status=answer.status, received=received)
+                error = f"status {answer.status}"
+                return Outcome(error=error, sample=_text_of(head), status=answer.status, received=received)
 
         yield send
+
+
+def _text_of(head: bytes) -> str:
+    """Return the text at the beginning of a response body, which may be compressed."""
+    with suppress(zlib.error):
+        head = zlib.decompressobj(wbits=47).decompress(head, _HEAD_BYTES)  # gzip or zlib
+    return head.decode(errors="replace")
 
 
 def is_in_threads(target: Callable[..., Any]) -> bool:

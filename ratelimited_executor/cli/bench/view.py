@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from rich.box import SIMPLE_HEAD
 from rich.live import Live as LiveDisplay
 from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.cli.escapes import visible
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.load.durations import SHARES
 from ratelimited_executor.load.verdicts import why_tool_was_limit
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.cli.bench.open_load import Live
     from ratelimited_executor.load.comparison import Change
+    from ratelimited_executor.load.durations import Durations
     from ratelimited_executor.load.figures import Figures, Measurement, Participant
     from ratelimited_executor.load.search import Found, Trial
     from ratelimited_executor.load.verdicts import Verdict
@@ -31,6 +33,7 @@ __all__ = [
     "found_text",
     "incomplete_text",
     "measurement_tables",
+    "sample_text",
     "show_live",
     "tool_limit_text",
     "trial_text",
@@ -103,7 +106,7 @@ def measurement_tables(measurement: Measurement) -> list[Table]:
     if len(figures.phases) > 1:
         tables.append(_phases_table(figures))
     if figures.classes:
-        tables.append(_classes_table(figures))
+        tables += _classes_tables(figures)
     if measurement.participants:
         tables.append(_participants_table(measurement.participants))
     return tables
@@ -111,9 +114,9 @@ def measurement_tables(measurement: Measurement) -> list[Table]:
 
 def _durations_table(figures: Figures) -> Table:
     table = Table()
-    table.add_column("durations")
+    table.add_column("durations", overflow="fold")
     for name in ("from the intended start", "from the actual start", "our lateness"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     columns = (figures.from_intended, figures.from_actual, figures.lateness)
     for name, share in SHARES:
         table.add_row(name, *(_span(durations.quantile(share)) for durations in columns))
@@ -145,36 +148,30 @@ def _summary_table(figures: Figures) -> Table:
 
 
 def _phases_table(figures: Figures) -> Table:
-    table = Table(title="by rate, from the intended start", title_justify="left")
-    for name in ("rate", "requests", "errors", "p50", "p99", "max"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _listing("by rate, from the intended start", "rate", "requests", "errors", "p50", "p99", "max")
     for phase in figures.phases:
         spans = map(_span, (phase.p50, phase.p99, phase.most))
         table.add_row(phase.rate, f"{phase.count:,}", f"{phase.error_count:,}", *spans)
     return table
 
 
-def _classes_table(figures: Figures) -> Table:
-    table = Table(title="by class, from the intended and from the actual start", title_justify="left")
-    for name in ("class", "rate", "requests", "errors", "p50", "p99", "max", "actual p50", "actual p99"):
-        table.add_column(name, justify="left" if name == "class" else "right", no_wrap=True)
+def _classes_tables(figures: Figures) -> list[Table]:
+    intended = _listing("by class, from the intended start", "class", "rate", "requests", "errors", "p50", "p99", "max")
+    actual = _listing("by class, from the actual start", "class", "p50", "p99", "max")
     for each in figures.classes:
-        intended, actual = each.from_intended, each.from_actual
-        spans = (
-            intended.quantile(0.5),
-            intended.quantile(0.99),
-            intended.most,
-            actual.quantile(0.5),
-            actual.quantile(0.99),
-        )
-        table.add_row(visible(each.name), each.rate, f"{each.count:,}", f"{each.error_count:,}", *map(_span, spans))
-    return table
+        name, counts = visible(each.name), (f"{each.count:,}", f"{each.error_count:,}")
+        intended.add_row(name, each.rate, *counts, *_spans(each.from_intended))
+        actual.add_row(name, *_spans(each.from_actual))
+    return [intended, actual]
+
+
+def _spans(durations: Durations) -> list[str]:
+    return [_span(seconds) for seconds in (durations.quantile(0.5), durations.quantile(0.99), durations.most)]
 
 
 def _participants_table(participants: Sequence[Participant]) -> Table:
-    table = Table(title="by participant", title_justify="left")
-    for name in ("participant", "sent of its share", "requests", "errors", "CPU", "our lateness p99"):
-        table.add_column(name, justify="left" if name == "participant" else "right", no_wrap=True)
+    headings = ("participant", "sent of its share", "requests", "errors", "CPU", "our lateness p99")
+    table = _listing("by participant", *headings)
     for each in participants:
         cells = (
             f"{each.count:,}",
@@ -184,6 +181,15 @@ def _participants_table(participants: Sequence[Participant]) -> Table:
         )
         is_unknown = each.is_missing and not each.known_part
         table.add_row(visible(each.name), each.sent, *(("missing", "", "", "") if is_unknown else cells))
+    return table
+
+
+def _listing(title: str, first: str, *others: str) -> Table:
+    """Return a table that cuts nothing off: on a narrow terminal, its texts take several lines."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 
@@ -200,9 +206,9 @@ def tool_limit_text(figures: Figures) -> Text | None:
     if reason is None:
         return None
     return Text.assemble(
-        (" THE TOOL WAS THE LIMIT ", "bold white on red"),
-        f" {reason}. The service is better than these figures: lower the rate, leave the machine to the tool, or share the "
-        "load between several machines.",
+        ("The load generator was the bottleneck:", "bold white on red"),
+        f" {reason}. The service is faster than these figures show: lower the rate, give the load generator a machine of its "
+        "own, or share the load between several machines.",
     )
 
 
@@ -213,6 +219,11 @@ def verdict_text(verdict: Verdict) -> Text:
         return Text(f"Every threshold was kept{'' if verdict.is_clear else doubt}.", style="bold green")
     doubt = "" if verdict.is_clear else ", though not by enough to rule out chance: measure for longer"
     return Text(f"Not kept: {'; '.join(verdict.broken)}{doubt}.", style="bold red")
+
+
+def sample_text(figures: Figures) -> Text | None:
+    """Return the text of the most frequent error; None without one."""
+    return None if figures.sample is None else Text(f"The most frequent error, {visible(figures.sample)}")
 
 
 def failure_text(figures: Figures) -> Text | None:
@@ -236,7 +247,9 @@ def trial_text(trial: Trial, broken: Sequence[str]) -> Text:
     if broken:
         text.append(f", {'; '.join(broken)}")
     if trial.tool_limit is not None:
-        text.append(f"; it does not count, as the tool was the limit: {trial.tool_limit}", style="yellow")
+        text.append(
+            f"; it does not count, as the load generator was the bottleneck: {trial.tool_limit}", style="yellow"
+        )
     elif not trial.is_clear:
         text.append(", but not clearly", style="yellow")
     return text

@@ -12,6 +12,7 @@ import click
 
 from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import parse_duration
+from ratelimited_executor._core.escapes import shown
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 
 if TYPE_CHECKING:
@@ -54,10 +55,10 @@ class RateText(click.ParamType[Rate]):
             return value
         text = str(value)
         try:
-            return Rate.of(text) if "/" in text else Rate.of(float(text))
+            return Rate.parse(text)
         except ValueError as error:
-            reason = str(error) if "/" in text else f"a rate looks like 200, 100/s or 5/min and is >= 0, got {text!r}"
-            self.fail(reason, param, ctx)
+            likeness = f"a rate looks like 200, 100/s or 5/min and is >= 0, got {shown(text)}"
+            self.fail(str(error) if "/" in text else likeness, param, ctx)
 
 
 def read_argument(read: Callable[[S], T], given: S) -> T:

@@ -86,7 +86,10 @@ class _TargetOrCommand(click.Group):
     help="A header to send with each request.",
 )
 @click.option(
-    "--body", metavar="TEXT", help="The body of each request; @FILE reads it from a file, {n} is the request's number."
+    "--body",
+    metavar="TEXT",
+    help="The body of each request; @FILE reads it from a file, {n} is the request's number. A JSON object or array is sent as "
+    "application/json, unless a header says otherwise.",
 )
 @click.option(
     "--requests",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ratelimited_executor._core.escapes import shown
 from ratelimited_executor.cli.commands.arguments import Duration, errors_as_usage
 
 if TYPE_CHECKING:
@@ -57,6 +58,13 @@ def peers(**options: Any) -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port to listen on; 0 for any."
 )
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Serve the page under this name as well, beside localhost, 127.0.0.1, [::1] and --host; may be repeated.",
+)
 def dashboard(**options: Any) -> None:
     """Serve a live page of all groups in Redis: rates, peers, limits, slots, plots (extras dashboard, redis). Read-only.
 
@@ -76,8 +84,8 @@ def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tu
     limits = []
     for text in texts:
         pool, _sign, limit = text.rpartition("=")
-        if not pool or not limit.isdecimal() or len(limit) > 15:
-            raise click.BadParameter(f"must look like gpu=4, with a limit >= 0, got {text!r}")
+        if not pool or not (limit.isascii() and limit.isdecimal()) or len(limit) > 15:
+            raise click.BadParameter(f"must look like gpu=4, with a limit >= 0, got {shown(text)}")
         limits.append((pool, int(limit)))
     return tuple(limits)
 

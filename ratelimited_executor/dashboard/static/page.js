@@ -39,10 +39,27 @@ function update(old, fresh) {
   }
 }
 
+// Takes over a whole fresh page: its process and time, and its contents.
+function takeOver(fresh) {
+  document.title = fresh.title;
+  for (const part of ["header nav", "#source", "main"]) update(document.querySelector(part), fresh.querySelector(part));
+}
+
 const say = (text) => {
   const status = document.getElementById("connection");
   if (status.textContent !== text) status.textContent = text;
+  document.body.classList.toggle("stale", text !== "");
 };
+
+// Behind one address there may be several processes, each with a page of its own: one is stayed with while it answers.
+const OTHERS_MAX = 5;
+let otherCount = 0;
+
+function isOther(fresh) {
+  const [shown, other] = [document, fresh].map((page) => page.getElementById("source").dataset.process);
+  otherCount = shown === other ? 0 : (otherCount + 1) % OTHERS_MAX;
+  return otherCount > 0;
+}
 
 async function refresh() {
   try {
@@ -51,8 +68,7 @@ async function refresh() {
     if (response.redirected) return location.reload(); // to a page where one logs in
     if (!fresh.getElementById("connection")) throw new Error("not a page of ours");
     const focused = document.activeElement;
-    document.title = fresh.title;
-    update(document.querySelector("main"), fresh.querySelector("main"));
+    if (!isOther(fresh)) takeOver(fresh);
     if (focused.isConnected) focused.focus({ preventScroll: true }); // its row may have moved
     say("");
   } catch {

@@ -1,0 +1,168 @@
+"""Changes that readers of the page make: each is checked, carried out and logged.
+
+A form names the process that its page showed. If another process answers, as it may with several workers behind one
+address, a change that would concern that process alone is refused. A change for a whole group is accepted by any of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.escapes import visible
+from ratelimited_executor.dashboard.errors import PageError
+from ratelimited_executor.dashboard.process import process_text
+from ratelimited_executor.dashboard.texts import count_text, name_text
+from ratelimited_executor.dashboard.views import batch_of, task_of
+from ratelimited_executor.exceptions import RateLimitedExecutorError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+
+    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor.dashboard.recording import Recorded
+
+__all__ = ["Changes"]
+
+LOGGER: Final = logging.getLogger("ratelimited_executor.dashboard")
+
+_FOR_ALL: Final = ("pause-group", "resume-group", "requeue")  # and the rate of a group
+
+
+class _Change(NamedTuple):
+    what: str
+    old: str
+    new: str
+
+
+class Changes:
+    """Carries out changes.
+
+    Args:
+        recorded_of: returns the executor that a form names; raises :class:`PageError` if there is none.
+        requeue: puts a dead letter of a store back, by their names; returns the state that it had.
+    """
+
+    def __init__(
+        self,
+        recorded_of: Callable[[Mapping[str, str]], Recorded],
+        requeue: Callable[[str, str], Awaitable[DurableState | None]],
+    ) -> None:
+        self._recorded_of = recorded_of
+        self._requeue_in = requeue
+        self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[_Change]]] = {
+            "set-rate": self._set_rate,
+            "pause": self._pause,
+            "resume": self._resume,
+            "pause-group": self._pause_group,
+            "resume-group": self._resume_group,
+            "cancel-task": self._cancel_task,
+            "cancel-batch": self._cancel_batch,
+            "requeue": self._requeue,
+        }
+
+    async def make(self, form: Mapping[str, str], request: Request) -> None:
+        """Make the change that a form asks for.
+
+        Raises:
+            PageError: if it cannot be made; then nothing has changed.
+        """
+        name = form.get("action", "")
+        action = self._actions.get(name)
+        if action is None:
+            raise PageError(400, f"action must be one of {', '.join(self._actions)}, got {name_text(name)!r}")
+        try:
+            self._check_process(name, form)
+            change = await action(form)
+        except (ValueError, TypeError, RateLimitedExecutorError) as error:
+            raise PageError(409, str(error)) from error
+        _log(name, form.get("name", ""), change, request)
+
+    def _check_process(self, action: str, form: Mapping[str, str]) -> None:
+        """Refuse a change of this process by a page that showed another one."""
+        shown, own = form.get("process") or process_text(), process_text()
+        if shown == own or action in _FOR_ALL:
+            return
+        if action == "set-rate" and self._recorded_of(form).group_rate() is not None:
+            return
+        raise PageError(
+            409,
+            f"Nothing was changed: the page showed {name_text(shown)}, but {own} has answered. Go back and try again.",
+        )
+
+    async def _set_rate(self, form: Mapping[str, str]) -> _Change:
+        executor = self._recorded_of(form).executor
+        old = executor.rate
+        if len(executor.rates) > 1:
+            raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
+        executor.rate = form.get("rate", "")
+        return _Change("rate", str(old), str(executor.rate))
+
+    async def _pause(self, form: Mapping[str, str]) -> _Change:
+        return _set_paused(self._recorded_of(form).executor, is_paused=True)
+
+    async def _resume(self, form: Mapping[str, str]) -> _Change:
+        return _set_paused(self._recorded_of(form).executor, is_paused=False)
+
+    async def _pause_group(self, form: Mapping[str, str]) -> _Change:
+        recorded = self._recorded_of(form)
+        old = recorded.group_rate()
+        if old is None:
+            raise PageError(409, "This process does not know the rate of a group, so it cannot pause one.")
+        recorded.executor.rate = 0
+        return _Change("rate of the group", str(old), str(recorded.executor.rate))
+
+    async def _resume_group(self, form: Mapping[str, str]) -> _Change:
+        recorded = self._recorded_of(form)
+        old, former = recorded.group_rate(), recorded.former_rate
+        if old is None or former is None:
+            raise PageError(409, "This process does not know the former rate of the group: set a rate instead.")
+        if not old.is_zero:
+            raise PageError(409, f"The group is not paused: its rate is {old}.")
+        recorded.executor.rate = former
+        return _Change("rate of the group", str(old), str(former))
+
+    async def _cancel_task(self, form: Mapping[str, str]) -> _Change:
+        task = task_of(self._recorded_of(form), form.get("id", ""))
+        if task is None:
+            raise PageError(409, "The task is no longer waiting, so it was not cancelled.")
+        task.cancel("by the dashboard")
+        return _Change(f"task {name_text(task.name)}", "waiting", "cancelled")
+
+    async def _cancel_batch(self, form: Mapping[str, str]) -> _Change:
+        batch = batch_of(self._recorded_of(form).executor, form.get("id", ""))
+        if batch is None:
+            raise PageError(409, "The batch has no waiting tasks left, so nothing was cancelled.")
+        open_count = batch.open_count
+        batch.cancel()
+        return _Change(f"batch {name_text(batch.name)}", f"{count_text(open_count)} open", "cancelled")
+
+    async def _requeue(self, form: Mapping[str, str]) -> _Change:
+        task_id = form.get("id", "")
+        if await self._requeue_in(form.get("name", ""), task_id) is not DurableState.DEAD:
+            raise PageError(409, "The task is no longer a dead letter.")
+        return _Change(f"task {name_text(task_id)}", "dead", "ready")
+
+
+def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Change:
+    old = executor.is_paused
+    (executor.pause if is_paused else executor.resume)()
+    return _Change("state", *("paused" if each else "open" for each in (old, is_paused)))
+
+
+def _log(action: str, name: str, change: _Change, request: Request) -> None:
+    """Log a change: who, where, what, from which value to which."""
+    user, client = getattr(request.state, "user", None), request.client
+    fields: dict[str, Any] = {
+        "action": action,
+        "name": name,
+        **change._asdict(),
+        "user": None if user is None else name_text(user),
+        "client": None if client is None else client.host,
+    }
+    who = f"{fields['user'] or 'an unknown user'} at {fields['client'] or 'an unknown address'}"
+    texts = [visible(each) for each in (name_text(name), change.what, change.old, change.new, who)]
+    LOGGER.info("live page: %s: %s: %s -> %s, by %s", *texts, extra={"change": fields})
