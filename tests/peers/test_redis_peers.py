@@ -920,7 +920,8 @@ async def test_least_rights_of_a_user(told: Told) -> None:
         missed = {(name, what) for name, what in refusals() if what != "client|setinfo"}
         assert {(f"no-{right.replace('|', '-')}", right) for right in RIGHTS} == missed
         assert set(RIGHTS) - ONLY_SOMETIMES == dead
-        assert any("no permissions to run the 'info' command" in text for text in told.messages)
+        named = {right for right in RIGHTS if any(f"(missing: +{right})" in text for text in told.messages)}
+        assert dead - {"script|load"} <= named  # Redis 6.2 names SCRIPT without its subcommand
 
 
 async def test_keys_of_another_group_are_out_of_reach(told: Told) -> None:
