@@ -65,5 +65,5 @@ def _commands_without_right(text: str, scripts: Iterable[str]) -> str:
         return ""
     for each in scripts:
         if hashlib.sha1(each.encode(), usedforsecurity=False).hexdigest() == script[1]:  # as servers identify scripts
-            return " or ".join(f"+{name.lower()}" for name in _CALL.findall(each.splitlines()[int(line[1]) - 1]))
+            return " or ".join(f"+{name.lower()}" for name in _CALL.findall(each.split("\n")[int(line[1]) - 1]))
     return ""

@@ -308,12 +308,12 @@ class Simulation:
         Raises:
             ValueError: if ``keys`` is empty; if the job needs recorded durations, and the arrivals have none.
         """
-        recorded = arrivals if isinstance(job, Job) and job.is_recorded else None
-        if recorded is not None:
-            if not (isinstance(recorded, Recorded) and recorded.has_durations):
+        call, recorded = job, None
+        if isinstance(job, Job) and job.is_recorded:
+            if not (isinstance(arrivals, Recorded) and arrivals.has_durations):
                 raise ValueError(NOT_RECORDED)
+            call, recorded = job.replay, arrivals
             options = {"name": job.name, **options, **{name: _of_key(options[name]) for name in _told(options)}}
-        call = job if recorded is None else job.replay
         if isinstance(arrivals, Daily):
             arrivals = arrivals.starting_at(self.loop.clock.wall() - self.now)
         chosen = None if keys is None else list(keys)
@@ -345,7 +345,7 @@ class Simulation:
                     found = range(count, count + len(times))
                 count += len(times)
                 if recorded is not None:
-                    durations = recorded.durations_between(begin, begin + _CHUNK_SECONDS)
+                    durations = recorded.durations_between(begin, begin + _CHUNK_SECONDS) or ()
                     found = list(zip(found, durations, strict=True))
                 if not is_bounded:
                     executor.schedule_many(call, found, delays=[time - begin for time in times], **options)
