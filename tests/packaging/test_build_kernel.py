@@ -221,6 +221,6 @@ def test_a_source_distribution_has_what_a_build_needs(project):
         packed = {each.partition("/")[2] for each in archive.getnames()}
 
     sources = {path.relative_to(project).as_posix() for path in (project / FOLDER).glob("*.p[xy][ix]")}
-    assert {"pyproject.toml", ".packaging/build_kernel.py", *sources} <= packed
+    assert {"pyproject.toml", ".packaging/build_kernel.py", ".packaging/description.py", *sources} <= packed
     assert len(sources) > 1  # the kernel's source includes others
     assert set() == {each for each in packed if each.endswith((".so", ".pyd"))}
