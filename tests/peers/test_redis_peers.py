@@ -915,8 +915,8 @@ async def test_least_rights_of_a_user(told: Told) -> None:
                 # Each at its own rate: what one leaves undone must not be done by another.
                 entered = member(server.url_of(name, "secret"), names=(f"for {name}",), load=200)
                 lacking[right] = await stack.enter_async_context(entered)
-            for right in ONLY_SOMETIMES:
-                await lacking[right].wait_for_start()
+            for one in (lacking[right] for right in ONLY_SOMETIMES):
+                await one.wait_for(lambda one=one: one.starts)
             await asyncio.sleep(1.2)
             dead = {right for right, one in lacking.items() if not one.starts}
         missed = {(name, what) for name, what in refusals() if what != "client|setinfo"}
