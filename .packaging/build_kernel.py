@@ -17,6 +17,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+BUILDING = "compiling the kernel of ratelimited-executor, about a minute (RATELIMITED_EXECUTOR_PURE=1 skips it)"
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "ratelimited_executor/_kernel"
 MODULE = "ratelimited_executor._kernel._compiled"
@@ -39,6 +41,8 @@ class KernelHook(BuildHookInterface[Any]):
             return
         if sys.implementation.name != "cpython" or "free-threading" in sys.version:
             return
+        if not _tell_terminal(BUILDING):
+            self.app.display_waiting(BUILDING)
         self._folder = tempfile.TemporaryDirectory(prefix="kernel-")  # until finalize: the wheel is packed in between
         is_editable = version == "editable"
         # A process of its own: compilers write where they like, and setuptools changes the process that it runs in.
@@ -59,6 +63,21 @@ class KernelHook(BuildHookInterface[Any]):
         """Remove what has been packed."""
         if hasattr(self, "_folder"):
             self._folder.cleanup()
+
+
+def _tell_terminal(text: str) -> bool:
+    """Write a line to the terminal that this process is in the foreground of, if any; return False if there is none.
+
+    pip keeps the output of a build to itself, and with ``-q`` shows nothing at all for the minute that it takes.
+    """
+    try:
+        with Path("/dev/tty").open("wb", buffering=0) as terminal:
+            if os.tcgetpgrp(terminal.fileno()) != os.getpgrp():  # a job in the background may be stopped for writing
+                return False
+            terminal.write(f"\r{text}\n".encode())
+    except (OSError, AttributeError):  # AttributeError: Windows
+        return False
+    return True
 
 
 def _why(run: subprocess.CompletedProcess[str]) -> str:

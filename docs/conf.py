@@ -56,6 +56,8 @@ maximum_signature_line_length = 100
 
 html_theme = "furo"
 html_title = f"{project} {release}".rstrip()  # which of several versions of the site it is
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 

@@ -64,7 +64,7 @@ def frame_of(screen: pyte.Screen) -> Frame:
 
 
 def svg_of(frames: Sequence[tuple[float, Frame]], end: float) -> str:
-    """Return frames as a picture that moves.
+    """Return frames as a picture that moves; it begins with the last one, which shows the outcome.
 
     Args:
         frames: each with the second at which it begins, ascending from 0; of two alike the second is left out.
@@ -82,7 +82,7 @@ def svg_of(frames: Sequence[tuple[float, Frame]], end: float) -> str:
         hidden = "" if is_last else f"{last:.3f}%{{visibility:hidden}}"
         before = "" if number == 0 else "0%{visibility:hidden}"
         rules.append(f"@keyframes f{number}{{{before}{first:.3f}%{{visibility:visible}}{hidden}}}")
-        rules.append(f"#f{number}{{animation:f{number} {end:g}s step-end infinite}}")
+        rules.append(f"#f{number}{{animation:f{number} {end:g}s step-end {-shown[-1][0]:g}s infinite}}")
         visibility = "visible" if is_last else "hidden"  # where nothing moves the end is seen
         groups.append(f'<g id="f{number}" visibility="{visibility}">{"".join(_lines(frame))}</g>')
     return "\n".join(

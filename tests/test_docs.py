@@ -115,8 +115,8 @@ def test_example_in_the_readme_does_what_its_comments_say(
 
     assert capsys.readouterr().out.splitlines() == [
         "sent password reset",
-        "sent hello",
-        "sent world",
+        "sent hi",
+        "sent bye",
         "half a minute later",
     ]
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["remedy_of"]
 
@@ -27,10 +32,38 @@ _REMEDIES: Final = (
 )  # fmt: skip
 
 
-def remedy_of(error: BaseException) -> tuple[str, str] | None:
-    """Return the server's message and a remedy, which may be empty; None for a lost connection."""
+# A missing right, as servers word it: Valkey and Redis 7.2 name the command. In a script, Redis 6.2 to 7.0 name the script
+# and the line of the call instead.
+_COMMAND: Final = re.compile(r"permissions to run the '([^']+)' command")
+_SCRIPT: Final = re.compile(r"\b(?:f_)?([0-9a-f]{40})\b")
+_SCRIPT_LINE: Final = re.compile(r"@user_script: ?(\d+)")
+_CALL: Final = re.compile(r"redis\.p?call\('([^']+)'")
+
+
+def remedy_of(error: BaseException, scripts: Iterable[str] = ()) -> tuple[str, str] | None:
+    """Return the server's message and a remedy, which may be empty; None for a lost connection.
+
+    Args:
+        error: of a client.
+        scripts: texts of those that may have run, to name a command for which the user lacks the right.
+    """
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds.isdisjoint(_REFUSALS):
         return None
     reason = f"{type(error).__name__}: {error}"
-    return reason, next((remedy for words, remedy in _REMEDIES if any(word in reason for word in words)), "")
+    remedy = next((remedy for words, remedy in _REMEDIES if any(word in reason for word in words)), "")
+    commands = _commands_without_right(str(error), scripts)
+    return reason, f"{remedy} (missing: {commands})" if commands else remedy
+
+
+def _commands_without_right(text: str, scripts: Iterable[str]) -> str:
+    """Return the command that the user may not run, as ACL SETUSER takes it; empty if the server's words do not tell."""
+    if named := _COMMAND.search(text):
+        return f"+{named[1]}"
+    script, line = _SCRIPT.search(text), _SCRIPT_LINE.search(text)
+    if "can't run this command" not in text or script is None or line is None:
+        return ""
+    for each in scripts:
+        if hashlib.sha1(each.encode(), usedforsecurity=False).hexdigest() == script[1]:  # as servers identify scripts
+            return " or ".join(f"+{name.lower()}" for name in _CALL.findall(each.split("\n")[int(line[1]) - 1]))
+    return ""

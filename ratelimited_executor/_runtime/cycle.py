@@ -549,7 +549,7 @@ class _Turn:
                 return
             self._counts[end] += 1
             if state is TaskState.FAILED:
-                self._warn("a key failed: %r", outcome)
+                self._warn("key %r failed: %r", keys[index], outcome)
             if self._note_now is not None:
                 self._note_now(self._plan.name, self.number, (written[index],))
             else:

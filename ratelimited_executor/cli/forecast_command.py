@@ -17,6 +17,7 @@ from ratelimited_executor.cli.runs_progress import show_runs
 from ratelimited_executor.cli.scenarios import describe_error, load_scenario
 from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Sample, forecast, read_recording
 from ratelimited_executor.simulation.calls import Calls
+from ratelimited_executor.simulation.forecasts import MEDIAN_RUNS_MIN
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
@@ -198,13 +199,20 @@ def _table(found: Forecast, start: datetime) -> Table:
         ("jobs in a run, failed ones", f"{found.jobs:,.0f}, {found.failed:,.1f}"),
         ("earliest end", _end(found.ends[0], start)),
         ("median end", _end(found.median[1], start)),
-        ("95 % interval of the median", f"{_end(found.median[0], start)} to {_end(found.median[2], start)}"),
+        ("95 % interval of the median", _interval(found, start)),
         ("latest end", _end(found.ends[-1], start)),
         ("allowed", _end(found.within, start)),
     ]
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _interval(found: Forecast, start: datetime) -> str:
+    if len(found.ends) < MEDIAN_RUNS_MIN:
+        return f"none from fewer than {MEDIAN_RUNS_MIN} runs"
+    low, _, high = found.median
+    return f"{_end(low, start)} to {_end(high, start)}"
 
 
 def _end(seconds: float, start: datetime) -> str:

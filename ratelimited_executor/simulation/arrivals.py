@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from functools import partial
 from operator import add
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._runtime.arguments import number_of
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.recordings import Recording
 
 __all__ = ["Arrivals", "Daily", "Poisson", "Recorded", "Regular"]
+
+V = TypeVar("V")
 
 _HOUR_SECONDS: Final = 3600.0
 
@@ -140,7 +142,8 @@ class Recorded:
 
     Args:
         recording: the recording.
-        speed: the factor by which time is compressed, > 0: at 2, the recording takes half the time.
+        speed: the factor by which the times of arrival are compressed, > 0: at 2, the recording takes half the time. The
+            durations stay as they were.
         every: seconds, a timedelta or a str such as ``"1d"`` after which the recording is repeated; None to play it
             once.
     """
@@ -151,6 +154,7 @@ class Recorded:
             raise ValueError(f"speed must be > 0, got {speed!r}")
         self._times = [time / factor for time in recording.times]
         self._keys = recording.keys
+        self._durations = recording.durations
         self._every = math.inf if every is None else seconds_of("every", every)
         if self._times[-1] >= self._every:
             raise ValueError(
@@ -175,13 +179,25 @@ class Recorded:
 
     def keys_between(self, begin: float, end: float) -> Sequence[Any] | None:
         """Return the recorded keys."""
-        keys = self._keys
-        if keys is None:
-            return None
-        return [keys[index] for _, indexes in self._parts(begin, end) for index in indexes]
+        return self._values_between(self._keys, begin, end)
+
+    @property
+    def has_durations(self) -> bool:
+        """True if the recording has the duration of each arrival."""
+        return self._durations is not None
+
+    def durations_between(self, begin: float, end: float) -> Sequence[float] | None:
+        """Return the recorded durations in seconds; None if they were not read."""
+        return self._values_between(self._durations, begin, end)
 
     def __repr__(self) -> str:
         return f"<Recorded {len(self._times)} arrivals in {self._times[-1]:g} s, every {self._every:g} s>"
+
+    def _values_between(self, values: Sequence[V] | None, begin: float, end: float) -> Sequence[V] | None:
+        """Return those of the values that belong to the arrivals in [begin, end)."""
+        if values is None:
+            return None
+        return [values[index] for _, indexes in self._parts(begin, end) for index in indexes]
 
     def _parts(self, begin: float, end: float) -> list[tuple[float, range]]:
         """Return the repetitions of the recording, as (start, indexes)."""

@@ -28,6 +28,7 @@ __all__ = ["Forecast", "forecast"]
 
 _Z95: Final = NormalDist().inv_cdf(0.975)
 _TAIL: Final = 0.025
+MEDIAN_RUNS_MIN: Final = 6  # the least number of runs that have an interval of their median: 1 / 2**6 <= _TAIL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +128,9 @@ def _order_statistic(count: int) -> int | None:
 
     The number of values below the median has a binomial distribution.
     """
-    below, index = 1 / 2**count, 0
-    if below > _TAIL:
+    if count < MEDIAN_RUNS_MIN:
         return None
+    below, index = 1 / 2**count, 0
     while (below := below + math.comb(count, index + 1) / 2**count) <= _TAIL:
         index += 1
     return index

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._runtime.arguments import callable_of, delay_of, number_of
 from ratelimited_executor.simulation.distributions import Constant
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.simulation.population import Member, Population
 
-__all__ = ["Job", "JobFailedError", "distribution_of", "failures_of"]
+__all__ = ["NOT_RECORDED", "RECORDED", "AsRecorded", "Job", "JobFailedError", "distribution_of", "failures_of"]
+
+
+RECORDED: Final = "recorded"
+NOT_RECORDED: Final = (
+    f"duration {RECORDED!r} is that of each recorded arrival, so all jobs of this kind must arrive by a recording that has "
+    "durations: give another duration, or such arrivals"
+)
 
 
 class JobFailedError(Exception):
@@ -77,14 +85,25 @@ class Job:
         self._add_duration: Callable[[float], object] = float  # called with each duration; a meter replaces it
         self._simulation = simulation
 
+    @property
+    def is_recorded(self) -> bool:
+        """True if its durations are those of recorded arrivals."""
+        return isinstance(self.duration, AsRecorded)
+
     def __call__(self, key: Any = None) -> Lasting:
-        """Begin a job for a key: draw its outcome, and return it.
+        """Begin a job for a key: draw its duration and outcome, and return it.
 
         Raises:
-            ValueError: if the key is not in the population.
+            ValueError: if the key is not in the population; if its duration is that of a recorded arrival.
         """
+        return self._begin(key, self._draw(self._random))
+
+    def replay(self, arrival: tuple[Any, float]) -> Lasting:
+        """Begin a job for a recorded arrival, given as its key and its duration in seconds; draw its outcome."""
+        return self._begin(*arrival)
+
+    def _begin(self, key: Any, seconds: float) -> Lasting:
         self._simulation._current_key = key
-        seconds = self._draw(self._random)
         failures = self._failures if self._fails is None else self._fails(key)
         is_failed = failures > 0 and self._random.random() < failures
         population, member = self.population, None
@@ -130,6 +149,23 @@ class Job:
     def __repr__(self) -> str:
         of = "" if self.population is None else f" of {self.population.name}"
         return f"<Job {self.name}{of}, {self.duration!r}>"
+
+
+class AsRecorded:
+    """The durations of recorded arrivals, which come with them: nothing is drawn."""
+
+    mean = math.nan
+
+    def quantile(self, part: float) -> float:  # noqa: ARG002  # the shape of a distribution
+        """Return NaN: the durations are those of the arrivals, not of the job."""
+        return math.nan
+
+    def draw(self, chance: Random) -> float:  # noqa: ARG002  # as above
+        """Refuse: the job was called without a recorded arrival."""
+        raise ValueError(NOT_RECORDED)
+
+    def __repr__(self) -> str:
+        return repr(RECORDED)
 
 
 def failures_of(failures: Any) -> float:

@@ -12,15 +12,22 @@ import random
 import re
 from collections import Counter
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from ratelimited_executor._core.durations import format_duration, seconds_of
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
 from ratelimited_executor._runtime.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
-from ratelimited_executor.simulation.arrivals import Daily
-from ratelimited_executor.simulation.jobs import Job, JobFailedError, distribution_of
+from ratelimited_executor.simulation.arrivals import Daily, Recorded
+from ratelimited_executor.simulation.jobs import (
+    NOT_RECORDED,
+    RECORDED,
+    AsRecorded,
+    Job,
+    JobFailedError,
+    distribution_of,
+)
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
@@ -209,7 +216,7 @@ class Simulation:
     def job(
         self,
         name: str,
-        duration: DurationLike | Distribution,
+        duration: DurationLike | Distribution | Literal["recorded"],
         *,
         failures: float | Callable[[Any], float] = 0.0,
         population: Population | None = None,
@@ -223,7 +230,8 @@ class Simulation:
 
         Args:
             name: the name of the kind.
-            duration: the duration of each job, or a distribution; multiplied by the weight of its key.
+            duration: the duration of each job, or a distribution; multiplied by the weight of its key. ``"recorded"`` replays
+                the duration of each arrival of a recording: such jobs may arrive in no other way.
             failures: the fraction of jobs that fail, 0 to 1, at their end; or a function of the key that returns it.
             population: the population of their keys; a key is locked while a job works on it.
             is_sync: True if the jobs sync their key; False if they only need its lock.
@@ -235,7 +243,7 @@ class Simulation:
         made = Job(
             self,
             name,
-            distribution_of("duration", duration),
+            AsRecorded() if duration == RECORDED else distribution_of("duration", duration),
             failures=failures,
             population=population,
             is_sync=is_sync,
@@ -293,10 +301,19 @@ class Simulation:
         Args:
             arrivals: the times of arrival, such as :class:`Poisson` or :class:`Recorded`.
             executor: the executor.
-            job: the kind of job; called with a key.
+            job: the kind of job; called with a key. One whose duration is ``"recorded"`` lasts as each recorded arrival.
             keys: the keys, drawn uniformly; by default those of a recording, or numbers from 0 on.
             options: as for ``schedule_many``, such as ``expires`` and ``priority``.
+
+        Raises:
+            ValueError: if ``keys`` is empty; if the job needs recorded durations, and the arrivals have none.
         """
+        call, recorded = job, None
+        if isinstance(job, Job) and job.is_recorded:
+            if not (isinstance(arrivals, Recorded) and arrivals.has_durations):
+                raise ValueError(NOT_RECORDED)
+            call, recorded = job.replay, arrivals
+            options = {"name": job.name, **options, **{name: _of_key(options[name]) for name in _told(options)}}
         if isinstance(arrivals, Daily):
             arrivals = arrivals.starting_at(self.loop.clock.wall() - self.now)
         chosen = None if keys is None else list(keys)
@@ -306,9 +323,9 @@ class Simulation:
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
         is_bounded = not self._bounded.isdisjoint(nodes)
 
-        def offer(key: Any) -> None:
-            told = {name: options[name](key) for name in ("key", "cost") if callable(options.get(name))}
-            self.offer(executor, job, key, **{**options, **told})
+        def offer(item: Any) -> None:
+            told = {name: options[name](item) for name in _told(options)}
+            self.offer(executor, call, item, **{**options, **told})
 
         def hand_over() -> None:
             nonlocal count
@@ -327,11 +344,14 @@ class Simulation:
                 elif found is None:
                     found = range(count, count + len(times))
                 count += len(times)
+                if recorded is not None:
+                    durations = recorded.durations_between(begin, begin + _CHUNK_SECONDS) or ()
+                    found = list(zip(found, durations, strict=True))
                 if not is_bounded:
-                    executor.schedule_many(job, found, delays=[time - begin for time in times], **options)
+                    executor.schedule_many(call, found, delays=[time - begin for time in times], **options)
                 else:  # jobs scheduled ahead would take the room of waiting jobs
-                    for time, key in zip(times, found, strict=True):
-                        self.loop.push(time, offer, key)
+                    for time, item in zip(times, found, strict=True):
+                        self.loop.push(time, offer, item)
             if begin + _CHUNK_SECONDS < arrivals.end:
                 self.loop.call_at(begin + _CHUNK_SECONDS, hand_over)
 
@@ -479,6 +499,16 @@ class Simulation:
         if self._is_closed or isinstance(error, JobFailedError):
             return
         self._error = self._error or error or RuntimeError(str(context.get("message")))
+
+
+def _told(options: dict[str, Any]) -> list[str]:
+    """Return the names of options that are functions of an item."""
+    return [name for name in ("key", "cost") if callable(options.get(name))]
+
+
+def _of_key(option: Callable[[Any], Any]) -> Callable[[tuple[Any, float]], Any]:
+    """Return an option of a recorded arrival, which is its key and its duration."""
+    return lambda arrival: option(arrival[0])
 
 
 class Nodes:

@@ -23,7 +23,7 @@ from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular
 from ratelimited_executor.simulation.distributions import Constant, Exponential, LogNormal, Percentiles, Sample
-from ratelimited_executor.simulation.jobs import JobFailedError, failures_of
+from ratelimited_executor.simulation.jobs import NOT_RECORDED, RECORDED, JobFailedError, failures_of
 from ratelimited_executor.simulation.limits import (
     JOBS_MAX,
     KEYS_MAX,
@@ -60,7 +60,7 @@ _KINDS: Final = {  # kinds of arrivals, and the further fields of each
     "count": {"at", "over"},
     "rate": {"pattern"},
     "daily": set(),
-    "log": {"speed", "every", "time", "key"},
+    "log": {"speed", "every", "time", "key", "duration"},
     "cycle": {"phase", "buckets"},
 }
 _ALMOST_ONE: Final = math.nextafter(1.0, 0.0)
@@ -185,7 +185,9 @@ class TomlScenario(Scenario):
         is_sync = options.get("is_sync", True)
         if not isinstance(is_sync, bool):
             raise TypeError(f"is_sync must be true or false, got {is_sync!r}")
-        duration = self._duration(options.get("duration"))
+        duration = options.get("duration")
+        if duration != RECORDED:
+            duration = self._duration(duration)
         failures = options.get("failures", 0.0)
         spans = [_span(each) for each in self._table.get("outages", ()) if each.get("job") == name]
         if spans:
@@ -217,24 +219,27 @@ class TomlScenario(Scenario):
             frozenset({"percentiles"}): lambda of: Percentiles(
                 {float(part): value for part, value in of["percentiles"].items()}
             ),
-            frozenset({"sample"}): lambda of: Sample(of["sample"]),
-            frozenset({"log"}): self._durations,
-            frozenset({"log", "time", "duration"}): self._durations,
+            frozenset({"sample"}): self._sample,
+            frozenset({"sample", "time", "duration"}): self._sample,
         }
         make = shapes.get(frozenset(found)) if isinstance(found, dict) else None
         if make is None:
             raise ValueError(
                 f"duration must be seconds, {{mean = 4, p90 = 8}}, {{mean = 4}}, {{percentiles = {{0 = ..., 100 = ...}}}}, "
-                f'{{sample = [...]}}, {{log = "access.log"}} or {{log = "calls.csv", time = "...", duration = "..."}}, got {found!r}'
+                f'{{sample = [...]}}, {{sample = "access.log"}}, {{sample = "calls.csv", time = "...", duration = "..."}} or '
+                f'"{RECORDED}", got {found!r}'
             )
         with _named(f"duration {', '.join(found)}"):
             return make(found)
 
-    def _durations(self, found: dict[str, str]) -> Sample:
+    def _sample(self, found: dict[str, Any]) -> Sample:
+        """Return a sample of durations: those that the file lists, or those in a log."""
+        if not isinstance(found["sample"], str):
+            return Sample(found["sample"])
         columns = {key: found[key] for key in ("time", "duration") if key in found}
-        durations = read_recording(self._directory / found["log"], **columns).durations
+        durations = read_recording(self._directory / found["sample"], **columns).durations
         if durations is None:
-            raise ValueError(f"{found['log']} does not contain the duration of each call")
+            raise ValueError(f"{found['sample']} does not contain the duration of each call")
         return Sample(durations)
 
     def _begin(self, made: _Made, number: int, options: dict[str, Any]) -> None:
@@ -255,6 +260,8 @@ class TomlScenario(Scenario):
         if "expires" in options:
             terms["expires"] = _seconds("expires", options["expires"])
         kind = next(kind for kind in _KINDS if kind in options)
+        if job.is_recorded and kind != "log":
+            raise ValueError(NOT_RECORDED)
         if kind == "cycle":
             _begin_cycle(sim, executor, job, population, options, f"{job.name} {number}", terms)
             return
@@ -268,22 +275,26 @@ class TomlScenario(Scenario):
             delays = [at + over * number / count for number in range(count)]
             executor.schedule_many(job, items, delays=delays, **terms)
             return
-        arrivals: Arrivals
+        arrivals = self._arrivals(kind, options, job)
+        sim.arrive(arrivals, executor, job, keys=None if population is None else list(population), **terms)
+
+    def _arrivals(self, kind: str, options: dict[str, Any], job: Job) -> Arrivals:
+        """Return arrivals by a rate, by the time of day, or as recorded."""
         if kind == "rate":
             rate = float(Rate.of(options["rate"]))
             pattern = options.get("pattern", "poisson")
             if pattern not in {"poisson", "regular"}:
                 raise ValueError(f'pattern must be "poisson" or "regular", got {pattern!r}')
-            arrivals = Regular(rate) if pattern == "regular" else Poisson(rate)
-        elif kind == "daily":
+            return Regular(rate) if pattern == "regular" else Poisson(rate)
+        if kind == "daily":
             with _named("daily"):
-                arrivals = Daily({_hour(text): float(Rate.of(rate)) for text, rate in options["daily"].items()})
-        else:
-            columns = {key: options[key] for key in ("time", "key") if key in options}
-            with _named("log must be the path of a log"):
-                recording = read_recording(self._directory / options["log"], **columns)
-            arrivals = Recorded(recording, speed=options.get("speed", 1.0), every=options.get("every"))
-        sim.arrive(arrivals, executor, job, keys=None if population is None else list(population), **terms)
+                return Daily({_hour(text): float(Rate.of(rate)) for text, rate in options["daily"].items()})
+        columns = {key: options[key] for key in ("time", "key", "duration") if key in options}
+        with _named("log must be the path of a log"):
+            recording = read_recording(self._directory / options["log"], **columns)
+        if job.is_recorded and recording.durations is not None:
+            check_most("duration", max(recording.durations), SECONDS_MAX, "s")
+        return Recorded(recording, speed=options.get("speed", 1.0), every=options.get("every"))
 
 
 def _begin_cycle(
@@ -350,6 +361,8 @@ def _follower(made: _Made, first: str, options: dict[str, Any], table: dict[str,
     executor = _find("executor", then.get("executor"), made.executors)
     name = str(then.get("job"))
     next_one = _find("job", name, table["jobs"])
+    if next_one.get("duration") == RECORDED:
+        raise ValueError(f"then: {NOT_RECORDED}")
     needed = next_one.get("population")
     if needed is not None and options.get("population", needed) != needed:
         raise ValueError(f"then must be a job of the same population, {name} is of {needed}")

@@ -98,6 +98,14 @@ def answer_of(result) -> str:
 # The answer.
 
 
+@pytest.mark.parametrize(("seeds", "has_interval"), [(1, False), (5, False), (6, True)])
+def test_few_runs_have_no_interval_of_the_median(seeds, has_interval):
+    """Fewer than six runs have no 95 % interval of the median, and none is shown."""
+    result = forecast("--calls", "10", "--rate", "1", "--duration", "0.5", "--within", "100", "--seeds", str(seeds))
+    shown = rows_of(result)["95 % interval of the median"]
+    assert ("00:00:10 (9.5 s) to 00:00:10 (9.5 s)" if has_interval else "none from fewer than 6 runs") == shown
+
+
 def test_yes_is_status_0():
     """Work that is done in time is answered by Yes and status 0: 100 calls at one a second end after 99.5 s."""
     result = forecast("--calls", "100", "--rate", "1", "--duration", "0.5", "--within", "100", "--seeds", "8")
@@ -412,7 +420,7 @@ def test_time_beyond_all_dates_is_refused():
 
 def test_missing_log_of_a_scenario_is_told(place):
     """A missing log of a scenario is reported by name."""
-    place.write("logged.toml", FILE.replace("duration = 0.5", 'duration = {log = "missing.log"}'))
+    place.write("logged.toml", FILE.replace("duration = 0.5", 'duration = {sample = "missing.log"}'))
     assert_refused(forecast("logged.toml", "--within", "1h", "--seeds", "1"), "missing.log")
 
 

@@ -560,7 +560,7 @@ def test_slip_leaves_nothing_behind(place):
 def test_files_that_cannot_be_are_told(place, arguments, words):
     """A bad output directory, a bad name and a missing log are reported."""
     place.write("named.toml", 'name = "a/b"\n' + FILE)
-    place.write("logged.toml", FILE.replace("{mean = 1}", '{log = "missing.log"}'))
+    place.write("logged.toml", FILE.replace("{mean = 1}", '{sample = "missing.log"}'))
     assert_refused(simulate(*arguments), words)
 
 

@@ -50,6 +50,7 @@ def test_frames_follow_each_other_without_gap(program):
     assert [group.get("visibility") for group in groups] == ["hidden", "visible"]
     assert "@keyframes f0{0.000%{visibility:visible}50.000%{visibility:hidden}}" in text
     assert "@keyframes f1{0%{visibility:hidden}50.000%{visibility:visible}}" in text
+    assert "#f0{animation:f0 4s step-end -2s infinite}" in text  # so that the outcome is seen first
 
 
 def test_picture_of_the_documentation_is_one_of_the_demo(program):
@@ -58,6 +59,6 @@ def test_picture_of_the_documentation_is_one_of_the_demo(program):
     root = ElementTree.fromstring(text)
     last = " ".join(each.text for each in root.findall(f"{SVG}g")[-1])
     assert program.COMMAND in root.find(f"{SVG}desc").text
-    assert re.search(r"executor: never more than 200 in any second", last)
-    assert "call_later: MORE than 200 in a second" in last
+    assert re.search(r"executor: never more than 200 starts in any second", last)
+    assert "call_later: MORE than 200 starts in a second" in last
     assert len(root.findall(f"{SVG}g")) > 20

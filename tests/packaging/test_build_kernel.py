@@ -42,6 +42,8 @@ async def main():
 asyncio.run(main())
 """
 
+BUILDING = "compiling the kernel of ratelimited-executor, about a minute (RATELIMITED_EXECUTOR_PURE=1 skips it)\n"
+
 needs_compiler = pytest.mark.skipif(
     sys.platform != "win32" and not shutil.which((sysconfig.get_config_var("CXX") or "c++").split()[0]),
     reason="there is no C++ compiler; .ci/run refuses a pure kernel where there is one",
@@ -72,8 +74,9 @@ def run(folder, *arguments, **changes):
         name: value for name, value in os.environ.items() if not name.startswith(("RATELIMITED_", "PYTHONPATH"))
     }
     ended = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment | changes, capture_output=True, text=True, timeout=110
-    )
+        [sys.executable, *arguments], cwd=folder, env=environment | changes, capture_output=True, text=True, timeout=110,
+        start_new_session=True,  # without a terminal
+    )  # fmt: skip
     assert 0 == ended.returncode, ended.stderr
     return ended
 
@@ -100,11 +103,11 @@ def files(folder):
 @needs_compiler
 @pytest.mark.slow
 def test_a_wheel_holds_one_extension_of_this_python(project):
-    """The wheel holds one extension, which loads, and not its source; the build prints nothing and leaves no files."""
+    """The wheel holds one extension, which loads, and not its source; the build says what it does and leaves no files."""
     before = files(project)
     wheel, said = build_wheel(project)
 
-    assert "" == said
+    assert BUILDING == said
     assert [str(FOLDER / f"_compiled{SUFFIX}")] == extensions(wheel)
     version = "cp{}{}".format(*sys.version_info[:2])
     assert f"-{version}-{version}-" in wheel.name
@@ -125,7 +128,9 @@ def test_without_a_compiler_a_wheel_is_pure_in_one_line(project):
     nothing = str(project.parent / "nothing")
     wheel, said = build_wheel(project, CC=nothing, CXX=nothing, PATH=nothing)
 
-    assert re.fullmatch(rf"the kernel was not compiled, and runs as pure Python: \w+: .*{nothing}.*\n", said), said
+    assert re.fullmatch(
+        rf"{re.escape(BUILDING)}the kernel was not compiled, and runs as pure Python: \w+: .*{nothing}.*\n", said
+    ), said
     assert len(said) < 300
     assert wheel.name.endswith("-py3-none-any.whl")
     assert [] == extensions(wheel)
@@ -146,7 +151,7 @@ def test_a_compiler_that_fails_is_heard(project):
     wheel, said = build_wheel(project, CC=str(compiler), CXX=str(compiler))
 
     expected = "the kernel was not compiled, and runs as pure Python: x.cpp:1: fatal error: Python.h is missing\n"
-    assert (expected, True) == (said, wheel.name.endswith("-py3-none-any.whl"))
+    assert (BUILDING + expected, True) == (said, wheel.name.endswith("-py3-none-any.whl"))
 
 
 def test_a_source_that_cannot_be_compiled_gives_a_pure_wheel(project):
@@ -154,7 +159,7 @@ def test_a_source_that_cannot_be_compiled_gives_a_pure_wheel(project):
     (project / FOLDER / "_compiled.pyx").write_text("this is no source\n", encoding="utf-8")
     wheel, said = build_wheel(project)
 
-    assert (1, True) == (said.count("\n"), said.startswith("the kernel was not compiled"))
+    assert (2, True) == (said.count("\n"), said.startswith(f"{BUILDING}the kernel was not compiled"))
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
@@ -166,6 +171,15 @@ def test_the_variable_gives_a_pure_wheel(project):
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals to be had")
+def test_the_terminal_is_told_what_takes_so_long(project):
+    """A build whose output is kept, as by ``pip install -q``, says on the terminal that it compiles."""
+    (project / FOLDER / "_compiled.pyx").write_text("this is no source\n", encoding="utf-8")  # fails fast
+    quiet = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOOK!r}], capture_output=True, check=True)"
+    shown = run(project, "-c", f"import pty, sys; sys.exit(pty.spawn([sys.executable, '-c', {quiet!r}]))").stdout
+    assert BUILDING.strip() == shown.strip()
+
+
 @needs_compiler
 @pytest.mark.slow
 def test_an_editable_install_builds_beside_the_source(project):
@@ -173,7 +187,7 @@ def test_an_editable_install_builds_beside_the_source(project):
     pyx = project / FOLDER / "_compiled.pyx"
     before = files(project)
 
-    assert ("", "") == ((hook := run(project, "-c", HOOK)).stdout, hook.stderr)
+    assert ("", BUILDING) == ((hook := run(project, "-c", HOOK)).stdout, hook.stderr)
     assert {FOLDER / f"_compiled{SUFFIX}"} == files(project) - before
     assert "compiled\n" == run(project, "-c", CHOSEN).stdout
     assert (
@@ -207,6 +221,6 @@ def test_a_source_distribution_has_what_a_build_needs(project):
         packed = {each.partition("/")[2] for each in archive.getnames()}
 
     sources = {path.relative_to(project).as_posix() for path in (project / FOLDER).glob("*.p[xy][ix]")}
-    assert {"pyproject.toml", ".packaging/build_kernel.py", *sources} <= packed
+    assert {"pyproject.toml", ".packaging/build_kernel.py", ".packaging/description.py", *sources} <= packed
     assert len(sources) > 1  # the kernel's source includes others
     assert set() == {each for each in packed if each.endswith((".so", ".pyd"))}

@@ -915,12 +915,15 @@ async def test_least_rights_of_a_user(told: Told) -> None:
                 # Each at its own rate: what one leaves undone must not be done by another.
                 entered = member(server.url_of(name, "secret"), names=(f"for {name}",), load=200)
                 lacking[right] = await stack.enter_async_context(entered)
+            for one in (lacking[right] for right in ONLY_SOMETIMES):
+                await one.wait_for(lambda one=one: one.starts)
             await asyncio.sleep(1.2)
             dead = {right for right, one in lacking.items() if not one.starts}
         missed = {(name, what) for name, what in refusals() if what != "client|setinfo"}
         assert {(f"no-{right.replace('|', '-')}", right) for right in RIGHTS} == missed
         assert set(RIGHTS) - ONLY_SOMETIMES == dead
-        assert any("no permissions to run the 'info' command" in text for text in told.messages)
+        named = {right for right in RIGHTS if any(f"(missing: +{right})" in text for text in told.messages)}
+        assert dead - {"script|load"} <= named  # Redis 6.2 names SCRIPT without its subcommand
 
 
 async def test_keys_of_another_group_are_out_of_reach(told: Told) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ratelimited_executor import ExecutorManager, Hold
 from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.peers.redis.refusals import refusal_of
+from ratelimited_executor.peers.redis.script import SCRIPT
 
 from .servers import RedisServer
 from .simulation import Simulation
@@ -147,3 +149,41 @@ def test_lost_connection_is_no_refusal():
     redis = pytest.importorskip("redis.exceptions")
     for error in (redis.ConnectionError("Connection refused"), redis.TimeoutError(), OSError(111), TimeoutError()):
         assert refusal_of(error) is None
+
+
+SHA = hashlib.sha1(SCRIPT.encode()).hexdigest()
+INFO_LINE = next(number for number, line in enumerate(SCRIPT.splitlines(), start=1) if "redis.call('INFO'" in line)
+COMMAND_REFUSALS = {
+    "Redis 6.2": f"Error running script (call to f_{SHA}): @user_script:{INFO_LINE}: The user executing the script can't run this "
+    "command or subcommand",
+    "Redis 7.0": f"The user executing the script can't run this command or subcommand script: {SHA}, on @user_script:{INFO_LINE}.",
+    "Valkey": f"ACL failure in script: User app has no permissions to run the 'info' command script: {SHA}, on "
+    f"@user_script:{INFO_LINE}.",
+    "outside of a script": "this user has no permissions to run the 'info' command",
+}
+
+
+@pytest.mark.parametrize("server", COMMAND_REFUSALS)
+def test_command_without_right_is_named_whatever_the_server_says(server):
+    """The remedy names the missing right, also where the server only names a line of the script."""
+    redis = pytest.importorskip("redis.exceptions")
+    kind = redis.NoPermissionError if server == "outside of a script" else redis.ResponseError
+    refusal = refusal_of(kind(COMMAND_REFUSALS[server]), "return 1", SCRIPT)
+    assert refusal is not None
+    assert refusal.remedy.endswith(": ACL SETUSER (missing: +info)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The user executing the script can't access at least one of the keys script: {SHA}, on @user_script:{INFO_LINE}.",
+        f"The user executing the script can't run this command or subcommand script: {'0' * 40}, on @user_script:{INFO_LINE}.",
+        "The user executing the script can't run this command or subcommand",
+    ],
+)
+def test_no_command_is_named_for_keys_and_unknown_scripts(text):
+    """Where a key is out of reach, or the line is not known, the remedy names no command."""
+    redis = pytest.importorskip("redis.exceptions")
+    refusal = refusal_of(redis.ResponseError(text), SCRIPT)
+    assert refusal is not None
+    assert refusal.remedy.endswith(": ACL SETUSER")

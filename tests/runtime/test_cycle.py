@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 import time
@@ -494,7 +495,9 @@ async def test_failing_and_retried_keys(virtual_clock, population, caplog):
     assert 100 == counts.failed
     assert 900 == counts.done
     assert {1: 900, 3: 100} == Counter(tries.values())
-    assert "a key failed: ValueError" in caplog.text
+    failed = re.findall(r"key (\d+) failed: ValueError\((\d+)\)", caplog.text)
+    assert failed
+    assert all(key == given and int(key) % 10 == 1 for key, given in failed)
 
 
 async def test_full_backlog_delays(virtual_clock, population):

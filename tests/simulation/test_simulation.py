@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from ratelimited_executor import Pacing, RateLimitedExecutor
+from ratelimited_executor import Pacing, RateLimitedExecutor, Retry
 from ratelimited_executor.simulation import (
     Constant,
     Daily,
@@ -677,8 +677,9 @@ def test_marks_are_noted_with_their_time():
 # Arrivals.
 
 
-def recording(keys=None):
-    return Recording(times=array("d", [0, 10, 10, 5000]), keys=keys, durations=None, begin=0.0, skipped=0)
+def recording(keys=None, durations=None):
+    found = None if durations is None else array("d", durations)
+    return Recording(times=array("d", [0, 10, 10, 5000]), keys=keys, durations=found, begin=0.0, skipped=0)
 
 
 @pytest.mark.parametrize("begin", [0, 100])
@@ -751,6 +752,50 @@ def test_arrivals_are_whose_they_were_recorded():
     assert [0, 1, 2, 3] == [key for _, key in made["none"].found]
     counts = Counter(key for _, key in made["drawn"].found)
     assert all(counts[key] == pytest.approx(1800, abs=5 * math.sqrt(1800)) for key in range(4))
+
+
+@pytest.mark.parametrize("place", ["executor", "fleet", "bounded"])
+def test_recorded_arrivals_last_as_they_were_recorded(place):
+    """Each arrival of a recording has its own duration, also where it is retried, has a key and a cost, or needs room."""
+    told, ends, failed = [], [], []
+
+    def setup(sim):
+        options = {
+            "pacing": Pacing.ON_TIME,
+            "key_concurrency": 1,
+            "retry": Retry(2, base=1e-6, cap=1e-6, on=(JobFailedError,)),
+        }
+        if place == "bounded":
+            options["max_pending"] = 10
+        executor = sim.fleet("a", 2, **options) if place == "fleet" else sim.executor("a", **options)
+        job = sim.job(
+            "job", "recorded", failures=lambda key: key == "c" and not failed and not failed.append(sim.now),
+            then=lambda key: ends.append((sim.now, key)),
+        )  # fmt: skip
+        sim.arrive(
+            Recorded(recording(list("abca"), [1, 2.5, 7, 0.25])), executor, job,
+            key=lambda key: told.append(key) or key, cost=lambda key: {"a": 1, "b": 2, "c": 3}[key],
+        )  # fmt: skip
+
+    live(setup, 2 * HOUR)
+    assert [("a", 1), ("b", 12.5), ("c", 10 + 7 + 7), ("a", 5000.25)] == [
+        (key, pytest.approx(end)) for end, key in ends
+    ]
+    assert list("aabc") == sorted(told)
+
+
+def test_recorded_durations_need_their_recording():
+    """A job with recorded durations is refused other arrivals, and ends the run if it is called without one."""
+
+    def refused(sim):
+        job, executor = sim.job("job", "recorded"), sim.executor("a")
+        for arrivals in (Regular(1), Recorded(recording())):
+            with pytest.raises(ValueError, match="'recorded' is that of each recorded arrival"):
+                sim.arrive(arrivals, executor, job)
+
+    live(refused, 10)
+    with pytest.raises(ValueError, match="'recorded' is that of each recorded arrival"):
+        live(lambda sim: sim.executor("a").schedule(sim.job("job", "recorded")) and None, 10)
 
 
 def test_arrivals_take_the_options_of_a_batch():

@@ -104,7 +104,7 @@ def test_full_file_does_all_that_it_says(write, tmp_path):
         [jobs.measured]
         duration = {{sample = [1, 2, 3]}}
         [jobs.logged]
-        duration = {{log = "{LOG}"}}
+        duration = {{sample = "{LOG}"}}
         [jobs.sync]
         duration = 1
         population = "accounts"
@@ -255,6 +255,21 @@ def test_log_is_played_as_it_was_recorded(play):
     assert [time / 2 for time in recording.times] == pytest.approx([time for _, time, _, _ in fast])
 
 
+def test_recorded_durations_are_played_in_their_order(play):
+    """With ``duration = "recorded"`` each request lasts as it did, in every run and also played again; a sample is drawn."""
+    recording = read_recording(LOG)
+    text = HEAD.replace("duration = 2", 'duration = "recorded"', 1) + CALL + f'log = "{LOG}"\n'
+    _, rows = play(text)
+    assert list(zip(recording.keys, recording.durations, strict=True)) == [row[2:] for row in rows]
+    _, again = play(text + 'every = "10m"\n', days=1 / 48)
+    assert [row[2:] for row in again[:3953]] == [row[2:] for row in again[3953:7906]] == [row[2:] for row in rows]
+    _, drawn = play(text.replace('"recorded"', f'{{sample = "{LOG}"}}', 1))
+    assert [row[3] for row in drawn] != [row[3] for row in rows]
+    _, table = play(text.replace(f'"{LOG}"', f'"{CSV}"\ntime = "time"\nkey = "client"\nduration = "seconds"'))
+    known = read_recording(CSV, time="time", key="client", duration="seconds")
+    assert list(zip(known.keys, known.durations, strict=True)) == [row[2:] for row in table]
+
+
 def test_log_is_played_again(play):
     """With ``every`` a log is played again from each multiple of it."""
     _, rows = play(HEAD + CALL + f'log = "{LOG}"\nevery = "10m"\n', days=1 / 48)
@@ -267,7 +282,7 @@ def test_log_lies_beside_the_file(write, tmp_path):
     """The path of a log is relative to the file."""
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "some.log.gz").write_bytes(LOG.read_bytes())
-    text = HEAD.replace("duration = 2", 'duration = {log = "some.log.gz"}') + CALL + 'log = "some.log.gz"\n'
+    text = HEAD.replace("duration = 2", 'duration = {sample = "some.log.gz"}') + CALL + 'log = "some.log.gz"\n'
     result = simulate(load_toml(write(text, "deep/load.toml")))
     assert 3953 == result.summary.executors["api"].done
 
@@ -315,7 +330,7 @@ def test_durations_have_the_shape_that_was_said(play):
         "{mean = 4, p90 = 8}": lambda found: 0.85 < sum(each < 8 for each in found) / len(found) < 0.95,
         "{percentiles = {0 = 1, 50 = 2, 100 = 3}}": lambda found: 1 <= min(found) < 1.1 and 2.9 < max(found) <= 3,
         "{sample = [1, 2, 7]}": lambda found: set(found) == {1.0, 2.0, 7.0},
-        f'{{log = "{LOG}"}}': lambda found: 0.001 < min(found) and max(found) < 1,
+        f'{{sample = "{LOG}"}}': lambda found: 0.001 < min(found) and max(found) < 1,
     }
     for shape, is_right in shapes.items():
         _, rows = play(HEAD.replace("duration = 2", f"duration = {shape}", 1) + CALL + "count = 1000\n")
@@ -411,7 +426,7 @@ def test_jobs_that_follow_keep_to_the_limits_of_keys_and_of_room(play):
 
 def test_durations_of_a_csv_are_those_of_its_column(play):
     """Durations of a CSV file are those of the named column."""
-    text = HEAD.replace("duration = 2", f'duration = {{log = "{CSV}", time = "time", duration = "seconds"}}', 1)
+    text = HEAD.replace("duration = 2", f'duration = {{sample = "{CSV}", time = "time", duration = "seconds"}}', 1)
     _, rows = play(text + CALL + "count = 500\n")
     recorded = set(read_recording(CSV, time="time", duration="seconds").durations)
     assert {value for *_, value in rows} <= recorded
@@ -721,6 +736,18 @@ TOLD = {
     "speed of zero": (HEAD + CALL + f'log = "{LOG}"\nspeed = 0', r"number 1: speed must be > 0"),
     "too often": (HEAD + CALL + f'log = "{LOG}"\nevery = "1m"', r"number 1: every must be longer than the recording"),
     "columns of a log": (HEAD + CALL + f'log = "{LOG}"\ntime = "time"', r"number 1: .*time must not be given"),
+    "recorded durations of a rate": (
+        HEAD.replace("duration = 2", 'duration = "recorded"', 1) + CALL + "rate = 1", r"number 1: duration 'recorded' is that of each recorded"
+    ),
+    "recorded durations of a count": (_job('duration = "recorded"'), r"number 1: duration 'recorded' is that of each recorded"),
+    "recording without durations": (
+        HEAD.replace("duration = 2", 'duration = "recorded"', 1) + CALL + f'log = "{CSV}"\ntime = "time"',
+        r"number 1: duration 'recorded' .* a recording that has durations: give another duration",
+    ),
+    "recorded durations of what follows": (
+        _job('duration = 1\nthen = {job = "sync", executor = "api"}').replace("[jobs.sync]\nduration = 2", '[jobs.sync]\nduration = "recorded"'),
+        r"\[jobs\.call\]: then: duration 'recorded'",
+    ),
     "no such column": (HEAD + CALL + f'log = "{CSV}"\ntime = "when"', r"number 1: .*'time', 'client', 'seconds', got"),
     "cycle of nobody": (HEAD + CALL + "cycle = 3600", r"number 1: cycle needs a population"),
     "cycle on nodes": (
@@ -784,9 +811,9 @@ OTHER = {
     "percentiles is a list": (_job("duration = {percentiles = [1, 2]}"), r"jobs\.call.*percent"),
     "percentile p50": (_job("duration = {percentiles = {p50 = 1}}"), r"jobs\.call.*percent.*p50"),
     "sample is a number": (_job("duration = {sample = 5}"), r"jobs\.call.*sample"),
-    "sample is a text": (_job('duration = {sample = "123"}'), r"jobs\.call.*sample"),
-    "missing log of durations": (_job('duration = {log = "no.log"}'), r"jobs\.call.*no\.log"),
-    "log of durations is a number": (_job("duration = {log = 5}"), r"jobs\.call.*log"),
+    "sample is the path of no file": (_job('duration = {sample = "123"}'), r"jobs\.call.*123"),
+    "missing log of durations": (_job('duration = {sample = "no.log"}'), r"jobs\.call.*no\.log"),
+    "log of durations": (_job('duration = {log = "access.log"}'), r"jobs\.call.*sample.*recorded.*got"),
     "failures in percent": (_job('duration = 1\nfailures = "5%"'), r"jobs\.call.*failures"),
     "is_sync is a text": (_job('duration = 1\nis_sync = "false"'), r"jobs\.call.*is_sync"),
     "population is a list": (_job('duration = 1\npopulation = ["users"]'), r"jobs\.call.*population"),

@@ -41,18 +41,19 @@ def print_report(console: Console, executor: Half, plain: Half, load: Sequence[D
 
 
 def print_verdict(console: Console, half: Half, verdict: Verdict, *, rate: int, count: int) -> None:
-    """Print one line: did a half keep the rate and deliver everything once?"""
+    """Print whether a half kept the rate and delivered everything once, and why more may arrive in a second than start."""
     if verdict.most_started > rate:
-        held = f"MORE than {rate:,} in a second"
-    elif verdict.is_held:
-        held = f"never more than {rate:,} in any second"
+        held = f"MORE than {rate:,} starts in a second: {verdict.most_started:,}"
+    elif not verdict.is_held:
+        held = f"more arrived, {verdict.most_arrived:,} in a second, than the starts and the way to the server explain"
     else:
-        held = "more arrived than the starts and the way to the server explain"
+        held = f"never more than {rate:,} starts in any second"
     arrived = f"all {count:,} arrived once"
     if verdict.missing or half.failed:
         arrived = f"{verdict.missing:,} of {count:,} missing or doubled, {half.failed:,} refused"
-    most = f"most started: {verdict.most_started:,}, most arrived: {verdict.most_arrived:,}"
-    text = f"{half.name}: {held} ({most}); {arrived}"
+    text = f"{half.name}: {held}; {arrived}"
+    if verdict.is_held and verdict.most_arrived > rate:
+        text += f"\n  (up to {verdict.most_arrived:,} arrivals in one second, as some take longer on the way)"
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

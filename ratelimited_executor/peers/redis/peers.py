@@ -270,7 +270,7 @@ def _reply_or_refusal(answer: Any, read: Callable[[Any], Reply | TicketReply]) -
         BaseException: if it means a lost connection.
     """
     if isinstance(answer, BaseException):
-        refusal = refusal_of(answer)
+        refusal = refusal_of(answer, SCRIPT, TICKET_SCRIPT)
         if refusal is None:
             raise answer
         return refusal

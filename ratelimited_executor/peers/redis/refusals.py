@@ -8,7 +8,7 @@ from ratelimited_executor.peers.transport import RefusedError
 __all__ = ["refusal_of"]
 
 
-def refusal_of(error: BaseException) -> RefusedError | None:
-    """Return the server's error with a remedy; None for a lost connection."""
-    found = remedy_of(error)
+def refusal_of(error: BaseException, *scripts: str) -> RefusedError | None:
+    """Return the server's error with a remedy; None for a lost connection. ``scripts`` are texts that may have run."""
+    found = remedy_of(error, scripts)
     return None if found is None else RefusedError(*found)

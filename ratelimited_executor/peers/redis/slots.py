@@ -73,7 +73,7 @@ class RedisSlotTransport:
                         raise
                     self._sha = None
         except Exception as error:
-            refusal = refusal_of(error)
+            refusal = refusal_of(error, SLOT_SCRIPT)
             if refusal is None:
                 raise
             raise refusal from error

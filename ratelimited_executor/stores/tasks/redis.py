@@ -367,7 +367,10 @@ class RedisStore(TaskStore):
             reason = f"no answer within {_TIMEOUT_SECONDS:g} s; whether it was done is not known"
             raise StoreUnavailableError(repr(self), reason) from error
         except Exception as error:
-            reason, remedy = remedy_of(error) or (f"{type(error).__name__}: {error}".strip(), "")
+            reason, remedy = remedy_of(error, (each.text for each in SCRIPTS.values())) or (
+                f"{type(error).__name__}: {error}".strip(),
+                "",
+            )
             raise StoreUnavailableError(repr(self), f"{reason}; {remedy}" if remedy else reason) from error
 
 

