@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, 
 from ratelimited_executor._core.durable.tasks import DurableState, NewTask
 from ratelimited_executor._runtime.arguments import count_of, delay_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.clock import SystemClock, clock_for
+from ratelimited_executor._runtime.cron import cron_times
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
 from ratelimited_executor._runtime.durable.putting import Putting
-from ratelimited_executor._runtime.durable.repeating import Repetition, cron_times, fixed_times
+from ratelimited_executor._runtime.durable.repeating import Repetition, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.hooks import hooks_of

@@ -19,6 +19,7 @@ from ratelimited_executor._runtime.arguments import (
     seconds_of,
     tz_of,
 )
+from ratelimited_executor._runtime.cron import cron_times
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.repeating import RepeatingHandle
 
@@ -168,14 +169,12 @@ class RepeatingFace(TaskFace):
             ValueError: if the expression is not a valid cron expression.
         """
         engine, rare = self._admit_runs(key, cost)
-        if not isinstance(expression, str):
-            raise TypeError(f"expression must be a str such as '*/5 * * * *', got {expression!r}")
-        zone = UTC if tz is None else tz_of("tz", tz)
+        times = cron_times(expression, UTC if tz is None else tz_of("tz", tz), name="expression")
         return self._repeat(
             engine,
             fn,
             args,
-            schedules.cron(expression, zone, member_of("missed", missed, MissedTick), self._started().moments.wall),
+            schedules.cron(times, member_of("missed", missed, MissedTick), self._started().moments.wall),
             rare=rare,
             gap=60.0,
             on_error=on_error,
