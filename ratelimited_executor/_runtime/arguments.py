@@ -57,7 +57,7 @@ def wall_of(name: str, value: Any) -> float:
         if _is_unlocalized(value):
             raise ValueError(
                 f"{name} must be an aware datetime, got {value!r} with the local mean time of a pytz zone: "
-                f"use ZoneInfo({str(value.tzinfo)!r}), or its localize()"
+                f"localize it, or take the zone {str(value.tzinfo)!r} of zoneinfo"
             )
         return value.timestamp()
     if isinstance(value, (str, bytes, timedelta)):
@@ -85,7 +85,9 @@ def tz_of(name: str, value: Any) -> tzinfo:
         except NotImplementedError:
             offset = None
         if offset is None:
-            raise ValueError(f"{name} must be a tzinfo with offsets from UTC, such as a ZoneInfo, got {value!r}")
+            raise ValueError(
+                f"{name} must be a tzinfo with offsets from UTC, such as a zone of zoneinfo, got {value!r}"
+            )
         return value
     if not isinstance(value, str):
         raise TypeError(f"{name} must be the name of a time zone, such as Europe/London, or a tzinfo, got {value!r}")

@@ -155,7 +155,7 @@ class DurableTasks:
             function: a function of these tasks.
             args: its positional arguments.
             period: seconds between occurrences, > 0, which are at its multiples since the epoch; or give ``cron``.
-            cron: five fields as in ``cron(5)``, by the wall clock (extra ``cron``).
+            cron: an expression as for ``schedule_cron``, by the wall clock (extra ``cron``).
             tz: the time zone of ``cron``: a name, or a tzinfo.
             name: the name of the repetition, in the whole store; that of the function if None.
             kwargs: the function's keyword arguments, and the options ``priority``, ``expires``, ``lane``, ``key``, ``cost``.

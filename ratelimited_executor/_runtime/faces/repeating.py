@@ -157,8 +157,11 @@ class RepeatingFace(TaskFace):
     ) -> RepeatingHandle:
         """Run ``fn(*args)`` at the times of a cron expression, by the wall clock.
 
+        When the clocks change, an expression whose minute or hour begins with a star follows what the clock shows; any
+        other runs at the end of the gap for a time that is skipped, and once for a time that comes twice.
+
         Args:
-            expression: five fields, such as ``"*/5 * * * *"``.
+            expression: five fields, such as ``"*/5 * * * *"``, or a shorthand such as ``@daily``.
             fn: as for ``schedule``.
             args: its positional arguments.
             tz: the time zone of the expression: a name such as ``Europe/London`` or a ``tzinfo``; UTC if None.
