@@ -132,6 +132,7 @@ def chosen(tests, suite, classes):
 
 if __name__ == "__main__":
     _, suite, module, *classes = sys.argv
+    sys.stdout = sys.stderr  # some tests print
     unittest.TestSuite(chosen(SUITES[suite](module), suite, classes)).run(Outcomes())
-    print(json.dumps(["calls through the face", face_loop.FaceLoop.taken]), flush=True)
+    print(json.dumps(["calls through the face", face_loop.FaceLoop.taken]), file=sys.__stdout__, flush=True)
     os._exit(0)  # tests may leave threads for which the interpreter would wait

@@ -102,7 +102,7 @@ DEVIATIONS: dict[str, dict[str, Deviation]] = {
     | _OTHERS
     | {
         "test_cancel_futures": Deviation(
-            "starts pass through the loop, so all 50 calls are cancelled before the first"
+            "a race: starts pass through the loop, so all 50 calls may be cancelled before the first", is_run=False
         ),
         "test_default_workers": _PRIVATE,
         "test_idle_thread_reuse": _PRIVATE,
