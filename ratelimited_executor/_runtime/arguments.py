@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from ratelimited_executor._core.durations import delay_of, duration_of, number_of, seconds_of
 from ratelimited_executor._core.escapes import shown
@@ -54,22 +55,50 @@ def wall_of(name: str, value: Any) -> float:
     if isinstance(value, datetime):
         if value.tzinfo is None or value.utcoffset() is None:
             raise ValueError(f"{name} must be an aware datetime, got the naive {value!r}: add a tzinfo, such as UTC")
+        if _is_unlocalized(value):
+            raise ValueError(
+                f"{name} must be an aware datetime, got {value!r} with the local mean time of a pytz zone: "
+                f"localize it, or take the zone {str(value.tzinfo)!r} of zoneinfo"
+            )
         return value.timestamp()
     if isinstance(value, (str, bytes, timedelta)):
         raise TypeError(f"{name} must be an aware datetime or epoch seconds, got {value!r}")
     return number_of(name, value)
 
 
+def _is_unlocalized(value: datetime) -> bool:
+    """Return True for a datetime built with ``tzinfo=pytz.timezone(...)``, whose offset never was that of the zone."""
+    zone: Any = value.tzinfo
+    pytz = sys.modules.get("pytz")
+    if pytz is None or getattr(zone, "zone", None) is None or not hasattr(zone, "localize"):
+        return False
+    return zone is pytz.timezone(zone.zone) and bool(zone.normalize(value).utcoffset() != value.utcoffset())
+
+
 def tz_of(name: str, value: Any) -> tzinfo:
-    """Return a time zone, given by its name or as a tzinfo."""
+    """Return a time zone, given by its name or as a tzinfo; a zone of pytz becomes the one of its name."""
     if isinstance(value, tzinfo):
+        # A zone of pytz is a tzinfo of one constant offset, which its own localize() would have to replace at each use.
+        if hasattr(value, "localize") and isinstance(zone := getattr(value, "zone", None), str):
+            return tz_of(name, zone)
+        try:
+            offset = datetime.fromtimestamp(0, value).utcoffset()
+        except NotImplementedError:
+            offset = None
+        if offset is None:
+            raise ValueError(
+                f"{name} must be a tzinfo with offsets from UTC, such as a zone of zoneinfo, got {value!r}"
+            )
         return value
     if not isinstance(value, str):
         raise TypeError(f"{name} must be the name of a time zone, such as Europe/London, or a tzinfo, got {value!r}")
     try:
         return UTC if value.upper() == "UTC" else ZoneInfo(value)
     except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"{name} must be the name of a time zone, such as Europe/London, got {value!r}") from error
+        remedy = "" if available_timezones() else ": this system has no time zones, pip install tzdata"
+        raise ValueError(
+            f"{name} must be the name of a time zone, such as Europe/London, got {value!r}{remedy}"
+        ) from error
 
 
 def count_of(name: str, value: Any, *, least: int = 0) -> int:

@@ -5,8 +5,7 @@ Each returns ``(due, wall_due)``: loop time, and epoch seconds if the task follo
 
 from __future__ import annotations
 
-from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ratelimited_executor._core.repeating import LastRun, MissedTick, newest_tick, next_tick
 
@@ -44,53 +43,27 @@ def fixed_delay(first: float, delay: float) -> NextDue:
     return next_due
 
 
-def cron(expression: str, tz: tzinfo, missed: MissedTick, wall: Callable[[], float]) -> NextDue:
-    """Follow a cron expression in a time zone, by the wall clock.
+def cron(next_after: Callable[[float], float | None], missed: MissedTick, wall: Callable[[], float]) -> NextDue:
+    """Follow the occurrences of a cron expression, by the wall clock.
 
     Args:
-        expression: five fields, as in ``crontab(5)``.
-        tz: the time zone of its fields.
+        next_after: returns the first occurrence after an instant, both in epoch seconds; None if there is none.
         missed: what happens to times that pass during a run.
         wall: reads the wall clock.
-
-    Raises:
-        ImportError: if the extra is not installed.
-        ValueError: if the expression is not a valid cron expression.
     """
-    try:
-        from cronsim import CronSim, CronSimError  # noqa: PLC0415  # an extra, imported on use
-    except ImportError as error:
-        raise ImportError("schedule_cron needs the extra: pip install 'ratelimited-executor[cron]'") from error
-
-    def times_after(moment: datetime) -> Any:
-        return CronSim(expression, moment)
-
-    last = datetime.fromtimestamp(wall(), tz)
-    try:
-        times_after(last)
-    except CronSimError as error:
-        raise ValueError(
-            f"expression must be a cron expression such as '*/5 * * * *', got {expression!r}: {error}"
-        ) from error
+    last = wall()
 
     def next_due(run: LastRun | None, now: float) -> tuple[float, float | None] | None:
         nonlocal last
         wall_now = wall()
         if run is not None and missed is MissedTick.COALESCE:  # as with a fixed rate
-            last = max(last, datetime.fromtimestamp(wall_now - (now - run.started), tz))
-        times = times_after(last)
-        chosen = next(times, None)
-        if chosen is None:
+            last = max(last, wall_now - (now - run.started))
+        due = next_after(last)
+        if run is not None and missed is not MissedTick.BURST and due is not None and due <= wall_now:
+            due = wall_now if missed is MissedTick.COALESCE else next_after(wall_now)
+        if due is None:
             return None
-        if run is not None and missed is not MissedTick.BURST and chosen.timestamp() <= wall_now:
-            if missed is MissedTick.COALESCE:
-                last = datetime.fromtimestamp(wall_now, tz)
-                return now, wall_now
-            chosen = next(times_after(datetime.fromtimestamp(wall_now, tz)), None)
-            if chosen is None:
-                return None
-        last = chosen
-        wall_due = chosen.timestamp()
-        return now + max(0.0, wall_due - wall_now), wall_due
+        last = due
+        return now + max(0.0, due - wall_now), due
 
     return next_due

@@ -7,10 +7,13 @@ import gc
 import math
 import threading
 import warnings
-from datetime import UTC, datetime, timedelta
+import zoneinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
+import pytz
 
 from ratelimited_executor import (
     BacklogFullError,
@@ -19,6 +22,7 @@ from ratelimited_executor import (
     ExecutorNotStartedError,
     ExecutorStoppedError,
     Paced,
+    Quota,
     Rate,
     RateLimitedExecutor,
     RateLimitedExecutorError,
@@ -26,6 +30,8 @@ from ratelimited_executor import (
     Window,
     WrongLoopError,
 )
+from ratelimited_executor._runtime import arguments
+from ratelimited_executor._runtime.arguments import tz_of
 
 NAN, INF = math.nan, math.inf
 NAIVE = datetime(2024, 1, 1)  # noqa: DTZ001  # that is the mistake
@@ -175,7 +181,7 @@ MATRIX = {
     "cron expression": (
         lambda e, v: e.schedule_cron(v, int),
         "expression",
-        ("", "* * * *", "60 * * * *", "x", None, 5, int, "@hourlyy"),
+        ("", "* * * *", "60 * * * *", "x", None, 5, int, "@hourlyy", "* * * * * *"),
     ),
     "cron tz": (
         lambda e, v: e.schedule_cron("* * * * *", int, tz=v),
@@ -863,3 +869,80 @@ async def test_flags_are_true_or_false():
         with pytest.raises(TypeError, match="cancel_pending must be"):
             executor.shutdown(cancel_pending="yes")
         assert 3 == await executor.submit(lambda: 3)
+
+
+# Time zones: names, zones of the standard library and those of pytz, which have one constant offset until localized.
+
+
+@pytest.mark.parametrize("made", ["zone", "zone of a datetime"])
+def test_zone_of_pytz_becomes_the_zone_of_its_name(made):
+    """A zone of pytz, or of a datetime that it localized, follows its daylight saving time, as its name does."""
+    zone = pytz.timezone("Europe/London")
+    if made != "zone":
+        zone = zone.localize(datetime(2024, 7, 1)).tzinfo
+    assert ZoneInfo("Europe/London") is tz_of("tz", zone)
+    assert UTC is tz_of("tz", pytz.utc)
+    quota = Quota(5, per="day", start="09:00", tz=zone)
+    assert Quota(5, per="day", start="09:00", tz="Europe/London") == quota
+    noon = datetime(2024, 7, 1, 12, tzinfo=UTC).timestamp()
+    assert datetime(2024, 7, 1, 8, tzinfo=UTC).timestamp() == quota.period(noon)[0]
+
+
+def test_zones_with_one_offset_stay_as_they_are():
+    """A fixed offset of pytz or of the standard library, and a zone without a name, are used themselves."""
+    with open(zoneinfo._tzpath.find_tzfile("Europe/London") or pytest.skip("no time zone files"), "rb") as file:
+        nameless = ZoneInfo.from_file(file)
+    for zone in (pytz.FixedOffset(330), timezone(timedelta(hours=-3)), nameless, UTC):
+        assert zone is tz_of("tz", zone)
+
+
+def test_zone_that_exists_in_pytz_alone_is_refused():
+    """If there is no zone of the name that a zone of pytz has, the error names it."""
+
+    class Zone(tzinfo):
+        zone = "US/Pacific-New"
+
+        def localize(self, moment):
+            return moment
+
+    with pytest.raises(ValueError, match="tz must be the name of a time zone, .*got 'US/Pacific-New'"):
+        tz_of("tz", Zone())
+
+
+def test_zone_without_offsets_is_refused():
+    """A tzinfo that does not say its offset is refused at the call."""
+
+    class Silent(tzinfo):
+        def utcoffset(self, moment):
+            return None
+
+        def fromutc(self, moment):
+            return moment
+
+    for zone in (tzinfo(), Silent()):
+        with pytest.raises(ValueError, match="tz must be a tzinfo with offsets from UTC"):
+            tz_of("tz", zone)
+
+
+def test_system_without_time_zones_is_told_what_to_install(monkeypatch):
+    """Where Python finds no time zones at all, as on Windows, the error names the package that has them."""
+    with pytest.raises(ValueError, match="got 'Mars/Base'$"):
+        tz_of("tz", "Mars/Base")
+    monkeypatch.setattr(arguments, "available_timezones", set)
+    with pytest.raises(ValueError, match="got 'Mars/Base': this system has no time zones, pip install tzdata"):
+        tz_of("tz", "Mars/Base")
+
+
+async def test_datetime_with_a_zone_of_pytz_must_be_localized(virtual_clock):
+    """``at=`` takes what ``localize()`` returns, and refuses a datetime with the local mean time of London."""
+    zone = pytz.timezone("Europe/London")
+    right = zone.localize(datetime(2100, 7, 1, 9))
+    summer = right.timestamp()
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule(int, at=right)
+        assert summer == handle.due
+        handle.cancel()
+        with pytest.raises(ValueError, match="at must be .*: localize it, or take the zone 'Europe/London'"):
+            executor.schedule(int, at=datetime(2100, 7, 1, 9, tzinfo=zone))
+        executor.schedule(int, at=datetime(2100, 7, 1, 9, tzinfo=pytz.timezone("Etc/GMT+5"))).cancel()
+        executor.schedule(int, at=right + timedelta(days=180)).cancel()  # an instant, however it is shown

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING, Any, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import NewTask
     from ratelimited_executor.abc import Clock, TaskStore
 
-__all__ = ["Repetition", "cron_times", "fixed_times", "keep_placing"]
+__all__ = ["Repetition", "fixed_times", "keep_placing"]
 
 _LOOK_SECONDS: Final = 60.0  # between two readings of the wall clock, which may be set
 
@@ -51,29 +51,6 @@ class Repetition:
 def fixed_times(period: float) -> Callable[[float], float]:
     """Return ``next_after`` for the multiples of a period in seconds since the epoch: the same in every process."""
     return lambda wall: (math.floor(wall / period) + 1) * period
-
-
-def cron_times(expression: str, tz: tzinfo) -> Callable[[float], float | None]:
-    """Return ``next_after`` for a cron expression in a time zone.
-
-    Raises:
-        ImportError: without the extra ``cron``.
-        ValueError: if the expression is not a valid cron expression.
-    """
-    try:
-        from cronsim import CronSim, CronSimError  # noqa: PLC0415  # an extra, imported on use
-    except ImportError as error:
-        raise ImportError("cron= needs the extra: pip install 'ratelimited-executor[cron]'") from error
-
-    def next_after(wall: float) -> float | None:
-        found: Any = next(CronSim(expression, datetime.fromtimestamp(wall, tz)), None)
-        return None if found is None else float(found.timestamp())
-
-    try:
-        next_after(0.0)
-    except CronSimError as error:
-        raise ValueError(f"cron must be an expression such as '*/5 * * * *', got {expression!r}: {error}") from error
-    return next_after
 
 
 async def keep_placing(store: TaskStore, repetitions: Sequence[Repetition], clock: Clock) -> None:

@@ -14,10 +14,11 @@ from ratelimited_executor._core.durable.tasks import SIZE_MAX, DurableState, New
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.clock import SystemClock, clock_for
+from ratelimited_executor._runtime.cron import cron_times
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
 from ratelimited_executor._runtime.durable.putting import Putting
-from ratelimited_executor._runtime.durable.repeating import Repetition, cron_times, fixed_times
+from ratelimited_executor._runtime.durable.repeating import Repetition, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.hooks import hooks_of
@@ -157,7 +158,7 @@ class DurableTasks:
             function: a function of these tasks.
             args: its positional arguments.
             period: seconds between occurrences, > 0, which are at its multiples since the epoch; or give ``cron``.
-            cron: five fields as in ``cron(5)``, by the wall clock (extra ``cron``).
+            cron: an expression as for ``schedule_cron``, by the wall clock (extra ``cron``).
             tz: the time zone of ``cron``: a name, or a tzinfo.
             name: the name of the repetition, in the whole store; that of the function if None.
             kwargs: the function's keyword arguments, and the options ``priority``, ``expires``, ``lane``, ``key``, ``cost``.

@@ -19,6 +19,7 @@ from ratelimited_executor._runtime.arguments import (
     seconds_of,
     tz_of,
 )
+from ratelimited_executor._runtime.cron import cron_times
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.repeating import RepeatingHandle
 
@@ -156,8 +157,11 @@ class RepeatingFace(TaskFace):
     ) -> RepeatingHandle:
         """Run ``fn(*args)`` at the times of a cron expression, by the wall clock.
 
+        When the clocks change, an expression whose minute or hour begins with a star follows what the clock shows; any
+        other runs at the end of the gap for a time that is skipped, and once for a time that comes twice.
+
         Args:
-            expression: five fields, such as ``"*/5 * * * *"``.
+            expression: five fields, such as ``"*/5 * * * *"``, or a shorthand such as ``@daily``.
             fn: as for ``schedule``.
             args: its positional arguments.
             tz: the time zone of the expression: a name such as ``Europe/London`` or a ``tzinfo``; UTC if None.
@@ -168,14 +172,12 @@ class RepeatingFace(TaskFace):
             ValueError: if the expression is not a valid cron expression.
         """
         engine, rare = self._admit_runs(key, cost)
-        if not isinstance(expression, str):
-            raise TypeError(f"expression must be a str such as '*/5 * * * *', got {expression!r}")
-        zone = UTC if tz is None else tz_of("tz", tz)
+        times = cron_times(expression, UTC if tz is None else tz_of("tz", tz), name="expression")
         return self._repeat(
             engine,
             fn,
             args,
-            schedules.cron(expression, zone, member_of("missed", missed, MissedTick), self._started().moments.wall),
+            schedules.cron(times, member_of("missed", missed, MissedTick), self._started().moments.wall),
             rare=rare,
             gap=60.0,
             on_error=on_error,

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ratelimited_executor._runtime.durable.repeating import cron_times, fixed_times
+from ratelimited_executor._runtime.cron import cron_times
+from ratelimited_executor._runtime.durable.repeating import Repetition, fixed_times
 from ratelimited_executor.durable import DurableState
 
 from .conftest import Process
@@ -39,6 +40,23 @@ async def test_cron_follows_the_wall_clock(store):
         at = datetime.fromtimestamp(round(began + when), UTC)
         assert 30 == at.minute
         assert at.hour in (8, 9)
+
+
+@pytest.mark.virtual_time(start_wall=datetime(2026, 10, 25, 1, 10, tzinfo=UTC).timestamp())
+@pytest.mark.parametrize("cron", ["30 1 * * *", "0,50 1 * * *"])
+async def test_in_the_repeated_hour_nothing_is_due_and_nobody_looks(store, monkeypatch, cron):
+    """At 01:10 of the second hour, a time of the first one is due on the next day; until then the process sleeps."""
+    looks = []
+    next_task = Repetition.next_task
+    monkeypatch.setattr(Repetition, "next_task", lambda self, wall: looks.append(wall) or next_task(self, wall))
+    process = Process(store, lease=3600)
+    process.tasks.repeat(process.note, "daily", cron=cron, tz="Europe/London")
+    async with process.tasks:
+        await process.run(3000)
+        [row] = await process.tasks.rows(DurableState.SCHEDULED)
+    assert [] == process.ran
+    assert row.id.startswith("note@2026-10-26T01:")
+    assert len(looks) < 100
 
 
 async def test_occurrence_waits_while_no_process_runs_and_the_missed_are_left_out(store):
@@ -88,7 +106,9 @@ async def test_process_whose_clock_is_behind_places_nothing_twice(store, virtual
         ({}, TypeError, r"repeat\(\) takes period= or cron="),
         ({"period": 1, "cron": "* * * * *"}, TypeError, r"repeat\(\) takes period= or cron="),
         ({"period": 0}, ValueError, "period must be > 0"),
-        ({"cron": "61 * * * *"}, ValueError, "cron must be an expression"),
+        ({"cron": "61 * * * *"}, ValueError, "cron must be a cron expression"),
+        ({"cron": "* * * * * *"}, ValueError, "for these, repeat with period="),
+        ({"cron": 9}, TypeError, "cron must be a str"),
         ({"cron": "0 9 * * *", "tz": "Mars/Base"}, ValueError, "tz must be the name of a time zone"),
         ({"period": 1, "at": 5}, TypeError, r"repeat\(\) has no at="),
         ({"period": 1, "id": "x"}, TypeError, r"repeat\(\) has no id="),
