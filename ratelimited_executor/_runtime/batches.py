@@ -252,6 +252,8 @@ class BatchHandle(HandleFields, Generic[T]):
             cancel_guarded(self._engine.loop, self._feeder)
         self._accounts.detach()
         for source in list(self._parts):
+            if source not in self._parts:  # the batch was cancelled between two steps
+                continue
             is_watched = self._is_watched()
             count = self._engine.pending.revoke(source)
             del self._parts[source]
