@@ -565,7 +565,7 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
             contexts.clean()
-        (<object>accounts).raised((<object>self).item_of(source, index, items), error, origin)
+        tell_failed(accounts, context, (<object>self).item_of(source, index, items), error, origin)
         return call
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):
@@ -602,7 +602,7 @@ cdef object start_call(StarterFields self, AccountFields accounts, ContextFields
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
             contexts.clean()
-        (<object>accounts).raised(owner.of(call, args if type(args) is tuple else (args,)), error, origin)
+        tell_failed(accounts, context, owner.of(call, args if type(args) is tuple else (args,)), error, origin)
         return call
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):

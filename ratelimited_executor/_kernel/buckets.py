@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.choice import two_bodies, used_there
@@ -28,7 +29,6 @@ from ratelimited_executor._kernel.states import RECORD as RECORD
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterator
-    from contextvars import Context
 
     from ratelimited_executor._kernel.records import Record
 
@@ -145,6 +145,22 @@ class Bucket(BucketFields):
         """Return the callable of the task whose first place is ``place``; None if it has started or gone."""
         position = self._position(place)
         return None if position is None else self.calls[position]
+
+    def context_at(self, place: int) -> Context | None:
+        """Return the context in which the task whose first place is ``place`` will run; None if it has started or gone.
+
+        From then on the task runs in that object itself, as changes made to it must reach the task and no other.
+        """
+        position = self._position(place)
+        if position is None or self.calls[position] is None:
+            return None
+        if self.contexts is None:
+            self.contexts = [None] * len(self.calls)
+        kept: Any = self.contexts[position]
+        if type(kept) is not tuple:
+            kept = self.contexts[position] = (Context() if kept is None else kept.copy(),)
+        context: Context = kept[0]
+        return context
 
     def take(self, place: int) -> tuple[Any, Any, Context | None] | None:
         """Remove the task whose first place is ``place``; return callable, arguments and context, None if it has gone."""

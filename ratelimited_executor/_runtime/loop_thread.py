@@ -33,6 +33,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ratelimited_executor._runtime.closing import GRACE_SECONDS
+from ratelimited_executor._runtime.failures import Failure
 from ratelimited_executor.exceptions import ExecutorStoppedError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Start:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stopped: asyncio.Event | None = None  # set on the loop to end it
-        self.error: BaseException | None = None
+        self.failure: Failure | None = None
         self._gate = threading.Lock()
         self._gate.acquire()
 
@@ -117,12 +118,12 @@ class Start:
 
     def fail(self, error: BaseException) -> None:
         """Report that the loop will never run."""
-        self.error = error
+        self.failure = Failure(error)
         self._gate.release()
 
     def wait(self) -> None:
         """Wait for success or failure."""
-        if self.loop is None and self.error is None:
+        if self.loop is None and self.failure is None:
             with self._gate:
                 pass
 
@@ -204,8 +205,8 @@ class LoopThread:
                 self._thread.start()
                 _OPEN.add(self)
         self._start.wait()
-        if self._start.error is not None:
-            raise self._start.error
+        if self._start.failure is not None:
+            raise self._start.failure.again()
         assert self._start.loop is not None
         return self._start.loop
 

@@ -110,10 +110,9 @@ class RepeatingHandle:
         Returns:
             False if it had already ended.
         """
-        if self._end.done():
+        if not self._end.cancel():  # an exception counts as retrieved then
             return False
         self._is_over = True
-        self._end.cancel()
         self._forget()
         for handle in list(self._open):
             if running or handle.state is TaskState.WAITING:
@@ -173,7 +172,7 @@ class RepeatingHandle:
         if was_waiting:
             self._waiting = None
         if handle.state is TaskState.FAILED:
-            self._failed(handle.exception())
+            self._failed(handle)
         elif was_waiting and handle.state is TaskState.CANCELLED:
             self.cancel()  # its executor is closing
         if self._is_over:
@@ -182,7 +181,8 @@ class RepeatingHandle:
             now = self._engine.monotonic()
             self._place(LastRun(now if handle._started is None else handle._started, now))
 
-    def _failed(self, error: BaseException | None) -> None:
+    def _failed(self, handle: TaskHandle[Any]) -> None:
+        error = handle.exception()
         assert error is not None
         if self._on_error is OnError.STOP:
             self._is_over = True
@@ -192,8 +192,7 @@ class RepeatingHandle:
                 self._end.set_exception(error)
                 self._forget()
         else:
-            message = f"exception in a run of the repeating task {self.name}"
-            self._engine.loop.call_exception_handler({"message": message, "exception": error})
+            handle._callbacks.report(f"exception in a run of the repeating task {self.name}")
 
     def _finish(self) -> None:
         if not self._open and not self._end.done():
