@@ -192,7 +192,7 @@ class LoopThread:
         """
         self._check_process()
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or _exit_begun.is_set():
                 raise ExecutorStoppedError(self._name)
             if self._thread is None:
                 self._process = os.getpid()
@@ -295,14 +295,35 @@ class LoopThread:
             )
 
 
-# Those not closed yet: the interpreter closes them at its end, while daemon threads still run.
+# Those not closed yet: they are closed at the interpreter's exit, while daemon threads still run.
 _OPEN: Final[weakref.WeakSet[LoopThread]] = weakref.WeakSet()
+_exit_begun = threading.Event()
 
 
-@atexit.register
 def _close_open() -> None:
+    _exit_begun.set()
     for thread in list(_OPEN):
         thread.close()
+
+
+def _call_at_exit(call: Callable[[], None]) -> None:
+    """Call a function once the main thread has ended, before the interpreter waits for the threads that are no daemons.
+
+    These may wait for a permit or a slot that never comes, and the functions of :mod:`atexit` are called after them. The
+    hook that ``concurrent.futures`` uses comes before; the function that was registered last is called first, and that
+    of ``concurrent.futures`` waits for its threads, so it must be registered already. Rejected: a thread that waits for
+    the end of the main thread, which is public, but comes after ``concurrent.futures``.
+    """
+    import concurrent.futures.thread  # noqa: F401, PLC0415  # it registers its function
+
+    register = getattr(threading, "_register_atexit", atexit.register)
+    try:
+        register(call)
+    except RuntimeError:  # imported after the main thread has ended
+        atexit.register(call)
+
+
+_call_at_exit(_close_open)
 
 
 def runs_event_loop() -> bool:
