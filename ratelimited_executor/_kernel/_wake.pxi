@@ -701,11 +701,12 @@ cdef inline int set_waker(RunnerFields self, double when) except -1:
     if type(self._waker) is TIMER_DESCRIPTOR and now < when < DESCRIPTOR_SECONDS_MAX:
         descriptor = <DescriptorFields>self._waker
         if descriptor._handle is None and descriptor._fd >= 0:
-            if when != descriptor._set_at or descriptor._is_readable:
-                put_timer(descriptor._fd, <long long>ceil(when * NS))
+            if when == descriptor._set_at and not descriptor._is_readable:
+                return 0
+            if rle_set_timer(descriptor._fd, <long long>ceil(when * NS)) == 0:
                 descriptor._is_readable = False
                 descriptor._set_at = when
-            return 0
+                return 0
     self._waker.set(when, now)
     return 0
 
