@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.choice import two_bodies, used_there
@@ -29,6 +28,7 @@ from ratelimited_executor._kernel.states import RECORD as RECORD
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Iterator
+    from contextvars import Context
 
     from ratelimited_executor._kernel.records import Record
 
@@ -146,20 +146,24 @@ class Bucket(BucketFields):
         position = self._position(place)
         return None if position is None else self.calls[position]
 
-    def context_at(self, place: int) -> Context | None:
+    def context_at(self, place: int, empty: Context) -> Context | None:
         """Return the context in which the task whose first place is ``place`` will run; None if it has started or gone.
 
         From then on the task runs in that object itself, as changes made to it must reach the task and no other.
+
+        Args:
+            place: the first place.
+            empty: the context for a task that was scheduled without variables.
         """
         position = self._position(place)
         if position is None or self.calls[position] is None:
             return None
         if self.contexts is None:
             self.contexts = [None] * len(self.calls)
-        kept: Any = self.contexts[position]
-        if type(kept) is not tuple:
-            kept = self.contexts[position] = (Context() if kept is None else kept.copy(),)
-        context: Context = kept[0]
+        contexts: list[Any] = self.contexts  # a context, or a tuple of the one to run in itself
+        if type(contexts[position]) is not tuple:
+            contexts[position] = (empty if contexts[position] is None else contexts[position].copy(),)
+        context: Context = contexts[position][0]
         return context
 
     def take(self, place: int) -> tuple[Any, Any, Context | None] | None:

@@ -605,7 +605,7 @@ class CallHandle:
 
     def get_context(self) -> contextvars.Context | None:
         """Return the context in which the callback will run; None if it was cancelled, has run, or is running."""
-        return None if self._bucket is None else self._bucket.context_at(self._place)
+        return None if self._bucket is None else self._bucket.context_at(self._place, contextvars.Context())
 
     def __repr__(self) -> str:
         call = None if self._bucket is None else self._bucket.call_at(self._place)

@@ -175,7 +175,9 @@ class RepeatingHandle:
         return asyncio.shield(self._end).__await__()
 
     def __repr__(self) -> str:
-        state = "cancelled" if self.cancelled() else "ended" if self.done() else "paused" if self._is_paused else "active"
+        state = (
+            "cancelled" if self.cancelled() else "ended" if self.done() else "paused" if self._is_paused else "active"
+        )
         return f"<RepeatingHandle {self.name} {state} runs={self._run_count}>"
 
     # Scheduling.
@@ -247,7 +249,7 @@ class RepeatingHandle:
                 self._end.set_exception(error)
                 self._forget()
         else:
-            handle._callbacks.report(f"exception in a run of the repeating task {self.name}")
+            handle._callbacks.report(f"exception in a run of the repeating task {self.name}")  # noqa: SLF001  # a task of ours
 
     def _finish(self) -> None:
         if not self._open and not self._end.done():

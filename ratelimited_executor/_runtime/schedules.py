@@ -16,9 +16,7 @@ __all__ = ["NextDue", "cron", "fixed_delay", "fixed_rate"]
 class NextDue(Protocol):
     """Returns when the next occurrence is due."""
 
-    def __call__(
-        self, run: LastRun | None, now: float, *, is_again: bool = False
-    ) -> tuple[float, float | None] | None:
+    def __call__(self, run: LastRun | None, now: float, *, is_again: bool = False) -> tuple[float, float | None] | None:
         """Return loop time, and epoch seconds if the task follows the wall clock; None at the end.
 
         Args:
@@ -51,7 +49,6 @@ def fixed_rate(first: float, period: float, missed: MissedTick) -> NextDue:
 
 def fixed_delay(first: float, delay: float) -> NextDue:
     """Count from the end of the last run."""
-
     due = first
 
     def next_due(run: LastRun | None, now: float, *, is_again: bool = False) -> tuple[float, float | None]:

@@ -19,7 +19,6 @@ import math
 import os
 import select
 import sys
-import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
@@ -27,6 +26,7 @@ from weakref import WeakSet
 from ratelimited_executor._kernel.choice import compiled, two_bodies, used_there
 from ratelimited_executor._kernel.fields import DescriptorFields
 from ratelimited_executor._kernel.sizes import DESCRIPTOR_SECONDS_MAX
+from ratelimited_executor._runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,7 +39,7 @@ _NS: Final = 1_000_000_000
 _CLOCK_MONOTONIC: Final = 1  # the Linux id of the clock that time.monotonic() reads
 _FIRES_MS: Final = 20  # to wait for a descriptor whose time has come, which takes microseconds
 _SILENT_MS: Final = 1  # to wait for one whose time has not come, which should not fire
-_LATER_NS: Final = 10 * _NS  # that time from now: a clock is seldom changed by less
+_LATER_SECONDS: Final = 10.0  # that time from now: a clock is seldom changed by less
 _LOOP_TIMER_SECONDS_MAX: Final = 86_400.0  # event loops are not made for timers further ahead
 _SCALE_SECONDS: Final = (
     0.01  # the largest difference between two readings of the loop's time and the clock, if they are the same
@@ -296,10 +296,10 @@ def _keeps_time(system: Any) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     try:
-        system.set(fd, time.monotonic_ns())
+        system.set(fd, round(SystemClock.monotonic() * _NS))
         if not poll.poll(_FIRES_MS):
             return False
-        system.set(fd, time.monotonic_ns() + _LATER_NS)
+        system.set(fd, round((SystemClock.monotonic() + _LATER_SECONDS) * _NS))
         return not poll.poll(_SILENT_MS)
     except OSError:
         return False

@@ -253,16 +253,6 @@ async def test_limit_is_not_known_before_the_group_has_answered(redis_server: Re
             assert 3 == own.limit == own.statistics().limit  # its own needs no answer
 
 
-async def test_task_that_waits_for_an_unknown_limit_is_not_given_up(redis_server: RedisServer) -> None:
-    """An executor that is left before the group has answered drains: the limit may be more than 0."""
-    async with manager_of(redis_server.url) as manager:
-        manager.slots("pool", limit=1)
-        async with manager_of(redis_server.url) as other:
-            async with other.executor("x") as executor:
-                handle = executor.submit(int, slots=other.slots("pool"))
-            assert 0 == handle.result()
-
-
 async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer) -> None:
     """An explanation names the quarantine, in which a task waits though no slot is held."""
     async with manager_of(own_redis_server.url) as manager:

@@ -660,6 +660,7 @@ def test_program_that_never_closes_ends_in_silence():
     """
     assert ("end\n", "") == run_program(program)
 
+
 @pytest.mark.parametrize("wait", ["pool.hold()", "limiter.permit()"])
 @pytest.mark.parametrize("kind", ["thread", "pool", "late"])
 def test_exit_does_not_wait_for_threads_that_wait(wait, kind):

@@ -228,7 +228,7 @@ async def test_policy_that_raises_ends_the_task(virtual_clock, caplog, is_batch)
             assert isinstance(handle.exception(), ValueError)
     name = "it[0]" if is_batch else "it"
     assert [
-        "x: the order raised LookupError(\"the order's own\"); the task goes last",
+        'x: the order raised LookupError("the order\'s own"); the task goes last',
         f"x: the retry policy of {name} raised KeyError(ValueError()); the task is not retried",
     ] == [record.getMessage() for record in caplog.records]
 
