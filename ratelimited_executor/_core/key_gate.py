@@ -477,7 +477,7 @@ class KeyGate:
     def may_get_slots(self) -> bool:
         """True if some lane waits for slots of pools that are not halted: other holders may release some."""
         return any(
-            lane.slots.request is not None and all(pool.limit for pool in lane.statistics())
+            lane.slots.request is not None and all(pool.limit != 0 for pool in lane.statistics())
             for lane in list(self._lanes)
         )
 

@@ -162,16 +162,13 @@ class LazyHeap(Generic[Entry]):
         finally:
             self._walker_count -= 1
 
-    def drain(self) -> Iterator[Entry]:
-        """Walk the entries, in no order, and drop them on the way: to free a million at once holds the loop."""
-        self._walker_count += 1
-        try:
-            while heap := self._old or self.entries:
-                entry: Entry = heap.pop()
-                if not self._is_stale(entry):
-                    yield entry
-        finally:
-            self._walker_count -= 1
+    def drain(self, count: int) -> list[Entry]:
+        """Drop up to ``count`` entries, in no order, and return the valid ones; does nothing else once none is left."""
+        entries: list[Entry] = []
+        while count > 0 and (heap := self._old or self.entries):
+            count -= 1
+            entries.append(heap.pop())
+        return list(filterfalse(self._is_stale, entries))
 
     def _lesser(self, old: list[Any]) -> list[Any]:
         """Return the heap with the lesser first entry, during a sweep."""
@@ -269,10 +266,6 @@ class GuardedHeap(LazyHeap[Entry]):
     def walk(self) -> Iterator[Entry]:
         """Walk the entries, in no order; meanwhile nothing is swept."""
         return chain(super().walk(), filterfalse(self._is_stale, self._held))
-
-    def drain(self) -> Iterator[Entry]:
-        """Walk the entries, in no order, and drop them on the way."""
-        return chain(super().drain(), filterfalse(self._is_stale, self._held))
 
     def _change(self, operation: Callable[..., Any], *args: Any) -> Any:
         """Change the heap, then insert the entries added meanwhile."""

@@ -484,8 +484,10 @@ class TaskQueue(PlainQueue):
         """Start tasks by another order from now on; ready tasks are re-keyed once, in slices.
 
         The queues of the default order must be filled in due order. So after another order, tasks go through a heap
-        until no task is ready.
+        until no task is ready. A halted queue keeps its order: nothing will start, and its tasks are being cancelled.
         """
+        if self.is_halted:
+            return
         calendars = (self.on_time, self.spread)
         is_mixed = bool(self.rekeying) or any(
             not isinstance(calendar.ready, ReadyQueues) and not is_empty(calendar.ready) for calendar in calendars
@@ -574,17 +576,18 @@ class TaskQueue(PlainQueue):
     ) -> Iterator[tuple[int, list[Record]]]:
         """Empty a halted queue except for its batches, which must have been revoked; nothing may be added meanwhile.
 
+        Between two steps tasks may end, be cancelled or change the settings of the executor.
+
         Args:
             step_count: the maximum number of tasks examined between two results.
             on_call: called with each task without a record before its removal.
 
         Yields:
-            The number of removed tasks without a record, and the records, for the caller to cancel.
+            The number of removed tasks without a record, and the records, for the caller to cancel before the next step.
         """
         for ready in (self.on_time.ready, self.spread.ready, *(old for _, old in self.rekeying)):
-            waiting = ready.drain()
-            while entries := list(itertools.islice(waiting, step_count)):
-                yield 0, [item for source, item in entries if source is None]
+            while (records := ready.drain(step_count)) is not None:
+                yield 0, records
         for holder in (self.on_time, self.spread, self.wall):
             for bucket in holder.buckets():
                 bucket.frozen = True  # compacting it would move tasks that the next step expects

@@ -42,7 +42,7 @@ class ReadyFair:
 
     active: Final = True
     __slots__ = (
-        "_active", "_clock", "_found", "_head", "_index", "_is_compacting", "_is_fresh", "_record", "_stale_count", "_taken",
+        "_active", "_clock", "_draining", "_found", "_head", "_index", "_is_compacting", "_is_fresh", "_record", "_stale_count", "_taken",
         "_taken_at", "calendar", "count", "successor",
     )  # fmt: skip
 
@@ -65,6 +65,7 @@ class ReadyFair:
         self._record: Any = None  # the record being taken
         self._stale_count = 0
         self._is_compacting = False
+        self._draining: list[Flow] | None = None  # the flows still to be drained; None until drain() is called
         self.successor: Ready | None = None  # the queue of another order that replaces this one
         self._head: Any = None  # the item that head() found
         self._is_fresh = False  # True if its flow is fresh
@@ -399,9 +400,24 @@ class ReadyFair:
                 elif item._place is self:
                     yield None, item
 
-    def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk the waiting tasks, key by key; the queue of each key is freed with its key."""
-        return self.walk()
+    def drain(self, count: int) -> list[Any] | None:
+        """Forget up to ``count`` items, key by key, and return the waiting records among them; None if none was left."""
+        if self._draining is None:  # no task is added any more
+            self._draining = [flow for level in self._clock.levels.values() for flow in level.flows.values()]
+        if not self._draining:
+            return None
+        records: list[Any] = []
+        while self._draining and count > 0:
+            count -= 1
+            item = self._first(self._draining[-1])
+            if item is None:
+                self._draining.pop()
+                continue
+            self._drop_first(self._draining[-1])
+            if type(item) is not Run:
+                records.append(item)
+        self._stale_count -= len(records)  # their ends will be noted
+        return records
 
     def keyed(self) -> Iterator[tuple[Any, Source | None, Any]]:
         """Walk the waiting tasks as (rank, source, position) or (rank, None, record), as if no key were held back.

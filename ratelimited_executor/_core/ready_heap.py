@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.keys import given_key
@@ -184,13 +184,13 @@ class ReadyHeap:
             if record._place is self:
                 yield None, record
 
-    def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Iterate over the waiting tasks, in no order, and drop them: freeing a million entries at once takes too long."""
-        for entry in self._heap.drain():
-            yield entry.source, entry.position
-        for record in list(self._unkeyed):
-            if record._place is self:
-                yield None, record
+    def drain(self, count: int) -> list[TaskRecord] | None:
+        """Forget up to ``count`` tasks, and return the waiting records among them; None if none was left."""
+        records = [entry.position for entry in self._heap.drain(count) if entry.source is None]
+        self._heap.stale_count -= len(records)  # their ends will be noted
+        if records or len(self._heap):
+            return records
+        return [record for record in islice(self._unkeyed, count) if record._place is self] or None
 
     def clear(self) -> None:
         """Forget everything."""

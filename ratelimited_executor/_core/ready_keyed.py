@@ -174,10 +174,22 @@ class ReadyKeyed:
         for lane in self._lanes.values():
             yield from lane.ready.walk()
 
-    def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk the waiting tasks, key by key, and forget them on the way."""
-        for lane in self._lanes.values():
-            yield from lane.ready.drain()
+    def drain(self, count: int) -> list[Any] | None:
+        """Forget about ``count`` tasks, key by key, and return the waiting records among them; None if none was left."""
+        if not self._lanes:
+            return None
+        records: list[Any] = []
+        while self._lanes and count > 0:
+            _, lane = self._lanes.popitem()  # quicker than the first, once many have gone
+            found = lane.ready.drain(count)
+            if found is None:
+                self._forget(lane)
+                count -= 1
+            else:
+                self._lanes[lane.key] = lane
+                records += found
+                count -= len(found) or count
+        return records
 
     def clear(self) -> None:
         """Forget everything."""

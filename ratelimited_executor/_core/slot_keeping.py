@@ -40,7 +40,8 @@ class SlotStatistics:
 
     Attributes:
         name: the name of the pool.
-        limit: how many slots may be held at a time.
+        limit: how many slots may be held at a time; None if this process has set no limit, and the group has not answered
+            yet: then ``held`` and ``waiting`` are not known either, and are 0.
         held: how many are held, by all processes; above the limit for a while after the limit was lowered.
         waiting: how many wait, in all processes.
         handed: how many have been handed over so far in this process.
@@ -49,7 +50,7 @@ class SlotStatistics:
     """
 
     name: str
-    limit: int
+    limit: int | None
     held: int
     waiting: int
     handed: int
@@ -100,8 +101,8 @@ class SlotKeeper(Protocol):
         """Call a method on this event loop whenever ``parts`` may have changed, as long as its object exists."""
         ...
 
-    def limit_of(self, pool: str) -> int:
-        """Return how many slots of a pool may be held."""
+    def limit_of(self, pool: str) -> int | None:
+        """Return how many slots of a pool may be held; None if that is not known yet."""
         ...
 
     def set_limit(self, pool: str, limit: int) -> None:

@@ -98,6 +98,10 @@ cdef class CallHandle:
         """Return the loop time at which the callback is due."""
         return self._when
 
+    def get_context(self):
+        """Return the context in which the callback will run; None if it was cancelled, has run, or is running."""
+        return pure["CallHandle"].get_context(self)
+
     def __repr__(self):
         return pure["CallHandle"].__repr__(self)
 

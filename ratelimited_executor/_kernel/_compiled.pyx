@@ -404,13 +404,8 @@ cdef inline double read_clock(object clock) except? -1:
 
 def set_timer(int fd, long long time_ns):
     """Set a timer descriptor, for ``wakers.py``: the call of the C library without ctypes (saves 4 a wake-up)."""
-    put_timer(fd, time_ns)
-
-
-cdef int put_timer(int fd, long long time_ns) except -1:
     if rle_set_timer(fd, time_ns) < 0:
         PyErr_SetFromErrno(OSError)
-    return 0
 
 
 # The parts, each after the parts that it depends on.

@@ -11,6 +11,12 @@ cdef inline object call_in(object context, object call, object args, bint is_one
         PyContext_Exit(context)
 
 
+cdef int tell_failed(AccountFields accounts, object context, object owner, object error, object origin) except -1:
+    """Record that a call has raised, in a copy of its context: ``Accounts.raised``."""
+    PyContext_Copy(context).run((<object>accounts).raised, owner, error, origin)
+    return 0
+
+
 def _start_plain(StarterFields self, StretchFields stretch, double now, double stop):
     cdef AccountFields accounts = self._accounts
     cdef ContextFields contexts = self._contexts
@@ -93,9 +99,9 @@ def _start_plain(StarterFields self, StretchFields stretch, double now, double s
                 result = call_in(context, call, args, not is_bucket or type(args) is not tuple)  # ``buckets.folded``
             except BaseException as error:
                 if is_bucket:
-                    starter._raised(accounts.calls.of(call, args if type(args) is tuple else (args,)), error)
+                    starter._raised(accounts.calls.of(call, args if type(args) is tuple else (args,)), error, context)
                 else:
-                    starter._raised(starter.item_of(source, index, kept), error)
+                    starter._raised(starter.item_of(source, index, kept), error, context)
             else:
                 if result is not None or PyObject_Length(scratch):
                     owner = accounts.calls if is_bucket else starter.item_of(source, index, kept)
@@ -279,7 +285,7 @@ cdef int start_record(object starter, AccountFields accounts, ContextFields cont
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
             contexts.clean()
-        accounts.raised(record, error, origin)
+        tell_failed(accounts, context, record, error, origin)
         return 0
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):

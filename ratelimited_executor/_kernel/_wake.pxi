@@ -570,7 +570,7 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
             contexts.clean()
-        (<object>accounts).raised((<object>self).item_of(source, index, items), error, origin)
+        tell_failed(accounts, context, (<object>self).item_of(source, index, items), error, origin)
         return call
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):
@@ -607,7 +607,7 @@ cdef object start_call(StarterFields self, AccountFields accounts, ContextFields
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
             contexts.clean()
-        (<object>accounts).raised(owner.of(call, args if type(args) is tuple else (args,)), error, origin)
+        tell_failed(accounts, context, owner.of(call, args if type(args) is tuple else (args,)), error, origin)
         return call
     accounts.is_inside = False
     if result is not None and RLE_IS_AWAITABLE(result):
@@ -706,11 +706,12 @@ cdef inline int set_waker(RunnerFields self, double when) except -1:
     if type(self._waker) is TIMER_DESCRIPTOR and now < when < DESCRIPTOR_SECONDS_MAX:
         descriptor = <DescriptorFields>self._waker
         if descriptor._handle is None and descriptor._fd >= 0:
-            if when != descriptor._set_at or descriptor._is_readable:
-                put_timer(descriptor._fd, <long long>ceil(when * NS))
+            if when == descriptor._set_at and not descriptor._is_readable:
+                return 0
+            if rle_set_timer(descriptor._fd, <long long>ceil(when * NS)) == 0:
                 descriptor._is_readable = False
                 descriptor._set_at = when
-            return 0
+                return 0
     self._waker.set(when, now)
     return 0
 

@@ -146,6 +146,26 @@ class Bucket(BucketFields):
         position = self._position(place)
         return None if position is None else self.calls[position]
 
+    def context_at(self, place: int, empty: Context) -> Context | None:
+        """Return the context in which the task whose first place is ``place`` will run; None if it has started or gone.
+
+        From then on the task runs in that object itself, as changes made to it must reach the task and no other.
+
+        Args:
+            place: the first place.
+            empty: the context for a task that was scheduled without variables.
+        """
+        position = self._position(place)
+        if position is None or self.calls[position] is None:
+            return None
+        if self.contexts is None:
+            self.contexts = [None] * len(self.calls)
+        contexts: list[Any] = self.contexts  # a context, or a tuple of the one to run in itself
+        if type(contexts[position]) is not tuple:
+            contexts[position] = (empty if contexts[position] is None else contexts[position].copy(),)
+        context: Context = contexts[position][0]
+        return context
+
     def take(self, place: int) -> tuple[Any, Any, Context | None] | None:
         """Remove the task whose first place is ``place``; return callable, arguments and context, None if it has gone."""
         position = self._position(place)

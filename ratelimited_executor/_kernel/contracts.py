@@ -150,8 +150,12 @@ class Ready(Protocol):
         """Walk the waiting tasks as (source, position) or (None, record), most important first where that is cheap."""
         ...
 
-    def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk the waiting tasks, for the last time; where there may be many, forget them on the way."""
+    def drain(self, count: int) -> list[Any] | None:
+        """Forget about ``count`` tasks, in no order; None if none was left.
+
+        Returns:
+            The records among them, ``count`` at most, for the caller to end before the next call.
+        """
         ...
 
     def clear(self) -> None:

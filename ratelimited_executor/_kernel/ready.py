@@ -168,9 +168,19 @@ class ReadyQueues(ReadyFields):
             if isinstance(run, RecordRun):
                 yield from run.walk()
 
-    def drain(self) -> Iterator[tuple[Source | None, Any]]:
-        """Walk the waiting tasks: a few hundred runs at most, which are quickly forgotten."""
-        return self.walk()
+    def drain(self, count: int) -> list[Record] | None:
+        """Forget up to ``count`` runs, and return at most as many waiting records of them; None if none was left."""
+        for _ in range(count):
+            if not self.active:
+                return None
+            queue = self._queues[self.active[0]]
+            if not queue:
+                del self._queues[heapq.heappop(self.active)]
+            elif isinstance(queue[0], RecordRun) and queue[0].head_due() is not None:
+                return queue[0].drain(count)
+            else:
+                queue.popleft()
+        return []
 
     def clear(self) -> None:
         """Forget everything."""

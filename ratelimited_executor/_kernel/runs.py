@@ -181,6 +181,11 @@ class RecordRun(RecordRunFields):
             self.records = [self.records[index] for index in waiting]
             self.cursor = self._stale_count = 0
 
+    def drain(self, count: int) -> list[Record]:
+        """Forget the next ``count`` places, and return the records that waited there."""
+        begin, self.cursor = self.cursor, min(self.cursor + count, len(self.records))
+        return [record for record in self.records[begin : self.cursor] if record._place is self]
+
     def walk(self) -> Iterator[tuple[None, Any]]:
         """Walk the waiting records."""
         for record in self.records[self.cursor :]:

@@ -136,6 +136,8 @@ class Accounts(AccountFields):
     def raised(self, owner: TaskOwner, error: BaseException, origin: contextvars.Context | None) -> None:
         """End a task that raised, unless it is retried; re-raise an error that ends the program.
 
+        To be called in the context of the task, or a copy: reports of failures go to a handler that may read it.
+
         Args:
             owner: the owner of the task.
             error: the exception.
@@ -301,7 +303,7 @@ class CallOwner:
 
 
 class _FailedCall(CallOwner):
-    """The owner of one failed call: reports as asyncio does, with callback and handle."""
+    """The owner of one failed call: reports as asyncio does, with callback and handle, in the context of the call."""
 
     def __init__(
         self,
@@ -323,7 +325,7 @@ class _FailedCall(CallOwner):
         if self._args is None:
             context["message"] = f"exception in the coroutine {name_of(call)} of the executor {self._name}"
         else:
-            handle: Any = asyncio.Handle(call, self._args, self._loop, contextvars.Context())
+            handle: Any = asyncio.Handle(call, self._args, self._loop, contextvars.copy_context())
             handle._source_traceback = traceback  # noqa: SLF001  # the default would name the executor as its source
             context["message"] = f"exception in the callback {name_of(call)} of the executor {self._name}"
             context["handle"] = handle

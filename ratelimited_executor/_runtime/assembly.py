@@ -125,7 +125,6 @@ def assemble(
         runner=runner,
         moments=moments,
         warn=warn,
-        report=report,
     )
 
 
@@ -139,7 +138,6 @@ def _with_the_rest(
     runner: Runner,
     moments: Moments,
     warn: Callable[..., None],
-    report: Callable[[BaseException], None],
 ) -> Parts:
     """Add to an engine the parts that few tasks need."""
     queue, accounts, limits, member = engine.queue, engine.accounts, engine.limits, controls.member
@@ -172,7 +170,7 @@ def _with_the_rest(
         penalty_max=settings.penalty_max,
         overloaded=controls.overloaded,
         on_key_end=keys.ended,
-        report=report,
+        warn=warn,
     )
     accounts.try_again = retries.again
     engine.adapting = _adapting(settings, controls, engine, moments=moments, peers=peers)

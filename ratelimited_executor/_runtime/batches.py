@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 from ratelimited_executor._kernel.fields import HandleFields
 from ratelimited_executor._kernel.states import FINAL_STATES, TaskState
 from ratelimited_executor._runtime.coroutines import cancel_guarded
+from ratelimited_executor._runtime.failures import Failure
 
 if TYPE_CHECKING:
     import contextvars
@@ -69,8 +70,14 @@ class BatchSummary:
     dropped: int
 
 
+class _Traced:
+    """The traceback that an error had when it was kept, see ``failures.py``: no field, as it can be neither compared nor copied."""
+
+    __slots__ = ("_traceback",)
+
+
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class Outcome(_Traced, Generic[T]):
     """How one task of a batch ended.
 
     Attributes:
@@ -83,10 +90,14 @@ class Outcome(Generic[T]):
     value: T | None
     error: BaseException | None
 
+    def __post_init__(self) -> None:
+        if self.error is not None:
+            object.__setattr__(self, "_traceback", self.error.__traceback__)
+
     def result(self) -> T:
         """Return the result of the call, or raise its exception; a cancelled call raises ``CancelledError``."""
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(getattr(self, "_traceback", None))  # a copy has none
         if self.state is TaskState.CANCELLED:
             raise asyncio.CancelledError
         return self.value  # type: ignore[return-value]  # a call that returned nothing has T = None
@@ -156,7 +167,7 @@ class BatchHandle(HandleFields, Generic[T]):
         self._listeners: list[deque[tuple[int, Outcome[T]]]] = []
         self._on_end: Callable[[int, TaskState, Any], None] | None = None  # called at the end of each task
         self._changed: dict[asyncio.Future[None], None] = {}  # the waiters, in order of arrival
-        self._error: BaseException | None = None  # raised by the iteration of the items
+        self._failure: Failure | None = None  # of the iteration of the items
         self._feeder: asyncio.Task[None] | None = None
 
     # Looking.
@@ -215,8 +226,8 @@ class BatchHandle(HandleFields, Generic[T]):
     def __await__(self) -> Generator[Any, None, BatchSummary]:
         while not self.done():
             yield from self._wait_for_change().__await__()
-        if self._error is not None:
-            raise self._error
+        if self._failure is not None:
+            raise self._failure.again()
         return self.summary
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Outcome[T]]]:
@@ -232,8 +243,8 @@ class BatchHandle(HandleFields, Generic[T]):
                 await self._wait_for_change()
         finally:
             self._listeners.remove(queue)
-        if self._error is not None:
-            raise self._error
+        if self._failure is not None:
+            raise self._failure.again()
 
     def cancel(self) -> int:
         """Cancel every waiting task, and read no more items; running tasks continue.
@@ -252,6 +263,8 @@ class BatchHandle(HandleFields, Generic[T]):
             cancel_guarded(self._engine.loop, self._feeder)
         self._accounts.detach()
         for source in list(self._parts):
+            if source not in self._parts:  # the batch was cancelled between two steps
+                continue
             is_watched = self._is_watched()
             count = self._engine.pending.revoke(source)
             del self._parts[source]
@@ -292,7 +305,7 @@ class BatchHandle(HandleFields, Generic[T]):
     def _complete(self, error: BaseException | None = None) -> None:
         """Record that no more tasks will come."""
         self._is_complete = True
-        self._error = error
+        self._failure = None if error is None else Failure(error)
         self._wake()
 
     def _feeder_done(self, feeder: asyncio.Task[None]) -> None:  # noqa: ARG002  # the signature of a callback

@@ -191,8 +191,11 @@ class BlockingSlots:
         return self._slots.name
 
     @property
-    def limit(self) -> int:
-        """The number of slots that may be held at the same time; settable at any time; 0 halts the pool."""
+    def limit(self) -> int | None:
+        """The number of slots that may be held at the same time; settable at any time; 0 halts the pool.
+
+        None if no limit was set here, and the group has not answered yet.
+        """
         return self._slots.limit
 
     @limit.setter

@@ -244,7 +244,7 @@ class Closing:
             )
 
     async def _cancel(self, parts: Closable) -> None:
-        for feeder in parts.accounts.feeders:
+        for feeder in list(parts.accounts.feeders):
             cancel_guarded(parts.runner.loop, feeder)
         running = list(parts.accounts.running.values())
         for task in running:

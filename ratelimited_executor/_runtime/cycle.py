@@ -166,9 +166,8 @@ class CycleHandle:
         Returns:
             False if it had already ended.
         """
-        if self._end.done():
+        if not self._end.cancel():  # an exception counts as retrieved then
             return False
-        self._end.cancel()
         self._stop()
         self._on_end(self)
         return True

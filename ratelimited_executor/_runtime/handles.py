@@ -22,6 +22,7 @@ from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.states import FINAL_STATES, TRANSITIONS, TaskState
 from ratelimited_executor._runtime.arguments import count_of, duration_of
 from ratelimited_executor._runtime.clock import next_tick
+from ratelimited_executor._runtime.failures import Failure
 from ratelimited_executor.exceptions import IllegalTransitionError, WrongLoopError
 
 if TYPE_CHECKING:
@@ -159,9 +160,9 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             asyncio.CancelledError: if it was cancelled.
             asyncio.InvalidStateError: if it has not ended.
         """
-        error = self.exception()
-        if error is not None:
-            raise error.with_traceback(error.__traceback__)
+        if self.exception() is not None:
+            kept = self._callbacks  # the failure; None if the task has expired or was dropped
+            raise self._outcome.with_traceback(None) if kept is None else kept.again()
         result: T_co = self._outcome
         return result
 
@@ -288,6 +289,8 @@ class TaskHandle(TaskRecord, Generic[T_co]):
     def cancel(self, msg: object = None) -> bool:
         """Cancel the call: at once if it waits, otherwise by cancelling its running coroutine.
 
+        If it has failed, its exception counts as retrieved, as with ``asyncio.Future``.
+
         Returns:
             False if it has ended, is a plain function that is running, or is a held permit.
         """
@@ -297,6 +300,8 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         if self._state is TaskState.RUNNING and self._place is not None:
             cancelled: bool = self._place.cancel(msg)
             return cancelled
+        if self._state is TaskState.FAILED:
+            self._callbacks.seen = True
         return False
 
     # Costs.
@@ -475,21 +480,28 @@ def _cancelled_error(message: Any) -> asyncio.CancelledError:
     return asyncio.CancelledError(*(() if message is None else (message,)))
 
 
-class _Unseen:
-    """Guards an exception: reports it to the loop's handler, once, if its handle is dropped unread."""
+class _Unseen(Failure):
+    """The failure of a task: reported to the loop's handler, once, if the handle of the task is dropped unread.
 
-    __slots__ = ("error", "loop", "name", "seen")
+    It is created in the context in which the task has failed, and reported there: a handler may log context variables.
+    """
+
+    __slots__ = ("_context", "_loop", "_name", "seen")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, error: BaseException) -> None:
-        self.loop = loop
-        self.name = name
-        self.error = error
+        super().__init__(error)
+        self._loop = loop
+        self._name = name
+        self._context = contextvars.copy_context()
         self.seen = False
 
+    def report(self, message: str) -> None:
+        """Report the failure to the loop's exception handler."""
+        self._context.run(self._loop.call_exception_handler, {"message": message, "exception": self.error})
+
     def __del__(self) -> None:
-        if not self.seen and not self.loop.is_closed():
-            message = f"exception of the task {self.name} was never retrieved"
-            self.loop.call_exception_handler({"message": message, "exception": self.error})
+        if not self.seen and not self._loop.is_closed():
+            self.report(f"exception of the task {self._name} was never retrieved")
 
 
 class CallHost(Protocol):
@@ -590,6 +602,10 @@ class CallHandle:
     def when(self) -> float:
         """Return the loop time at which the callback is due."""
         return self._when
+
+    def get_context(self) -> contextvars.Context | None:
+        """Return the context in which the callback will run; None if it was cancelled, has run, or is running."""
+        return None if self._bucket is None else self._bucket.context_at(self._place, contextvars.Context())
 
     def __repr__(self) -> str:
         call = None if self._bucket is None else self._bucket.call_at(self._place)

@@ -537,7 +537,8 @@ def _slots_of(handle: TaskHandle[Any]) -> str:
     for now in handle._options.lane.statistics():  # type: ignore[union-attr]  # it has waited for some
         names = ", ".join(holder.name for holder in now.holders)
         quarantine = f", no slot is handed over for {now.quarantine:.1f} s: the quarantine" if now.quarantine else ""
-        held = f"{now.held} of {now.limit} held{f' by {names}' if names else ''}"
+        limit = "an unknown limit" if now.limit is None else now.limit
+        held = f"{now.held} of {limit} held{f' by {names}' if names else ''}"
         texts.append(f"slots {now.name!r}: {held}, {now.waiting} waiting{quarantine}")
     return "; ".join(texts)
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.closing import GRACE_SECONDS
+from ratelimited_executor._runtime.failures import Failure
 from ratelimited_executor.exceptions import ExecutorStoppedError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Start:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stopped: asyncio.Event | None = None  # set on the loop to end it
-        self.error: BaseException | None = None
+        self.failure: Failure | None = None
         self._gate = threading.Lock()
         self._gate.acquire()
 
@@ -118,12 +119,12 @@ class Start:
 
     def fail(self, error: BaseException) -> None:
         """Report that the loop will never run."""
-        self.error = error
+        self.failure = Failure(error)
         self._gate.release()
 
     def wait(self) -> None:
         """Wait for success or failure."""
-        if self.loop is None and self.error is None:
+        if self.loop is None and self.failure is None:
             with self._gate:
                 pass
 
@@ -192,7 +193,7 @@ class LoopThread:
         """
         check_process(self._name, self._process)
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or _exit_begun.is_set():
                 raise ExecutorStoppedError(self._name)
             if self._thread is None:
                 self._process = os.getpid()
@@ -205,8 +206,8 @@ class LoopThread:
                 self._thread.start()
                 _OPEN.add(self)
         self._start.wait()
-        if self._start.error is not None:
-            raise self._start.error
+        if self._start.failure is not None:
+            raise self._start.failure.again()
         assert self._start.loop is not None
         return self._start.loop
 
@@ -288,14 +289,35 @@ class LoopThread:
         self.stop()  # the collector may run in any thread, even in the loop's, so this must not wait
 
 
-# Those not closed yet: the interpreter closes them at its end, while daemon threads still run.
+# Those not closed yet: they are closed at the interpreter's exit, while daemon threads still run.
 _OPEN: Final[weakref.WeakSet[LoopThread]] = weakref.WeakSet()
+_exit_begun = threading.Event()
 
 
-@atexit.register
 def _close_open() -> None:
+    _exit_begun.set()
     for thread in list(_OPEN):
         thread.close()
+
+
+def _call_at_exit(call: Callable[[], None]) -> None:
+    """Call a function once the main thread has ended, before the interpreter waits for the threads that are no daemons.
+
+    These may wait for a permit or a slot that never comes, and the functions of :mod:`atexit` are called after them. The
+    hook that ``concurrent.futures`` uses comes before; the function that was registered last is called first, and that
+    of ``concurrent.futures`` waits for its threads, so it must be registered already. Rejected: a thread that waits for
+    the end of the main thread, which is public, but comes after ``concurrent.futures``.
+    """
+    import concurrent.futures.thread  # noqa: F401, PLC0415  # it registers its function
+
+    register = getattr(threading, "_register_atexit", atexit.register)
+    try:
+        register(call)
+    except RuntimeError:  # imported after the main thread has ended
+        atexit.register(call)
+
+
+_call_at_exit(_close_open)
 
 
 def runs_event_loop() -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._core.repeating import LastRun, OnError
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.closing import check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.intake import add_wall
@@ -72,6 +74,8 @@ class RepeatingHandle:
         self._waiting: TaskHandle[Any] | None = None
         self._in_thread = False  # True if the function runs in a worker thread
         self._is_over = False  # no more occurrences will be placed
+        self._is_paused = False
+        self._owed: Callable[[], None] | None = None  # places the occurrence that the pause has kept from being placed
         self._end: asyncio.Future[None] = engine.loop.create_future()
         self._place(None)
 
@@ -89,9 +93,14 @@ class RepeatingHandle:
 
     @property
     def next_due(self) -> float | None:
-        """The due time of the next run in epoch seconds; None during a run, and after the end."""
+        """The due time of the next run in epoch seconds; None during a run, while paused, and after the end."""
         waiting = self._waiting
         return None if waiting is None else waiting.due
+
+    @property
+    def is_paused(self) -> bool:
+        """True if :meth:`pause` is in force."""
+        return self._is_paused
 
     def done(self) -> bool:
         """True if the repetition has ended, and so has its last run."""
@@ -110,30 +119,77 @@ class RepeatingHandle:
         Returns:
             False if it had already ended.
         """
-        if self._end.done():
+        if not self._end.cancel():  # an exception counts as retrieved then
             return False
         self._is_over = True
-        self._end.cancel()
         self._forget()
         for handle in list(self._open):
             if running or handle.state is TaskState.WAITING:
                 cancel_guarded(self._engine.loop, handle)
         return True
 
+    def pause(self) -> bool:
+        """Start no run until :meth:`resume`; a run in progress continues. Does nothing if it is paused already.
+
+        A run that waits is taken back: no task waits for this repetition meanwhile.
+
+        Returns:
+            False if the repetition had already ended.
+
+        Raises:
+            WrongLoopError: from another thread or event loop.
+        """
+        check_loop(self._engine.accounts.name, self._engine.loop)
+        if self._end.done():
+            return False
+        self._is_paused = True
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._open.discard(waiting)
+            waiting.remove_done_callback(self._ended)
+            waiting.cancel()
+            self._owed = partial(self._place, None, is_again=True)
+        return True
+
+    def resume(self) -> bool:
+        """Continue after :meth:`pause`; due times that have passed meanwhile count as missed, see :class:`MissedTick`.
+
+        With a fixed delay nothing is missed: a run whose due time has passed is due now.
+
+        Returns:
+            False if the repetition had already ended.
+
+        Raises:
+            WrongLoopError: from another thread or event loop.
+        """
+        check_loop(self._engine.accounts.name, self._engine.loop)
+        if self._end.done():
+            return False
+        self._is_paused = False
+        owed, self._owed = self._owed, None
+        if owed is not None and not self._is_over:
+            owed()
+        return True
+
     def __await__(self) -> Generator[Any, None, None]:
         return asyncio.shield(self._end).__await__()
 
     def __repr__(self) -> str:
-        state = "cancelled" if self.cancelled() else "ended" if self._end.done() else "active"
+        state = (
+            "cancelled" if self.cancelled() else "ended" if self.done() else "paused" if self._is_paused else "active"
+        )
         return f"<RepeatingHandle {self.name} {state} runs={self._run_count}>"
 
     # Scheduling.
 
-    def _place(self, run: LastRun | None) -> None:
-        """Schedule the occurrence after ``run``, if there is one."""
+    def _place(self, run: LastRun | None, *, is_again: bool = False) -> None:
+        """Schedule the occurrence after ``run``, if there is one; the latest one if it was taken back."""
+        if self._is_paused and self._run_count != self._max_runs:
+            self._owed = partial(self._place, run)
+            return
         engine = self._engine
         now = engine.now()
-        following = None if self._run_count == self._max_runs else self._next_due(run, now)
+        following = None if self._run_count == self._max_runs else self._next_due(run, now, is_again=is_again)
         if following is None:
             self._is_over = True
             self._finish()
@@ -173,7 +229,7 @@ class RepeatingHandle:
         if was_waiting:
             self._waiting = None
         if handle.state is TaskState.FAILED:
-            self._failed(handle.exception())
+            self._failed(handle)
         elif was_waiting and handle.state is TaskState.CANCELLED:
             self.cancel()  # its executor is closing
         if self._is_over:
@@ -182,7 +238,8 @@ class RepeatingHandle:
             now = self._engine.monotonic()
             self._place(LastRun(now if handle._started is None else handle._started, now))
 
-    def _failed(self, error: BaseException | None) -> None:
+    def _failed(self, handle: TaskHandle[Any]) -> None:
+        error = handle.exception()
         assert error is not None
         if self._on_error is OnError.STOP:
             self._is_over = True
@@ -192,8 +249,7 @@ class RepeatingHandle:
                 self._end.set_exception(error)
                 self._forget()
         else:
-            message = f"exception in a run of the repeating task {self.name}"
-            self._engine.loop.call_exception_handler({"message": message, "exception": error})
+            handle._callbacks.report(f"exception in a run of the repeating task {self.name}")  # noqa: SLF001  # a task of ours
 
     def _finish(self) -> None:
         if not self._open and not self._end.done():

@@ -55,15 +55,14 @@ class Retries:
         penalty_max: the longest pause, in seconds, that the remote service may ask for.
         overloaded: called when the remote service signals an overload.
         on_key_end: called at the end of an attempt that is followed by another, as at the end of a task.
-        report: called with the exceptions of a policy.
+        warn: logs a warning, like ``RateLimitedWarnings.warn``, of a policy that raises.
 
     Attributes:
         count: attempts that have failed and were, or will be, followed by another.
     """
 
     __slots__ = (
-        "_engine", "_moments", "_numbers", "_on_key_end", "_overloaded", "_report", "count", "penalty_max",
-        "policy",
+        "_engine", "_moments", "_numbers", "_on_key_end", "_overloaded", "_warn", "count", "penalty_max", "policy",
     )  # fmt: skip
 
     def __init__(
@@ -76,7 +75,7 @@ class Retries:
         penalty_max: float,
         overloaded: Callable[[], None],
         on_key_end: Callable[[Any], None],
-        report: Callable[[BaseException], None],
+        warn: Callable[..., None],
     ) -> None:
         self.policy = policy
         self.penalty_max = penalty_max
@@ -86,7 +85,7 @@ class Retries:
         self._numbers = numbers or random.Random()  # noqa: S311  # nobody gains by guessing it
         self._overloaded = overloaded
         self._on_key_end = on_key_end
-        self._report = report
+        self._warn = warn
 
     def again(self, owner: Any, error: BaseException, origin: contextvars.Context | None) -> bool:
         """Make a failed task wait for another attempt; return False if it is not to be retried.
@@ -112,7 +111,7 @@ class Retries:
             return False
         count = 1 if attempts is None else attempts.count + 1
         first = record._context if attempts is None or attempts.first is None else attempts.first
-        pause = self._pause(policy, count, error, first)
+        pause = self._pause(policy, count, error, first, record.name)
         now = self._moments.monotonic()
         if pause is None or (attempts is not None and now + pause >= attempts.until(record._due)):
             return False
@@ -152,7 +151,7 @@ class Retries:
         if attempts.first is None:
             attempts.first = now
         attempts.count += 1
-        pause = self._pause(handle.retry, attempts.count, error, attempts.first)
+        pause = self._pause(handle.retry, attempts.count, error, attempts.first, f"{handle.name}[{index}]")
         if pause is None:
             return False
         self._attempt_ended(owner)
@@ -179,7 +178,7 @@ class Retries:
         engine.wake_for(due)
         engine.accounts.notify_waiters()
 
-    def _pause(self, policy: Any, count: int, error: BaseException, first: float | None) -> float | None:
+    def _pause(self, policy: Any, count: int, error: BaseException, first: float | None, name: str) -> float | None:
         """Return the seconds to wait before the next attempt; None if there is none.
 
         Args:
@@ -187,6 +186,7 @@ class Retries:
             count: attempts so far, this one included.
             error: the exception of the last one.
             first: loop time at which the first one started.
+            name: the name of the task.
         """
         try:
             return pause_before_retry(
@@ -199,7 +199,7 @@ class Retries:
                 penalty_max=self.penalty_max,
             )
         except Exception as raised:  # noqa: BLE001  # a policy is user code: if it raises, the task has failed
-            self._report(raised)
+            self._warn("retry", "the retry policy of %s raised %r; the task is not retried", name, raised)
             return None
 
 

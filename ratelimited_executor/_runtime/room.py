@@ -67,7 +67,7 @@ class Room:
             Exception: what :meth:`close` was given, if there is no room any more.
         """
         if self._closed_by is not None:
-            raise self._closed_by
+            raise self._closed_by.with_traceback(None)  # else it would keep the frames of all callers
         if self.is_free(key):
             self._promise(key)
             return

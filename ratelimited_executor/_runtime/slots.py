@@ -93,11 +93,12 @@ class Slots:
         return self._name
 
     @property
-    def limit(self) -> int:
-        """How many slots may be held at the same time; settable.
+    def limit(self) -> int | None:
+        """How many slots may be held at the same time; settable. None while that is not known.
 
         Additional slots are handed over at once. A lower limit takes no slot away: holders finish, and none is handed over
-        until fewer are held. 0 halts the pool. With peers it is the group's limit: setting it sets it for all processes.
+        until fewer are held. 0 halts the pool. With peers it is the group's limit: setting it sets it for all processes. A
+        process that has set none asks for it at once, and reads None until the answer.
 
         Raises:
             TypeError: if it is set to a value that is not an integer.

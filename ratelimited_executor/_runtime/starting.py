@@ -175,7 +175,8 @@ class Starter(StarterFields):
             self._start_with_slots(record, call, args, origin)
         elif options.in_thread:
             thread = ThreadCall(call, args, context_of_thread(origin, is_own=options.own_context), self._threads)
-            self._run(record, thread, contextvars.Context(), origin, options)
+            context = contextvars.Context() if origin is None else origin.copy()
+            self._run(record, thread, context, origin, options)
         else:
             self._call(record, call, args, origin, is_own=options.own_context, options=options)
         del record  # as in _call
@@ -190,7 +191,7 @@ class Starter(StarterFields):
         slot = slot_for(options.lane.slots.pools, request, context)
         if options.in_thread:
             awaitable: Any = ThreadCall(call, args, context.copy(), self._threads)
-            self._run(record, awaitable, contextvars.Context(), origin, options, hold=(slot, request))
+            self._run(record, awaitable, context.copy(), origin, options, hold=(slot, request))
         else:
             self._call(record, call, args, context, is_own=True, options=options, hold=(slot, request), retried=origin)
         del record  # as in _call
@@ -230,7 +231,9 @@ class Starter(StarterFields):
             accounts.is_inside = False
             if contexts.scratch:
                 contexts.clean()
-            accounts.raised(owner.of(call, args) if isinstance(owner, CallOwner) else owner, error, origin)
+            failed = owner.of(call, args) if isinstance(owner, CallOwner) else owner
+            context.copy().run(accounts.raised, failed, error, origin)
+            del failed  # as below
         else:
             accounts.is_inside = False
             if type(result) in self._kinds and options is None:
@@ -377,7 +380,7 @@ class Starter(StarterFields):
                     result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
                     failed = BatchItem(source, index, kept) if is_batch else accounts.calls.of(call, arguments)
-                    self._raised(failed, error)
+                    self._raised(failed, error, context)
                 else:
                     if result is not None or scratch:
                         self._returned(BatchItem(source, index, kept) if is_batch else accounts.calls, result, context)
@@ -402,11 +405,11 @@ class Starter(StarterFields):
         """Return the owner of an item of a stretch."""
         return BatchItem(source, index, kept)
 
-    def _raised(self, owner: Any, error: BaseException) -> None:
-        """End a call of a stretch that raised."""
+    def _raised(self, owner: Any, error: BaseException, context: contextvars.Context) -> None:
+        """End a call of a stretch that raised, in a context."""
         self._leave_call()
         self._contexts.clean()
-        self._accounts.raised(owner, error, None)
+        context.copy().run(self._accounts.raised, owner, error, None)
         self._accounts.is_inside = True
 
     def _returned(self, owner: Any, result: Any, context: contextvars.Context) -> None:

@@ -5,7 +5,10 @@ through ``loop.call_at`` is no better than that. A Linux timer file descriptor i
 becomes readable at an absolute time of the monotonic clock, within tens of microseconds. Setting it again also clears
 its readable state, so that a wake-up costs one system call and is never read (timerfd_create(2)).
 
-Loops with a time of their own (virtual time, say) are woken by their own timers: no descriptor knows their time.
+Loops with a time of their own (virtual time, say) are woken by their own timers: no descriptor knows their time. So are
+processes whose clock is not the system's, such as under libfaketime, where a descriptor fails, fires at another time or
+never: one is tried before the first is used. One that fails later is replaced by the loop's timers.
+Rejected: a timer of the loop beside each setting, as a watchdog: that would be a wake-up a start.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ import contextlib
 import ctypes
 import math
 import os
+import select
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
 from ratelimited_executor._kernel.choice import compiled, two_bodies, used_there
 from ratelimited_executor._kernel.fields import DescriptorFields
 from ratelimited_executor._kernel.sizes import DESCRIPTOR_SECONDS_MAX
+from ratelimited_executor._runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +37,9 @@ __all__ = ["LoopTimer", "TimerDescriptor", "Waker", "waker_for"]
 
 _NS: Final = 1_000_000_000
 _CLOCK_MONOTONIC: Final = 1  # the Linux id of the clock that time.monotonic() reads
+_FIRES_MS: Final = 20  # to wait for a descriptor whose time has come, which takes microseconds
+_SILENT_MS: Final = 1  # to wait for one whose time has not come, which should not fire
+_LATER_SECONDS: Final = 10.0  # that time from now: a clock is seldom changed by less
 _LOOP_TIMER_SECONDS_MAX: Final = 86_400.0  # event loops are not made for timers further ahead
 _SCALE_SECONDS: Final = (
     0.01  # the largest difference between two readings of the loop's time and the clock, if they are the same
@@ -104,10 +113,11 @@ class TimerDescriptor(DescriptorFields):
 
     Raises:
         OSError: if the process may open no more descriptors.
-        NotImplementedError: if the system has no timer descriptors, or the loop cannot watch them.
+        NotImplementedError: if the system has no timer descriptors, they do not follow the process's clock, or the loop
+            cannot watch them.
     """
 
-    __slots__ = ("__weakref__", "_context", "_loop", "_system")
+    __slots__ = ("__weakref__", "_context", "_instead", "_loop", "_system")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None], context: Context) -> None:
         self._loop = loop
@@ -117,8 +127,9 @@ class TimerDescriptor(DescriptorFields):
         self._is_readable = False
         self._set_at = math.inf  # the time that the descriptor is set to
         self._fd = -1
-        if _system is None:
-            raise NotImplementedError("timer descriptors exist only on Linux")
+        self._instead: LoopTimer | None = None  # used once the descriptor has failed
+        if _system is None or not _keeps_time(_system):
+            raise NotImplementedError("timer descriptors exist only on Linux, and under the system's own clock")
         self._system = _system
         self._fd = _system.create()
         context.run(loop.add_reader, self._fd, self._on_readable)
@@ -126,6 +137,9 @@ class TimerDescriptor(DescriptorFields):
 
     def set(self, when: float, now: float) -> None:
         """Call back at loop time ``when``."""
+        if self._instead is not None:
+            self._instead.set(when, now)
+            return
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -134,12 +148,21 @@ class TimerDescriptor(DescriptorFields):
             when = math.inf
         if self._fd >= 0 and (when != self._set_at or self._is_readable):
             # Rounded up, so that it is never early; 0 disarms it, and so stands for never.
-            self._system.set(self._fd, math.ceil(when * _NS) or 1 if when < DESCRIPTOR_SECONDS_MAX else 0)
+            time_ns = math.ceil(when * _NS) or 1 if when < DESCRIPTOR_SECONDS_MAX else 0
+            try:
+                self._system.set(self._fd, time_ns)
+            except OSError:
+                self.close()
+                self._instead = LoopTimer(self._loop, self._callback, self._context)
+                self._instead.set(when, now)
+                return
             self._is_readable = False
             self._set_at = when
 
     def close(self) -> None:
         """Close the descriptor."""
+        if self._instead is not None:
+            self._instead.close()
         if self._handle is not None:
             self._handle.cancel()
         if self._fd >= 0:
@@ -264,6 +287,24 @@ def _find_system() -> _SystemLibrary | _StandardLibrary | None:
                 system.set = compiled.set_timer  # type: ignore[method-assign]  # the same, without a library in between
             return system
     return None
+
+
+@cache
+def _keeps_time(system: Any) -> bool:
+    """True if timer descriptors of the system follow the clock of this process; tried once."""
+    fd = system.create()
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    try:
+        system.set(fd, round(SystemClock.monotonic() * _NS))
+        if not poll.poll(_FIRES_MS):
+            return False
+        system.set(fd, round((SystemClock.monotonic() + _LATER_SECONDS) * _NS))
+        return not poll.poll(_SILENT_MS)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 _system: Final = _find_system()

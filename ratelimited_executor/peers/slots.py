@@ -311,9 +311,9 @@ class GroupSlots:
         """True while the server does not answer and only parts limit keys."""
         return self.parts is not None and bool(self._reason)
 
-    def limit_of(self, pool: str) -> int:
-        """Return how many slots may be held, as reported last."""
-        return self._state_of(pool).limit
+    def limit_of(self, pool: str) -> int | None:
+        """Return how many slots may be held, as set here or reported last; None before the first report."""
+        return self._state_of(pool).limit if pool in self._own_limits or self._peer.has_read(pool) else None
 
     def set_limit(self, pool: str, limit: int) -> None:
         """Put a limit in force for the group."""
@@ -329,7 +329,7 @@ class GroupSlots:
         held = [claim for claim in peer.claims if pool in claim.pools]
         return SlotStatistics(
             name=pool,
-            limit=state.limit,
+            limit=self.limit_of(pool),
             held=state.held,
             waiting=state.waiting,
             handed=self._handed[pool],

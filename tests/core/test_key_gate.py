@@ -1,9 +1,12 @@
 """The gate of keys: what holds a key, when it is resumed, and when it is forgotten."""
 
+from dataclasses import replace
+
 import pytest
 
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.slot_asking import SlotAsker
+from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._runtime.slot_keeper import LocalSlots
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
@@ -28,6 +31,24 @@ def test_what_holds_a_key_is_told():
     assert "concurrency" == gate.hold("slow", 1, NOW)
     gate.penalize("free", NOW + NS)
     assert ("penalty", NOW + NS) == (gate.hold("free", 1, NOW), gate.when_count("free", 9, NOW))
+
+
+@pytest.mark.parametrize(("limit", "may_get"), [(None, True), (0, False), (1, True)])
+def test_lane_may_get_slots_of_a_pool_unless_that_is_halted(limit, may_get):
+    """A lane that waits may get slots, also where the limit of the pool is not known yet; only 0 halts the pool."""
+
+    class Keeper(LocalSlots):
+        def statistics(self, pool):
+            return replace(super().statistics(pool), limit=limit)
+
+    keeper = Keeper()
+    keeper.set_limit("a", 0)
+    lane = SlotLane(None, ("a",), priority=0, name="x", keeper=keeper, wake=lambda _: None)
+    lane.waiting_count = 1
+    gate = gate_of()
+    assert not gate.may_get_slots
+    gate.ask_ahead(lane, NOW)
+    assert may_get == gate.may_get_slots
 
 
 def test_a_task_costs_a_key_no_more_than_its_limit_ever_admits():

@@ -207,8 +207,8 @@ MUTANTS = (
     Mutant(
         "F14: a fixed delay of nothing",
         "_runtime/schedules.py",
-        "else run.ended + delay), None",
-        "else run.ended), None",
+        "due = run.ended + delay",
+        "due = run.ended",
         (_flaw("repeating", "fixed_delay_is_not_skipped_at_the_end_of_a_run"),),
     ),
     Mutant(

@@ -235,6 +235,24 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
             assert "slots: the limit of 'pool' is 0, which halts it, set by another process" in caplog.text
 
 
+async def test_limit_is_not_known_before_the_group_has_answered(redis_server: RedisServer) -> None:
+    """A process that joins asks for the limit at once, and reads None until the answer, never a wrong 0."""
+    async with manager_of(redis_server.url, lease=20) as manager, manager_of(redis_server.url, lease=20) as other:
+        async with manager.slots("pool", limit=2).hold():
+            slots = other.slots("pool")
+            read = [(slots.limit, slots.statistics().limit)]
+            assert "limit=None" in repr(slots)
+            async with asyncio.timeout(5):  # a quarter of a lease
+                while read[-1][0] is None:
+                    await asyncio.sleep(0.001)
+                    read.append((slots.limit, slots.statistics().limit))
+            assert (None, None) == read[0]
+            assert {None, 2} == {limit for limit, _ in read}
+            assert 1 == slots.statistics().held
+            own = other.slots("another", limit=3)
+            assert 3 == own.limit == own.statistics().limit  # its own needs no answer
+
+
 async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer) -> None:
     """An explanation names the quarantine, in which a task waits though no slot is held."""
     async with manager_of(own_redis_server.url) as manager:

@@ -661,6 +661,37 @@ def test_program_that_never_closes_ends_in_silence():
     assert ("end\n", "") == run_program(program)
 
 
+@pytest.mark.parametrize("wait", ["pool.hold()", "limiter.permit()"])
+@pytest.mark.parametrize("kind", ["thread", "pool", "late"])
+def test_exit_does_not_wait_for_threads_that_wait(wait, kind):
+    """Threads that are no daemons, and wait in vain, learn of the interpreter's exit, which waits for them."""
+    code = f"""
+        import threading, time
+        from concurrent.futures import ThreadPoolExecutor
+        from ratelimited_executor.blocking import BlockingManager
+
+        manager = BlockingManager()
+        pool, limiter = manager.slots("a", limit=0), manager.limiter("b", rate=0)
+
+        def wait():
+            if {kind == "late"}:
+                threading.main_thread().join()
+            try:
+                with {wait}:
+                    pass
+            except Exception as error:
+                print(type(error).__name__)
+
+        if {kind == "pool"}:
+            ThreadPoolExecutor(1).submit(wait)
+        else:
+            threading.Thread(target=wait).start()
+        while {kind != "late"} and manager.slots("a").statistics().waiting + limiter.statistics().waiting == 0:
+            time.sleep(0.01)
+    """
+    assert ("ExecutorStoppedError\n", "") == run_program(code)
+
+
 # Bad input.
 
 

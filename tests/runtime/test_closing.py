@@ -10,11 +10,13 @@ import warnings
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, ExecutorStoppedError, RateLimitedExecutor, TaskState
+from ratelimited_executor import ExecutorManager, ExecutorStoppedError, RateLimitedExecutor, Retry, TaskState
+from ratelimited_executor._runtime import closing
 from ratelimited_executor._runtime.closing import GRACE_SECONDS
+from ratelimited_executor.orders import Ageing, Fair
 from ratelimited_executor.testing import VirtualEventLoop
 
-from ..helpers import now, sleep_for, swallow
+from ..helpers import Flaky, now, sleep_for, swallow
 
 DONE, CANCELLED = TaskState.DONE, TaskState.CANCELLED
 GRACE = 5.0  # seconds for which a coroutine that swallows its cancellation is waited for
@@ -1379,3 +1381,45 @@ async def test_task_that_cannot_be_cancelled_does_not_break_the_end(virtual_cloc
     (task,) = executor._engine.accounts.running.values()
     task._fut_waiter.set_result(None)  # let it go
     await asyncio.wait([task])
+
+
+async def linger(turns: int) -> None:
+    """Sleep; if cancelled, end some turns of the loop later."""
+    try:
+        await asyncio.sleep(60)
+    finally:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("during", ["run", "batch", "order"])
+@pytest.mark.parametrize("limit", ["keys", "slots", "fair"])
+async def test_tasks_are_cancelled_in_steps_while_others_end(virtual_clock, account, monkeypatch, limit, during):
+    """While waiting tasks are cancelled in steps, running ones end, which frees keys and slots, and code goes on."""
+    monkeypatch.setattr(closing, "_CUT_COUNT", 5)
+    order = {"fair": Fair()}.get(limit, Ageing(2))
+    async with ExecutorManager() as manager:
+        executor = manager.executor("x", order=order, key_concurrency=1, max_concurrency=40)
+        pools = [manager.slots(str(number), limit=1) for number in range(20)] if limit == "slots" else [None] * 20
+        running = [executor.submit(linger, 50 - 2 * number, key=number) for number in range(20)]
+        handles = [
+            executor.submit(sleep_for, 1, key=number, cost=2, slots=pools[number])
+            for number in range(20)
+            for _ in range(5)
+        ]
+        flaky = executor.schedule_many(Flaky(9), range(3), results=True, retry=Retry(5, base=60))
+        await asyncio.sleep(0.005)
+        batch = executor.schedule_many(sleep_for, range(30), delay=60, results=True)
+        ended = executor.shutdown(cancel_pending=True)
+        for _ in range(60):  # turns of the loop, in which no time passes
+            await asyncio.sleep(0)
+            if during == "batch":
+                batch.cancel(), flaky.cancel()
+            elif during == "order":
+                executor.order = Fair() if isinstance(executor.order, Ageing) else Ageing(2)
+        unstarted = await ended
+        assert len(unstarted) == len(list(unstarted))
+        account(executor)
+        assert all(handle.done() for handle in [*running, *handles, batch, flaky])
+        assert 0 == executor.statistics().waiting
+        assert [0] * 20 == [pool.statistics().held if pool else 0 for pool in pools]

@@ -1,12 +1,14 @@
 """Handles: the read side of ``asyncio.Future``, waiting, cancelling, and the objects that they keep alive."""
 
 import asyncio
+import contextvars
 import gc
 import weakref
 
 import pytest
 
-from ratelimited_executor import RateLimitedExecutor, TaskState
+from ratelimited_executor import ExecutorManager, OnError, RateLimitedExecutor, TaskState
+from ratelimited_executor.cycles import MemoryProgress
 
 
 async def double(number: int, after: float = 0.0) -> int:
@@ -290,6 +292,78 @@ async def test_execute_reports_its_failure_at_once(handler):
         executor.execute(fail, ValueError("no handle"))
         executor.call_later(0, fail, ValueError("no handle"))
     assert ["no handle"] * 2 == [str(report["exception"]) for report in reports]
+
+
+@pytest.mark.parametrize("way", ["submit", "repeat", "every"])
+async def test_cancelling_what_has_failed_retrieves_its_failure(handler, way):
+    """As with ``asyncio.Future``, ``cancel()`` after a failure changes nothing, and the failure is not reported."""
+    reports = handler()
+    async with RateLimitedExecutor("x") as executor:
+        if way == "submit":
+            handle = executor.submit(fail, ValueError("lost"))
+        elif way == "repeat":
+            handle = executor.schedule_at_fixed_rate(fail, ValueError("lost"), period=1, on_error=OnError.STOP)
+        else:
+            handle = executor.every(cycle=60, fn=fail, keys=lambda _: [], progress=Broken())
+        await asyncio.sleep(1)
+        reports.clear()  # a cycle reports at once
+        assert handle.cancel() is False
+        assert not handle.cancelled()
+        del handle
+        gc.collect()
+        await asyncio.sleep(1)
+    assert [] == reports
+
+
+class Broken(MemoryProgress):
+    """Progress that cannot be read."""
+
+    async def begin(self, *_):
+        """Raise."""
+        raise OSError
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("way", ["submit", "options", "thread", "slots", "call_later", "execute", "batch", "repeat"])
+async def test_failure_is_reported_in_the_context_of_the_call(virtual_loop, way, is_async):
+    """The loop's exception handler sees the context variables of the failed call, as with asyncio from Python 3.12 on."""
+    request = contextvars.ContextVar("request", default="none")
+    seen = []
+    virtual_loop.set_exception_handler(lambda _, report: seen.append((request.get(), repr(report["exception"]))))
+
+    def boom(*_):
+        if way not in ("thread", "slots"):  # a thread has a copy
+            request.set("set by the call")
+        raise ValueError
+
+    async def boom_later(*_):
+        await asyncio.sleep(0.1)
+        boom()
+
+    call = boom_later if is_async else boom
+    async with ExecutorManager() as manager:
+        executor = manager.executor("x")
+        pool = manager.slots("a", limit=1)
+        request.set("r-17")
+        options = {"options": {"name": "n"}, "thread": {"in_thread": True}, "slots": {"in_thread": True, "slots": pool}}
+        if way in ("submit", *options):
+            handle = executor.submit(boom if way in ("thread", "slots") else call, **options.get(way, {}))
+            expected = 1
+        elif way == "batch":
+            handle, expected = executor.schedule_many(call, range(3)), 1  # only the first is reported
+        elif way == "repeat":
+            handle, expected = executor.schedule_at_fixed_rate(call, period=0.3, max_runs=3), 3
+        else:
+            handle, expected = None, 3
+            for _ in range(3):
+                executor.execute(call) if way == "execute" else executor.call_later(0.2, call)
+        request.set("another")
+        await asyncio.sleep(2)
+        del handle
+        gc.collect()
+        await asyncio.sleep(0)
+    told = "r-17" if way in ("thread", "slots") else "set by the call"
+    assert [(told, "ValueError()")] * expected == seen
 
 
 class Big:

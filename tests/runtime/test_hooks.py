@@ -106,7 +106,7 @@ async def test_jitter_is_drawn_from_the_loop(virtual_loop):
     """Jitter uses the loop's random numbers, so that runs can be repeated, or else others in each run."""
     async with RateLimitedExecutor("x") as executor:
         assert executor._parts.retries._numbers is virtual_loop.random
-    parts = dict.fromkeys(("engine", "moments", "overloaded", "on_key_end", "report"))
+    parts = dict.fromkeys(("engine", "moments", "overloaded", "on_key_end", "warn"))
     assert isinstance(Retries(None, numbers=None, penalty_max=0, **parts)._numbers, random.Random)
 
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, MissedTick, OnError, Pacing, RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, MissedTick, OnError, Pacing, RateLimitedExecutor, WrongLoopError
 
 from ..helpers import now_rounded
 
@@ -298,3 +298,145 @@ async def test_spreading_costs_no_time_of_a_cron_expression(virtual_clock):
         repeating.cancel()
 
     assert 72 == count
+
+
+@pytest.mark.parametrize(
+    ("kind", "missed", "expected"),
+    [
+        ("rate", MissedTick.SKIP, [0, 10, 60, 70]),
+        ("rate", MissedTick.COALESCE, [0, 10, 55, 60, 70]),
+        ("rate", MissedTick.BURST, [0, 10, 55, 55, 55, 55, 60, 70]),
+        ("cron", MissedTick.SKIP, [0, 60, 360, 420]),
+        ("cron", MissedTick.COALESCE, [0, 60, 330, 360, 420]),
+        ("cron", MissedTick.BURST, [0, 60, 330, 330, 330, 330, 360, 420]),
+        ("delay", None, [0, 10, 55, 65, 75]),
+    ],
+)
+async def test_times_of_a_pause_are_missed(virtual_clock, account, kind, missed, expected):
+    """No run starts while paused; the times that have passed follow the policy, and with a fixed delay none is missed."""
+    starts = []
+    unit = 6 if kind == "cron" else 1
+
+    def work():
+        starts.append(round(now_rounded()))
+
+    expires = None if missed is MissedTick.BURST else 5  # the one run for all missed ones does not expire
+    async with RateLimitedExecutor("x", expires=expires) as executor:
+        if kind == "rate":
+            handle = executor.schedule_at_fixed_rate(work, period=10, missed=missed)
+        elif kind == "cron":
+            virtual_clock.step_wall(60 - virtual_clock.wall() % 60 - 1e-3)
+            handle = executor.schedule_cron("* * * * *", work, missed=missed)
+        else:
+            handle = executor.schedule_with_fixed_delay(work, delay=10)
+        await asyncio.sleep(15 * unit)
+        assert handle.next_due is not None
+        assert handle.pause()
+        assert handle.pause()  # a second time changes nothing
+        assert (True, None, 0) == (handle.is_paused, handle.next_due, executor.statistics().waiting)
+        assert "paused" in repr(handle)
+        await asyncio.sleep(40 * unit)
+        account(executor)
+        assert 2 == handle.run_count
+        assert handle.resume()
+        assert handle.resume()
+        assert "active" in repr(handle)
+        await asyncio.sleep(22 * unit)
+        account(executor)
+    assert expected == starts
+
+
+@pytest.mark.parametrize("missed", list(MissedTick))
+async def test_pause_that_misses_nothing_changes_nothing(virtual_clock, missed):
+    """A run that is due after the pause keeps its due time, under each policy."""
+    starts = []
+    async with RateLimitedExecutor("x") as executor:
+        rate = executor.schedule_at_fixed_rate(
+            lambda: starts.append(now_rounded()), period=10, initial_delay=4, missed=missed, max_runs=4
+        )
+        delay = executor.schedule_with_fixed_delay(
+            lambda: starts.append(now_rounded()), delay=10, initial_delay=5, max_runs=3
+        )
+        for handle in (rate, delay, rate):
+            handle.pause()
+        await asyncio.sleep(3)
+        assert handle.resume()
+        assert delay.resume()
+        for _ in range(5):
+            await asyncio.sleep(3.5)
+            before = handle.next_due
+            assert handle.pause() is handle.resume() is True
+            assert before == handle.next_due
+        await rate
+        await delay
+    assert [4, 5, 14, 15, 24, 25, 34] == starts
+
+
+@pytest.mark.parametrize("allow_overlap", [False, True])
+async def test_pause_lets_a_run_go_on(virtual_clock, account, allow_overlap):
+    """A run in progress continues through a pause, also one that pauses itself, and its end places no other run."""
+    starts = []
+
+    async def work():
+        starts.append(round(now_rounded()))
+        if len(starts) == 1:
+            handle.pause()
+        await asyncio.sleep(15)
+        starts.append(-round(now_rounded()))
+
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule_at_fixed_rate(work, period=10, allow_overlap=allow_overlap, max_runs=2)
+        await asyncio.sleep(35)
+        assert ([0, -15], False) == (starts, handle.done())
+        account(executor)
+        handle.resume()
+        await handle
+        account(executor)
+    assert [0, -15, 40, -55] == starts
+    assert (False, False) == (handle.pause(), handle.resume())  # it has ended
+
+
+async def test_pause_during_the_last_run_lets_the_repetition_end(virtual_clock):
+    """A repetition that is paused during its last run ends with it."""
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule_at_fixed_rate(asyncio.sleep, 5, period=10, max_runs=1)
+        await asyncio.sleep(1)
+        handle.pause()
+        await handle
+        assert (5, "ended") == (now_rounded(), repr(handle).split()[2])
+
+
+@pytest.mark.parametrize("how", ["leave", "cancel", "stop"])
+async def test_paused_repetition_can_end(virtual_clock, account, how):
+    """A paused repetition is cancelled by itself or by its executor, and may still fail."""
+    async with RateLimitedExecutor("x") as executor:
+
+        async def work():
+            await asyncio.sleep(1)
+            raise OSError
+
+        handle = executor.schedule_at_fixed_rate(work, period=10, on_error=OnError.STOP)
+        if how == "stop":
+            await asyncio.sleep(0.5)
+        handle.pause()
+        if how == "cancel":
+            assert handle.cancel()
+        elif how == "stop":
+            with pytest.raises(OSError):
+                await handle
+            assert handle.resume() is False
+    account(executor)
+    assert handle.done()
+    assert handle.cancelled() == (how != "stop")
+    assert (False, False) == (handle.pause(), handle.resume())
+    assert 0 == executor.statistics().waiting
+
+
+async def test_pause_from_another_thread_is_refused(virtual_clock):
+    """Pausing and resuming from another thread raises and changes nothing."""
+    async with RateLimitedExecutor("x") as executor:
+        handle = executor.schedule_at_fixed_rate(int, period=10)
+        for method in (handle.pause, handle.resume):
+            with pytest.raises(WrongLoopError):
+                await asyncio.to_thread(method)
+        assert not handle.is_paused

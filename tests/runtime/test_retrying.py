@@ -204,17 +204,33 @@ async def test_failures_that_are_named_are_tried_again(virtual_clock, on, attemp
         assert isinstance(handle.exception(), ValueError)
 
 
-async def test_policy_that_raises_ends_the_task(virtual_clock, caplog):
-    """A policy that raises ends the task with its own failure, and a warning."""
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_policy_that_raises_ends_the_task(virtual_clock, caplog, is_batch):
+    """A policy that raises ends the task with its own failure, and a warning of its own that names both."""
 
     def wants(error):
         raise KeyError(error)
 
-    async with RateLimitedExecutor("x", retry=Retry(3, on=wants)) as executor:
-        handle = executor.submit(Flaky(9, ValueError))
-        await asyncio.wait([handle])
-        assert isinstance(handle.exception(), ValueError)
-    assert "KeyError" in caplog.text
+    async def fails(*_):
+        raise ValueError
+
+    def order(task):
+        raise LookupError("the order's own")
+
+    async with RateLimitedExecutor("x", retry=Retry(3, on=wants), order=order) as executor:
+        if is_batch:
+            batch = executor.schedule_many(fails, [1], name="it", results=True, retry=Retry(3, on=wants))
+            await batch
+            assert isinstance(batch.results[0].error, ValueError)
+        else:
+            handle = executor.submit(fails, name="it")
+            await asyncio.wait([handle])
+            assert isinstance(handle.exception(), ValueError)
+    name = "it[0]" if is_batch else "it"
+    assert [
+        'x: the order raised LookupError("the order\'s own"); the task goes last',
+        f"x: the retry policy of {name} raised KeyError(ValueError()); the task is not retried",
+    ] == [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit])
@@ -222,7 +238,7 @@ async def test_what_is_no_failure_is_not_tried_again(virtual_clock, error):
     """A cancelled task is not retried, and an exit of the program propagates."""
     async with RateLimitedExecutor("x", retry=Retry(3, on=BaseException)) as executor:
         retries = executor._parts.retries
-        assert retries._pause(retries.policy, 1, error(), None) is None
+        assert retries._pause(retries.policy, 1, error(), None, "x") is None
         if error is asyncio.CancelledError:
             flaky = Flaky(9, error)
             handle = executor.submit(flaky)

@@ -285,3 +285,62 @@ def test_a_time_that_another_thread_sets_meanwhile_is_not_taken():
     finally:
         os.close(mine)
         os.close(theirs)
+
+
+class FakedClock:
+    """Timer descriptors of a process whose clock is not the system's: they count a time as another one."""
+
+    def __init__(self, *, ahead_seconds: float = 0, error: OSError | None = None) -> None:
+        self._ahead_ns = round(ahead_seconds * 1e9)
+        self._error = error
+
+    def create(self) -> int:
+        return wakers._system.create()
+
+    def set(self, fd: int, time_ns: int) -> None:
+        if self._error is not None:
+            raise self._error
+        wakers._system.set(fd, time_ns + self._ahead_ns if time_ns else 0)
+
+
+@linux
+@real_time
+@pytest.mark.parametrize(
+    ("faked", "is_right"),
+    [({}, True), ({"ahead_seconds": 7200}, False), ({"ahead_seconds": -7200}, False), ({"error": OSError(22)}, False)],
+)
+def test_descriptor_is_used_only_under_the_clock_of_the_system(monkeypatch, faked, is_right):
+    """Under a faked clock, where a descriptor never fires, fires at once or fails, the loop's own timers are used."""
+    before = descriptors()
+    system = FakedClock(**faked)
+    assert is_right == wakers._keeps_time(system)
+    assert before == descriptors()
+    monkeypatch.setattr(wakers, "_keeps_time", lambda _: is_right)
+    loop = asyncio.new_event_loop()
+    waker = waker_for(loop, int, Context())
+    assert isinstance(waker, TimerDescriptor) == is_right
+    waker.close()
+    loop.close()
+    assert before == descriptors()
+
+
+@linux
+@real_time
+@pytest.mark.parametrize("delays", [[0.01, 0.05, 0.1], [0.0, 0.05]])
+async def test_descriptor_that_fails_is_replaced_by_timers_of_the_loop(delays):
+    """If the system refuses a descriptor later, calls still come, at their times."""
+    loop, calls = asyncio.get_running_loop(), []
+    begin = loop.time()
+    async with RateLimitedExecutor("x") as executor:
+        waker = executor._manager._runner._waker
+        other = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(other, waker._fd)  # the system refuses to set it as a timer
+        os.close(other)
+        for delay in delays:
+            executor.call_later(delay, lambda delay=delay: calls.append((delay, loop.time() - begin)))
+        executor.submit(asyncio.sleep, 0.01)
+        await asyncio.sleep(0.2)
+        executor.call_later(0.02, lambda: calls.append((0.22, loop.time() - begin)))
+        assert -1 == waker._fd
+    assert [*delays, 0.22] == [delay for delay, _ in calls]
+    assert all(delay <= at < delay + 5 for delay, at in calls)

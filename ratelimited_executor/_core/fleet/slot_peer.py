@@ -130,6 +130,7 @@ class SlotPeer:
         self._limits: dict[str, int] = {}
         self._declared: dict[str, int] = {}
         self._undeclared: set[str] = set()
+        self._unread: set[str] = set()  # pools whose state was never reported
         self._last_ns = -_GAP_NS
         self._gap_ns = _GAP_NS
         self._is_pressing = False  # a slot is idle until the next call
@@ -199,10 +200,16 @@ class SlotPeer:
 
     def declare(self, pool: str, limit: int | None) -> None:
         """Register a pool, and the limit with which this process was started."""
-        self.pools.setdefault(pool, PoolState(limit or 0, 0, 0, 0))
+        if pool not in self.pools:
+            self.pools[pool] = PoolState(limit or 0, 0, 0, 0)
+            self._unread.add(pool)
         if limit is not None:
             self._declared[pool] = limit
             self._undeclared.add(pool)
+
+    def has_read(self, pool: str) -> bool:
+        """True if the authority has reported the state of a pool."""
+        return pool in self.pools and pool not in self._unread
 
     def has_limit_to_tell(self, pool: str) -> bool:
         """True if a limit is still to be sent to the authority, so the limit that it answers is outdated."""
@@ -254,7 +261,7 @@ class SlotPeer:
     def next_call(self, now_ns: int) -> int | None:
         """Return when the next call is due; None if there is nothing to report."""
         when: int | None = None
-        if self._urgent or self._releases or self._limits or self._undeclared:
+        if self._urgent or self._releases or self._limits or self._undeclared or self._unread:
             when = now_ns
         elif self._claims:
             if now_ns >= self._renewal_ns:
@@ -332,6 +339,7 @@ class SlotPeer:
             if self._limits.get(pool) == limit:
                 del self._limits[pool]
         self._undeclared -= {declared.pool for declared in call.declared}
+        self._unread.difference_update(call.watched)
         self.fence = max(self.fence, reply.fence)
         if reply.era != self.era:
             self.era = reply.era

@@ -89,7 +89,7 @@ class BulkFace(TaskFace):
             items: a sequence is referenced, not copied: do not change it. Items of an iterator, async or not, are read on
                 demand, at most a thousand ahead.
             delay: seconds from now until all are due; now if no time is given.
-            delays: seconds from now until each is due; as many as there are items.
+            delays: seconds from the call until each is due; as many as there are items.
             at: the due time of all by the wall clock, an aware datetime or epoch seconds.
             over: seconds over which the due times are spread evenly, from now on.
             count: the number of items; needed with ``over`` for an iterator, which may end before it, but not continue after.
@@ -110,7 +110,8 @@ class BulkFace(TaskFace):
             BacklogFullError: if the items would not fit ``max_pending``.
             RateLimitedExecutorError: if the executor is not open, or not on this loop.
         """
-        self._admit(0)
+        begin = self._admit(0).now()  # delays count from the call: checking a million of them takes its time
+        wall = None if at is None else self._started().moments.wall()
         callable_of("fn", fn)
         check_context(context)
         times = {"delay": delay, "delays": delays, "at": at, "over": over}
@@ -139,7 +140,7 @@ class BulkFace(TaskFace):
             groups = terms.groups(sized)
             engine = self._admit_groups(groups, len(sized), priority)
             batch: BatchHandle[Any] = self._batch(engine, fn, name, results=results, context=context, retry=policy)
-            plan.anchor(engine, wall=None if at is None else self._started().moments.wall())
+            plan.anchor(begin, wall=wall)
             plan.accept_all(engine, batch, sized, groups, offsets)
             batch._complete()
             return batch
@@ -153,7 +154,7 @@ class BulkFace(TaskFace):
             0 if self._when_full is WhenFull.WAIT else 1
         )  # there the first item waits, like the others
         batch = self._batch(engine, fn, name, results=results, context=context, retry=policy)
-        plan.anchor(engine, wall=None if at is None else self._started().moments.wall())
+        plan.anchor(begin, wall=wall)
         self._feed(engine, batch, _async(items), plan, count)
         return batch
 
@@ -298,11 +299,13 @@ class BulkFace(TaskFace):
             calls: functions without arguments.
             timeout: seconds after which the unfinished are cancelled; None for no limit.
         """
-        limit = None if timeout is None else delay_of("timeout", timeout)
+        loop = asyncio.get_running_loop()
+        end = None if timeout is None else loop.time() + delay_of("timeout", timeout)
         handles = self._submit_all(calls)
         try:
             if handles:
-                _, unfinished = await asyncio.wait(handles, timeout=limit)  # type: ignore[type-var]  # a future in all but name
+                left = None if end is None else max(0.0, end - loop.time())
+                _, unfinished = await asyncio.wait(handles, timeout=left)  # type: ignore[type-var]  # a future in all but name
                 for handle in unfinished:
                     cancel_guarded(handle.get_loop(), handle)
                 if unfinished:
@@ -331,13 +334,13 @@ class BulkFace(TaskFace):
             ExceptionGroup: if all have failed.
             TimeoutError: if none has succeeded in time.
         """
-        limit = None if timeout is None else delay_of("timeout", timeout)
+        end = None if timeout is None else asyncio.get_running_loop().time() + delay_of("timeout", timeout)
         handles = self._submit_all(calls)
         if not handles:
             raise ValueError("calls must hold at least one function")
         pending: set[Any] = set(handles)
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout_at(end):
                 while pending:
                     done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                     for handle in (handle for handle in handles if handle in done):
@@ -517,9 +520,9 @@ class _Plan:
         self._over = over
         self._first = 0.0
 
-    def anchor(self, engine: Intake, *, wall: float | None) -> None:
-        """Count delays from now, which is ``wall`` by the wall clock; None if the tasks do not follow that."""
-        self._first = engine.now() + self._delay
+    def anchor(self, begin: float, *, wall: float | None) -> None:
+        """Count delays from a loop time, ``wall`` by the wall clock; None if the tasks do not follow that."""
+        self._first = begin + self._delay
         if self._wall_due is not None and wall is not None:
             self._first += max(0.0, self._wall_due - wall)
 
@@ -547,6 +550,7 @@ class _Plan:
         offsets: array[float] | None,
     ) -> None:
         """Accept the items of a sequence."""
+        engine.now()  # another interval may have begun while they were checked
         if self._terms.is_varied:
             self.accept_groups(engine, batch, items, groups, offsets)
         elif offsets is None:

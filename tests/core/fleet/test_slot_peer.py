@@ -42,6 +42,22 @@ class Line:
         return [entry.token for entry in self.last.entries]
 
 
+def test_state_of_a_new_pool_is_asked_for_at_once():
+    """A pool without a limit of this process is asked for at once, again after a failed call, and then once."""
+    line = Line()
+    line.peer.declare("gpu", None)
+    assert not line.peer.has_read("gpu")
+    assert line.now == line.peer.next_call(line.now)
+    line.peer.note_failure(line.peer.request(line.now), line.now)
+    assert not line.peer.has_read("gpu")
+    assert line.peer.is_idle  # closing does not wait for the answer
+    line.call()
+    assert line.peer.has_read("gpu")
+    assert (("gpu",), 5) == (line.last.watched, line.peer.pools["gpu"].limit)
+    line.peer.declare("gpu", None)
+    assert line.peer.next_call(line.now) is None
+
+
 def test_what_is_new_goes_at_once_and_together():
     """New entries, releases and limits are sent at once in one call, and then nothing is due."""
     line = Line()

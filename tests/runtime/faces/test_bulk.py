@@ -1,12 +1,13 @@
 """The bulk face: all forms of ``schedule_many``, ``map``, ``invoke_all`` and ``invoke_any``."""
 
 import asyncio
+import contextlib
 import gc
 import weakref
 
 import pytest
 
-from ratelimited_executor import BatchSummary, RateLimitedExecutor, TaskState
+from ratelimited_executor import BatchSummary, Pacing, RateLimitedExecutor, TaskState
 from ratelimited_executor.testing import audit
 
 from ...helpers import now
@@ -15,6 +16,54 @@ from ...helpers import now
 def summary(**counts) -> BatchSummary:
     base = dict.fromkeys(("done", "failed", "cancelled", "expired", "dropped"), 0) | counts
     return BatchSummary(total=sum(base.values()), **base)
+
+
+@pytest.mark.parametrize("blocked", ["delays", "key"])
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ({}, [1.5] * 3),
+        ({"delay": 3}, [3.0] * 3),
+        ({"delays": [0, 1, 4]}, [1.5, 1.5, 4.0]),
+        ({"over": 9}, [1.5, 3.0, 6.0]),
+        ({"at": 3}, [3.0] * 3),
+    ],
+)
+async def test_delays_count_from_the_call(virtual_clock, account, times, expected, blocked):
+    """Delays count from the call, not from the end of the work on its arguments, which takes 1.5 seconds here."""
+
+    def block(value):
+        virtual_clock.block(0.5)
+        return value
+
+    options = {"key": block} if blocked == "key" else {}
+    if "delays" in times and blocked == "delays":
+        times = {"delays": (block(delay) for delay in times["delays"])}
+    elif blocked == "delays":
+        options["key"] = block
+    if "at" in times:
+        times = {"at": virtual_clock.wall() + times["at"]}
+    starts = []
+    async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
+        executor.schedule_many(lambda _: starts.append(now()), range(3), **times, **options)
+        assert 1.5 == now()
+        account(executor)
+    assert expected == starts
+
+
+@pytest.mark.parametrize("method", ["invoke_all", "invoke_any"])
+async def test_timeout_counts_from_the_call(virtual_clock, method):
+    """A timeout counts from the call, not from the last of its submits."""
+
+    def calls():
+        for _ in range(3):
+            virtual_clock.block(0.5)
+            yield lambda: asyncio.sleep(60)
+
+    async with RateLimitedExecutor("x") as executor:
+        with contextlib.suppress(TimeoutError):
+            await getattr(executor, method)(calls(), timeout=4)
+        assert 4 == now()
 
 
 @pytest.mark.parametrize(

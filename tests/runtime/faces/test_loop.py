@@ -16,6 +16,33 @@ from ratelimited_executor.testing import run_virtual
 from ...helpers import now
 
 
+@pytest.mark.parametrize("is_given", [False, True])
+@pytest.mark.parametrize("value", [None, "r-17"])
+async def test_context_of_a_handle_is_that_of_the_call(virtual_clock, value, is_given):
+    """``get_context()`` returns the very context in which the call will run, and the call sees changes made to it."""
+    variable = contextvars.ContextVar("variable", default=None)
+    other = contextvars.ContextVar("other", default=0)
+    variable.set(value)
+    given = contextvars.copy_context() if is_given else None
+    seen = []
+
+    def call() -> None:
+        seen.append((variable.get(), other.get()))
+
+    async with RateLimitedExecutor("x") as executor:
+        calls = [executor.call_later(delay, call, context=given) for delay in (0, 5, 5, 5)]
+        assert given is None or all(given is each.get_context() for each in calls)
+        for number, each in enumerate(calls[:2], 1):
+            context = each.get_context()
+            assert each.get_context() is context
+            assert context.run(variable.get) == value
+            context.run(other.set, number)
+        calls[3].cancel()
+        assert calls[3].get_context() is None
+    assert [(value, number) for number in ((2, 2, 2) if is_given else (1, 2, 0))] == seen
+    assert [None] * 4 == [each.get_context() for each in calls]
+
+
 @pytest.mark.parametrize("name", ["call_later", "call_at", "call_soon", "call_soon_threadsafe"])
 def test_signatures_are_those_of_the_loop(name):
     """Each method has the positional arguments and the ``context=`` of the loop's method."""
