@@ -91,12 +91,6 @@ DEVIATIONS: dict[str, dict[str, Deviation]] = {
         "HandleTests.test_handle_source_traceback": Deviation(
             "the traceback of a handle ends in the adapter of these tests, which makes the call"
         ),
-        "CFutureTests.test_handle_exc_handler_correct_context": Deviation(
-            "the exception handler runs in an empty context, not in that of the call", applies=FROM_312
-        ),
-        "PyFutureTests.test_handle_exc_handler_correct_context": Deviation(
-            "the exception handler runs in an empty context, not in that of the call", applies=FROM_312
-        ),
     },
     "futures face": _PROGRAMS
     | _OTHERS
