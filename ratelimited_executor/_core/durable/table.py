@@ -11,6 +11,11 @@ Leases
     which no process ran at all, the claims of the last ones are given back within a lease. No claim is ever given back
     because of its age.
 
+Losses
+    A claim that ends with its process is a loss, which may be the fault of the task: it may kill its processes. Starts
+    are not recorded, as that would cost a call for each task, so the first loss of a task proves nothing. From then on
+    its process records each start before it happens, and further losses count only for claims that were started.
+
 Lanes
     One of a lane's tasks is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a
     second claim in a lane, whatever owners do, and no lease of a lane to lose. When the head goes, the task with the
@@ -52,6 +57,7 @@ class _Task:
     token: int = 0
     attempt_count: int = 0
     lost_count: int = 0
+    started_token: int = 0  # of the last claim of which a start was recorded
     owner: str = ""
     is_cancelled: bool = False
     error: str = ""
@@ -141,8 +147,7 @@ class TaskTable:
             self._give_back(now_us, name, is_lost=True)
         if owner not in self._owners:
             return None
-        claimed = self._owners[owner].claimed.values()
-        return Beat(tuple(Ref(task.number, task.token) for task in claimed if task.is_cancelled), len(claimed))
+        return Beat(self.cancelled(owner), len(self._owners[owner].claimed))
 
     def leave(self, now_us: int, owner: str) -> None:
         """Give back an owner's claims, and end its lease."""
@@ -185,6 +190,10 @@ class TaskTable:
         claimed = tuple(_claimed(task, now_us) for task in taken)
         return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
 
+    def start(self, refs: Iterable[Ref]) -> list[bool]:
+        """Record that claims are about to start; return for each False if it was no longer in force."""
+        return [self._start_one(ref) for ref in refs]
+
     def finish(self, now_us: int, outcomes: Iterable[Outcome]) -> list[bool]:
         """End claims; return for each False, with nothing changed, if it was no longer in force."""
         return [self._finish_one(now_us, outcome) for outcome in outcomes]
@@ -192,7 +201,7 @@ class TaskTable:
     def cancel(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
         """Delete tasks; return the previous state of each, None if it did not exist.
 
-        A claimed task stays: its owner learns of the cancellation at its next beat, and the task is not run again.
+        A claimed task stays, marked: its owner asks for the cancelled of its claims, and the task is not run again.
         """
         numbers = [self._numbers.get(each) for each in ids]
         states = [None if number is None else self._tasks[number].state for number in numbers]
@@ -200,6 +209,11 @@ class TaskTable:
             if number in self._tasks:
                 self._cancel_one(now_us, self._tasks[number])
         return states
+
+    def cancelled(self, owner: str) -> tuple[Ref, ...]:
+        """Return the claims of an owner whose tasks were cancelled."""
+        known = self._owners.get(owner)
+        return () if known is None else tuple(_ref(task) for task in known.claimed.values() if task.is_cancelled)
 
     def requeue(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
         """Put dead letters back, as if never tried; return the previous state of each task, or None.
@@ -363,9 +377,20 @@ class TaskTable:
         is_current = task is not None and task.state is DurableState.READY and _rank(task) == rank
         return task if is_current else None
 
+    def _in_force(self, ref: Ref) -> _Task | None:
+        task = self._tasks.get(ref.number)
+        is_claimed = task is not None and task.state is DurableState.CLAIMED and task.token == ref.token
+        return task if is_claimed else None
+
+    def _start_one(self, ref: Ref) -> bool:
+        task = self._in_force(ref)
+        if task is not None:
+            task.started_token = task.token
+        return task is not None
+
     def _finish_one(self, now_us: int, outcome: Outcome) -> bool:
-        task = self._tasks.get(outcome.ref.number)
-        if task is None or task.state is not DurableState.CLAIMED or task.token != outcome.ref.token:
+        task = self._in_force(outcome.ref)
+        if task is None:
             return False
         self._let_go(task)
         end = outcome.end
@@ -441,7 +466,7 @@ class TaskTable:
     def _give_back(self, now_us: int, owner: str, *, is_lost: bool) -> None:
         for task in list(self._owners[owner].claimed.values()):
             self._let_go(task)
-            task.lost_count += is_lost
+            task.lost_count += is_lost and (not task.lost_count or task.started_token == task.token)
             if task.is_cancelled:
                 self._remove(now_us, task, is_remembered=False)
             else:
@@ -475,6 +500,10 @@ def _gives_way(head: _Task) -> bool:
     return head.state is DurableState.SCHEDULED and not (head.new.is_blocking and head.attempt_count > 0)
 
 
+def _ref(task: _Task) -> Ref:
+    return Ref(task.number, task.token)
+
+
 def _rank(task: _Task) -> tuple[float, int, int]:
     return (-task.new.priority, task.due_us, task.number)
 
@@ -489,7 +518,7 @@ def _precedes(task: _Task, now_us: int, claim: Claim) -> bool:
 def _claimed(task: _Task, now_us: int) -> Claimed:
     new = task.new
     return Claimed(
-        ref=Ref(task.number, task.token),
+        ref=_ref(task),
         id=new.id,
         name=new.name,
         version=new.version,

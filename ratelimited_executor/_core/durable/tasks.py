@@ -140,7 +140,7 @@ class Claimed(NamedTuple):
         in_us: the time until it is due; negative if it is overdue.
         expires_in_us: the time until it expires; None for no limit.
         attempt_count: failed attempts.
-        lost_count: claims that ended with their process.
+        lost_count: claims that ended with their process: the first, and of the others those that had been started.
     """
 
     ref: Ref

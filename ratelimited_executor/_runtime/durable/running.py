@@ -1,14 +1,16 @@
 """The runner of durable tasks: claims those that can start soon, runs them on an executor, and ends the claims.
 
 Five loops use the store independently: the *pump* claims tasks, the *beat* renews the lease, the *finisher* writes the
-ends of claims in batches, the *watch* wakes the pump when the store has changed, and *repeat* puts the occurrences of
-repetitions. ``outcome_of`` decides how a claim ends.
+ends of claims in batches, the *watch* wakes the pump when the store has changed, and asks for cancelled claims when some
+task that was claimed has been cancelled, and *repeat* puts the occurrences of repetitions. ``outcome_of`` decides how a
+claim ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import json
 import math
 from dataclasses import dataclass
@@ -24,11 +26,12 @@ from ratelimited_executor._runtime.durable.current import CURRENT
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
 from ratelimited_executor._runtime.durable.repeating import keep_placing
+from ratelimited_executor._runtime.durable.starting import Starting
 from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
     from ratelimited_executor._runtime.durable.codec import Codec
@@ -62,8 +65,11 @@ _BACKOFF_SECONDS: Final = 0.1  # after the first failure of the store, doubled a
 _BACKOFF_PARTS: Final = 6  # ... up to a sixth of the lease, so that it is renewed as soon as the store is back
 _CLAIM_MAX: Final = 500  # in one transaction: the event loop admits this many without a pause
 _OUTCOMES_MAX: Final = 1000  # in one transaction
-_LOST_MAX: Final = 5
-"""Claims of one task that may end with their process; after the next the task is a dead letter, as it may kill processes."""
+_BLAMED_MAX: Final = 5
+"""Processes that one task may lose after starts that were recorded: then it is a dead letter, as it may kill processes.
+
+The first loss of a task does not count: it may not have started.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +146,23 @@ class _Run(TriedOnce):
             runner._started(self)
         runner._check_lease()  # noqa: SLF001  # same module
         CURRENT.set(self.claimed)  # the context belongs to this attempt alone
+        if self.claimed.lost_count:
+            return self._recorded()
         return self.func(*self.args, **self.kwargs)
+
+    def _recorded(self) -> Any:
+        """Call the function once the store has recorded the start: if the process is lost now, the task may be the cause."""
+        recording = self.runner._starting.add(self.claimed.ref)  # noqa: SLF001  # same module
+        if not self.func.in_thread:
+            return self._after(recording)
+        assert self.handle is not None
+        asyncio.run_coroutine_threadsafe(recording, self.handle.get_loop()).result()
+        return self.func(*self.args, **self.kwargs)
+
+    async def _after(self, recording: Coroutine[Any, Any, None]) -> Any:
+        await recording
+        result = self.func(*self.args, **self.kwargs)
+        return await result if inspect.isawaitable(result) else result
 
     def ended(self, handle: TaskHandle[Any]) -> None:
         """Record the attempt's end, within it; handle failures later, as they may run user code."""
@@ -179,7 +201,10 @@ class DurableRunner:
         self._repetitions = repetitions
         self._numbers = numbers
         self._lease = Lease(store, owner, lease, clock.monotonic)
+        self._starting = Starting(store)
         self._held: dict[Ref, _Run] = {}
+        self._unwanted: dict[str, int] = {}  # id that was cancelled here -> the number of claims sent before
+        self._cancel_count = 0  # the store's number of cancellations when it was last asked for them
         self._keys: dict[str, int] = {}  # key -> its unstarted claims
         self._waiting = 0
         self._wake = asyncio.Event()
@@ -272,8 +297,10 @@ class DurableRunner:
         While the store works on the next claim, this process admits the tasks of the last.
         """
         asked = self._asked(room, bound)
+        self._unwanted.clear()  # no claim is under way
         claims = await self._lease.claim(asked)
         while True:
+            number = self._lease.claim_count
             if not self._lease.is_of(asked.owner):
                 return 0.0  # the lease has ended meanwhile, which released the claims
             if claims is None:
@@ -288,7 +315,7 @@ class DurableRunner:
                 await asyncio.sleep(0)  # for its first step
             try:
                 if self._lease.is_of(asked.owner):
-                    self._admit_all(claims)
+                    self._admit_all(claims, number)
             except (BacklogFullError, ExecutorStoppedError):
                 if following is not None:
                     self._release((await following) or Claims())
@@ -317,11 +344,19 @@ class DurableRunner:
             before_us=before_us,
         )
 
-    def _admit_all(self, claims: Claims) -> None:
-        """Hand claimed tasks to the executor; release those that it does not accept."""
+    def _admit_all(self, claims: Claims, number: int) -> None:
+        """Hand the tasks of a claim to the executor; release those that it does not accept.
+
+        Args:
+            claims: the answer to the claim.
+            number: how many claims were sent up to this one.
+        """
         self._counts["expired"] += claims.expired_count
         now = self._now()
         for index, claimed in enumerate(claims.tasks):
+            if self._unwanted.get(claimed.id, 0) >= number:  # cancelled since the claim was sent
+                self._end(Outcome(claimed.ref, End.CANCELLED))
+                continue
             try:
                 self._admit(claimed, now)
             except (BacklogFullError, ExecutorStoppedError):
@@ -343,8 +378,8 @@ class DurableRunner:
             )  # fmt: skip
             self._end(Outcome(claimed.ref, End.UNKNOWN))
             return
-        if claimed.lost_count >= _LOST_MAX:
-            text = f"{claimed.lost_count} processes were lost while they had it claimed"
+        if claimed.lost_count > _BLAMED_MAX:
+            text = f"{claimed.lost_count} processes were lost while they ran it"
             self._end(Outcome(claimed.ref, End.DEAD, error=text))
             return
         try:
@@ -476,10 +511,13 @@ class DurableRunner:
             await asyncio.sleep(self._lease.seconds / 3)
 
     async def _watch(self) -> None:
-        """Wake the pump whenever the store has changed, forever."""
+        """Wake the pump whenever the store has changed, and cancel what others have cancelled, forever."""
         while True:
-            await self._store.wait(_SWEEP_SECONDS)
+            count = await self._store.wait(_SWEEP_SECONDS)
             self._wake.set()
+            if count != self._cancel_count:
+                self._cancel_unwanted(await self._store.cancelled(self._lease.owner))
+                self._cancel_count = count
 
     async def _repeat(self) -> None:
         """Put occurrences of repetitions, forever."""
@@ -557,11 +595,16 @@ class DurableRunner:
             self._idle.clear()
             await self._idle.wait()
 
+    def _cancel_ids(self, ids: Collection[str]) -> None:
+        """Cancel held tasks by their ids, and those that a claim under way may bring."""
+        self._unwanted.update(dict.fromkeys(ids, self._lease.claim_count))
+        self._cancel_unwanted([ref for ref, run in self._held.items() if run.claimed.id in ids])
+
     def _cancel_unwanted(self, refs: Iterable[Ref]) -> None:
         """Cancel held tasks that were cancelled in the store."""
         for ref in refs:
             run = self._held.get(ref)
-            if run is not None:
+            if run is not None and not run.is_unwanted:  # once: it may ignore a cancellation
                 run.is_unwanted = True
                 assert run.handle is not None
                 run.handle.cancel()

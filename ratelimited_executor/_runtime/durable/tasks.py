@@ -89,6 +89,7 @@ class DurableTasks:
         self._random: Any = random.SystemRandom()
         self._clock: Clock = SystemClock()
         self._id_milliseconds = self._id_bits = 0  # of the last id
+        self._runners: list[DurableRunner] = []
         self._user_count = 0  # of ``async with`` blocks
         self._opening: asyncio.Lock | None = None
 
@@ -236,8 +237,15 @@ class DurableTasks:
         return (await self.store.requeue([text_of("ids", each) for each in ids])).count(DurableState.DEAD)
 
     async def cancel(self, *ids: str) -> int:
-        """Cancel tasks, or remove dead letters; return their number."""
-        return sum(state is not None for state in await self.store.cancel([text_of("ids", each) for each in ids]))
+        """Cancel tasks, or remove dead letters; return the number of those that had not ended.
+
+        See :meth:`DurableRef.cancel` for what becomes of tasks that a process has claimed.
+        """
+        states = await self.store.cancel([text_of("ids", each) for each in ids])
+        if claimed := {each for each, state in zip(ids, states, strict=True) if state is DurableState.CLAIMED}:
+            for runner in self._runners:
+                runner._cancel_ids(claimed)
+        return sum(state is not None for state in states)
 
     # Opening and running
 
@@ -302,12 +310,16 @@ class DurableTasks:
                 repetitions=list(self._repetitions.values()),
             )  # fmt: skip
             await runner._open()
+            self._runners.append(runner)
             try:
-                yield runner
-            except BaseException:
-                await runner._close(0.0)  # as executors do: after an exception, running tasks may be unwanted
-                raise
-            await runner._close(limit)
+                try:
+                    yield runner
+                except BaseException:
+                    await runner._close(0.0)  # as executors do: after an exception, running tasks may be unwanted
+                    raise
+                await runner._close(limit)
+            finally:
+                self._runners.remove(runner)
 
     def new_id(self) -> str:
         """Return a unique id; later ids are greater, which keeps indexes compact."""

@@ -28,7 +28,7 @@ T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "beat", "cancel", "claim", "counts", "find", "finish", "join", "lanes", "leave", "put", "requeue", "revive", "rows"]  # fmt: skip
+__all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "join", "lanes", "leave", "put", "requeue", "revive", "rows", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -102,9 +102,9 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
         yield from _give_back(now_us, [name for (name,) in late], lost_count=1)
     if not renewed:
         return None
-    cancelled = yield "cancelled_of", [(owner,)]
+    unwanted = yield from cancelled(owner)
     [(claimed_count,)] = yield "count_claimed", [(owner,)]
-    return Beat(tuple(Ref(number, token) for number, token, _ in cancelled), claimed_count)
+    return Beat(unwanted, claimed_count)
 
 
 def leave(now_us: int, owner: str) -> Moves[None]:
@@ -137,6 +137,13 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     return Claims(tasks=tasks, next_in_us=next_in_us, expired_count=expired_count)
 
 
+def start(refs: Sequence[Ref]) -> Moves[list[bool]]:
+    """Record that claims are about to start."""
+    found = yield "start", refs
+    in_force = {Ref(*row) for row in found}
+    return [ref in in_force for ref in refs]
+
+
 def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     """End claims."""
     refs = json.dumps([each.ref for each in outcomes])
@@ -162,7 +169,7 @@ def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
         by_end[outcome.end].append(outcome)
     unwanted = [*by_end.pop(End.EXPIRED, ()), *by_end.pop(End.CANCELLED, ())]
     gone = yield from _listed("end", json.dumps([each.ref for each in unwanted]))
-    cancelled = yield "end_cancelled", [each.ref for several in by_end.values() for each in several]
+    dropped = yield "end_cancelled", [each.ref for several in by_end.values() for each in several]
     released = yield "put_aside", [(DurableState.READY, *each.ref) for each in by_end[End.RELEASED]]
     unknown = yield "put_aside", [(DurableState.UNKNOWN, *each.ref) for each in by_end[End.UNKNOWN]]
     retried = yield (
@@ -172,7 +179,7 @@ def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
     buried = yield "bury", [(each.error, *each.ref) for each in by_end[End.DEAD]]
     expired = [row for row in gone if not row[-1]]
     yield from _remember([task_id for _, _, task_id, is_named, _ in expired if is_named])
-    return [*gone, *cancelled, *released, *unknown, *retried, *buried]
+    return [*gone, *dropped, *released, *unknown, *retried, *buried]
 
 
 def cancel(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
@@ -185,6 +192,12 @@ def cancel(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
         answers.append(state)
     yield from _settle(now_us, {lane for (lane,) in lanes})
     return answers
+
+
+def cancelled(owner: str) -> Moves[tuple[Ref, ...]]:
+    """Return an owner's claims whose tasks were cancelled."""
+    found = yield "cancelled_of", [(owner,)]
+    return tuple(Ref(number, token) for number, token, _ in found)
 
 
 def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
@@ -295,15 +308,15 @@ def _settle(now_us: int, lanes: Iterable[str]) -> Moves[None]:
 
 def _give_back(now_us: int, owners: Sequence[str], *, lost_count: int) -> Moves[None]:
     names = [(owner,) for owner in owners]
-    cancelled = yield "cancelled_of", names
+    unwanted = yield "cancelled_of", names
     while True:  # again, if another transaction cancels between two statements
-        lanes = {lane for _, _, lane in cancelled if lane is not None}
+        lanes = {lane for _, _, lane in unwanted if lane is not None}
         yield from _lock(dict.fromkeys(lanes, 0))
-        yield "end_cancelled", [(number, token) for number, token, _ in cancelled]
+        yield "end_cancelled", [(number, token) for number, token, _ in unwanted]
         yield "give_back", [(lost_count, owner) for owner in owners]
         yield from _settle(now_us, lanes)
-        cancelled = yield "cancelled_of", names
-        if not cancelled:
+        unwanted = yield "cancelled_of", names
+        if not unwanted:
             return
 
 

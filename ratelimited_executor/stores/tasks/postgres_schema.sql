@@ -69,3 +69,6 @@ insert into durable_clock (one, vouched_us) values (1, 0) on conflict (one) do n
 
 create or replace function durable_now() returns bigint language sql volatile as
     'select (extract(epoch from clock_timestamp()) * 1000000)::bigint';
+
+-- version: 2, for processes that know 1 or later
+alter table durable_tasks add column started_token bigint not null default 0;  -- of the last claim of which a start was recorded

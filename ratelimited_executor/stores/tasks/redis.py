@@ -52,6 +52,7 @@ _TIMEOUT_SECONDS: Final = 10.0  # for an answer
 _WAKE_SECONDS: Final = 0.005  # between two wake-ups by other processes
 _PING_SECONDS: Final = 5.0  # of silence, after which the listener pings its server
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
+_CANCELLED: Final = (b"cancelled", "cancelled")  # messages that a claimed task was cancelled; a client may decode them
 
 
 class RedisStore(TaskStore):
@@ -88,6 +89,7 @@ class RedisStore(TaskStore):
         self._listener: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None  # between two wake-ups by other processes
         self._is_told = False
+        self._cancel_count = 0  # of notices that a claimed task was cancelled
 
     def __repr__(self) -> str:
         return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
@@ -146,12 +148,24 @@ class RedisStore(TaskStore):
             tasks=tuple(tasks), next_in_us=None if next_in_us < 0 else next_in_us, expired_count=expired_count
         )
 
+    async def start(self, refs: Sequence[Ref]) -> list[bool]:
+        answer = await self._run("start", held_of(refs))
+        return [each == b"1"[0] for each in answer]
+
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
         answer = await self._change("finish", outcomes_of(outcomes))
         return [each == b"1"[0] for each in answer]
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
-        return _states_of(await self._change("cancel", tuple(ids))) if ids else []
+        if not ids:
+            return []
+        states = _states_of(await self._run("cancel", tuple(ids)))
+        self._cancel_count += DurableState.CLAIMED in states
+        self._changed.set()
+        return states
+
+    async def cancelled(self, owner: str) -> tuple[Ref, ...]:
+        return refs_of(await self._run("cancelled", owner))
 
     async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
         return _states_of(await self._change("requeue", tuple(ids))) if ids else []
@@ -187,11 +201,12 @@ class RedisStore(TaskStore):
             for name, count, head, state in zip(*[iter(answer)] * 4, strict=True)
         ]
 
-    async def wait(self, timeout: float) -> None:
+    async def wait(self, timeout: float) -> int:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
         self._changed.clear()
+        return self._cancel_count
 
     async def aclose(self) -> None:
         self._user_count = max(0, self._user_count - 1)
@@ -284,8 +299,10 @@ class RedisStore(TaskStore):
         """Receive messages until the server is silent; the first one confirms the subscription."""
         is_silent = False
         while True:
-            if await channel.get_message(timeout=_PING_SECONDS) is not None:
+            message = await channel.get_message(timeout=_PING_SECONDS)
+            if message is not None:
                 is_silent = False
+                self._cancel_count += message["type"] == "subscribe" or message["data"] in _CANCELLED
                 self._told()
             elif is_silent:
                 return

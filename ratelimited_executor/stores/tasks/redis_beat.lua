@@ -28,12 +28,9 @@ if text then
   redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, number, lease, vouched_us))
 end
 for name, lease in pairs(leases) do
-  if seen[name] + lease <= vouched_us then give_back(name, now, 1) end
+  if seen[name] + lease <= vouched_us then give_back(name, now, true) end
 end
 write_all()
 if not owner then return false end
-local answer, numbers = {}, owned_in('cancelled', owner)
-read_tasks(numbers)
-for index, number in ipairs(numbers) do answer[index] = number .. pack('>d', tasks[number][TOKEN]) end
 local score = string.format('%.0f', owner)
-return {table.concat(answer), redis.call('ZCOUNT', keys.claimed, score, score)}
+return {cancelled_of(owner), redis.call('ZCOUNT', keys.claimed, score, score)}

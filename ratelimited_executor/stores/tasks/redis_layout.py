@@ -35,7 +35,7 @@ __all__ = [
 
 VERSION: Final = 1  # of the layout
 KEYS: Final = (
-    "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "expiring", "unknown",
+    "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "started", "expiring", "unknown",
     "dead", "lanes", "crowded", "owners", "ended",
 )  # fmt: skip
 _NEW: Final = struct.Struct("<BddII")
@@ -95,6 +95,11 @@ class _Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class _Refs:
+    refs: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class _Ids:
     ids: tuple[str, ...]
 
@@ -130,8 +135,10 @@ _ARGUMENTS: Final[dict[str, type[Any]]] = {
     "beat": _Owner,
     "leave": _Owner,
     "claim": _Claim,
+    "start": _Refs,
     "finish": _Finish,
     "cancel": _Ids,
+    "cancelled": _Owner,
     "requeue": _Ids,
     "revive": _Revive,
     "find": _Ids,

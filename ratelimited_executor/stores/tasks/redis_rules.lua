@@ -16,6 +16,7 @@
 --   behind     the same of those that are BEHIND: lane, 0, place, number
 --   claimed    a sorted set: number -> its owner's number, of those that are CLAIMED
 --   cancelled  of these the cancelled
+--   started    a sorted set: number -> token of a claim that was about to start, of those that are CLAIMED and have losses
 --   expiring   a sorted set: number -> when it expires, of those that are READY
 --   unknown    a sorted set: number -> number, of those that are UNKNOWN
 --   dead       a sorted set: number -> number, of those that are DEAD
@@ -218,6 +219,7 @@ local function mark(number, task, is_there)
   place(key, member, is_there and score)
   if state == READY and task[EXPIRES] >= 0 then place('expiring', number, is_there and task[DUE] + task[EXPIRES]) end
   if state == CLAIMED and task[CANCELLED] == 1 then place('cancelled', number, is_there and score) end
+  if state == CLAIMED and task[LOST] > 0 and not is_there then place('started', number, false) end
   if state == BEHIND then crowding[task[LANE]] = (crowding[task[LANE]] or 0) + (is_there and 1 or -1) end
   changed_tasks[number] = true
 end
@@ -300,10 +302,14 @@ local function remove(number, task, now, is_remembered)  -- a task that has left
   leave_lane(number, task, now)
 end
 
-local function give_back_one(number, task, now, lost_count)
+local function is_blamed(number, task)  -- the first loss counts always, further ones if a start was recorded
+  return task[LOST] == 0 or tonumber(redis.call('ZMSCORE', keys.started, number)[1] or -1) == task[TOKEN]
+end
+
+local function give_back_one(number, task, now, is_lost)
+  local blame = is_lost and is_blamed(number, task) and 1 or 0
   leave(number, task)
-  task[OWNER] = 0
-  task[LOST] = task[LOST] + lost_count
+  task[OWNER], task[LOST] = 0, task[LOST] + blame
   if task[CANCELLED] == 1 then
     remove(number, task, now, false)
   else
@@ -311,11 +317,11 @@ local function give_back_one(number, task, now, lost_count)
   end
 end
 
-local function give_back(name, now, lost_count)
+local function give_back(name, now, is_lost)
   local owner = unpacked(OWNER_RECORD, redis.call('HGET', keys.owners, name))
   local numbers = owned_in('claimed', owner)
   read_tasks(numbers)
-  for _, number in ipairs(numbers) do give_back_one(number, tasks[number], now, lost_count) end
+  for _, number in ipairs(numbers) do give_back_one(number, tasks[number], now, is_lost) end
   redis.call('HDEL', keys.owners, name)
 end
 
@@ -353,4 +359,11 @@ local function for_people(numbers)  -- the tasks, and the owners
   return for_client(numbers, records), redis.call('HGETALL', keys.owners)
 end
 
-local function tell() redis.call('PUBLISH', keys.store, '') end  -- wakes who waits for tasks; the channel has a key's name
+local function tell(what) redis.call('PUBLISH', keys.store, what or '') end  -- wakes who waits for tasks; the channel has a key's name
+
+local function cancelled_of(owner)  -- numbers and tokens of an owner's claims that somebody has cancelled
+  local answer, numbers = {}, owned_in('cancelled', owner)
+  read_tasks(numbers)
+  for index, number in ipairs(numbers) do answer[index] = number .. pack('>d', tasks[number][TOKEN]) end
+  return table.concat(answer)
+end

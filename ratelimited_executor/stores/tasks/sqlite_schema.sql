@@ -66,3 +66,6 @@ create table durable_clock (     -- one row
     beat_us integer                            -- the last beat of any owner, by the clock
 ) strict;
 insert into durable_clock (one, vouched_us) values (1, 0) on conflict do nothing;
+
+-- version: 2, for processes that know 1 or later
+alter table durable_tasks add column started_token integer not null default 0;  -- of the last claim of which a start was recorded

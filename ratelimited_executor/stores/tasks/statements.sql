@@ -55,7 +55,9 @@ select number, token, lane from durable_tasks where state = 3 and is_cancelled =
 select count(*) from durable_tasks where state = 3 and owner = $1
 
 -- name: give_back
-update durable_tasks set state = 1, owner = null, lost_count = lost_count + $1
+-- 1 if they are lost; the first loss counts always, further ones if a start was recorded
+update durable_tasks set
+    state = 1, owner = null, lost_count = lost_count + case when lost_count = 0 or started_token = token then $1 else 0 end
 where state = 3 and is_cancelled = 0 and owner = $2
 
 -- name: expired
@@ -76,6 +78,10 @@ select lane from durable_tasks where id = $1 and lane is not null
 
 -- name: end_cancelled
 delete from durable_tasks where number = $1 and token = $2 and state = 3 and is_cancelled = 1
+returning number, token
+
+-- name: start
+update durable_tasks set started_token = token where number = $1 and token = $2 and state = 3
 returning number, token
 
 -- name: put_aside

@@ -61,13 +61,27 @@ class Program:
             yield from self._both("join", owner, self._lease_of(owner))
         for _ in range(count):
             kind = self.draw.choices(
-                ("put", "claim", "finish", "beat", "pass", "cancel", "requeue", "join", "leave", "revive", "step"),
-                (3, 8, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 0.2),
+                (
+                    "put",
+                    "claim",
+                    "start",
+                    "finish",
+                    "beat",
+                    "pass",
+                    "cancel",
+                    "requeue",
+                    "join",
+                    "leave",
+                    "revive",
+                    "step",
+                ),
+                (3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 0.2),
             )[0]
             yield from getattr(self, f"_{kind}")()
             rows = yield from self._both("rows", None, after=0, limit=10_000)
             yield from self._both("counts")
             yield from self._both("lanes", limit=5)
+            yield from self._both("cancelled", self.draw.choice(OWNERS))
             check_lanes(rows)
 
     def _lease_of(self, owner: str) -> int:
@@ -88,8 +102,8 @@ class Program:
 
     def _with_refs(self, args, numbers):
         return [
-            [each._replace(ref=Ref(numbers.get(each.ref.number, -1), each.ref.token)) for each in arg]
-            if isinstance(arg, list) and arg and isinstance(arg[0], Outcome)
+            [_with_ref(each, numbers) for each in arg]
+            if isinstance(arg, list) and arg and isinstance(arg[0], (Outcome, Ref))
             else arg
             for arg in args
         ]
@@ -164,6 +178,10 @@ class Program:
             outcomes.append(Outcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}"))
         yield from self._both("finish", outcomes)
 
+    def _start(self):
+        held = self.draw.sample(self.held, min(len(self.held), self.draw.choice((1, 1, 2))))
+        yield from self._both("start", [Ref(each.id, each.token) for each in held])
+
     def _beat(self):
         yield from self._both("beat", self.draw.choice(OWNERS))
 
@@ -212,6 +230,13 @@ def run(program: Program, count: int, call) -> None:
         return
 
 
+def _with_ref(each, numbers):
+    """Return an outcome or a claim with the number of its task in place of its id."""
+    if isinstance(each, Outcome):
+        return each._replace(ref=_with_ref(each.ref, numbers))
+    return Ref(numbers.get(each.number, -1), each.token)
+
+
 def by_id(answer, numbers):
     """Return an answer with ids in place of the numbers of tasks."""
     ids = {number: id for id, number in numbers.items()}
@@ -219,6 +244,8 @@ def by_id(answer, numbers):
         return replace(answer, tasks=tuple(task._replace(ref=Ref(0, task.ref.token)) for task in answer.tasks))
     if isinstance(answer, Beat):
         return sorted((ids[ref.number], ref.token) for ref in answer.cancelled), answer.claimed_count
+    if isinstance(answer, tuple):
+        return sorted((ids[ref.number], ref.token) for ref in answer)
     if isinstance(answer, list) and answer and isinstance(answer[0], TaskRow):
         return [replace(row, number=0) for row in answer]
     return answer

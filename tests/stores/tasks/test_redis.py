@@ -116,7 +116,7 @@ async def test_scripts_answer_as_the_table(opened, redis_server, redis_clock, pa
 BROKEN = {
     "an end without its token": ("finish", "current == token", "token"),
     "an end of what is not claimed": ("finish", "state == CLAIMED and current", "current"),
-    "claims that nobody gives back": ("beat", "then give_back(name, now, 1) end", "then redis.call('HDEL', keys.owners, name) end"),
+    "claims that nobody gives back": ("beat", "then give_back(name, now, true) end", "then redis.call('HDEL', keys.owners, name) end"),
     "claims that go to the next owner, held or not": ("join", "if held[", "if held or held["),
     "leases that end and are kept": ("join", "and not former then return 0 end", "and not former and false then return 0 end"),
     "claims that go to nobody": ("join", "task[OWNER] = owner", "task[OWNER] = 0"),
