@@ -17,8 +17,11 @@ if TYPE_CHECKING:
         DurableState,
         LaneRow,
         NewTask,
+        Occurrence,
         Outcome,
+        Placed,
         Ref,
+        RepetitionRow,
         TaskRow,
     )
     from ratelimited_executor._kernel.states import TaskState
@@ -287,6 +290,26 @@ class TaskStore(Protocol):
             queue: the queue of the tasks.
             functions: the functions that are known now, as (name, version).
         """
+        ...
+
+    @abstractmethod
+    async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
+        """Put the next occurrences of repetitions that a process declares, each once its previous one has ended.
+
+        Args:
+            owner: the process, which has joined the store.
+            occurrences: of different repetitions, in the order of their names.
+        """
+        ...
+
+    @abstractmethod
+    async def repetitions(self) -> list[RepetitionRow]:
+        """Return the repetitions, by name."""
+        ...
+
+    @abstractmethod
+    async def forget(self, names: Sequence[str]) -> int:
+        """Delete repetitions, and their occurrences that no process has claimed; return how many there were."""
         ...
 
     @abstractmethod

@@ -16,6 +16,12 @@ Losses
     are not recorded, as that would cost a call for each task, so the first loss of a task proves nothing. From then on
     its process records each start before it happens, and further losses count only for claims that were started.
 
+Repetitions
+    A repetition has a row, with the occurrence that was placed last. Its next one is placed by any process that declares
+    the repetition, once that one has ended, and never at or before the time of that one: so it is known that a cancelled
+    one was placed. If processes differ in what they declare, the one that began last decides while its lease lasts;
+    an occurrence by another declaration that still waits is deleted.
+
 Lanes
     One of a lane's tasks is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a
     second claim in a lane, whatever owners do, and no lease of a lane to lose. When the head goes, the task with the
@@ -31,14 +37,26 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.durable.tasks import Beat, Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
+from ratelimited_executor._core.durable.tasks import (
+    Beat,
+    Claimed,
+    Claims,
+    DurableState,
+    End,
+    LaneRow,
+    Placed,
+    Placement,
+    Ref,
+    RepetitionRow,
+    TaskRow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Outcome
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
 
-__all__ = ["REMEMBERED_US", "TaskTable", "vouched"]
+__all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "vouched"]
 
 REMEMBERED_US: Final = 86_400 * 1_000_000
 """Vouched time for which the id of an ended task is remembered, if the caller chose the id."""
@@ -93,6 +111,18 @@ class _Owner:
     claimed: dict[int, _Task] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class _Repetition:
+    owner: str
+    since_us: int
+    spec: str  # as declared
+    schedule: str
+    queue: str
+    function: str
+    placed: Occurrence | None = None  # the last one ...
+    placed_us: int = 0  # ... and when
+
+
 class TaskTable:
     """Durable tasks in memory; ``now_us`` is the store's clock, which may be set back and forth."""
 
@@ -103,6 +133,7 @@ class TaskTable:
         self._owners: dict[str, _Owner] = {}
         self._ended: dict[str, int] = {}  # id -> vouched time of its end, in order
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
+        self._repetitions: dict[str, _Repetition] = {}
         self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of tasks that were READY
         self._last_number = 0
         self._vouched_us = 0
@@ -240,6 +271,31 @@ class TaskTable:
         for task in found:
             self._enter(task, DurableState.READY)
         return len(found)
+
+    # Repetitions
+
+    def place(self, now_us: int, owner: str, occurrences: Iterable[Occurrence]) -> list[Placed]:
+        """Put the next occurrences of repetitions that an owner declares, as far as their time has come."""
+        return [self._place_one(now_us, owner, each) for each in occurrences]
+
+    def repetitions(self) -> list[RepetitionRow]:
+        """Return the repetitions, by name."""
+        return [
+            RepetitionRow(
+                name=name, queue=row.queue, function=row.function, schedule=row.schedule, id=last.task.id,
+                due_us=last.task.due_us or 0, is_declared=row.owner in self._owners,
+            )
+            for name, row in sorted(self._repetitions.items())
+            if (last := row.placed) is not None
+        ]  # fmt: skip
+
+    def forget(self, now_us: int, names: Iterable[str]) -> int:
+        """Delete repetitions, and their occurrences that wait; return how many there were."""
+        rows = [self._repetitions.pop(name, None) for name in names]
+        for row in rows:
+            if row is not None:
+                self._drop_waiting(now_us, row.placed)
+        return sum(row is not None for row in rows)
 
     # Reading
 
@@ -455,6 +511,43 @@ class TaskTable:
         else:
             self._join_lane(now_us, task)
 
+    def _place_one(self, now_us: int, owner: str, asked: Occurrence) -> Placed:
+        row = self._repetitions.get(asked.name)
+        if row is None:
+            row = self._repetitions[asked.name] = _Repetition(
+                owner, asked.since_us, asked.spec, asked.schedule, asked.task.queue, asked.task.name
+            )
+        last = row.placed
+        is_others = row.owner != owner and row.owner in self._owners
+        if is_others and row.spec != asked.spec and row.since_us >= asked.since_us:
+            assert last is not None
+            return _placed(Placement.SUPERSEDED, last)
+        if is_others and row.spec == asked.spec:
+            row.since_us = max(row.since_us, asked.since_us)
+        else:
+            row.owner, row.since_us, row.spec, row.schedule = owner, asked.since_us, asked.spec, asked.schedule
+            row.queue, row.function = asked.task.queue, asked.task.name
+        is_other = last is None or is_outdated(asked, last.spec, row.placed_us, now_us)
+        if is_other:
+            self._drop_waiting(now_us, last)
+        number = None if last is None else self._numbers.get(last.task.id)
+        if number is not None and self._tasks[number].state is not DurableState.DEAD:
+            assert last is not None
+            if last.task.id == asked.task.id:
+                return _placed(Placement.PLACED, last)
+            if not asked.allow_overlap:
+                return _placed(Placement.BUSY, last)
+        if last is not None and not is_other and (asked.task.due_us or 0) <= (last.task.due_us or 0):
+            return _placed(Placement.PAST, last)
+        row.placed, row.placed_us = asked, now_us
+        return _placed(Placement.PLACED if self._put_one(now_us, asked.task) else Placement.PAST, asked)
+
+    def _drop_waiting(self, now_us: int, placed: Occurrence | None) -> None:
+        """Delete an occurrence that no process has claimed."""
+        number = None if placed is None else self._numbers.get(placed.task.id)
+        if number is not None and self._tasks[number].state not in (DurableState.CLAIMED, DurableState.DEAD):
+            self._remove(now_us, self._tasks[number], is_remembered=False)
+
     def _pass_time(self, now_us: int) -> None:
         """Advance vouched time since the last beat, and forget tasks that ended long ago."""
         shortest_us = min((owner.lease_us for owner in self._owners.values()), default=None)
@@ -493,6 +586,22 @@ def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int 
     if beat_us is None or shortest_us is None:
         return vouched_us
     return vouched_us + min(shortest_us // 3, max(0, now_us - beat_us))
+
+
+def is_outdated(asked: Occurrence, spec: str, placed_us: int, now_us: int) -> bool:
+    """True if a repetition's last occurrence says nothing about the next one.
+
+    Args:
+        asked: the next occurrence.
+        spec: by which the last one was placed.
+        placed_us: when it was placed: if the clock was set back since, by more than a day, the repetition goes on.
+        now_us: the clock now.
+    """
+    return spec != asked.spec or now_us < placed_us - REMEMBERED_US
+
+
+def _placed(placement: Placement, last: Occurrence) -> Placed:
+    return Placed(placement, last.task.id, last.task.due_us or 0)
 
 
 def _gives_way(head: _Task) -> bool:

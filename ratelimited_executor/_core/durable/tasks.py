@@ -25,7 +25,8 @@ from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 __all__ = [
-    "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
+    "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Occurrence", "Outcome", "Placed", "Placement", "Ref",
+    "RepetitionRow", "TaskRow",
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
@@ -218,6 +219,77 @@ class Outcome(NamedTuple):
     end: End
     delay_us: int = 0
     error: str = ""
+
+
+class Occurrence(NamedTuple):
+    """The next occurrence of a repetition, as a process that declares the repetition would put it.
+
+    Attributes:
+        name: of the repetition, in the whole store.
+        task: the task, with an id and a due time.
+        schedule: the times of the repetition, for display.
+        spec: differs between two declarations that differ in anything: times, function, arguments, options.
+        since_us: when its process began to declare it.
+        allow_overlap: True to put it although the previous one has not ended.
+    """
+
+    name: str
+    task: NewTask
+    schedule: str
+    spec: str
+    since_us: int
+    allow_overlap: bool = False
+
+
+class Placement(Enum):
+    """What became of an occurrence."""
+
+    PLACED = "placed"
+    """It waits in the store, put now or before."""
+    BUSY = "busy"
+    """An earlier occurrence has not ended."""
+    PAST = "past"
+    """It has been placed before, and has ended or was cancelled; or a later one was."""
+    SUPERSEDED = "superseded"
+    """A process that began later declares the repetition otherwise."""
+
+
+class Placed(NamedTuple):
+    """The answer to an occurrence.
+
+    Attributes:
+        placement: what became of it.
+        id: of the occurrence that was placed last.
+        due_us: when that is or was due.
+    """
+
+    placement: Placement
+    id: str
+    due_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepetitionRow:
+    """A repetition in a store, for display.
+
+    Attributes:
+        name: its name.
+        queue: the queue of its tasks.
+        function: the registered name of its function.
+        schedule: its times, as text.
+        id: the id of the occurrence that was placed last; it may have ended.
+        due_us: when that is or was due.
+        is_declared: True if the process that declared it last still runs. If not, another process takes that over within
+            a minute; if none does, no running code declares it.
+    """
+
+    name: str
+    queue: str
+    function: str
+    schedule: str
+    id: str
+    due_us: int
+    is_declared: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,18 +25,18 @@ from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.durable.current import CURRENT
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
-from ratelimited_executor._runtime.durable.repeating import keep_placing
+from ratelimited_executor._runtime.durable.repeating import Placing
 from ratelimited_executor._runtime.durable.starting import Starting
 from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.durable.functions import DurableFunction
-    from ratelimited_executor._runtime.durable.repeating import Repetition
+    from ratelimited_executor._runtime.durable.repeating import Repetitions
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.hooks import RandomNumbers
@@ -188,7 +188,7 @@ class DurableRunner:
         clock: Clock,
         numbers: RandomNumbers,
         owner: str,
-        repetitions: Sequence[Repetition] = (),
+        repetitions: Repetitions,
     ) -> None:
         self._store = store
         self._executor = executor
@@ -196,12 +196,12 @@ class DurableRunner:
         self._functions = functions
         self._codec = codec
         self._ahead = ahead
-        self._clock = clock
         self._now = clock.monotonic
-        self._repetitions = repetitions
         self._numbers = numbers
         self._lease = Lease(store, owner, lease, clock.monotonic)
         self._starting = Starting(store)
+        self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner)
+        self._has_ended = False  # True if an occurrence of a repetition has ended, and its end is not written
         self._held: dict[Ref, _Run] = {}
         self._unwanted: dict[str, int] = {}  # id that was cancelled here -> the number of claims sent before
         self._cancel_count = 0  # the store's number of cancellations when it was last asked for them
@@ -461,6 +461,7 @@ class DurableRunner:
 
     def _let_go(self, run: _Run, outcome: Outcome) -> None:
         if self._held.pop(run.claimed.ref, None) is not None and not run.is_void:
+            self._has_ended = self._has_ended or run.claimed.id in self._placing.waiting
             self._end(outcome)
         if not self._held:
             self._idle.set()
@@ -477,9 +478,12 @@ class DurableRunner:
                 await self._write_outcomes()
 
     async def _write_outcomes(self) -> None:
+        has_ended, self._has_ended = self._has_ended, False
         batch = self._outcomes[:_OUTCOMES_MAX]
         ends = await self._store.finish(batch)
         del self._outcomes[: len(batch)]
+        if has_ended:
+            self._placing.changed.set()
         if not self._outcomes:
             self._has_outcomes.clear()
         for outcome, is_in_force in zip(batch, ends, strict=True):
@@ -521,7 +525,7 @@ class DurableRunner:
 
     async def _repeat(self) -> None:
         """Put occurrences of repetitions, forever."""
-        await keep_placing(self._store, self._repetitions, self._clock)
+        await self._placing.run()
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a loop to its end, restarting it after errors of the store, until this process leaves."""

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
         Claims,
         LaneRow,
         NewTask,
+        Occurrence,
         Outcome,
+        Placed,
         Ref,
+        RepetitionRow,
         TaskRow,
     )
     from ratelimited_executor.abc import Clock
@@ -95,6 +98,17 @@ class MemoryStore(TaskStore):
     async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
         self._changed.set()
         return self._table.revive(queue, functions)
+
+    async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
+        self._changed.set()
+        return self._table.place(self._now_us(), owner, occurrences)
+
+    async def repetitions(self) -> list[RepetitionRow]:
+        return self._table.repetitions()
+
+    async def forget(self, names: Sequence[str]) -> int:
+        self._changed.set()
+        return self._table.forget(self._now_us(), names)
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         return self._table.find(ids)

@@ -18,17 +18,29 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
-from ratelimited_executor._core.durable.tasks import Beat, Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
+from ratelimited_executor._core.durable.table import REMEMBERED_US, is_outdated, vouched
+from ratelimited_executor._core.durable.tasks import (
+    Beat,
+    Claimed,
+    Claims,
+    DurableState,
+    End,
+    LaneRow,
+    Placed,
+    Placement,
+    Ref,
+    RepetitionRow,
+    TaskRow,
+)
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Outcome
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "join", "lanes", "leave", "put", "requeue", "revive", "rows", "start"]  # fmt: skip
+__all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "forget", "join", "lanes", "leave", "place", "put", "repetitions", "requeue", "revive", "rows", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -182,13 +194,13 @@ def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
     return [*gone, *dropped, *released, *unknown, *retried, *buried]
 
 
-def cancel(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
-    """Delete tasks; mark claimed ones as cancelled."""
+def cancel(now_us: int, ids: Sequence[str], *, is_waiting: bool = False) -> Moves[list[DurableState | None]]:
+    """Delete tasks; mark claimed ones as cancelled. With ``is_waiting``, neither touch claimed ones nor dead letters."""
     lanes = yield "lanes_of_ids", [(task_id,) for task_id in ids]
     yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
     answers = []
     for task_id in ids:
-        state = yield from _cancel_one(task_id)
+        state = yield from _cancel_one(task_id, is_waiting=is_waiting)
         answers.append(state)
     yield from _settle(now_us, {lane for (lane,) in lanes})
     return answers
@@ -219,6 +231,33 @@ def revive(queue: str, functions: Iterable[tuple[str, int]]) -> Moves[int]:
     """Make tasks READY that were set aside."""
     revived = yield "revive", [(queue, name, version) for name, version in functions]
     return len(revived)
+
+
+def place(now_us: int, owner: str, occurrences: Sequence[Occurrence]) -> Moves[list[Placed]]:
+    """Put the next occurrences of repetitions."""
+    placed = []
+    for each in occurrences:
+        one = yield from _place_one(now_us, owner, each)
+        placed.append(one)
+    return placed
+
+
+def repetitions() -> Moves[list[RepetitionRow]]:
+    """List repetitions."""
+    found = yield "repetitions", [()]
+    return [
+        RepetitionRow(
+            name=name, queue=queue, function=function, schedule=schedule, id=task_id, due_us=due_us, is_declared=bool(is_declared)
+        )
+        for name, queue, function, schedule, task_id, due_us, is_declared in found
+    ]  # fmt: skip
+
+
+def forget(now_us: int, names: Sequence[str]) -> Moves[int]:
+    """Delete repetitions."""
+    found = yield "forget", [(name,) for name in sorted(set(names))]
+    yield from cancel(now_us, [task_id for (task_id,) in found], is_waiting=True)
+    return len(found)
 
 
 def find(ids: Sequence[str]) -> Moves[list[TaskRow | None]]:
@@ -336,12 +375,47 @@ def _delete_expired(now_us: int) -> Moves[int]:
     return count
 
 
-def _cancel_one(task_id: str) -> Moves[DurableState | None]:
+def _place_one(now_us: int, owner: str, asked: Occurrence) -> Moves[Placed]:
+    """Put the next occurrence of one repetition."""
+    task = asked.task
+    assert task.due_us is not None
+    [known] = yield "lock_repetition", [(asked.name,)]
+    declarer, since_us, spec, last_spec, last_id, last_due_us, placed_us = known
+    is_others = declarer != owner and bool((yield "owner", [(declarer,)]))
+    if is_others and spec != asked.spec and since_us >= asked.since_us:
+        return Placed(Placement.SUPERSEDED, last_id, last_due_us)
+    is_other = is_outdated(asked, last_spec, placed_us, now_us)
+    if is_other:
+        yield from cancel(now_us, [last_id], is_waiting=True)
+    found = yield "state_of", [(last_id,)]
+    is_open = bool(found) and found[0][1] != DurableState.DEAD
+    if is_open and last_id == task.id:
+        placement = Placement.PLACED
+    elif is_open and not asked.allow_overlap:
+        placement = Placement.BUSY
+    elif not is_other and task.due_us <= last_due_us:
+        placement = Placement.PAST
+    else:
+        [is_put] = yield from put(now_us, [task])
+        placement = Placement.PLACED if is_put else Placement.PAST
+        last_spec, last_id, last_due_us, placed_us = asked.spec, task.id, task.due_us, now_us
+    declared = (
+        (declarer, max(since_us, asked.since_us)) if is_others and spec == asked.spec else (owner, asked.since_us)
+    )
+    row = (*declared, asked.spec, last_spec, last_id, last_due_us, placed_us)
+    if row != known:
+        yield "declare", [(*row, task.queue, task.name, asked.schedule, asked.name)]
+    return Placed(placement, last_id, last_due_us)
+
+
+def _cancel_one(task_id: str, *, is_waiting: bool) -> Moves[DurableState | None]:
     while True:  # again, if another transaction moves the task between two statements
         found = yield "state_of", [(task_id,)]
         if not found:
             return None
         state = DurableState(found[0][1])
+        if is_waiting and state in (DurableState.CLAIMED, DurableState.DEAD):
+            return state
         if state is DurableState.CLAIMED:
             changed = yield "cancel_claimed", [(task_id,)]
         else:

@@ -31,9 +31,12 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     held_of,
     key_of,
     outcomes_of,
+    place_of,
+    placed_of,
     rank_of,
     records_of,
     refs_of,
+    repetitions_of,
     rows_of,
     tasks_of,
 )
@@ -41,7 +44,17 @@ from ratelimited_executor.stores.tasks.redis_layout import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import Claim, Claimed, NewTask, Outcome, Ref, TaskRow
+    from ratelimited_executor._core.durable.tasks import (
+        Claim,
+        Claimed,
+        NewTask,
+        Occurrence,
+        Outcome,
+        Placed,
+        Ref,
+        RepetitionRow,
+        TaskRow,
+    )
     from ratelimited_executor.abc import Clock
 
 __all__ = ["RedisStore"]
@@ -178,6 +191,16 @@ class RedisStore(TaskStore):
         if revived:  # processes call this all the time
             self._changed.set()
         return revived
+
+    async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
+        """Place each occurrence by a call of its own, which depends on no other."""
+        return [placed_of(await self._change("place", *place_of(owner, each))) for each in occurrences]
+
+    async def repetitions(self) -> list[RepetitionRow]:
+        return repetitions_of(*await self._run("repetitions"))
+
+    async def forget(self, names: Sequence[str]) -> int:
+        return int(await self._change("forget", tuple(names))) if names else 0
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         known = {row.id: row for row in rows_of(*await self._run("find", tuple(ids)))}

@@ -24,12 +24,16 @@
 --   crowded    a sorted set: lane -> minus how many are behind in it
 --   owners     a hash: owner -> its number, its lease, and when it was seen by vouched time
 --   ended      a sorted set: id -> vouched time of its end
+--   repetitions  a hash: name -> record of a repetition
 
 -- A record: its head, which changes; its facts, as the client has written them; its error, to the end.
 local HEAD, HEAD_SIZE, FACTS = '<BBBddddI4I4dd', 59, 'BBssc8sss'
 local RECORD = HEAD .. FACTS
 local STATE, WAS_DUE, CANCELLED, DUE, PLACE, PUT, TOKEN, ATTEMPTS, LOST, OWNER, EXPIRES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local BLOCKING, NAMED, ID, LANE, RANK, QUEUE, FUNCTION, KEY, ERROR = 12, 13, 14, 15, 16, 17, 18, 19, 20
+-- Of a repetition: since when it is declared so; due time of the last occurrence, and when that was placed; who declares it; what; queue, function, schedule; what
+-- the last occurrence was placed by; its id.
+local REPETITION = '<dddsssssss'
 local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
 local OWNER_RECORD = '<ddd'  -- number, lease, seen
 local PART = 2000  -- values of one command; Lua's stack takes 8000
@@ -300,6 +304,15 @@ local function remove(number, task, now, is_remembered)  -- a task that has left
   place('ids', task[ID], false)
   if is_remembered and task[NAMED] == 1 then place('ended', task[ID], vouched()) end
   leave_lane(number, task, now)
+end
+
+local function drop_waiting(id, now)  -- a task that nobody has claimed
+  local number = numbers_of({id})[1]
+  local task = number and tasks[number]
+  if task and task[STATE] ~= CLAIMED and task[STATE] ~= DEAD then
+    leave(number, task)
+    remove(number, task, now, false)
+  end
 end
 
 local function is_blamed(number, task)  -- the first loss counts always, further ones if a start was recorded

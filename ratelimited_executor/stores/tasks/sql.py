@@ -19,8 +19,11 @@ if TYPE_CHECKING:
         Claims,
         LaneRow,
         NewTask,
+        Occurrence,
         Outcome,
+        Placed,
         Ref,
+        RepetitionRow,
         TaskRow,
     )
     from ratelimited_executor.stores.tasks.moves import Moves
@@ -100,6 +103,15 @@ class SQLStore(TaskStore):
             self._wake()
             self._tell()
         return revived
+
+    async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
+        return await self._change(lambda now_us: moves.place(now_us, owner, occurrences)) if occurrences else []
+
+    async def repetitions(self) -> list[RepetitionRow]:
+        return await self._run(lambda _: moves.repetitions(), is_durable=False)
+
+    async def forget(self, names: Sequence[str]) -> int:
+        return await self._change(lambda now_us: moves.forget(now_us, names)) if names else 0
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         return await self._run(lambda _: moves.find(ids))

@@ -71,3 +71,8 @@ select vouched_us, beat_us, (select min(lease_us) from durable_owners) from dura
 
 -- name: owner
 select owner from durable_owners where owner = $1
+
+-- name: lock_repetition
+-- the whole file is locked; a row that is there is not written
+insert into durable_repetitions (name) values ($1) on conflict (name) do nothing;
+select owner, since_us, spec, last_spec, last_id, last_due_us, placed_us from durable_repetitions where name = $1

@@ -120,6 +120,20 @@ returning id
 -- name: revive
 update durable_tasks set state = 1 where state = 4 and queue = $1 and name = $2 and version = $3 returning number
 
+-- name: declare
+update durable_repetitions set
+    owner = $1, since_us = $2, spec = $3, last_spec = $4, last_id = $5, last_due_us = $6, placed_us = $7, queue = $8,
+    function = $9, schedule = $10
+where name = $11
+
+-- name: forget
+delete from durable_repetitions where name = $1 returning last_id
+
+-- name: repetitions
+select name, queue, function, schedule, last_id, last_due_us,
+    case when exists (select 1 from durable_owners where durable_owners.owner = durable_repetitions.owner) then 1 else 0 end
+from durable_repetitions order by name
+
 -- name: find
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
     is_cancelled, error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from ratelimited_executor._core.durable.table import TaskTable
+from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
 from ratelimited_executor._core.durable.tasks import (
     Beat,
     Claim,
@@ -13,6 +13,7 @@ from ratelimited_executor._core.durable.tasks import (
     DurableState,
     End,
     NewTask,
+    Occurrence,
     Outcome,
     Ref,
     TaskRow,
@@ -73,14 +74,17 @@ class Program:
                     "join",
                     "leave",
                     "revive",
+                    "place",
+                    "forget",
                     "step",
                 ),
-                (3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 0.2),
+                (3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 3, 0.3, 0.2),
             )[0]
             yield from getattr(self, f"_{kind}")()
             rows = yield from self._both("rows", None, after=0, limit=10_000)
             yield from self._both("counts")
             yield from self._both("lanes", limit=5)
+            yield from self._both("repetitions")
             yield from self._both("cancelled", self.draw.choice(OWNERS))
             check_lanes(rows)
 
@@ -89,7 +93,7 @@ class Program:
 
     def _both(self, method, *args, **options):
         """Call the table and the store, check that their answers agree, and return the table's."""
-        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue")
+        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "place", "forget")
         time = [self.now_us] if timed else []
         mine, others = self._in_numbers(options, self.table_numbers), self._in_numbers(options, self.store_numbers)
         expected = getattr(self.table, method)(*time, *self._with_refs(args, self.table_numbers), **mine)
@@ -213,6 +217,27 @@ class Program:
 
     def _revive(self):
         yield from self._both("revive", self.draw.choice(QUEUES), self.draw.sample(FUNCTIONS, 2))
+
+    def _place(self):
+        draw = self.draw
+        occurrences = []
+        for name in sorted(draw.sample(("nightly", "hourly"), draw.choice((1, 2)))):
+            spec = draw.choice(("as it was", "as it was", "otherwise"))
+            due_us = (self.now_us // 20 + draw.choice((1, 1, 1, 0, 2))) * 20
+            if draw.random() < 0.1:
+                due_us -= REMEMBERED_US
+            id = f"{name}@{due_us}"
+            self.ids.append(id)
+            task = NewTask(
+                id=id, name="f", queue="mail" if spec == "as it was" else "other", body=spec.encode(), due_us=due_us, is_named=True,
+                lane=draw.choice(LANES), is_blocking=draw.random() < 0.6,
+            )  # fmt: skip
+            since_us = draw.choice((0, 5, self.now_us))
+            occurrences.append(Occurrence(name, task, f"times {spec}", spec, since_us, draw.random() < 0.3))
+        yield from self._both("place", draw.choice(OWNERS), occurrences)
+
+    def _forget(self):
+        yield from self._both("forget", self.draw.choice((["nightly"], ["hourly", "nightly"], ["unknown"])))
 
     def _some_ids(self) -> list[str]:
         known = list(dict.fromkeys([*self.ids[-8:], "unknown"]))
