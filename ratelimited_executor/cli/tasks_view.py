@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -126,7 +125,7 @@ def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
                 "due": _iso(row.due_us),
                 "priority": row.priority,
                 "lane": row.lane,
-                "key": None if row.key is None else json.loads(row.key),
+                "key": row.key,
                 "attempts": row.attempt_count,
                 "losses": row.lost_count,
                 "owner": row.owner or None,
@@ -152,7 +151,6 @@ def _listing(*names: str) -> Table:
 
 def _cells(row: TaskRow, now: float) -> list[str]:
     state = row.state.name.lower() + (", cancelled" if row.is_cancelled else "")
-    error = row.error.rstrip().rpartition("\n")[2]
     function = row.name if row.version == 1 else f"{row.name}, version {row.version}"
     attempts = str(row.attempt_count) + (f" + {row.lost_count} lost" if row.lost_count else "")
     return [
@@ -163,7 +161,7 @@ def _cells(row: TaskRow, now: float) -> list[str]:
         _due(row.due_us, now),
         attempts,
         visible(row.owner),
-        visible(error),
+        visible(row.error_line),
     ]
 
 

@@ -28,7 +28,10 @@ def path(tmp_path):
         await store.join("a", 60_000_000)
         dead, lost = (await store.claim(Claim(owner="a", count=2))).tasks
         await store.finish(
-            [Outcome(dead.ref, End.DEAD, error="Traceback\nValueError: \x1b[2Jboom"), Outcome(lost.ref, End.UNKNOWN)]
+            [
+                Outcome(dead.ref, End.DEAD, error="Traceback (most recent call last):\nValueError: \x1b[2Jboom"),
+                Outcome(lost.ref, End.UNKNOWN),
+            ]
         )
         await store.put([
             NewTask(id="later", name="mail", delay_us=3_600_000_000), NewTask(id="due", name="mail", lane="l", body=b"[[1],{}]"),

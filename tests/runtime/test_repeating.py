@@ -1,6 +1,10 @@
 """Repeating tasks: phase, missed ticks, errors, overlap, ends."""
 
 import asyncio
+import contextlib
+import contextvars
+import gc
+import weakref
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -298,3 +302,37 @@ async def test_spreading_costs_no_time_of_a_cron_expression(virtual_clock):
         repeating.cancel()
 
     assert 72 == count
+
+
+@pytest.mark.parametrize("end", ["cancelled", "last run"])
+async def test_handle_of_an_ended_repetition_keeps_nothing_alive(virtual_clock, end):
+    """Once a repetition has ended, with its last run, its handle keeps neither function, arguments nor context alive."""
+
+    class Value:
+        """Something to refer to."""
+
+    variable = contextvars.ContextVar("variable")
+
+    async def begin(executor):
+        async def work(_):
+            await asyncio.sleep(0.1)
+
+        value, in_context = Value(), Value()
+        variable.set(in_context)
+        handle = executor.schedule_at_fixed_rate(work, value, period=1, max_runs=2 if end == "last run" else None)
+        return handle, [weakref.ref(each) for each in (work, value, in_context)]
+
+    async with RateLimitedExecutor("x") as executor:
+        handle, refs = await asyncio.create_task(begin(executor))
+        await asyncio.sleep(0.05)
+        gc.collect()
+        assert all(ref() is not None for ref in refs)
+        if end == "cancelled":
+            handle.cancel()
+            assert refs[1]() is not None  # of the run that continues
+        with contextlib.suppress(asyncio.CancelledError):
+            await handle
+        await asyncio.sleep(2)
+        gc.collect()
+        assert [None] * 3 == [ref() for ref in refs]
+        assert "ended" in repr(handle) or "cancelled" in repr(handle)

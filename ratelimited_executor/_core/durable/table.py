@@ -49,6 +49,7 @@ from ratelimited_executor._core.durable.tasks import (
     Ref,
     RepetitionRow,
     TaskRow,
+    key_from,
 )
 
 if TYPE_CHECKING:
@@ -657,7 +658,7 @@ def _row(task: _Task) -> TaskRow:
         due_us=task.due_us,
         priority=new.priority,
         lane=new.lane,
-        key=new.key,
+        key=key_from(new.key),
         attempt_count=task.attempt_count,
         lost_count=task.lost_count,
         owner=task.owner,

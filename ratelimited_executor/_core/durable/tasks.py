@@ -19,6 +19,8 @@ All times are integers in microseconds: instants since the epoch by the store's 
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -26,7 +28,7 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Occurrence", "Outcome", "Placed", "Placement", "Ref",
-    "RepetitionRow", "TaskRow",
+    "RepetitionRow", "TaskRow", "key_from",
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
@@ -45,7 +47,10 @@ class Durability(Enum):
 
 
 class DurableState(IntEnum):
-    """The state of a durable task. Stores keep these numbers."""
+    """The state of a durable task, which is in its store: every state is true, and prints as its name.
+
+    Stores keep the numbers.
+    """
 
     SCHEDULED = 0
     """The task is not due yet."""
@@ -59,6 +64,15 @@ class DurableState(IntEnum):
     """The task was set aside by a process that does not know its function."""
     DEAD = 5
     """The task is a dead letter: it failed for the last time."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return Enum.__str__(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
 
 class NewTask(NamedTuple):
@@ -107,6 +121,14 @@ class Ref(NamedTuple):
 
     number: int
     token: int
+
+
+def key_from(text: str | None) -> str | int | None:
+    """Return the key that a user gave, from its encoded form."""
+    return None if text is None else _read_key(text)
+
+
+_read_key: Final = functools.lru_cache(10_000)(json.loads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +320,7 @@ class TaskRow:
 
     Attributes:
         put_us: when it was put.
+        key: its key in the executor, as it was given; None for none.
         owner: the process that has claimed it; empty if none has.
         is_cancelled: True if it was cancelled while claimed, and its owner has not ended it yet.
         error: the error of its last failed attempt; empty if none failed.
@@ -314,12 +337,22 @@ class TaskRow:
     due_us: int
     priority: float
     lane: str | None
-    key: str | None
+    key: str | int | None
     attempt_count: int
     lost_count: int
     owner: str
     is_cancelled: bool
     error: str
+
+    @property
+    def error_line(self) -> str:
+        """The type of the last error and the first line of its message; empty if no attempt failed."""
+        lines = self.error.splitlines()
+        lines = [line[4:] for line in lines if line.startswith("  | ")] or lines  # the outermost exception group
+        frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+        rest = lines[frames[-1] + 1 :] if frames else lines  # after the code of the last frame, which is indented
+        found = (line for line in rest if line and not line[0].isspace() and not line.startswith("Traceback "))
+        return next(found, lines[-1] if lines else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

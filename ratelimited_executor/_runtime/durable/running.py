@@ -9,7 +9,6 @@ claim ends.
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import json
 import math
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 
-from ratelimited_executor._core.durable.tasks import Claim, Claims, End, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, Claims, End, Outcome, key_from
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import TriedOnce
 from ratelimited_executor._kernel.states import TaskState
@@ -422,7 +421,7 @@ class DurableRunner:
         if function.in_thread:
             options["in_thread"] = True
         if claimed.key is not None:
-            options["key"] = _read_key(claimed.key)
+            options["key"] = key_from(claimed.key)
         if claimed.cost is not None:
             options["cost"] = json.loads(claimed.cost)
         return options
@@ -670,7 +669,7 @@ class DurableRunner:
             return self._waiting
         is_held_back = self._executor._is_held_back
         counted = sum(
-            min(count, _KEY_WAITING_MAX) for key, count in self._keys.items() if not is_held_back(_read_key(key))
+            min(count, _KEY_WAITING_MAX) for key, count in self._keys.items() if not is_held_back(key_from(key))
         )
         return self._waiting - sum(self._keys.values()) + counted
 
@@ -689,7 +688,6 @@ def _report(loop: asyncio.Task[None]) -> None:
         loop.get_loop().call_exception_handler(context)
 
 
-_read_key: Final = functools.lru_cache(_WAITING_MAX)(json.loads)
 _COUNTED: Final = {
     End.DONE: "done",
     End.RETRY: "retried",

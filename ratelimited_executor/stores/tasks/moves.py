@@ -31,6 +31,7 @@ from ratelimited_executor._core.durable.tasks import (
     Ref,
     RepetitionRow,
     TaskRow,
+    key_from,
 )
 
 if TYPE_CHECKING:
@@ -477,7 +478,7 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
         due_us=due_us,
         priority=priority,
         lane=lane,
-        key=key,
+        key=key_from(key),
         attempt_count=attempts,
         lost_count=lost,
         owner=owner or "",

@@ -17,6 +17,7 @@ from ratelimited_executor._core.durable.tasks import (
     Ref,
     RepetitionRow,
     TaskRow,
+    key_from,
 )
 from ratelimited_executor._redis.lua import LuaScript
 
@@ -322,7 +323,7 @@ class Record:
             due_us=int(due),
             priority=_priority_of(self._rank),
             lane=_text(lane),
-            key=_text(key),
+            key=key_from(_text(key)),
             attempt_count=attempt_count,
             lost_count=lost_count,
             owner=owners.get(int(owner), ""),

@@ -143,7 +143,7 @@ class Program:
                     priority=draw.choice((0.0, 0.0, 1.0, -2.5)),
                     lane=draw.choice(LANES),
                     is_blocking=draw.random() < 0.6,
-                    key=draw.choice((None, None, "k", "l")),
+                    key=draw.choice((None, None, '"k"', "7")),
                     cost=draw.choice((None, "2")),
                     is_named=is_named,
                 )
@@ -153,7 +153,7 @@ class Program:
     def _claim(self):
         draw = self.draw
         unknown = frozenset(draw.sample(FUNCTIONS, draw.choice((0, 0, 0, 0, 1, 2))))
-        full = frozenset(draw.sample(("k", "l"), draw.choice((0, 0, 0, 0, 1, 2))))
+        full = frozenset(draw.sample(('"k"', "7"), draw.choice((0, 0, 0, 0, 1, 2))))
         claim = Claim(
             owner=draw.choice(OWNERS),
             queue=draw.choice(QUEUES),
