@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
 
-__all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "vouched"]
+__all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "is_past", "vouched"]
 
 REMEMBERED_US: Final = 86_400 * 1_000_000
 """Vouched time for which the id of an ended task is remembered, if the caller chose the id."""
@@ -523,31 +523,30 @@ class TaskTable:
         if is_others and row.spec != asked.spec and row.since_us >= asked.since_us:
             assert last is not None
             return _placed(Placement.SUPERSEDED, last)
-        if is_others and row.spec == asked.spec:
-            row.since_us = max(row.since_us, asked.since_us)
-        else:
+        if not (is_others and row.spec == asked.spec and row.since_us >= asked.since_us):
             row.owner, row.since_us, row.spec, row.schedule = owner, asked.since_us, asked.spec, asked.schedule
             row.queue, row.function = asked.task.queue, asked.task.name
         is_other = last is None or is_outdated(asked, last.spec, row.placed_us, now_us)
-        if is_other:
-            self._drop_waiting(now_us, last)
+        is_dropped = is_other and self._drop_waiting(now_us, last)
         number = None if last is None else self._numbers.get(last.task.id)
         if number is not None and self._tasks[number].state is not DurableState.DEAD:
             assert last is not None
-            if last.task.id == asked.task.id:
+            if last.task.id == asked.task.id or (not is_other and (last.task.due_us or 0) > (asked.task.due_us or 0)):
                 return _placed(Placement.PLACED, last)
             if not asked.allow_overlap:
                 return _placed(Placement.BUSY, last)
-        if last is not None and not is_other and (asked.task.due_us or 0) <= (last.task.due_us or 0):
+        if last is not None and is_past(asked, last.task.id, last.task.due_us or 0, is_other, is_dropped):
             return _placed(Placement.PAST, last)
         row.placed, row.placed_us = asked, now_us
         return _placed(Placement.PLACED if self._put_one(now_us, asked.task) else Placement.PAST, asked)
 
-    def _drop_waiting(self, now_us: int, placed: Occurrence | None) -> None:
-        """Delete an occurrence that no process has claimed."""
+    def _drop_waiting(self, now_us: int, placed: Occurrence | None) -> bool:
+        """Delete an occurrence that no process has claimed; return False if there is none."""
         number = None if placed is None else self._numbers.get(placed.task.id)
-        if number is not None and self._tasks[number].state not in (DurableState.CLAIMED, DurableState.DEAD):
-            self._remove(now_us, self._tasks[number], is_remembered=False)
+        if number is None or self._tasks[number].state in (DurableState.CLAIMED, DurableState.DEAD):
+            return False
+        self._remove(now_us, self._tasks[number], is_remembered=False)
+        return True
 
     def _pass_time(self, now_us: int) -> None:
         """Advance vouched time since the last beat, and forget tasks that ended long ago."""
@@ -599,6 +598,20 @@ def is_outdated(asked: Occurrence, spec: str, placed_us: int, now_us: int) -> bo
         now_us: the clock now.
     """
     return spec != asked.spec or now_us < placed_us - REMEMBERED_US
+
+
+def is_past(asked: Occurrence, last_id: str, last_due_us: int, is_other: bool, is_dropped: bool) -> bool:
+    """True if an occurrence has been placed before, or a later one, and has ended or was cancelled.
+
+    Args:
+        asked: the occurrence.
+        last_id: the id of the last one.
+        last_due_us: when that was due.
+        is_other: True if the last one says nothing about the next one, unless it is the same.
+        is_dropped: True if the last one was deleted just now, to be replaced.
+    """
+    assert asked.task.due_us is not None
+    return not is_dropped if asked.task.id == last_id else not is_other and asked.task.due_us <= last_due_us
 
 
 def _placed(placement: Placement, last: Occurrence) -> Placed:

@@ -267,7 +267,7 @@ class Placement(Enum):
     """What became of an occurrence."""
 
     PLACED = "placed"
-    """It waits in the store, put now or before."""
+    """It is in the store, put now or before, or a later one is."""
     BUSY = "busy"
     """An earlier occurrence has not ended."""
     PAST = "past"

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Placing", "Repetition", "Repetitions", "cron_times", "fixed_times"]
 
 _US: Final = 1_000_000
-_LOOK_SECONDS: Final = 60.0  # between two looks: the wall clock may be set, and another process may have left
 _BUSY_SECONDS: Final = 1.0  # until another look for the end of an occurrence that another process runs ...
 _BUSY_SECONDS_MAX: Final = 15.0  # ... doubled after each one
 
@@ -109,29 +108,34 @@ class Placing:
         repetitions: what is declared.
         clock: the clock of the process.
         owner: returns the name under which the process claims tasks.
+        seconds: the longest time between two looks: the clock may be set, and the process that decides may have left.
 
     Attributes:
         waiting: the ids of the last occurrences, whose end is to be noticed.
         changed: set when it is worth to look before the time.
     """
 
-    def __init__(self, store: TaskStore, repetitions: Repetitions, clock: Clock, owner: Callable[[], str]) -> None:
+    def __init__(
+        self, store: TaskStore, repetitions: Repetitions, clock: Clock, owner: Callable[[], str], seconds: float
+    ) -> None:
         self.waiting: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
         self._store = store
         self._repetitions = repetitions
         self._clock = clock
         self._owner = owner
+        self._seconds = seconds
         self._busy_seconds = _BUSY_SECONDS
+        self._is_stopped = False
         self._since: dict[Repetition, float] = {}  # -> the wall time at which this process began to declare it
 
     async def run(self) -> None:
-        """Place occurrences, forever."""
+        """Place occurrences, until :meth:`stop`."""
         self._repetitions.placings.append(self)
         try:
-            while True:
+            while not self._is_stopped:
                 self.changed.clear()
-                seconds = await self._look()
+                seconds = await self.look()
                 with anyio.move_on_after(seconds):
                     await self.changed.wait()
                 if self.changed.is_set():
@@ -139,11 +143,16 @@ class Placing:
         finally:
             self._repetitions.placings.remove(self)
 
-    async def _look(self) -> float:
+    def stop(self) -> None:
+        """Place nothing more."""
+        self._is_stopped = True
+        self.changed.set()
+
+    async def look(self) -> float:
         """Place what is next; return the seconds until the next look."""
         async with self._repetitions.lock:
             wall = self._clock.wall()
-            until = wall + _LOOK_SECONDS
+            until = wall + self._seconds
             after = dict.fromkeys(sorted(self._repetitions.declared), wall)
             waiting: set[str] = set()
             is_busy = False
@@ -154,7 +163,7 @@ class Placing:
                 for asked, answer in zip(found, placed, strict=True):
                     waiting.add(answer.id)
                     if answer.placement is Placement.PLACED:
-                        until = min(until, (asked.task.due_us or 0) / _US)
+                        until = min(until, answer.due_us / _US)
                     elif answer.placement is Placement.PAST:
                         after[asked.name] = answer.due_us / _US
                     is_busy = is_busy or answer.placement is Placement.BUSY

@@ -199,7 +199,7 @@ class DurableRunner:
         self._numbers = numbers
         self._lease = Lease(store, owner, lease, clock.monotonic)
         self._starting = Starting(store)
-        self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner)
+        self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner, lease)
         self._has_ended = False  # True if an occurrence of a repetition has ended, and its end is not written
         self._held: dict[Ref, _Run] = {}
         self._unwanted: dict[str, int] = {}  # id that was cancelled here -> the number of claims sent before
@@ -232,6 +232,7 @@ class DurableRunner:
         """Join the store, and begin to claim."""
         await self._lease.begin()
         await self._revive()
+        await self._placing.look()  # before the first claim: it may replace what waits
         loop = asyncio.get_running_loop()
         for work in (self._pump, self._finish, self._beat, self._watch, self._repeat):
             task = loop.create_task(self._guarded(work), name=f"durable tasks: {work.__name__[1:]}")
@@ -247,6 +248,7 @@ class DurableRunner:
         """
         self._is_closing = True
         self._wake.set()
+        self._placing.stop()  # a process that leaves declares no repetitions
         try:
             assert self._pump_task is not None
             await self._pump_task  # not cancelled: an in-flight claim would be lost
@@ -523,7 +525,7 @@ class DurableRunner:
                 self._cancel_count = count
 
     async def _repeat(self) -> None:
-        """Put occurrences of repetitions, forever."""
+        """Put occurrences of repetitions, until this process closes."""
         await self._placing.run()
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from ratelimited_executor._core.durable.table import REMEMBERED_US, is_outdated, vouched
+from ratelimited_executor._core.durable.table import REMEMBERED_US, is_outdated, is_past, vouched
 from ratelimited_executor._core.durable.tasks import (
     Beat,
     Claimed,
@@ -379,30 +379,29 @@ def _delete_expired(now_us: int) -> Moves[int]:
 def _place_one(now_us: int, owner: str, asked: Occurrence) -> Moves[Placed]:
     """Put the next occurrence of one repetition."""
     task = asked.task
-    assert task.due_us is not None
     [known] = yield "lock_repetition", [(asked.name,)]
     declarer, since_us, spec, last_spec, last_id, last_due_us, placed_us = known
     is_others = declarer != owner and bool((yield "owner", [(declarer,)]))
     if is_others and spec != asked.spec and since_us >= asked.since_us:
         return Placed(Placement.SUPERSEDED, last_id, last_due_us)
     is_other = is_outdated(asked, last_spec, placed_us, now_us)
+    is_dropped = False
     if is_other:
-        yield from cancel(now_us, [last_id], is_waiting=True)
+        [state] = yield from cancel(now_us, [last_id], is_waiting=True)
+        is_dropped = state not in (None, DurableState.CLAIMED, DurableState.DEAD)
     found = yield "state_of", [(last_id,)]
     is_open = bool(found) and found[0][1] != DurableState.DEAD
-    if is_open and last_id == task.id:
+    if is_open and (last_id == task.id or (not is_other and last_due_us > (task.due_us or 0))):
         placement = Placement.PLACED
     elif is_open and not asked.allow_overlap:
         placement = Placement.BUSY
-    elif not is_other and task.due_us <= last_due_us:
+    elif is_past(asked, last_id, last_due_us, is_other, is_dropped):
         placement = Placement.PAST
     else:
         [is_put] = yield from put(now_us, [task])
         placement = Placement.PLACED if is_put else Placement.PAST
         last_spec, last_id, last_due_us, placed_us = asked.spec, task.id, task.due_us, now_us
-    declared = (
-        (declarer, max(since_us, asked.since_us)) if is_others and spec == asked.spec else (owner, asked.since_us)
-    )
+    declared = (declarer, since_us) if is_others and since_us >= asked.since_us else (owner, asked.since_us)
     row = (*declared, asked.spec, last_spec, last_id, last_due_us, placed_us)
     if row != known:
         yield "declare", [(*row, task.queue, task.name, asked.schedule, asked.name)]

@@ -33,22 +33,24 @@ end
 
 local function placement()
   local is_other = last_spec ~= args.spec or now < placed - REMEMBERED_US
-  if is_other then
-    drop_waiting(last_id, now)
-    write_all()
-  end
+  local is_dropped = is_other and drop_waiting(last_id, now)
+  if is_dropped then write_all() end
   local number = numbers_of({last_id})[1]
   if number and tasks[number][STATE] ~= DEAD then
-    if last_id == id then return AS_PLACED end
+    if last_id == id or not is_other and last_due > due then return AS_PLACED end
     if not args.allow_overlap then return AS_BUSY end
   end
-  if not is_other and due <= last_due then return AS_PAST end
+  if id == last_id then
+    if not is_dropped then return AS_PAST end
+  elseif not is_other and due <= last_due then
+    return AS_PAST
+  end
   last_spec, last_id, last_due, placed = args.spec, id, due, now
   return put()
 end
 
 local how = placement()
-if is_others and spec == args.spec then since = math.max(since, args.since_us) else declarer, since = args.owner, args.since_us end
+if not (is_others and since >= args.since_us) then declarer, since = args.owner, args.since_us end
 local text = pack(REPETITION, since, last_due, placed, declarer, args.spec, queue, called, args.schedule, last_spec, last_id)
 write_all()
 if text ~= known then redis.call('HSET', keys.repetitions, args.name, text) end

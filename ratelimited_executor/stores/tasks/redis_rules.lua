@@ -312,6 +312,7 @@ local function drop_waiting(id, now)  -- a task that nobody has claimed
   if task and task[STATE] ~= CLAIMED and task[STATE] ~= DEAD then
     leave(number, task)
     remove(number, task, now, false)
+    return true
   end
 end
 
