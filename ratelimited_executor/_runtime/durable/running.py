@@ -9,7 +9,6 @@ claim ends.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import math
 from dataclasses import dataclass
@@ -19,12 +18,10 @@ import anyio
 
 from ratelimited_executor._core.durable.tasks import Claim, Claims, End, Outcome, key_from
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import TriedOnce
-from ratelimited_executor._kernel.states import TaskState
-from ratelimited_executor._runtime.durable.current import CURRENT
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
 from ratelimited_executor._runtime.durable.repeating import Placing
+from ratelimited_executor._runtime.durable.run import Run
 from ratelimited_executor._runtime.durable.starting import Starting
 from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.repeating import Repetitions
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
-    from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.hooks import RandomNumbers
     from ratelimited_executor.abc import Clock, TaskStore
 
@@ -49,8 +45,7 @@ _ALL: Final[_Bound] = (-math.inf, None)
 AHEAD_MAX: Final = 60.0
 """Seconds; a task that is due later was READY before the store's clock was set back, and starts at once."""
 _US: Final = 1_000_000
-_DONE: Final = TaskState.DONE  # enum members are slow to look up
-_END_DONE: Final = End.DONE
+_END_DONE: Final = End.DONE  # enum members are slow to look up
 _WAITING_MAX: Final = 10_000  # claimed, unstarted tasks at most, however fast tasks start: lost with the process
 _WAITING_MIN: Final = 8  # claimed, unstarted tasks before the pace of starts is known
 _KEY_WAITING_MAX: Final = 4  # unstarted claims of a key, if keys have limits: no more are claimed, or count as waiting
@@ -100,77 +95,6 @@ class DurableStatistics:
     lost: int
 
 
-class _Run(TriedOnce):
-    """One claim, until its end; calling it starts the task.
-
-    Attributes:
-        func: the function; the executor's logs take its name, as of a partial.
-    """
-
-    __slots__ = (
-        "args",
-        "claimed",
-        "due",
-        "func",
-        "handle",
-        "is_given_up",
-        "is_started",
-        "is_unwanted",
-        "is_void",
-        "kwargs",
-        "runner",
-    )
-
-    def __init__(
-        self, runner: DurableRunner, claimed: Claimed, func: DurableFunction[Any, Any], args: Any, kwargs: Any
-    ) -> None:
-        self.runner = runner
-        self.claimed = claimed
-        self.func = func
-        self.args = args
-        self.kwargs = kwargs
-        self.due = 0.0  # loop time, by the store's clock
-        self.handle: TaskHandle[Any] | None = None
-        self.is_started = False
-        self.is_unwanted = False  # True if the task was cancelled in the store
-        self.is_given_up = False  # True if the attempt was cancelled here, to release the task
-        self.is_void = False  # True if the claim is no longer in force
-
-    def __call__(self) -> Any:
-        runner = self.runner
-        if self.func.in_thread:
-            assert self.handle is not None
-            self.handle.get_loop().call_soon_threadsafe(runner._started, self)
-        else:
-            runner._started(self)
-        runner._check_lease()  # noqa: SLF001  # same module
-        CURRENT.set(self.claimed)  # the context belongs to this attempt alone
-        if self.claimed.lost_count:
-            return self._recorded()
-        return self.func(*self.args, **self.kwargs)
-
-    def _recorded(self) -> Any:
-        """Call the function once the store has recorded the start: if the process is lost now, the task may be the cause."""
-        recording = self.runner._starting.add(self.claimed.ref)  # noqa: SLF001  # same module
-        if not self.func.in_thread:
-            return self._after(recording)
-        assert self.handle is not None
-        asyncio.run_coroutine_threadsafe(recording, self.handle.get_loop()).result()
-        return self.func(*self.args, **self.kwargs)
-
-    async def _after(self, recording: Coroutine[Any, Any, None]) -> Any:
-        await recording
-        result = self.func(*self.args, **self.kwargs)
-        return await result if inspect.isawaitable(result) else result
-
-    def ended(self, handle: TaskHandle[Any]) -> None:
-        """Record the attempt's end, within it; handle failures later, as they may run user code."""
-        if handle.state is _DONE:
-            self.runner._done(self)  # noqa: SLF001  # same module
-        else:
-            handle.get_loop().call_soon(self.runner._ended, self)  # noqa: SLF001  # same module
-
-
 class DurableRunner:
     """Runs the tasks of one queue on one executor; created by :meth:`DurableTasks.running`."""
 
@@ -201,7 +125,7 @@ class DurableRunner:
         self._starting = Starting(store)
         self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner, lease)
         self._has_ended = False  # True if an occurrence of a repetition has ended, and its end is not written
-        self._held: dict[Ref, _Run] = {}
+        self._held: dict[Ref, Run] = {}
         self._unwanted: dict[str, int] = {}  # id that was cancelled here -> the number of claims sent before
         self._cancel_count = 0  # the store's number of cancellations when it was last asked for them
         self._keys: dict[str, int] = {}  # key -> its unstarted claims
@@ -388,7 +312,7 @@ class DurableRunner:
         except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may come from another codec
             self._end(Outcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return
-        run = _Run(self, claimed, function, args, kwargs)
+        run = Run(self, claimed, function, args, kwargs)
         delay = claimed.in_us / _US
         if delay > AHEAD_MAX:
             delay = 0.0
@@ -433,13 +357,13 @@ class DurableRunner:
         if self._lease.is_over():
             raise LeaseOverError
 
-    def _started(self, run: _Run) -> None:
+    def _started(self, run: Run) -> None:
         if not run.is_started:
             run.is_started = True
             self._start_count += 1
             self._note_waiting(run.claimed.key, -1)
 
-    def _ended(self, run: _Run) -> None:
+    def _ended(self, run: Run) -> None:
         """Decide the outcome of a claim whose attempt has ended."""
         assert run.handle is not None
         if not run.is_started:
@@ -456,11 +380,11 @@ class DurableRunner:
         )
         self._let_go(run, outcome)
 
-    def _done(self, run: _Run) -> None:
+    def _done(self, run: Run) -> None:
         """End the claim of a task that returned: a fast path of :meth:`_ended`."""
         self._let_go(run, Outcome(run.claimed.ref, _END_DONE))
 
-    def _let_go(self, run: _Run, outcome: Outcome) -> None:
+    def _let_go(self, run: Run, outcome: Outcome) -> None:
         if self._held.pop(run.claimed.ref, None) is not None and not run.is_void:
             self._has_ended = self._has_ended or run.claimed.id in self._placing.waiting
             self._end(outcome)
