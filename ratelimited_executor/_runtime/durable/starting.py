@@ -1,4 +1,4 @@
-"""Records of starts that the store asks for, in batches of concurrent ones."""
+"""Records of starts, one at a time, of tasks that have lost a process before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ __all__ = ["Starting"]
 
 
 class Starting:
-    """Records starts of tasks that have lost a process before; other tasks start without.
+    """Records starts, each in a call of its own, whose task starts before the next call begins.
+
+    Starts that shared a call would share the blame if the first of their tasks kills the process.
 
     Args:
         store: the store of the tasks.
@@ -24,8 +26,7 @@ class Starting:
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
-        self._waiting: dict[Ref, asyncio.Future[bool]] = {}
-        self._flushing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
 
     async def add(self, ref: Ref) -> None:
         """Return once the start of a claim is recorded.
@@ -33,25 +34,10 @@ class Starting:
         Raises:
             LeaseOverError: if the claim is no longer in force, or the store cannot record its start: it must not start.
         """
-        loop = asyncio.get_running_loop()
-        recorded = self._waiting[ref] = loop.create_future()
-        if self._flushing is None:
-            self._flushing = loop.create_task(self._flush(), name="durable starts")
-        if not await recorded:
-            raise LeaseOverError
-
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, {}
-                answers = [False] * len(batch)
-                try:
-                    answers = await self._store.start(list(batch))
-                except StoreUnavailableError:
-                    pass  # the tasks are released, and claimed again
-                finally:
-                    for recorded, answer in zip(batch.values(), answers, strict=True):
-                        if not recorded.done():
-                            recorded.set_result(answer)
-        finally:
-            self._flushing = None
+        async with self._turn:
+            try:
+                [is_in_force] = await self._store.start([ref])
+            except StoreUnavailableError:
+                is_in_force = False  # the task is released, and claimed again
+            if not is_in_force:
+                raise LeaseOverError

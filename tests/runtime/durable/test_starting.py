@@ -1,4 +1,4 @@
-"""Starts are recorded in batches, and one that is not recorded does not happen."""
+"""Starts are recorded one at a time, and one that is not recorded does not happen."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from ratelimited_executor.exceptions import StoreUnavailableError
 
 
 class Store:
-    """A store that takes a second for each call, and gives the next answer."""
+    """A store that takes a second for each call, and gives the next answer, or True."""
 
     def __init__(self, *answers) -> None:
         self.answers = list(answers)
@@ -20,40 +20,39 @@ class Store:
     async def start(self, refs):
         self.calls.append([ref.number for ref in refs])
         await asyncio.sleep(1)
-        answer = self.answers.pop(0)
+        answer = self.answers.pop(0) if self.answers else [True]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-async def test_starts_during_a_call_share_the_next(virtual_loop):
-    """The first start goes alone, and those that arrive meanwhile share a call."""
-    store = Store([True], [True, True])
+async def test_each_task_starts_before_the_next_start_is_recorded(virtual_loop):
+    """Concurrent starts are recorded one at a time, and each task starts before the next call: it alone is blamed."""
+    store, started = Store(), []
     starting = Starting(store)
-    await asyncio.gather(*(starting.add(Ref(n, 1)) for n in range(1)), _later(starting, 1), _later(starting, 2))
-    assert [[0], [1, 2]] == store.calls
 
+    async def start(number):
+        await starting.add(Ref(number, 1))
+        started.append((number, len(store.calls)))
 
-async def _later(starting, number):
-    await asyncio.sleep(0.5)
-    await starting.add(Ref(number, 1))
+    await asyncio.gather(*map(start, range(3)))
+    assert [[0], [1], [2]] == store.calls
+    assert [(0, 1), (1, 2), (2, 3)] == started
 
 
 @pytest.mark.parametrize("answer", [[False], StoreUnavailableError("the store", "it is away")])
 async def test_start_that_is_not_recorded_raises(virtual_loop, answer):
     """A claim that is no longer in force, or whose start the store cannot record, must not start."""
-    starting = Starting(Store(answer, [True]))
+    starting = Starting(Store(answer))
     with pytest.raises(LeaseOverError):
         await starting.add(Ref(1, 1))
     await starting.add(Ref(1, 2))
 
 
-async def test_error_of_the_store_lets_nobody_wait(virtual_loop):
-    """Waiters are answered whatever the store raises, and one that is cancelled does not keep the others."""
-    starting = Starting(Store(ZeroDivisionError(), [True, True]))
-    reports = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
-    with pytest.raises(LeaseOverError):
+async def test_error_or_cancellation_of_one_start_keeps_no_other(virtual_loop):
+    """After an error of the store, or a cancellation, the next start is recorded."""
+    starting = Starting(Store(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
         await starting.add(Ref(1, 1))
     waiting = [asyncio.ensure_future(starting.add(Ref(n, 2))) for n in range(2)]
     await asyncio.sleep(0.5)
