@@ -208,7 +208,8 @@ class Program:
         options = {}
         if self.draw.random() < 0.7:
             stale = [held for held in self.held if held.token < self.tokens[held.id]]
-            held = self.draw.choice((self.held, self.held, stale, self.held[::2]))
+            older = [Held(each.id, each.token - 1) for each in self.held]
+            held = self.draw.choice((self.held, stale, older, self.held[::2]))
             options = {"former": self.draw.choice(OWNERS), "held": [Ref(each.id, each.token) for each in held]}
         yield from self._both("join", owner, self._lease_of(owner), **options)
 
