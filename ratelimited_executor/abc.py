@@ -17,8 +17,11 @@ if TYPE_CHECKING:
         DurableState,
         LaneRow,
         NewTask,
+        Occurrence,
         Outcome,
+        Placed,
         Ref,
+        RepetitionRow,
         TaskRow,
     )
     from ratelimited_executor._kernel.states import TaskState
@@ -245,6 +248,14 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
+    async def start(self, refs: Sequence[Ref]) -> list[bool]:
+        """Record that claims of tasks with losses are about to start; return for each False if it was no longer in force.
+
+        If the process is lost now, the task may be the cause: the loss counts. Until then, losses prove nothing.
+        """
+        ...
+
+    @abstractmethod
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force."""
         ...
@@ -253,8 +264,14 @@ class TaskStore(Protocol):
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
         """Delete tasks; return the state of each before that, None if it did not exist.
 
-        A claimed task stays: its owner learns of it with its next beat, and unless it is done by then, it is not run again.
+        A claimed task stays, marked: its owner asks for it by :meth:`cancelled`, and unless it is done by then, it is not
+        run again.
         """
+        ...
+
+    @abstractmethod
+    async def cancelled(self, owner: str) -> tuple[Ref, ...]:
+        """Return the claims of an owner whose tasks were cancelled."""
         ...
 
     @abstractmethod
@@ -273,6 +290,26 @@ class TaskStore(Protocol):
             queue: the queue of the tasks.
             functions: the functions that are known now, as (name, version).
         """
+        ...
+
+    @abstractmethod
+    async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
+        """Put the next occurrences of repetitions that a process declares, each once its previous one has ended.
+
+        Args:
+            owner: the process, which has joined the store.
+            occurrences: of different repetitions, in the order of their names.
+        """
+        ...
+
+    @abstractmethod
+    async def repetitions(self) -> list[RepetitionRow]:
+        """Return the repetitions, by name."""
+        ...
+
+    @abstractmethod
+    async def forget(self, names: Sequence[str]) -> int:
+        """Delete repetitions, and their occurrences that no process has claimed; return how many there were."""
         ...
 
     @abstractmethod
@@ -296,8 +333,12 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
-    async def wait(self, timeout: float) -> None:
-        """Return once a task may have become claimable, at the latest after ``timeout`` seconds."""
+    async def wait(self, timeout: float) -> int:
+        """Return once a task may have become claimable, or a claimed one was cancelled, or after ``timeout`` seconds.
+
+        Returns:
+            A number that has risen if a claimed task may have been cancelled since an earlier call.
+        """
         ...
 
     @abstractmethod

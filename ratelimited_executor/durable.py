@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._core.durable.tasks import Durability, DurableState, LaneRow, TaskRow
+from ratelimited_executor._core.durable.tasks import Durability, DurableState, LaneRow, RepetitionRow, TaskRow
 from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.current import CurrentTask, current_task
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
@@ -42,6 +42,7 @@ __all__ = [
     "PostgresStore",
     "PutSummary",
     "RedisStore",
+    "RepetitionRow",
     "SQLiteStore",
     "TaskRow",
     "current_task",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import abc, cycles, exceptions, handles, insight, orders, peers, policies, retries
+from ratelimited_executor import abc, cycles, durable, exceptions, handles, insight, orders, peers, policies, retries
 
 MODULES = [abc, cycles, exceptions, handles, insight, orders, peers, policies, retries]
 EVERY_NAME = sorted(ratelimited_executor._MODULE_OF)
@@ -122,11 +122,14 @@ def test_public_name_is_in_the_list_of_its_module(name: str) -> None:
 
 
 def test_members_of_enumerations_are_upper_case() -> None:
-    """Every public enumeration is written as a reader expects."""
-    for name in EVERY_NAME:
-        value = getattr(ratelimited_executor, name)
-        if inspect.isclass(value) and issubclass(value, Enum):
-            assert all(member.name.isupper() for member in value), name
+    """Every public enumeration is written as a reader expects, and no member is false or prints as a bare number."""
+    values = [getattr(ratelimited_executor, name) for name in EVERY_NAME]
+    values += [getattr(durable, name) for name in durable.__all__]
+    kinds = [value for value in values if inspect.isclass(value) and issubclass(value, Enum)]
+    assert durable.DurableState in kinds
+    for kind in kinds:
+        assert all(member.name.isupper() for member in kind), kind
+        assert all(member and not str(member).isdigit() and not f"{member}".isdigit() for member in kind), kind
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

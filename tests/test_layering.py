@@ -23,7 +23,8 @@ CORE_MAY_USE = {
 }  # fmt: skip
 # Which kernel runs depends on the Python, on a variable and on a file. One module looks at these once, when it is
 # imported, so that nothing that the kernel decides afterwards depends on them.
-ALSO = {"_kernel/choice.py": {"binascii", "os", "pathlib", "sys"}}
+# The keys of durable tasks are text in JSON, which is read for people who look at them.
+ALSO = {"_kernel/choice.py": {"binascii", "os", "pathlib", "sys"}, "_core/durable/tasks.py": {"json"}}
 FOR_TYPES_ONLY = {"contextvars", "datetime"}  # values that the core only passes on, or asks for their seconds
 
 # What a layer may import of the package, as prefixes of module names.

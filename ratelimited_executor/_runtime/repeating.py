@@ -57,11 +57,12 @@ class RepeatingHandle:
     ) -> None:
         self._name = name
         self._engine = engine
-        self._call = call
-        self._args = args
-        self._run = StandIn(self._start, call, args)
-        self._next_due = next_due
-        self._make_options = make_options
+        # None after the end
+        self._call: Any = call
+        self._args: Any = args
+        self._run: Any = StandIn(self._start, call, args)
+        self._next_due: Any = next_due
+        self._make_options: Any = make_options
         self._context = context
         self._on_error = on_error
         self._max_runs = max_runs
@@ -126,6 +127,7 @@ class RepeatingHandle:
         for handle in list(self._open):
             if running or handle.state is TaskState.WAITING:
                 cancel_guarded(self._engine.loop, handle)
+        self._finish()
         return True
 
     def pause(self) -> bool:
@@ -252,7 +254,11 @@ class RepeatingHandle:
             handle._callbacks.report(f"exception in a run of the repeating task {self.name}")  # noqa: SLF001  # a task of ours
 
     def _finish(self) -> None:
-        if not self._open and not self._end.done():
+        """End the repetition with its last run, and drop what the user passed: the handle may be kept."""
+        if self._open:
+            return
+        self._call = self._args = self._run = self._context = self._next_due = self._make_options = None
+        if not self._end.done():
             self._end.set_result(None)
             self._forget()
 

@@ -39,10 +39,12 @@ class TasksOptions:
     store: str
     state: str | None = None
     has_lanes: bool = False
+    has_repetitions: bool = False
     limit: int = 20
     requeue: tuple[str, ...] = ()
     requeue_dead: bool = False
     cancel: tuple[str, ...] = ()
+    remove_repetition: tuple[str, ...] = ()
     prefix: str = "durable"
     is_watched: bool = False
     is_check: bool = False
@@ -57,7 +59,7 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
         console: the output; standard output by default.
 
     Returns:
-        DONE if the changes were made. FAILED if a named task does not exist, or is not a dead letter where it should
+        DONE if the changes were made. FAILED if a named task or repetition does not exist, or is not a dead letter where it should
         be; or with ``--check`` if there are dead letters, or tasks set aside because their function is unknown.
 
     Raises:
@@ -106,7 +108,7 @@ async def _show(store: TaskStore, options: TasksOptions, console: Console) -> Ex
 
 
 async def _change(store: TaskStore, options: TasksOptions) -> bool:
-    """Requeue and cancel the named tasks; report those that do not exist."""
+    """Requeue, cancel and remove what is named; report what does not exist."""
     missed = []
     for name, state in zip(options.requeue, await store.requeue(options.requeue), strict=True):
         if state is not DurableState.DEAD:
@@ -115,6 +117,11 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
     for name, state in zip(options.cancel, await store.cancel(options.cancel), strict=True):
         if state is None:
             missed.append(f"--cancel: {name!r} does not exist")
+    missed += [
+        f"--remove-repetition: {name!r} does not exist"
+        for name in options.remove_repetition
+        if not await store.forget([name])
+    ]
     after = 0  # requeue each once: a task that fails again meanwhile stays dead
     while options.requeue_dead and (rows := await store.rows(DurableState.DEAD, after=after, limit=_PAGE)):
         await store.requeue([row.id for row in rows])
@@ -133,6 +140,7 @@ async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
         first_ready=ready[0] if ready else None,
         rows=[] if state is None else await store.rows(state, limit=options.limit),
         lanes=await store.lanes(limit=options.limit) if options.has_lanes else [],
+        repetitions=await store.repetitions() if options.has_repetitions else [],
     )
 
 

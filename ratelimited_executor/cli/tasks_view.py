@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +17,7 @@ from ratelimited_executor._core.escapes import visible
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ratelimited_executor._core.durable.tasks import LaneRow, TaskRow
+    from ratelimited_executor._core.durable.tasks import LaneRow, RepetitionRow, TaskRow
 
 __all__ = ["StorePicture", "draw_tasks", "tasks_fields"]
 
@@ -44,12 +43,14 @@ class StorePicture:
         first_ready: the ready task that was put first; None if none is ready.
         rows: the tasks to list.
         lanes: the lanes to list.
+        repetitions: the repetitions to list.
     """
 
     counts: Mapping[DurableState, int]
     first_ready: TaskRow | None
     rows: Sequence[TaskRow]
     lanes: Sequence[LaneRow]
+    repetitions: Sequence[RepetitionRow] = ()
 
 
 def draw_tasks(picture: StorePicture, now: float) -> Group:
@@ -71,6 +72,13 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
             head = visible(lane.head_id), lane.head_state.name.lower()
             lanes.add_row(*[Text(cell) for cell in (visible(lane.lane), f"{lane.behind_count:,}", *head)])
         parts += [Text(), lanes]
+    if picture.repetitions:
+        repetitions = _listing("repetition", "function", "times", "last placed", "")
+        for each in picture.repetitions:
+            declared = "" if each.is_declared else "no running process declares it"
+            cells = visible(each.name), visible(each.function), visible(each.schedule), _due(each.due_us, now), declared
+            repetitions.add_row(*[Text(cell) for cell in cells])
+        parts += [Text(), repetitions]
     if picture.rows:
         listing = _listing("id", "state", "function", "lane", "due", "attempts", "owner")
         for row in picture.rows:
@@ -100,6 +108,18 @@ def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
             }
             for each in picture.lanes
         ],
+        "repetitions": [
+            {
+                "name": each.name,
+                "queue": each.queue,
+                "function": each.function,
+                "times": each.schedule,
+                "id": each.id,
+                "due": _iso(each.due_us),
+                "declared": each.is_declared,
+            }
+            for each in picture.repetitions
+        ],
         "tasks": [
             {
                 "id": row.id,
@@ -111,7 +131,7 @@ def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
                 "due": _iso(row.due_us),
                 "priority": row.priority,
                 "lane": row.lane,
-                "key": None if row.key is None else json.loads(row.key),
+                "key": row.key,
                 "attempts": row.attempt_count,
                 "losses": row.lost_count,
                 "owner": row.owner or None,
@@ -136,8 +156,6 @@ def _listing(*names: str) -> Table:
 
 
 def _cells(row: TaskRow, now: float) -> list[str]:
-    in_seconds = row.due_us / _US - now
-    due = f"in {format_duration(in_seconds)}" if in_seconds > 0 else f"{format_duration(-in_seconds)} ago"
     state = row.state.name.lower() + (", cancelled" if row.is_cancelled else "")
     function = row.name if row.version == 1 else f"{row.name}, version {row.version}"
     attempts = str(row.attempt_count) + (f" + {row.lost_count} lost" if row.lost_count else "")
@@ -146,10 +164,15 @@ def _cells(row: TaskRow, now: float) -> list[str]:
         state,
         visible(function),
         visible(row.lane or ""),
-        due,
+        _due(row.due_us, now),
         attempts,
         visible(row.owner),
     ]
+
+
+def _due(due_us: int, now: float) -> str:
+    in_seconds = due_us / _US - now
+    return f"in {format_duration(in_seconds)}" if in_seconds > 0 else f"{format_duration(-in_seconds)} ago"
 
 
 def _iso(time_us: int) -> str:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, TaskRow
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
@@ -28,7 +29,10 @@ def path(tmp_path):
         await store.join("a", 60_000_000)
         dead, lost = (await store.claim(Claim(owner="a", count=2))).tasks
         await store.finish(
-            [Outcome(dead.ref, End.DEAD, error="Traceback\nValueError: \x1b[2Jboom"), Outcome(lost.ref, End.UNKNOWN)]
+            [
+                Outcome(dead.ref, End.DEAD, error="Traceback (most recent call last):\nValueError: \x1b[2Jboom"),
+                Outcome(lost.ref, End.UNKNOWN),
+            ]
         )
         await store.put([
             NewTask(id="later", name="mail", delay_us=3_600_000_000), NewTask(id="due", name="mail", lane="l", body=b"[[1],{}]"),
@@ -122,6 +126,33 @@ def test_json_has_it_all(path):
     assert ("behind", "l", "k", 0) == (row["id"], row["lane"], row["key"], row["attempts"])
     [row] = json.loads(run(path, "--json", "--state", "ready")[1])["tasks"]
     assert "[[1],{}]" == row["body"]
+
+
+def test_repetitions_are_listed_and_removed(path):
+    """Repetitions are listed with those that no running process declares, and removed by name, once."""
+
+    async def fill():
+        tasks = DurableTasks(SQLiteStore(path))
+
+        @tasks.task
+        async def mail(): ...
+
+        tasks.repeat(mail, cron="0 9 * * *", tz="Europe/London", name="daily")
+        async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+            await asyncio.sleep(0)
+
+    asyncio.run(fill())
+    _, out, _ = run(path, "--repetitions")
+    assert re.search(r"daily +mail +0 9 \* \* \* \(Europe/London\) +in .* no running process declares it", out)
+    [found] = json.loads(run(path, "--repetitions", "--json")[1])["repetitions"]
+    assert ("daily", "default", "mail", False) == tuple(
+        found[name] for name in ("name", "queue", "function", "declared")
+    )
+    assert 2 == counts(path)["scheduled"]
+    assert 0 == run(path, "--remove-repetition", "daily")[0]
+    assert 1 == counts(path)["scheduled"]
+    status, _, error = run(path, "--remove-repetition", "daily")
+    assert (1, "--remove-repetition: 'daily' does not exist\n") == (status, error)
 
 
 def test_dead_letters_are_put_back_and_tasks_cancelled(path):

@@ -65,7 +65,7 @@ def test_what_was_accepted_is_delivered_though_the_service_is_killed(tmp_path, s
                 accepted.append(event)
     with service(tmp_path, store, tmp_path / "log") as url, httpx.Client(base_url=url, timeout=60) as client:
         deadline = time.monotonic() + 60
-        while any(client.get(f"/webhooks/{kind}-{life}-0").json()["state"] != "delivered" for life in range(4)) or len(
+        while any(client.get(f"/webhooks/{kind}-{life}-0").json()["state"] != "gone" for life in range(4)) or len(
             {body["number"] for body in site.bodies}
         ) < len(accepted):
             assert time.monotonic() < deadline, (len(site.bodies), len(accepted))
@@ -76,3 +76,18 @@ def test_what_was_accepted_is_delivered_though_the_service_is_killed(tmp_path, s
     for customer in ("c0", "c1", "c2"):
         first_seen = list(dict.fromkeys(body["number"] for body in site.bodies if body["customer"] == customer))
         assert sorted(first_seen) == first_seen
+
+
+def test_refused_event_is_no_longer_tried_and_wrong_input_is_refused(tmp_path):
+    """A receiver's 404 makes a dead letter at the first attempt; what a store cannot take is refused with 4xx."""
+    with service(tmp_path, "webhooks.db", tmp_path / "log") as url, httpx.Client(base_url=url, timeout=60) as client:
+        good = {"id": "a", "url": f"{url}/nowhere", "event": {}}
+        for wrong in ({"id": ""}, {"id": "x" * 256}, {"id": "\0"}, {"url": "no url"}, {"customer": ""}, {"event": 5}):
+            assert 422 == client.post("/webhooks", json={**good, **wrong}).status_code, wrong
+        assert 413 == client.post("/webhooks", json={**good, "event": {"text": "x" * 300_000}}).status_code
+        assert 202 == client.post("/webhooks", json=good).status_code
+        deadline = time.monotonic() + 60
+        while (state := client.get("/webhooks/a").json()["state"]) != "dead":
+            assert time.monotonic() < deadline, state
+            time.sleep(0.1)
+        assert "gone" == client.get("/webhooks/unknown").json()["state"]

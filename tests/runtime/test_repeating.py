@@ -1,6 +1,10 @@
 """Repeating tasks: phase, missed ticks, errors, overlap, ends."""
 
 import asyncio
+import contextlib
+import contextvars
+import gc
+import weakref
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -440,3 +444,37 @@ async def test_pause_from_another_thread_is_refused(virtual_clock):
             with pytest.raises(WrongLoopError):
                 await asyncio.to_thread(method)
         assert not handle.is_paused
+
+
+@pytest.mark.parametrize("end", ["cancelled", "last run"])
+async def test_handle_of_an_ended_repetition_keeps_nothing_alive(virtual_clock, end):
+    """Once a repetition has ended, with its last run, its handle keeps neither function, arguments nor context alive."""
+
+    class Value:
+        """Something to refer to."""
+
+    variable = contextvars.ContextVar("variable")
+
+    async def begin(executor):
+        async def work(_):
+            await asyncio.sleep(0.1)
+
+        value, in_context = Value(), Value()
+        variable.set(in_context)
+        handle = executor.schedule_at_fixed_rate(work, value, period=1, max_runs=2 if end == "last run" else None)
+        return handle, [weakref.ref(each) for each in (work, value, in_context)]
+
+    async with RateLimitedExecutor("x") as executor:
+        handle, refs = await asyncio.create_task(begin(executor))
+        await asyncio.sleep(0.05)
+        gc.collect()
+        assert all(ref() is not None for ref in refs)
+        if end == "cancelled":
+            handle.cancel()
+            assert refs[1]() is not None  # of the run that continues
+        with contextlib.suppress(asyncio.CancelledError):
+            await handle
+        await asyncio.sleep(2)
+        gc.collect()
+        assert [None] * 3 == [ref() for ref in refs]
+        assert "ended" in repr(handle) or "cancelled" in repr(handle)

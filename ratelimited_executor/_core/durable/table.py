@@ -11,6 +11,17 @@ Leases
     which no process ran at all, the claims of the last ones are given back within a lease. No claim is ever given back
     because of its age.
 
+Losses
+    A claim that ends with its process is a loss, which may be the fault of the task: it may kill its processes. Starts
+    are not recorded, as that would cost a call for each task, so the first loss of a task proves nothing. From then on
+    its process records each start before it happens, and further losses count only for claims that were started.
+
+Repetitions
+    A repetition has a row, with the occurrence that was placed last. Its next one is placed by any process that declares
+    the repetition, once that one has ended, and never at or before the time of that one: so it is known that a cancelled
+    one was placed. If processes differ in what they declare, the one that began last decides while its lease lasts;
+    an occurrence by another declaration that still waits is deleted.
+
 Lanes
     One of a lane's tasks is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a
     second claim in a lane, whatever owners do, and no lease of a lane to lose. When the head goes, the task with the
@@ -26,14 +37,27 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.durable.tasks import Beat, Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
+from ratelimited_executor._core.durable.tasks import (
+    Beat,
+    Claimed,
+    Claims,
+    DurableState,
+    End,
+    LaneRow,
+    Placed,
+    Placement,
+    Ref,
+    RepetitionRow,
+    TaskRow,
+    key_from,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Outcome
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
 
-__all__ = ["REMEMBERED_US", "TaskTable", "vouched"]
+__all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "is_past", "vouched"]
 
 REMEMBERED_US: Final = 86_400 * 1_000_000
 """Vouched time for which the id of an ended task is remembered, if the caller chose the id."""
@@ -52,6 +76,7 @@ class _Task:
     token: int = 0
     attempt_count: int = 0
     lost_count: int = 0
+    started_token: int = 0  # of the last claim of which a start was recorded
     owner: str = ""
     is_cancelled: bool = False
     error: str = ""
@@ -87,6 +112,18 @@ class _Owner:
     claimed: dict[int, _Task] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class _Repetition:
+    owner: str
+    since_us: int
+    spec: str  # as declared
+    schedule: str
+    queue: str
+    function: str
+    placed: Occurrence | None = None  # the last one ...
+    placed_us: int = 0  # ... and when
+
+
 class TaskTable:
     """Durable tasks in memory; ``now_us`` is the store's clock, which may be set back and forth."""
 
@@ -97,6 +134,7 @@ class TaskTable:
         self._owners: dict[str, _Owner] = {}
         self._ended: dict[str, int] = {}  # id -> vouched time of its end, in order
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
+        self._repetitions: dict[str, _Repetition] = {}
         self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of tasks that were READY
         self._last_number = 0
         self._vouched_us = 0
@@ -141,8 +179,7 @@ class TaskTable:
             self._give_back(now_us, name, is_lost=True)
         if owner not in self._owners:
             return None
-        claimed = self._owners[owner].claimed.values()
-        return Beat(tuple(Ref(task.number, task.token) for task in claimed if task.is_cancelled), len(claimed))
+        return Beat(self.cancelled(owner), len(self._owners[owner].claimed))
 
     def leave(self, now_us: int, owner: str) -> None:
         """Give back an owner's claims, and end its lease."""
@@ -191,6 +228,10 @@ class TaskTable:
         claimed = tuple(_claimed(task, now_us) for task in taken)
         return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
 
+    def start(self, refs: Iterable[Ref]) -> list[bool]:
+        """Record that claims are about to start; return for each False if it was no longer in force."""
+        return [self._start_one(ref) for ref in refs]
+
     def finish(self, now_us: int, outcomes: Iterable[Outcome]) -> list[bool]:
         """End claims; return for each False, with nothing changed, if it was no longer in force."""
         return [self._finish_one(now_us, outcome) for outcome in outcomes]
@@ -198,7 +239,7 @@ class TaskTable:
     def cancel(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
         """Delete tasks; return the previous state of each, None if it did not exist.
 
-        A claimed task stays: its owner learns of the cancellation at its next beat, and the task is not run again.
+        A claimed task stays, marked: its owner asks for the cancelled of its claims, and the task is not run again.
         """
         numbers = [self._numbers.get(each) for each in ids]
         states = [None if number is None else self._tasks[number].state for number in numbers]
@@ -206,6 +247,11 @@ class TaskTable:
             if number in self._tasks:
                 self._cancel_one(now_us, self._tasks[number])
         return states
+
+    def cancelled(self, owner: str) -> tuple[Ref, ...]:
+        """Return the claims of an owner whose tasks were cancelled."""
+        known = self._owners.get(owner)
+        return () if known is None else tuple(_ref(task) for task in known.claimed.values() if task.is_cancelled)
 
     def requeue(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
         """Put dead letters back, as if never tried; return the previous state of each task, or None.
@@ -232,6 +278,31 @@ class TaskTable:
         for task in found:
             self._enter(task, DurableState.READY)
         return len(found)
+
+    # Repetitions
+
+    def place(self, now_us: int, owner: str, occurrences: Iterable[Occurrence]) -> list[Placed]:
+        """Put the next occurrences of repetitions that an owner declares, as far as their time has come."""
+        return [self._place_one(now_us, owner, each) for each in occurrences]
+
+    def repetitions(self) -> list[RepetitionRow]:
+        """Return the repetitions, by name."""
+        return [
+            RepetitionRow(
+                name=name, queue=row.queue, function=row.function, schedule=row.schedule, id=last.task.id,
+                due_us=last.task.due_us or 0, is_declared=row.owner in self._owners,
+            )
+            for name, row in sorted(self._repetitions.items())
+            if (last := row.placed) is not None
+        ]  # fmt: skip
+
+    def forget(self, now_us: int, names: Iterable[str]) -> int:
+        """Delete repetitions, and their occurrences that wait; return how many there were."""
+        rows = [self._repetitions.pop(name, None) for name in names]
+        for row in rows:
+            if row is not None:
+                self._drop_waiting(now_us, row.placed)
+        return sum(row is not None for row in rows)
 
     # Reading
 
@@ -369,9 +440,20 @@ class TaskTable:
         is_current = task is not None and task.state is DurableState.READY and _rank(task) == rank
         return task if is_current else None
 
+    def _in_force(self, ref: Ref) -> _Task | None:
+        task = self._tasks.get(ref.number)
+        is_claimed = task is not None and task.state is DurableState.CLAIMED and task.token == ref.token
+        return task if is_claimed else None
+
+    def _start_one(self, ref: Ref) -> bool:
+        task = self._in_force(ref)
+        if task is not None:
+            task.started_token = task.token
+        return task is not None
+
     def _finish_one(self, now_us: int, outcome: Outcome) -> bool:
-        task = self._tasks.get(outcome.ref.number)
-        if task is None or task.state is not DurableState.CLAIMED or task.token != outcome.ref.token:
+        task = self._in_force(outcome.ref)
+        if task is None:
             return False
         self._let_go(task)
         end = outcome.end
@@ -436,6 +518,42 @@ class TaskTable:
         else:
             self._join_lane(now_us, task)
 
+    def _place_one(self, now_us: int, owner: str, asked: Occurrence) -> Placed:
+        row = self._repetitions.get(asked.name)
+        if row is None:
+            row = self._repetitions[asked.name] = _Repetition(
+                owner, asked.since_us, asked.spec, asked.schedule, asked.task.queue, asked.task.name
+            )
+        last = row.placed
+        is_others = row.owner != owner and row.owner in self._owners
+        if is_others and row.spec != asked.spec and row.since_us >= asked.since_us:
+            assert last is not None
+            return _placed(Placement.SUPERSEDED, last)
+        if not (is_others and row.spec == asked.spec and row.since_us >= asked.since_us):
+            row.owner, row.since_us, row.spec, row.schedule = owner, asked.since_us, asked.spec, asked.schedule
+            row.queue, row.function = asked.task.queue, asked.task.name
+        is_other = last is None or is_outdated(asked, last.spec, row.placed_us, now_us)
+        is_dropped = is_other and self._drop_waiting(now_us, last)
+        number = None if last is None else self._numbers.get(last.task.id)
+        if number is not None and self._tasks[number].state is not DurableState.DEAD:
+            assert last is not None
+            if last.task.id == asked.task.id or (not is_other and (last.task.due_us or 0) > (asked.task.due_us or 0)):
+                return _placed(Placement.PLACED, last)
+            if not asked.allow_overlap:
+                return _placed(Placement.BUSY, last)
+        if last is not None and is_past(asked, last.task.id, last.task.due_us or 0, is_other, is_dropped):
+            return _placed(Placement.PAST, last)
+        row.placed, row.placed_us = asked, now_us
+        return _placed(Placement.PLACED if self._put_one(now_us, asked.task) else Placement.PAST, asked)
+
+    def _drop_waiting(self, now_us: int, placed: Occurrence | None) -> bool:
+        """Delete an occurrence that no process has claimed; return False if there is none."""
+        number = None if placed is None else self._numbers.get(placed.task.id)
+        if number is None or self._tasks[number].state in (DurableState.CLAIMED, DurableState.DEAD):
+            return False
+        self._remove(now_us, self._tasks[number], is_remembered=False)
+        return True
+
     def _pass_time(self, now_us: int) -> None:
         """Advance vouched time since the last beat, and forget tasks that ended long ago."""
         shortest_us = min((owner.lease_us for owner in self._owners.values()), default=None)
@@ -447,7 +565,7 @@ class TaskTable:
     def _give_back(self, now_us: int, owner: str, *, is_lost: bool) -> None:
         for task in list(self._owners[owner].claimed.values()):
             self._let_go(task)
-            task.lost_count += is_lost
+            task.lost_count += is_lost and (not task.lost_count or task.started_token == task.token)
             if task.is_cancelled:
                 self._remove(now_us, task, is_remembered=False)
             else:
@@ -476,9 +594,43 @@ def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int 
     return vouched_us + min(shortest_us // 3, max(0, now_us - beat_us))
 
 
+def is_outdated(asked: Occurrence, spec: str, placed_us: int, now_us: int) -> bool:
+    """True if a repetition's last occurrence says nothing about the next one.
+
+    Args:
+        asked: the next occurrence.
+        spec: by which the last one was placed.
+        placed_us: when it was placed: if the clock was set back since, by more than a day, the repetition goes on.
+        now_us: the clock now.
+    """
+    return spec != asked.spec or now_us < placed_us - REMEMBERED_US
+
+
+def is_past(asked: Occurrence, last_id: str, last_due_us: int, is_other: bool, is_dropped: bool) -> bool:
+    """True if an occurrence has been placed before, or a later one, and has ended or was cancelled.
+
+    Args:
+        asked: the occurrence.
+        last_id: the id of the last one.
+        last_due_us: when that was due.
+        is_other: True if the last one says nothing about the next one, unless it is the same.
+        is_dropped: True if the last one was deleted just now, to be replaced.
+    """
+    assert asked.task.due_us is not None
+    return not is_dropped if asked.task.id == last_id else not is_other and asked.task.due_us <= last_due_us
+
+
+def _placed(placement: Placement, last: Occurrence) -> Placed:
+    return Placed(placement, last.task.id, last.task.due_us or 0)
+
+
 def _gives_way(head: _Task) -> bool:
     """True if a head lets a task that is due earlier go first."""
     return head.state is DurableState.SCHEDULED and not (head.new.is_blocking and head.attempt_count > 0)
+
+
+def _ref(task: _Task) -> Ref:
+    return Ref(task.number, task.token)
 
 
 def _rank(task: _Task) -> tuple[float, int, int]:
@@ -495,7 +647,7 @@ def _precedes(task: _Task, now_us: int, claim: Claim) -> bool:
 def _claimed(task: _Task, now_us: int) -> Claimed:
     new = task.new
     return Claimed(
-        ref=Ref(task.number, task.token),
+        ref=_ref(task),
         id=new.id,
         name=new.name,
         version=new.version,
@@ -525,7 +677,7 @@ def _row(task: _Task) -> TaskRow:
         due_us=task.due_us,
         priority=new.priority,
         lane=new.lane,
-        key=new.key,
+        key=key_from(new.key),
         attempt_count=task.attempt_count,
         lost_count=task.lost_count,
         owner=task.owner,

@@ -19,13 +19,16 @@ All times are integers in microseconds: instants since the epoch by the store's 
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 __all__ = [
-    "SIZE_MAX", "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Outcome", "Ref", "TaskRow",
+    "SIZE_MAX", "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Occurrence", "Outcome", "Placed", "Placement",
+    "Ref", "RepetitionRow", "TaskRow", "key_from",
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
@@ -47,7 +50,10 @@ class Durability(Enum):
 
 
 class DurableState(IntEnum):
-    """The state of a durable task. Stores keep these numbers."""
+    """The state of a durable task, which is in its store: every state is true, and prints as its name.
+
+    Stores keep the numbers.
+    """
 
     SCHEDULED = 0
     """The task is not due yet."""
@@ -61,6 +67,15 @@ class DurableState(IntEnum):
     """The task was set aside by a process that does not know its function."""
     DEAD = 5
     """The task is a dead letter: it failed for the last time."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return Enum.__str__(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
 
 class NewTask(NamedTuple):
@@ -111,6 +126,14 @@ class Ref(NamedTuple):
     token: int
 
 
+def key_from(text: str | None) -> str | int | None:
+    """Return the key that a user gave, from its encoded form."""
+    return None if text is None else _read_key(text)
+
+
+_read_key: Final = functools.lru_cache(10_000)(json.loads)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A request for tasks.
@@ -145,7 +168,7 @@ class Claimed(NamedTuple):
         in_us: the time until it is due; negative if it is overdue.
         expires_in_us: the time until it expires; None for no limit.
         attempt_count: failed attempts.
-        lost_count: claims that ended with their process.
+        lost_count: claims that ended with their process: the first, and of the others those that had been started.
     """
 
     ref: Ref
@@ -225,12 +248,84 @@ class Outcome(NamedTuple):
     error: str = ""
 
 
+class Occurrence(NamedTuple):
+    """The next occurrence of a repetition, as a process that declares the repetition would put it.
+
+    Attributes:
+        name: of the repetition, in the whole store.
+        task: the task, with an id and a due time.
+        schedule: the times of the repetition, for display.
+        spec: differs between two declarations that differ in anything: times, function, arguments, options.
+        since_us: when its process began to declare it.
+        allow_overlap: True to put it although the previous one has not ended.
+    """
+
+    name: str
+    task: NewTask
+    schedule: str
+    spec: str
+    since_us: int
+    allow_overlap: bool = False
+
+
+class Placement(Enum):
+    """What became of an occurrence."""
+
+    PLACED = "placed"
+    """It is in the store, put now or before, or a later one is."""
+    BUSY = "busy"
+    """An earlier occurrence has not ended."""
+    PAST = "past"
+    """It has been placed before, and has ended or was cancelled; or a later one was."""
+    SUPERSEDED = "superseded"
+    """A process that began later declares the repetition otherwise."""
+
+
+class Placed(NamedTuple):
+    """The answer to an occurrence.
+
+    Attributes:
+        placement: what became of it.
+        id: of the occurrence that was placed last.
+        due_us: when that is or was due.
+    """
+
+    placement: Placement
+    id: str
+    due_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepetitionRow:
+    """A repetition in a store, for display.
+
+    Attributes:
+        name: its name.
+        queue: the queue of its tasks.
+        function: the registered name of its function.
+        schedule: its times, as text.
+        id: the id of the occurrence that was placed last; it may have ended.
+        due_us: when that is or was due.
+        is_declared: True if the process that declared it last still runs. If not, another process takes that over within
+            a minute; if none does, no running code declares it.
+    """
+
+    name: str
+    queue: str
+    function: str
+    schedule: str
+    id: str
+    due_us: int
+    is_declared: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
     """A task in a store, for display; other fields are as in :class:`NewTask` and :class:`Claimed`.
 
     Attributes:
         put_us: when it was put.
+        key: its key in the executor, as it was given; None for none.
         owner: the process that has claimed it; empty if none has.
         is_cancelled: True if it was cancelled while claimed, and its owner has not ended it yet.
         error: the error of its last failed attempt; empty if none failed.
@@ -247,12 +342,22 @@ class TaskRow:
     due_us: int
     priority: float
     lane: str | None
-    key: str | None
+    key: str | int | None
     attempt_count: int
     lost_count: int
     owner: str
     is_cancelled: bool
     error: str
+
+    @property
+    def error_line(self) -> str:
+        """The type of the last error and the first line of its message; empty if no attempt failed."""
+        lines = self.error.splitlines()
+        lines = [line[4:] for line in lines if line.startswith("  | ")] or lines  # the outermost exception group
+        frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+        rest = lines[frames[-1] + 1 :] if frames else lines  # after the code of the last frame, which is indented
+        found = (line for line in rest if line and not line[0].isspace() and not line.startswith("Traceback "))
+        return next(found, lines[-1] if lines else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

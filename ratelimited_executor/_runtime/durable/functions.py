@@ -56,6 +56,10 @@ class Putter(Protocol):
         """Put a task into the store."""
         ...
 
+    async def cancel(self, *ids: str) -> int:
+        """Cancel tasks."""
+        ...
+
 
 class LaneFail(Enum):
     """The behaviour of a lane after a failure of its task."""
@@ -122,13 +126,16 @@ class DurableRef:
         return row
 
     async def cancel(self) -> bool:
-        """Cancel the task: a waiting task is deleted, a claimed one is ended within a third of the lease.
+        """Cancel the task, or remove a dead letter.
+
+        A task that no process has claimed is deleted. A claimed one is cancelled by its process: at once if that runs on
+        these durable tasks, so that it does not start after this call has returned; otherwise when the store notifies
+        that process, within milliseconds. It may have started by then, is cancelled while it runs, and is not retried.
 
         Returns:
-            False if it has ended, or never existed.
+            True if the task had not ended, and so is not claimed from now on; False if it had, or never existed.
         """
-        [state] = await self._tasks.store.cancel([self.id])
-        return state is not None
+        return await self._tasks.cancel(self.id) == 1
 
     def __repr__(self) -> str:
         how = {True: ", created", False: ", duplicate", None: ""}[self.created]

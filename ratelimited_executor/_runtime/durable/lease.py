@@ -34,6 +34,7 @@ class Lease:
         owner: the current owner.
         count: the number of owners so far.
         renewed: loop time from which the lease counts.
+        claim_count: the number of claims sent so far.
     """
 
     def __init__(self, store: TaskStore, name: str, seconds: float, now: Callable[[], float]) -> None:
@@ -44,7 +45,7 @@ class Lease:
         self.renewed = now()
         self._name = name
         self._now = now
-        self._claim_count = 0
+        self.claim_count = 0
         self._is_claiming = False
         self._is_unsure = False  # True if the owner may hold claims that this process does not know
         self._is_joining = False  # True if the next owner may have joined already
@@ -63,7 +64,7 @@ class Lease:
 
     async def claim(self, asked: Claim) -> Claims | None:
         """Claim tasks, one call at a time; remember an unanswered claim."""
-        self._claim_count += 1
+        self.claim_count += 1
         self._is_claiming = True
         try:
             return await self.store.claim(asked)
@@ -94,14 +95,14 @@ class Lease:
             The claims whose tasks were cancelled in the store; None if the lease had ended: nothing is held any more.
         """
         owner, before, known = self.owner, self._now(), len(held())
-        claim_count, is_quiet = self._claim_count, not self._is_claiming
+        claim_count, is_quiet = self.claim_count, not self._is_claiming
         beat = await self.store.beat(owner)
         if owner != self.owner:
             return ()  # the process has become another owner meanwhile
         if beat is None:
             return () if self._is_joining and await self._join(owner, held()) else None
         self.renewed = before
-        if is_quiet and claim_count == self._claim_count and beat.claimed_count > known:
+        if is_quiet and claim_count == self.claim_count and beat.claimed_count > known:
             self._is_unsure = True
         return beat.cancelled
 

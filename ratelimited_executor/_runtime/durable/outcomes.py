@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["LeaseOverError", "failure_of", "outcome_of"]
 
 _US: Final = 1_000_000
-_ERROR_MAX: Final = 4000  # characters kept of a traceback: its end
+_ERROR_MAX: Final = 4000  # characters kept of a traceback: its end ...
+_SUMMARY_MAX: Final = 500  # ... and before it, of the first line of the exception
 
 
 class LeaseOverError(Exception):
@@ -64,9 +65,12 @@ def outcome_of(
 
 
 def failure_of(error: BaseException) -> str:
-    """Return the end of an exception's traceback, whose last line is the exception itself."""
+    """Return an exception's traceback; of a long one the exception itself, and the end."""
     text = "".join(traceback.format_exception(error)).rstrip()
-    return text[-_ERROR_MAX:].replace("\0", "\\0").encode(errors="backslashreplace").decode()
+    if len(text) > _ERROR_MAX:
+        summary = traceback.format_exception_only(error)[-1].partition("\n")[0][:_SUMMARY_MAX]
+        text = f"{summary}\n...\n{text[len(summary) + 5 - _ERROR_MAX :]}"
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
 def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, numbers: RandomNumbers) -> Outcome:

@@ -1,14 +1,14 @@
 """The runner of durable tasks: claims those that can start soon, runs them on an executor, and ends the claims.
 
 Five loops use the store independently: the *pump* claims tasks, the *beat* renews the lease, the *finisher* writes the
-ends of claims in batches, the *watch* wakes the pump when the store has changed, and *repeat* puts the occurrences of
-repetitions. ``outcome_of`` decides how a claim ends.
+ends of claims in batches, the *watch* wakes the pump when the store has changed, and asks for cancelled claims when some
+task that was claimed has been cancelled, and *repeat* puts the occurrences of repetitions. ``outcome_of`` decides how a
+claim ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import math
 from dataclasses import dataclass
@@ -16,26 +16,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 
-from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, Outcome
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, Outcome, key_from
 from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import TriedOnce
-from ratelimited_executor._kernel.states import TaskState
-from ratelimited_executor._runtime.durable.current import CURRENT
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
-from ratelimited_executor._runtime.durable.repeating import keep_placing
+from ratelimited_executor._runtime.durable.repeating import Placing
+from ratelimited_executor._runtime.durable.run import Run
+from ratelimited_executor._runtime.durable.starting import Starting
 from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.durable.functions import DurableFunction
-    from ratelimited_executor._runtime.durable.repeating import Repetition
+    from ratelimited_executor._runtime.durable.repeating import Repetitions
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
-    from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.hooks import RandomNumbers
     from ratelimited_executor.abc import Clock, TaskStore
 
@@ -47,8 +45,7 @@ _ALL: Final[_Bound] = (-math.inf, None)
 AHEAD_MAX: Final = 60.0
 """Seconds; a task that is due later was READY before the store's clock was set back, and starts at once."""
 _US: Final = 1_000_000
-_DONE: Final = TaskState.DONE  # enum members are slow to look up
-_END_DONE: Final = End.DONE
+_END_DONE: Final = End.DONE  # enum members are slow to look up
 _WAITING_MAX: Final = 10_000  # claimed, unstarted tasks at most, however fast tasks start: lost with the process
 _WAITING_SIZE_MAX: Final = (
     64 * 1024 * 1024
@@ -65,8 +62,11 @@ _BACKOFF_SECONDS: Final = 0.1  # after the first failure of the store, doubled a
 _BACKOFF_PARTS: Final = 6  # ... up to a sixth of the lease, so that it is renewed as soon as the store is back
 _CLAIM_MAX: Final = 500  # in one transaction: the event loop admits this many without a pause
 _OUTCOMES_MAX: Final = 1000  # in one transaction
-_LOST_MAX: Final = 5
-"""Claims of one task that may end with their process; after the next the task is a dead letter, as it may kill processes."""
+_BLAMED_MAX: Final = 5
+"""Processes that one task may lose after starts that were recorded: then it is a dead letter, as it may kill processes.
+
+The first loss of a task does not count: it may not have started.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,61 +98,6 @@ class DurableStatistics:
     lost: int
 
 
-class _Run(TriedOnce):
-    """One claim, until its end; calling it starts the task.
-
-    Attributes:
-        func: the function; the executor's logs take its name, as of a partial.
-    """
-
-    __slots__ = (
-        "args",
-        "claimed",
-        "due",
-        "func",
-        "handle",
-        "is_given_up",
-        "is_started",
-        "is_unwanted",
-        "is_void",
-        "kwargs",
-        "runner",
-    )
-
-    def __init__(
-        self, runner: DurableRunner, claimed: Claimed, func: DurableFunction[Any, Any], args: Any, kwargs: Any
-    ) -> None:
-        self.runner = runner
-        self.claimed = claimed
-        self.func = func
-        self.args = args
-        self.kwargs = kwargs
-        self.due = 0.0  # loop time, by the store's clock
-        self.handle: TaskHandle[Any] | None = None
-        self.is_started = False
-        self.is_unwanted = False  # True if the task was cancelled in the store
-        self.is_given_up = False  # True if the attempt was cancelled here, to release the task
-        self.is_void = False  # True if the claim is no longer in force
-
-    def __call__(self) -> Any:
-        runner = self.runner
-        if self.func.in_thread:
-            assert self.handle is not None
-            self.handle.get_loop().call_soon_threadsafe(runner._started, self)
-        else:
-            runner._started(self)
-        runner._check_lease()  # noqa: SLF001  # same module
-        CURRENT.set(self.claimed)  # the context belongs to this attempt alone
-        return self.func(*self.args, **self.kwargs)
-
-    def ended(self, handle: TaskHandle[Any]) -> None:
-        """Record the attempt's end, within it; handle failures later, as they may run user code."""
-        if handle.state is _DONE:
-            self.runner._done(self)  # noqa: SLF001  # same module
-        else:
-            handle.get_loop().call_soon(self.runner._ended, self)  # noqa: SLF001  # same module
-
-
 class DurableRunner:
     """Runs the tasks of one queue on one executor; created by :meth:`DurableTasks.running`."""
 
@@ -169,7 +114,7 @@ class DurableRunner:
         clock: Clock,
         numbers: RandomNumbers,
         owner: str,
-        repetitions: Sequence[Repetition] = (),
+        repetitions: Repetitions,
     ) -> None:
         self._store = store
         self._executor = executor
@@ -177,12 +122,15 @@ class DurableRunner:
         self._functions = functions
         self._codec = codec
         self._ahead = ahead
-        self._clock = clock
         self._now = clock.monotonic
-        self._repetitions = repetitions
         self._numbers = numbers
         self._lease = Lease(store, owner, lease, clock.monotonic)
-        self._held: dict[Ref, _Run] = {}
+        self._starting = Starting(store)
+        self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner, lease)
+        self._has_ended = False  # True if an occurrence of a repetition has ended, and its end is not written
+        self._held: dict[Ref, Run] = {}
+        self._unwanted: dict[str, int] = {}  # id that was cancelled here -> the number of claims sent before
+        self._cancel_count = 0  # the store's number of cancellations when it was last asked for them
         self._keys: dict[str, int] = {}  # key -> its unstarted claims
         self._waiting = 0
         self._waiting_size = 0  # bytes of the arguments of unstarted tasks
@@ -212,6 +160,7 @@ class DurableRunner:
         """Join the store, and begin to claim."""
         await self._lease.begin()
         await self._revive()
+        await self._placing.look()  # before the first claim: it may replace what waits
         loop = asyncio.get_running_loop()
         for work in (self._pump, self._finish, self._beat, self._watch, self._repeat):
             task = loop.create_task(self._guarded(work), name=f"durable tasks: {work.__name__[1:]}")
@@ -227,6 +176,7 @@ class DurableRunner:
         """
         self._is_closing = True
         self._wake.set()
+        self._placing.stop()  # a process that leaves declares no repetitions
         try:
             assert self._pump_task is not None
             await self._pump_task  # not cancelled: an in-flight claim would be lost
@@ -277,8 +227,10 @@ class DurableRunner:
         """
         space = _WAITING_SIZE_MAX - self._waiting_size
         asked = self._asked(room, bound, space)
+        self._unwanted.clear()  # no claim is under way
         claims = await self._lease.claim(asked)
         while True:
+            number = self._lease.claim_count
             if not self._lease.is_of(asked.owner):
                 return 0.0  # the lease has ended meanwhile, which released the claims
             if claims is None:
@@ -294,7 +246,7 @@ class DurableRunner:
                 await asyncio.sleep(0)  # for its first step
             try:
                 if self._lease.is_of(asked.owner):
-                    self._admit_all(claims)
+                    self._admit_all(claims, number)
             except (BacklogFullError, ExecutorStoppedError):
                 if following is not None:
                     self._release((await following) or Claims())
@@ -324,11 +276,19 @@ class DurableRunner:
             size=min(space, SIZE_MAX),
         )
 
-    def _admit_all(self, claims: Claims) -> None:
-        """Hand claimed tasks to the executor; release those that it does not accept."""
+    def _admit_all(self, claims: Claims, number: int) -> None:
+        """Hand the tasks of a claim to the executor; release those that it does not accept.
+
+        Args:
+            claims: the answer to the claim.
+            number: how many claims were sent up to this one.
+        """
         self._counts["expired"] += claims.expired_count
         now = self._now()
         for index, claimed in enumerate(claims.tasks):
+            if self._unwanted.get(claimed.id, 0) >= number:  # cancelled since the claim was sent
+                self._end(Outcome(claimed.ref, End.CANCELLED))
+                continue
             try:
                 self._admit(claimed, now)
             except (BacklogFullError, ExecutorStoppedError):
@@ -350,8 +310,8 @@ class DurableRunner:
             )  # fmt: skip
             self._end(Outcome(claimed.ref, End.UNKNOWN))
             return
-        if claimed.lost_count >= _LOST_MAX:
-            text = f"{claimed.lost_count} processes were lost while they had it claimed"
+        if claimed.lost_count > _BLAMED_MAX:
+            text = f"{claimed.lost_count} processes were lost while they ran it"
             self._end(Outcome(claimed.ref, End.DEAD, error=text))
             return
         try:
@@ -359,7 +319,7 @@ class DurableRunner:
         except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may come from another codec
             self._end(Outcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return
-        run = _Run(self, claimed, function, args, kwargs)
+        run = Run(self, claimed, function, args, kwargs)
         delay = claimed.in_us / _US
         if delay > AHEAD_MAX:
             delay = 0.0
@@ -394,7 +354,7 @@ class DurableRunner:
         if function.in_thread:
             options["in_thread"] = True
         if claimed.key is not None:
-            options["key"] = _read_key(claimed.key)
+            options["key"] = key_from(claimed.key)
         if claimed.cost is not None:
             options["cost"] = json.loads(claimed.cost)
         return options
@@ -404,13 +364,13 @@ class DurableRunner:
         if self._lease.is_over():
             raise LeaseOverError
 
-    def _started(self, run: _Run) -> None:
+    def _started(self, run: Run) -> None:
         if not run.is_started:
             run.is_started = True
             self._start_count += 1
             self._note_waiting(run.claimed, -1)
 
-    def _ended(self, run: _Run) -> None:
+    def _ended(self, run: Run) -> None:
         """Decide the outcome of a claim whose attempt has ended."""
         assert run.handle is not None
         if not run.is_started:
@@ -427,12 +387,13 @@ class DurableRunner:
         )
         self._let_go(run, outcome)
 
-    def _done(self, run: _Run) -> None:
+    def _done(self, run: Run) -> None:
         """End the claim of a task that returned: a fast path of :meth:`_ended`."""
         self._let_go(run, Outcome(run.claimed.ref, _END_DONE))
 
-    def _let_go(self, run: _Run, outcome: Outcome) -> None:
+    def _let_go(self, run: Run, outcome: Outcome) -> None:
         if self._held.pop(run.claimed.ref, None) is not None and not run.is_void:
+            self._has_ended = self._has_ended or run.claimed.id in self._placing.waiting
             self._end(outcome)
         if not self._held:
             self._idle.set()
@@ -449,9 +410,12 @@ class DurableRunner:
                 await self._write_outcomes()
 
     async def _write_outcomes(self) -> None:
+        has_ended, self._has_ended = self._has_ended, False
         batch = self._outcomes[:_OUTCOMES_MAX]
         ends = await self._store.finish(batch)
         del self._outcomes[: len(batch)]
+        if has_ended:
+            self._placing.changed.set()
         if not self._outcomes:
             self._has_outcomes.clear()
         for outcome, is_in_force in zip(batch, ends, strict=True):
@@ -483,14 +447,17 @@ class DurableRunner:
             await asyncio.sleep(self._lease.seconds / 3)
 
     async def _watch(self) -> None:
-        """Wake the pump whenever the store has changed, forever."""
+        """Wake the pump whenever the store has changed, and cancel what others have cancelled, forever."""
         while True:
-            await self._store.wait(_SWEEP_SECONDS)
+            count = await self._store.wait(_SWEEP_SECONDS)
             self._wake.set()
+            if count != self._cancel_count:
+                self._cancel_unwanted(await self._store.cancelled(self._lease.owner))
+                self._cancel_count = count
 
     async def _repeat(self) -> None:
-        """Put occurrences of repetitions, forever."""
-        await keep_placing(self._store, self._repetitions, self._clock)
+        """Put occurrences of repetitions, until this process closes."""
+        await self._placing.run()
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a loop to its end, restarting it after errors of the store, until this process leaves."""
@@ -564,11 +531,16 @@ class DurableRunner:
             self._idle.clear()
             await self._idle.wait()
 
+    def _cancel_ids(self, ids: Collection[str]) -> None:
+        """Cancel held tasks by their ids, and those that a claim under way may bring."""
+        self._unwanted.update(dict.fromkeys(ids, self._lease.claim_count))
+        self._cancel_unwanted([ref for ref, run in self._held.items() if run.claimed.id in ids])
+
     def _cancel_unwanted(self, refs: Iterable[Ref]) -> None:
         """Cancel held tasks that were cancelled in the store."""
         for ref in refs:
             run = self._held.get(ref)
-            if run is not None:
+            if run is not None and not run.is_unwanted:  # once: it may ignore a cancellation
                 run.is_unwanted = True
                 assert run.handle is not None
                 run.handle.cancel()
@@ -631,7 +603,7 @@ class DurableRunner:
             return self._waiting
         is_held_back = self._executor._is_held_back
         counted = sum(
-            min(count, _KEY_WAITING_MAX) for key, count in self._keys.items() if not is_held_back(_read_key(key))
+            min(count, _KEY_WAITING_MAX) for key, count in self._keys.items() if not is_held_back(key_from(key))
         )
         return self._waiting - sum(self._keys.values()) + counted
 
@@ -650,7 +622,6 @@ def _report(loop: asyncio.Task[None]) -> None:
         loop.get_loop().call_exception_handler(context)
 
 
-_read_key: Final = functools.lru_cache(_WAITING_MAX)(json.loads)
 _COUNTED: Final = {
     End.DONE: "done",
     End.RETRY: "retried",

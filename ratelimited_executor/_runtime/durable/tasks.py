@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, DurableState, NewTask
+from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._forks import check_process
-from ratelimited_executor._runtime.arguments import count_of, delay_of, member_of, seconds_of, tz_of
+from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.cron import cron_times
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
 from ratelimited_executor._runtime.durable.putting import Putting
-from ratelimited_executor._runtime.durable.repeating import Repetition, fixed_times
+from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.hooks import hooks_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
     from types import TracebackType
 
-    from ratelimited_executor._core.durable.tasks import LaneRow, TaskRow
+    from ratelimited_executor._core.durable.tasks import LaneRow, RepetitionRow, TaskRow
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
@@ -87,11 +88,12 @@ class DurableTasks:
         self.codec: Codec = JSONCodec() if codec is None else check_codec(codec)
         self.lease = seconds_of("lease", lease)
         self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
-        self._repetitions: dict[str, Repetition] = {}
+        self._repetitions = Repetitions()
         self._putting = Putting(store)
         self._random: Any = random.SystemRandom()
         self._clock: Clock = SystemClock()
         self._id_milliseconds = self._id_bits = 0  # of the last id
+        self._runners: list[DurableRunner] = []
         self._user_count = 0  # of ``async with`` blocks
         self._process = 0  # that has entered them
         self._opening: asyncio.Lock | None = None
@@ -147,12 +149,17 @@ class DurableTasks:
         cron: str | None = None,
         tz: str | tzinfo = "UTC",
         name: str | None = None,
+        allow_overlap: bool = False,
         **kwargs: Any,
     ) -> None:
         """Run a function again and again, each occurrence once over all processes of the queue.
 
-        The next occurrence is put while a process runs tasks (:meth:`running`), and waits in the store until it is due. If no
-        process runs then, it runs later, and the missed occurrences after it are skipped.
+        The next occurrence is put while a process runs tasks (:meth:`running`), at once if one does now, and waits in the
+        store until it is due. If no process runs then, it runs later, and the missed occurrences after it are skipped.
+
+        The code that runs decides: if its schedule, function, arguments or options have changed, an occurrence that waits
+        in the store is replaced. While processes with different declarations run, that of the process that began last
+        counts. A repetition that is no longer declared stays in the store: see :meth:`remove_repetition`.
 
         Args:
             function: a function of these tasks.
@@ -161,6 +168,8 @@ class DurableTasks:
             cron: an expression as for ``schedule_cron``, by the wall clock (extra ``cron``).
             tz: the time zone of ``cron``: a name, or a tzinfo.
             name: the name of the repetition, in the whole store; that of the function if None.
+            allow_overlap: True if an occurrence may start before the previous one has ended, with all its attempts. If not,
+                occurrences that become due meanwhile are skipped.
             kwargs: the function's keyword arguments, and the options ``priority``, ``expires``, ``lane``, ``key``, ``cost``.
 
         Raises:
@@ -178,17 +187,41 @@ class DurableTasks:
         known = text_of("name", function.name if name is None else name)
         if len(known) > _REPETITION_NAME_MAX:
             raise ValueError(f"name must have at most {_REPETITION_NAME_MAX} characters, got {known!r}")
-        if known in self._repetitions:
-            raise ValueError(f"name {known!r} is a repetition already: give another name=")
+        if known in self._repetitions.declared:
+            raise ValueError(
+                f"name {known!r} is a repetition already: give another name=, or remove it by remove_repetition() first"
+            )
+        is_overlapping = flag_of("allow_overlap", allow_overlap)
         function.new(*args, **kwargs)  # reports wrong arguments here, and not when an occurrence is due
         if cron is None:
             assert period is not None
-            times: Callable[[float], float | None] = fixed_times(seconds_of("period", period))
+            seconds = seconds_of("period", period)
+            times: Callable[[float], float | None] = fixed_times(seconds)
+            schedule = f"every {format_duration(seconds)}"
         else:
-            times = cron_times(cron, tz_of("tz", tz))
-        self._repetitions[known] = Repetition(
-            known, times, lambda due, task_id: function.new(*args, at=due, id=task_id, **kwargs)
-        )
+            zone = tz_of("tz", tz)
+            times = cron_times(cron, zone)
+            schedule = f"{cron} ({zone})"
+        repetition = Repetition(
+            known, schedule, times, lambda due, task_id: function.new(*args, at=due, id=task_id, **kwargs),
+            allow_overlap=is_overlapping,
+        )  # fmt: skip
+        self._repetitions.add(repetition)
+
+    async def repetitions(self) -> list[RepetitionRow]:
+        """Return the repetitions of the store, by name, also those that no running code declares."""
+        return await self.store.repetitions()
+
+    async def remove_repetition(self, *names: str) -> int:
+        """Remove repetitions from the store, with their occurrences that no process has claimed; return their number.
+
+        They are no longer declared here either. A running process of other code that still declares one puts it back: stop
+        that process first.
+        """
+        known = [text_of("names", each) for each in names]
+        async with self._repetitions.lock:
+            self._repetitions.discard(known)
+            return await self.store.forget(known)
 
     # Putting, and inspecting
 
@@ -241,8 +274,15 @@ class DurableTasks:
         return (await self.store.requeue([text_of("ids", each) for each in ids])).count(DurableState.DEAD)
 
     async def cancel(self, *ids: str) -> int:
-        """Cancel tasks, or remove dead letters; return their number."""
-        return sum(state is not None for state in await self.store.cancel([text_of("ids", each) for each in ids]))
+        """Cancel tasks, or remove dead letters; return the number of those that had not ended.
+
+        See :meth:`DurableRef.cancel` for what becomes of tasks that a process has claimed.
+        """
+        states = await self.store.cancel([text_of("ids", each) for each in ids])
+        if claimed := {each for each, state in zip(ids, states, strict=True) if state is DurableState.CLAIMED}:
+            for runner in self._runners:
+                runner._cancel_ids(claimed)  # noqa: SLF001  # a part of these durable tasks
+        return sum(state is not None for state in states)
 
     # Opening and running
 
@@ -250,6 +290,7 @@ class DurableTasks:
         check_process(repr(self), self._process)
         if self._opening is None:
             self._opening = asyncio.Lock()
+            self._repetitions.lock = asyncio.Lock()
         async with self._opening:
             if self._user_count == 0:
                 loop = asyncio.get_running_loop()
@@ -308,15 +349,19 @@ class DurableTasks:
             runner = DurableRunner(
                 self.store, executor, queue=self.queue, functions=self.functions, codec=self.codec, lease=self.lease,
                 ahead=seconds, clock=self._clock, numbers=self._random, owner=self.new_id(),
-                repetitions=list(self._repetitions.values()),
+                repetitions=self._repetitions,
             )  # fmt: skip
             await runner._open()
+            self._runners.append(runner)
             try:
-                yield runner
-            except BaseException:
-                await runner._close(0.0)  # as executors do: after an exception, running tasks may be unwanted
-                raise
-            await runner._close(limit)
+                try:
+                    yield runner
+                except BaseException:
+                    await runner._close(0.0)  # as executors do: after an exception, running tasks may be unwanted
+                    raise
+                await runner._close(limit)
+            finally:
+                self._runners.remove(runner)
 
     def new_id(self) -> str:
         """Return a unique id; later ids are greater, which keeps indexes compact."""

@@ -124,6 +124,12 @@ def slots(**options: Any) -> None:
 )
 @click.option("--lanes", "has_lanes", is_flag=True, help="List the lanes with the most waiting tasks.")
 @click.option(
+    "--repetitions",
+    "has_repetitions",
+    is_flag=True,
+    help="List the repetitions, and if a running process declares them.",
+)
+@click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows to list."
 )
 @click.option(
@@ -131,6 +137,12 @@ def slots(**options: Any) -> None:
 )
 @click.option("--requeue-dead", is_flag=True, help="Put all dead letters back in the queue.")
 @click.option("--cancel", multiple=True, metavar="ID", help="Cancel a task, or remove a dead letter.")
+@click.option(
+    "--remove-repetition",
+    multiple=True,
+    metavar="NAME",
+    help="Remove a repetition, which no running code should declare.",
+)
 @click.option("--prefix", default="durable", show_default=True, help="The prefix of the Redis keys.")
 @click.option("--watch", "is_watched", is_flag=True, help="On a terminal, update live until Ctrl-C.")
 @click.option(
@@ -143,7 +155,7 @@ def tasks(**options: Any) -> None:
     STORE is the file of a SQLiteStore, or the URL of a PostgresStore, postgresql://..., or of a RedisStore, redis://...; else
     $DURABLE_STORE.
 
-    Exit status: 0 done; 1 a task that was named is not there, or no dead letter, or what --check looks for is; 2 bad usage, or
+    Exit status: 0 done; 1 a task or a repetition that was named is not there, or no dead letter, or what --check looks for is; 2 bad usage, or
     the store cannot be used.
     """
     from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # other commands do without

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.table import TaskTable
-from ratelimited_executor._core.durable.tasks import Durability
+from ratelimited_executor._core.durable.tasks import Durability, DurableState
 from ratelimited_executor.abc import TaskStore
 
 if TYPE_CHECKING:
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
         Beat,
         Claim,
         Claims,
-        DurableState,
         LaneRow,
         NewTask,
+        Occurrence,
         Outcome,
+        Placed,
         Ref,
+        RepetitionRow,
         TaskRow,
     )
     from ratelimited_executor.abc import Clock
@@ -43,6 +46,7 @@ class MemoryStore(TaskStore):
         self._clock: Clock | None = None
         self._user_count = 0
         self._changed = asyncio.Event()
+        self._cancel_count = 0  # calls that have cancelled a claimed task
 
     async def open(self, clock: Clock) -> None:
         if not self._user_count:
@@ -71,13 +75,21 @@ class MemoryStore(TaskStore):
     async def claim(self, claim: Claim) -> Claims | None:
         return self._table.claim(self._now_us(), claim)
 
+    async def start(self, refs: Sequence[Ref]) -> list[bool]:
+        return self._table.start(refs)
+
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
         self._changed.set()
         return self._table.finish(self._now_us(), outcomes)
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
         self._changed.set()
-        return self._table.cancel(self._now_us(), ids)
+        states = self._table.cancel(self._now_us(), ids)
+        self._cancel_count += DurableState.CLAIMED in states
+        return states
+
+    async def cancelled(self, owner: str) -> tuple[Ref, ...]:
+        return self._table.cancelled(owner)
 
     async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
         self._changed.set()
@@ -86,6 +98,17 @@ class MemoryStore(TaskStore):
     async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
         self._changed.set()
         return self._table.revive(queue, functions)
+
+    async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
+        self._changed.set()
+        return self._table.place(self._now_us(), owner, occurrences)
+
+    async def repetitions(self) -> list[RepetitionRow]:
+        return self._table.repetitions()
+
+    async def forget(self, names: Sequence[str]) -> int:
+        self._changed.set()
+        return self._table.forget(self._now_us(), names)
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         return self._table.find(ids)
@@ -99,13 +122,12 @@ class MemoryStore(TaskStore):
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         return self._table.lanes(limit=limit)
 
-    async def wait(self, timeout: float) -> None:
-        try:
+    async def wait(self, timeout: float) -> int:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
-        except TimeoutError:
-            return
-        self._changed.clear()
+            self._changed.clear()
+        return self._cancel_count
 
     async def aclose(self) -> None:
         self._user_count -= 1

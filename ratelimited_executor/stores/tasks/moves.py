@@ -18,17 +18,30 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
-from ratelimited_executor._core.durable.tasks import Beat, Claimed, Claims, DurableState, End, LaneRow, Ref, TaskRow
+from ratelimited_executor._core.durable.table import REMEMBERED_US, is_outdated, is_past, vouched
+from ratelimited_executor._core.durable.tasks import (
+    Beat,
+    Claimed,
+    Claims,
+    DurableState,
+    End,
+    LaneRow,
+    Placed,
+    Placement,
+    Ref,
+    RepetitionRow,
+    TaskRow,
+    key_from,
+)
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Outcome
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "beat", "cancel", "claim", "counts", "find", "finish", "join", "lanes", "leave", "put", "requeue", "revive", "rows"]  # fmt: skip
+__all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "forget", "join", "lanes", "leave", "place", "put", "repetitions", "requeue", "revive", "rows", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -111,9 +124,9 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
             yield from _give_back(now_us, [late], lost_count=1)
     if not renewed:
         return None
-    cancelled = yield "cancelled_of", [(owner,)]
+    unwanted = yield from cancelled(owner)
     [(claimed_count,)] = yield "count_claimed", [(owner,)]
-    return Beat(tuple(Ref(number, token) for number, token, _ in cancelled), claimed_count)
+    return Beat(unwanted, claimed_count)
 
 
 def leave(now_us: int, owner: str) -> Moves[None]:
@@ -148,6 +161,13 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     return Claims(tasks=tasks, next_in_us=next_in_us, expired_count=expired_count)
 
 
+def start(refs: Sequence[Ref]) -> Moves[list[bool]]:
+    """Record that claims are about to start."""
+    found = yield "start", refs
+    in_force = {Ref(*row) for row in found}
+    return [ref in in_force for ref in refs]
+
+
 def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     """End claims."""
     refs = json.dumps([each.ref for each in outcomes])
@@ -173,7 +193,7 @@ def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
         by_end[outcome.end].append(outcome)
     unwanted = [*by_end.pop(End.EXPIRED, ()), *by_end.pop(End.CANCELLED, ())]
     gone = yield from _listed("end", json.dumps([each.ref for each in unwanted]))
-    cancelled = yield "end_cancelled", [each.ref for several in by_end.values() for each in several]
+    dropped = yield "end_cancelled", [each.ref for several in by_end.values() for each in several]
     released = yield "put_aside", [(DurableState.READY, *each.ref) for each in by_end[End.RELEASED]]
     unknown = yield "put_aside", [(DurableState.UNKNOWN, *each.ref) for each in by_end[End.UNKNOWN]]
     retried = yield (
@@ -183,19 +203,25 @@ def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
     buried = yield "bury", [(each.error, *each.ref) for each in by_end[End.DEAD]]
     expired = [row for row in gone if not row[-1]]
     yield from _remember([task_id for _, _, task_id, is_named, _ in expired if is_named])
-    return [*gone, *cancelled, *released, *unknown, *retried, *buried]
+    return [*gone, *dropped, *released, *unknown, *retried, *buried]
 
 
-def cancel(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
-    """Delete tasks; mark claimed ones as cancelled."""
+def cancel(now_us: int, ids: Sequence[str], *, is_waiting: bool = False) -> Moves[list[DurableState | None]]:
+    """Delete tasks; mark claimed ones as cancelled. With ``is_waiting``, neither touch claimed ones nor dead letters."""
     lanes = yield "lanes_of_ids", [(task_id,) for task_id in ids]
     yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
     answers = []
     for task_id in ids:
-        state = yield from _cancel_one(task_id)
+        state = yield from _cancel_one(task_id, is_waiting=is_waiting)
         answers.append(state)
     yield from _settle(now_us, {lane for (lane,) in lanes})
     return answers
+
+
+def cancelled(owner: str) -> Moves[tuple[Ref, ...]]:
+    """Return an owner's claims whose tasks were cancelled."""
+    found = yield "cancelled_of", [(owner,)]
+    return tuple(Ref(number, token) for number, token, _ in found)
 
 
 def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
@@ -217,6 +243,33 @@ def revive(queue: str, functions: Iterable[tuple[str, int]]) -> Moves[int]:
     """Make tasks READY that were set aside."""
     revived = yield "revive", [(queue, name, version) for name, version in functions]
     return len(revived)
+
+
+def place(now_us: int, owner: str, occurrences: Sequence[Occurrence]) -> Moves[list[Placed]]:
+    """Put the next occurrences of repetitions."""
+    placed = []
+    for each in occurrences:
+        one = yield from _place_one(now_us, owner, each)
+        placed.append(one)
+    return placed
+
+
+def repetitions() -> Moves[list[RepetitionRow]]:
+    """List repetitions."""
+    found = yield "repetitions", [()]
+    return [
+        RepetitionRow(
+            name=name, queue=queue, function=function, schedule=schedule, id=task_id, due_us=due_us, is_declared=bool(is_declared)
+        )
+        for name, queue, function, schedule, task_id, due_us, is_declared in found
+    ]  # fmt: skip
+
+
+def forget(now_us: int, names: Sequence[str]) -> Moves[int]:
+    """Delete repetitions."""
+    found = yield "forget", [(name,) for name in sorted(set(names))]
+    yield from cancel(now_us, [task_id for (task_id,) in found], is_waiting=True)
+    return len(found)
 
 
 def find(ids: Sequence[str]) -> Moves[list[TaskRow | None]]:
@@ -313,15 +366,15 @@ def _settle(now_us: int, lanes: Iterable[str]) -> Moves[None]:
 
 def _give_back(now_us: int, owners: Sequence[str], *, lost_count: int) -> Moves[None]:
     names = [(owner,) for owner in owners]
-    cancelled = yield "cancelled_of", names
+    unwanted = yield "cancelled_of", names
     while True:  # again, if another transaction cancels between two statements
-        lanes = {lane for _, _, lane in cancelled if lane is not None}
+        lanes = {lane for _, _, lane in unwanted if lane is not None}
         yield from _lock(dict.fromkeys(lanes, 0))
-        yield "end_cancelled", [(number, token) for number, token, _ in cancelled]
+        yield "end_cancelled", [(number, token) for number, token, _ in unwanted]
         yield "give_back", [(lost_count, owner) for owner in owners]
         yield from _settle(now_us, lanes)
-        cancelled = yield "cancelled_of", names
-        if not cancelled:
+        unwanted = yield "cancelled_of", names
+        if not unwanted:
             return
 
 
@@ -343,12 +396,46 @@ def _delete_expired(now_us: int) -> Moves[int]:
     return count
 
 
-def _cancel_one(task_id: str) -> Moves[DurableState | None]:
+def _place_one(now_us: int, owner: str, asked: Occurrence) -> Moves[Placed]:
+    """Put the next occurrence of one repetition."""
+    task = asked.task
+    [known] = yield "lock_repetition", [(asked.name,)]
+    declarer, since_us, spec, last_spec, last_id, last_due_us, placed_us = known
+    is_others = declarer != owner and bool((yield "owner", [(declarer,)]))
+    if is_others and spec != asked.spec and since_us >= asked.since_us:
+        return Placed(Placement.SUPERSEDED, last_id, last_due_us)
+    is_other = is_outdated(asked, last_spec, placed_us, now_us)
+    is_dropped = False
+    if is_other:
+        [state] = yield from cancel(now_us, [last_id], is_waiting=True)
+        is_dropped = state not in (None, DurableState.CLAIMED, DurableState.DEAD)
+    found = yield "state_of", [(last_id,)]
+    is_open = bool(found) and found[0][1] != DurableState.DEAD
+    if is_open and (last_id == task.id or (not is_other and last_due_us > (task.due_us or 0))):
+        placement = Placement.PLACED
+    elif is_open and not asked.allow_overlap:
+        placement = Placement.BUSY
+    elif is_past(asked, last_id, last_due_us, is_other, is_dropped):
+        placement = Placement.PAST
+    else:
+        [is_put] = yield from put(now_us, [task])
+        placement = Placement.PLACED if is_put else Placement.PAST
+        last_spec, last_id, last_due_us, placed_us = asked.spec, task.id, task.due_us, now_us
+    declared = (declarer, since_us) if is_others and since_us >= asked.since_us else (owner, asked.since_us)
+    row = (*declared, asked.spec, last_spec, last_id, last_due_us, placed_us)
+    if row != known:
+        yield "declare", [(*row, task.queue, task.name, asked.schedule, asked.name)]
+    return Placed(placement, last_id, last_due_us)
+
+
+def _cancel_one(task_id: str, *, is_waiting: bool) -> Moves[DurableState | None]:
     while True:  # again, if another transaction moves the task between two statements
         found = yield "state_of", [(task_id,)]
         if not found:
             return None
         state = DurableState(found[0][1])
+        if is_waiting and state in (DurableState.CLAIMED, DurableState.DEAD):
+            return state
         if state is DurableState.CLAIMED:
             changed = yield "cancel_claimed", [(task_id,)]
         else:
@@ -410,7 +497,7 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
         due_us=due_us,
         priority=priority,
         lane=lane,
-        key=key,
+        key=key_from(key),
         attempt_count=attempts,
         lost_count=lost,
         owner=owner or "",

@@ -45,6 +45,7 @@ _NOTIFY_SECONDS: Final = 0.01  # between two NOTIFY of one process
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CHANNEL: Final = "durable_tasks"
 _CREDENTIALS: Final = ("user", "password")  # parts of a conninfo that may contain any character
+_CANCELLED: Final = "cancelled"  # the payload of a notification that a claimed task was cancelled
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _LOCK_SECONDS: Final = 3  # for locks of other transactions, unless the server sets a limit
@@ -87,6 +88,7 @@ class PostgresStore(SQLStore, TaskStore):
         self._finishing = asyncio.Lock()
         self._listener: asyncio.Task[None] | None = None
         self._notifier: asyncio.Task[None] | None = None
+        self._is_telling_cancel = False  # True if the next notification is of a claimed task that was cancelled
 
     def __repr__(self) -> str:
         return "PostgresStore(...)"  # conninfo may hold a password
@@ -119,11 +121,12 @@ class PostgresStore(SQLStore, TaskStore):
                 self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
         self._user_count += 1
 
-    async def wait(self, timeout: float) -> None:
+    async def wait(self, timeout: float) -> int:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
         self._changed.clear()
+        return self._cancel_count
 
     async def aclose(self) -> None:
         check_process(repr(self), self._process)
@@ -149,7 +152,8 @@ class PostgresStore(SQLStore, TaskStore):
 
     # Running moves
 
-    def _tell(self) -> None:
+    def _tell(self, *, is_cancel: bool = False) -> None:
+        self._is_telling_cancel = self._is_telling_cancel or is_cancel
         if self._notifier is None:
             notifying = self._notify(self._own_pool)
             self._notifier = asyncio.get_running_loop().create_task(notifying, name="durable tasks: notify")
@@ -260,9 +264,11 @@ class PostgresStore(SQLStore, TaskStore):
             await asyncio.sleep(_NOTIFY_SECONDS)
         finally:
             self._notifier = None
+            payload = f", '{_CANCELLED}'" if self._is_telling_cancel else ""
+            self._is_telling_cancel = False
         with contextlib.suppress(StoreUnavailableError), self._translated():  # they poll as well
             async with pool.connection() as connection:
-                await connection.execute(f"notify {_CHANNEL}")
+                await connection.execute(f"notify {_CHANNEL}{payload}")
 
     async def _listen(self) -> None:
         """Wake waiters when another process has made a change."""
@@ -271,10 +277,14 @@ class PostgresStore(SQLStore, TaskStore):
             with contextlib.suppress(driver.Error):
                 async with await driver.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
                     await connection.execute(f"listen {_CHANNEL}")
-                    self._changed.set()  # for changes made before
-                    async for _ in connection.notifies():
-                        self._changed.set()
+                    self._told(is_cancel=True)  # for changes made before
+                    async for notice in connection.notifies():
+                        self._told(is_cancel=notice.payload == _CANCELLED)
             await asyncio.sleep(_RECONNECT_SECONDS)
+
+    def _told(self, *, is_cancel: bool) -> None:
+        self._cancel_count += is_cancel
+        self._changed.set()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -69,3 +69,20 @@ insert into durable_clock (one, vouched_us) values (1, 0) on conflict (one) do n
 
 create or replace function durable_now() returns bigint language sql volatile as
     'select (extract(epoch from clock_timestamp()) * 1000000)::bigint';
+
+-- version: 2, for processes that know 1 or later
+alter table durable_tasks add column started_token bigint not null default 0;  -- of the last claim of which a start was recorded
+
+create table durable_repetitions (
+    name text primary key,
+    owner text not null default '',            -- the process that declared it last, and since when it has
+    since_us bigint not null default 0,
+    spec text not null default '',             -- what it has declared
+    queue text not null default '',
+    function text not null default '',
+    schedule text not null default '',
+    last_spec text not null default '',        -- by which the last occurrence was placed
+    last_id text not null default '',
+    last_due_us bigint not null default 0,
+    placed_us bigint not null default 0            -- when it was placed
+);

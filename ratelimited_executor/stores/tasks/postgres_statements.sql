@@ -103,3 +103,8 @@ with due as materialized (
     order by due_us, number limit $3 for update skip locked
 )
 update durable_tasks set state = 1 from due where number = due_number and state = 0
+
+-- name: lock_repetition
+insert into durable_repetitions (name) values ($1)
+on conflict (name) do update set name = excluded.name
+returning owner, since_us, spec, last_spec, last_id, last_due_us, placed_us

@@ -34,9 +34,12 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     held_of,
     key_of,
     outcomes_of,
+    place_of,
+    placed_of,
     rank_of,
     records_of,
     refs_of,
+    repetitions_of,
     rows_of,
     tasks_of,
 )
@@ -44,7 +47,17 @@ from ratelimited_executor.stores.tasks.redis_layout import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import Claim, Claimed, NewTask, Outcome, Ref, TaskRow
+    from ratelimited_executor._core.durable.tasks import (
+        Claim,
+        Claimed,
+        NewTask,
+        Occurrence,
+        Outcome,
+        Placed,
+        Ref,
+        RepetitionRow,
+        TaskRow,
+    )
     from ratelimited_executor.abc import Clock
 
 __all__ = ["RedisStore"]
@@ -58,6 +71,7 @@ _CHECK_SECONDS: Final = 60.0  # between two checks of the server's settings
 _USER_CALLS_MAX: Final = 16  # calls of users at a time: each takes a connection, and runners need some of the client's
 _OF_RUNNERS: Final = frozenset({"join", "beat", "leave", "claim", "finish", "revive"})
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
+_CANCELLED: Final = (b"cancelled", "cancelled")  # messages that a claimed task was cancelled; a client may decode them
 
 
 class RedisStore(TaskStore):
@@ -97,6 +111,7 @@ class RedisStore(TaskStore):
         self._listener: asyncio.Task[None] | None = None
         self._pause: asyncio.TimerHandle | None = None  # between two wake-ups by other processes
         self._is_told = False
+        self._cancel_count = 0  # of notices that a claimed task was cancelled
 
     def __repr__(self) -> str:
         return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
@@ -167,12 +182,24 @@ class RedisStore(TaskStore):
             tasks=tuple(tasks), next_in_us=None if next_in_us < 0 else next_in_us, expired_count=expired_count
         )
 
+    async def start(self, refs: Sequence[Ref]) -> list[bool]:
+        answer = await self._run("start", held_of(refs))
+        return [each == b"1"[0] for each in answer]
+
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
         answer = await self._change("finish", outcomes_of(outcomes))
         return [each == b"1"[0] for each in answer]
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
-        return _states_of(await self._change("cancel", tuple(ids))) if ids else []
+        if not ids:
+            return []
+        states = _states_of(await self._run("cancel", tuple(ids)))
+        self._cancel_count += DurableState.CLAIMED in states
+        self._changed.set()
+        return states
+
+    async def cancelled(self, owner: str) -> tuple[Ref, ...]:
+        return refs_of(await self._run("cancelled", owner))
 
     async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
         return _states_of(await self._change("requeue", tuple(ids))) if ids else []
@@ -185,6 +212,16 @@ class RedisStore(TaskStore):
         if revived:  # processes call this all the time
             self._changed.set()
         return revived
+
+    async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
+        """Place each occurrence by a call of its own, which depends on no other."""
+        return [placed_of(await self._change("place", *place_of(owner, each))) for each in occurrences]
+
+    async def repetitions(self) -> list[RepetitionRow]:
+        return repetitions_of(*await self._run("repetitions"))
+
+    async def forget(self, names: Sequence[str]) -> int:
+        return int(await self._change("forget", tuple(names))) if names else 0
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         known = {row.id: row for row in rows_of(*await self._run("find", tuple(ids)))}
@@ -210,11 +247,12 @@ class RedisStore(TaskStore):
             for name, count, head, state in zip(*[iter(answer)] * 4, strict=True)
         ]
 
-    async def wait(self, timeout: float) -> None:
+    async def wait(self, timeout: float) -> int:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
         self._changed.clear()
+        return self._cancel_count
 
     async def aclose(self) -> None:
         check_process(repr(self), self._process)
@@ -336,8 +374,10 @@ class RedisStore(TaskStore):
                         self,
                         policy,
                     )
-            if await channel.get_message(timeout=_PING_SECONDS) is not None:
+            message = await channel.get_message(timeout=_PING_SECONDS)
+            if message is not None:
                 is_silent = False
+                self._cancel_count += message["type"] == "subscribe" or message["data"] in _CANCELLED
                 self._told()
             elif is_silent:
                 return

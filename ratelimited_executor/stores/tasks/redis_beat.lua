@@ -28,13 +28,10 @@ if text then
   redis.call('HSET', keys.owners, args.owner, pack(OWNER_RECORD, number, lease, vouched_us))
 end
 for name, lease in pairs(leases) do
-  if seen[name] + lease <= vouched_us then give_back(name, now, 1) end
+  if seen[name] + lease <= vouched_us then give_back(name, now, true) end
 end
-local answer = {}
-for index, number in ipairs(owner and numbers_there('cancelled', owned_in('cancelled', owner)) or {}) do
-  answer[index] = number .. pack('>d', tasks[number][TOKEN])
-end
+local cancelled = owner and cancelled_of(owner) or ''
 write_all()
 if not owner then return false end
 local score = string.format('%.0f', owner)
-return {table.concat(answer), redis.call('ZCOUNT', keys.claimed, score, score), tonumber(redis.call('HGET', keys.store, 'lost') or 0)}
+return {cancelled, redis.call('ZCOUNT', keys.claimed, score, score), tonumber(redis.call('HGET', keys.store, 'lost') or 0)}

@@ -8,13 +8,13 @@
 -- REPLY: of each the state in which it was, -1 if it is not there.
 
 needs_no_memory()
-local now, states = clock(), {}
+local now, states, what = clock(), {}, ''
 local numbers = numbers_of(args.ids)
 for index, number in ipairs(numbers) do states[index] = number and tasks[number][STATE] or -1 end
 for _, number in ipairs(numbers) do
   local task = number and tasks[number]
   if task and task[STATE] == CLAIMED then
-    task[CANCELLED] = 1
+    task[CANCELLED], what = 1, 'cancelled'
     mark(number, task, true)
   elseif task then
     leave(number, task)
@@ -22,5 +22,5 @@ for _, number in ipairs(numbers) do
   end
 end
 write_all()
-tell()
+tell(what)
 return states

@@ -55,18 +55,19 @@ local function finish(number, task, how, delay, text)
   end
 end
 
-local answers, gone, gone_ids, cancelled, ended, seen = {}, {}, {}, {}, {}, {}
+local answers, gone, gone_ids, cancelled, started, ended, seen = {}, {}, {}, {}, {}, {}, {}
 for index, outcome in ipairs(outcomes) do
   local number, token, how, delay, text = unpack(outcome)
   local record = not seen[number] and records[index]  -- of two outcomes of one claim the second comes too late
   answers[index] = '0'
   if record then
-    local state, _, is_cancelled, _, _, _, current, _, _, _, _, _, is_named, id, lane = unpacked(RECORD, record)
+    local state, _, is_cancelled, _, _, _, current, _, lost, _, _, _, is_named, id, lane = unpacked(RECORD, record)
     if state == CLAIMED and current == token then
       answers[index], seen[number] = '1', true
       if how == END_DONE and lane == '' then  -- nearly always: without the values of the other facts
         gone[#gone + 1], gone_ids[#gone_ids + 1] = number, id
         if is_cancelled == 1 then cancelled[#cancelled + 1] = number end
+        if lost > 0 then started[#started + 1] = number end
         if is_named == 1 then
           ended[#ended + 1] = vouched()
           ended[#ended + 1] = id
@@ -82,6 +83,7 @@ in_parts('HDEL', keys.bodies, gone)
 in_parts('ZREM', keys.claimed, gone)
 in_parts('ZREM', keys.ids, gone_ids)
 in_parts('ZREM', keys.cancelled, cancelled)
+in_parts('ZREM', keys.started, started)
 in_parts('ZADD', keys.ended, ended)
 write_all()
 return table.concat(answers)

@@ -26,7 +26,7 @@ if former and args.former ~= args.owner then
       enter(number, task, CLAIMED)
     end
   end
-  give_back(args.former, clock(), 0)
+  give_back(args.former, clock(), false)
   write_all()
   tell()
 end

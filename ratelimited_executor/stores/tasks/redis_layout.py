@@ -8,13 +8,23 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US
-from ratelimited_executor._core.durable.tasks import Claimed, DurableState, End, Ref, TaskRow
+from ratelimited_executor._core.durable.tasks import (
+    Claimed,
+    DurableState,
+    End,
+    Placed,
+    Placement,
+    Ref,
+    RepetitionRow,
+    TaskRow,
+    key_from,
+)
 from ratelimited_executor._redis.lua import LuaScript
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask, Outcome
+    from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, Outcome
 
 __all__ = [
     "KEYS",
@@ -26,17 +36,20 @@ __all__ = [
     "held_of",
     "key_of",
     "outcomes_of",
+    "place_of",
+    "placed_of",
     "rank_of",
     "records_of",
     "refs_of",
+    "repetitions_of",
     "rows_of",
     "tasks_of",
 ]
 
 VERSION: Final = 1  # of the layout
 KEYS: Final = (
-    "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "expiring", "unknown",
-    "dead", "lanes", "crowded", "owners", "ended",
+    "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "started", "expiring", "unknown",
+    "dead", "lanes", "crowded", "owners", "ended", "repetitions",
 )  # fmt: skip
 _NEW: Final = struct.Struct("<BddII")
 _OUTCOME: Final = struct.Struct("<8sdBd")
@@ -49,6 +62,8 @@ _OWNER: Final = struct.Struct("<d")
 _REF: Final = struct.Struct(">dd")
 _SIGN: Final = 1 << 63
 _ALL: Final = (1 << 64) - 1
+_PLACEMENTS: Final = tuple(Placement)
+_REPETITION: Final = struct.Struct("<ddd")
 _ENDS: Final = {end: number for number, end in enumerate(End)}
 
 
@@ -96,8 +111,29 @@ class _Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class _Refs:
+    refs: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class _Ids:
     ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    owner: str
+    name: str
+    since_us: int
+    spec: str
+    schedule: str
+    allow_overlap: bool
+    task: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +160,7 @@ _CONSTANTS: Final[dict[str, Any]] = {
     "VERSION": VERSION,
     "REMEMBERED_US": REMEMBERED_US,
     **{state.name: state.value for state in DurableState},
+    **{f"AS_{each.name}": number for number, each in enumerate(Placement)},
     **{f"END_{end.name}": number for end, number in _ENDS.items()},
 }
 _ARGUMENTS: Final[dict[str, type[Any]]] = {
@@ -132,10 +169,15 @@ _ARGUMENTS: Final[dict[str, type[Any]]] = {
     "beat": _Owner,
     "leave": _Owner,
     "claim": _Claim,
+    "start": _Refs,
     "finish": _Finish,
     "cancel": _Ids,
+    "cancelled": _Owner,
     "requeue": _Ids,
     "revive": _Revive,
+    "place": _Place,
+    "repetitions": _Nothing,
+    "forget": _Names,
     "find": _Ids,
     "rows": _Rows,
     "counts": _Nothing,
@@ -189,6 +231,33 @@ def _priority_of(rank: bytes) -> float:
     [bits] = _BITS.unpack(rank)
     [negative] = struct.unpack(">d", _BITS.pack(bits ^ (_SIGN if bits & _SIGN else _ALL)))
     return 0.0 - float(negative)
+
+
+def place_of(owner: str, occurrence: Occurrence) -> tuple[Any, ...]:
+    """Return the arguments of the script ``place``."""
+    name, task, schedule, spec, since_us, allow_overlap = occurrence
+    return owner, name, since_us, spec, schedule, allow_overlap, _new(task)
+
+
+def placed_of(answer: Sequence[Any]) -> Placed:
+    """Read what became of an occurrence."""
+    number, task_id, due_us = answer
+    return Placed(_PLACEMENTS[number], task_id.decode(), due_us)
+
+
+def repetitions_of(records: Sequence[bytes], owners: Sequence[bytes]) -> list[RepetitionRow]:
+    """Read repetitions, given as names and records."""
+    rows = []
+    for name, record in sorted(zip(records[::2], records[1::2], strict=True)):
+        _, due, _ = _REPETITION.unpack_from(record)
+        owner, _, queue, function, schedule, _, task_id, _ = record[_REPETITION.size :].split(b"\0")
+        rows.append(
+            RepetitionRow(
+                name=name.decode(), queue=queue.decode(), function=function.decode().partition(" ")[2],
+                schedule=schedule.decode(), id=task_id.decode(), due_us=int(due), is_declared=owner in owners,
+            )
+        )  # fmt: skip
+    return rows
 
 
 def refs_of(data: bytes) -> tuple[Ref, ...]:
@@ -256,7 +325,7 @@ class Record:
             due_us=int(due),
             priority=_priority_of(self._rank),
             lane=_text(lane),
-            key=_text(key),
+            key=key_from(_text(key)),
             attempt_count=attempt_count,
             lost_count=lost_count,
             owner=owners.get(int(owner), ""),

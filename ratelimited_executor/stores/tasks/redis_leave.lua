@@ -9,6 +9,6 @@
 
 if redis.call('HEXISTS', keys.owners, args.owner) == 0 then return end
 needs_no_memory()
-give_back(args.owner, clock(), 0)
+give_back(args.owner, clock(), false)
 write_all()
 tell()

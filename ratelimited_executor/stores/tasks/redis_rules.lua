@@ -16,6 +16,7 @@
 --   behind     the same of those that are BEHIND: lane, 0, place, number
 --   claimed    a sorted set: number -> its owner's number, of those that are CLAIMED
 --   cancelled  of these the cancelled
+--   started    a sorted set: number -> token of a claim that was about to start, of those that are CLAIMED and have losses
 --   expiring   a sorted set: number -> when it expires, of those that are READY
 --   unknown    a sorted set: number -> number, of those that are UNKNOWN
 --   dead       a sorted set: number -> number, of those that are DEAD
@@ -23,12 +24,16 @@
 --   crowded    a sorted set: lane -> minus how many are behind in it
 --   owners     a hash: owner -> its number, its lease, and when it was seen by vouched time
 --   ended      a sorted set: id -> vouched time of its end
+--   repetitions  a hash: name -> record of a repetition
 
 -- A record: its head, which changes; its facts, as the client has written them; its error, to the end.
 local HEAD, HEAD_SIZE, FACTS = '<BBBddddI4I4dd', 59, 'BBssc8sss'
 local RECORD = HEAD .. FACTS
 local STATE, WAS_DUE, CANCELLED, DUE, PLACE, PUT, TOKEN, ATTEMPTS, LOST, OWNER, EXPIRES = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local BLOCKING, NAMED, ID, LANE, RANK, QUEUE, FUNCTION, KEY, ERROR = 12, 13, 14, 15, 16, 17, 18, 19, 20
+-- Of a repetition: since when it is declared so; due time of the last occurrence, and when that was placed; who declares it; what; queue, function, schedule; what
+-- the last occurrence was placed by; its id.
+local REPETITION = '<dddsssssss'
 local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
 local OWNER_RECORD = '<ddd'  -- number, lease, seen
 local PART = 2000  -- values of one command; Lua's stack takes 8000
@@ -255,6 +260,7 @@ local function mark(number, task, is_there)
   place(key, member, is_there and score)
   if state == READY and task[EXPIRES] >= 0 then place('expiring', number, is_there and task[DUE] + task[EXPIRES]) end
   if state == CLAIMED and task[CANCELLED] == 1 then place('cancelled', number, is_there and score) end
+  if state == CLAIMED and task[LOST] > 0 and not is_there then place('started', number, false) end
   if state == BEHIND then crowding[task[LANE]] = (crowding[task[LANE]] or 0) + (is_there and 1 or -1) end
   changed_tasks[number] = true
 end
@@ -341,10 +347,24 @@ local function remove(number, task, now, is_remembered)  -- a task that has left
   leave_lane(number, task, now)
 end
 
-local function give_back_one(number, task, now, lost_count)
+local function drop_waiting(id, now)  -- a task that nobody has claimed
+  local number = numbers_of({id})[1]
+  local task = number and tasks[number]
+  if task and task[STATE] ~= CLAIMED and task[STATE] ~= DEAD then
+    leave(number, task)
+    remove(number, task, now, false)
+    return true
+  end
+end
+
+local function is_blamed(number, task)  -- the first loss counts always, further ones if a start was recorded
+  return task[LOST] == 0 or tonumber(redis.call('ZMSCORE', keys.started, number)[1] or -1) == task[TOKEN]
+end
+
+local function give_back_one(number, task, now, is_lost)
+  local blame = is_lost and is_blamed(number, task) and 1 or 0
   leave(number, task)
-  task[OWNER] = 0
-  task[LOST] = task[LOST] + lost_count
+  task[OWNER], task[LOST] = 0, task[LOST] + blame
   if task[CANCELLED] == 1 then
     remove(number, task, now, false)
   else
@@ -352,10 +372,10 @@ local function give_back_one(number, task, now, lost_count)
   end
 end
 
-local function give_back(name, now, lost_count)
+local function give_back(name, now, is_lost)
   local owner = unpacked(OWNER_RECORD, redis.call('HGET', keys.owners, name))
   local numbers = numbers_there('claimed', owned_in('claimed', owner))
-  for _, number in ipairs(numbers) do give_back_one(number, tasks[number], now, lost_count) end
+  for _, number in ipairs(numbers) do give_back_one(number, tasks[number], now, is_lost) end
   redis.call('HDEL', keys.owners, name)
 end
 
@@ -393,4 +413,10 @@ local function for_people(numbers, bodies)  -- the tasks, and the owners
   return for_client(numbers, records, bodies), redis.call('HGETALL', keys.owners)
 end
 
-local function tell() redis.call('PUBLISH', keys.store, '') end  -- wakes who waits for tasks; the channel has a key's name
+local function tell(what) redis.call('PUBLISH', keys.store, what or '') end  -- wakes who waits for tasks; the channel has a key's name
+
+local function cancelled_of(owner)  -- numbers and tokens of an owner's claims that somebody has cancelled
+  local answer, numbers = {}, numbers_there('cancelled', owned_in('cancelled', owner))
+  for index, number in ipairs(numbers) do answer[index] = number .. pack('>d', tasks[number][TOKEN]) end
+  return table.concat(answer)
+end

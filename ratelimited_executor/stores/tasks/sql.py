@@ -11,6 +11,7 @@ from abc import abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.stores.tasks import moves
 
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
         Beat,
         Claim,
         Claims,
-        DurableState,
         LaneRow,
         NewTask,
+        Occurrence,
         Outcome,
+        Placed,
         Ref,
+        RepetitionRow,
         TaskRow,
     )
     from ratelimited_executor.stores.tasks.moves import Moves
@@ -54,6 +57,7 @@ class SQLStore(TaskStore):
         self._user_count = 0
         self._changed = asyncio.Event()
         self._change_count = 0
+        self._cancel_count = 0  # of notices that a claimed task was cancelled
 
     @abstractmethod
     async def _run(self, program: Program[T], *, caller: Caller = Caller.USER, is_durable: bool = True) -> T:
@@ -65,8 +69,8 @@ class SQLStore(TaskStore):
         """Put tasks in the user's open transaction."""
         ...
 
-    def _tell(self) -> None:
-        """Notify other processes of a change, if they do not poll."""
+    def _tell(self, *, is_cancel: bool = False) -> None:
+        """Notify other processes of a change, if they do not poll; ``is_cancel`` if a claimed task was cancelled."""
 
     async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
         if connection is not None:
@@ -90,11 +94,23 @@ class SQLStore(TaskStore):
         # Need not be durable: if a loss of power undoes a claim, the claiming process is gone as well.
         return await self._run(lambda now_us: moves.claim(now_us, claim), caller=Caller.RUNNER, is_durable=False)
 
+    async def start(self, refs: Sequence[Ref]) -> list[bool]:
+        return await self._run(lambda _: moves.start(refs))
+
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
         return await self._change(lambda now_us: moves.finish(now_us, outcomes), caller=Caller.RUNNER, is_told=False)
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
-        return await self._change(lambda now_us: moves.cancel(now_us, ids)) if ids else []
+        if not ids:
+            return []
+        states = await self._change(lambda now_us: moves.cancel(now_us, ids), is_told=False)
+        is_cancel = DurableState.CLAIMED in states
+        self._cancel_count += is_cancel
+        self._tell(is_cancel=is_cancel)
+        return states
+
+    async def cancelled(self, owner: str) -> tuple[Ref, ...]:
+        return await self._run(lambda _: moves.cancelled(owner), is_durable=False)
 
     async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
         return await self._change(lambda now_us: moves.requeue(now_us, ids)) if ids else []
@@ -105,6 +121,15 @@ class SQLStore(TaskStore):
             self._wake()
             self._tell()
         return revived
+
+    async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
+        return await self._change(lambda now_us: moves.place(now_us, owner, occurrences)) if occurrences else []
+
+    async def repetitions(self) -> list[RepetitionRow]:
+        return await self._run(lambda _: moves.repetitions(), is_durable=False)
+
+    async def forget(self, names: Sequence[str]) -> int:
+        return await self._change(lambda now_us: moves.forget(now_us, names)) if names else 0
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         return await self._run(lambda _: moves.find(ids), caller=Caller.READER)

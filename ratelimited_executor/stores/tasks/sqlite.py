@@ -39,6 +39,7 @@ _BUSY_WITH_USER: Final = (
     ": another connection is writing, or has written since the transaction began to read: begin it by BEGIN IMMEDIATE, and give "
     "the connection a busy timeout"
 )
+_HAS_CANCELLED: Final = "select exists (select 1 from durable_tasks where state = 3 and is_cancelled = 1)"
 _SCHEMA: Final = read_schema("sqlite_schema.sql")
 _STATEMENTS: Final = {
     name: numbered(text) for name, text in read_statements("statements.sql", "sqlite_statements.sql").items()
@@ -88,21 +89,22 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
             await self.aclose()
             raise
 
-    async def wait(self, timeout: float) -> None:
+    async def wait(self, timeout: float) -> int:
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
         count = self._change_count
         while not self._changed.is_set() and self._change_count == count:  # another waiter may notice it first
             left = until - loop.time()
             if left <= 0:
-                return
+                return self._cancel_count
             if await self._in_thread(self._is_changed_by_others):
                 self._change_count += 1
-                return
+                return self._cancel_count
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(_LOOK_SECONDS, left)):
                     await self._changed.wait()
         self._changed.clear()
+        return self._cancel_count
 
     async def aclose(self) -> None:
         self._user_count = max(0, self._user_count - 1)
@@ -148,8 +150,12 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     def _is_changed_by_others(self) -> bool:
         with self._translated():
             [(version,)] = self._connection.execute("pragma data_version")
-        seen, self._seen_version = self._seen_version, version
-        return bool(version != seen)
+            is_changed = version != self._seen_version
+            if is_changed:  # also while a cancelled task still runs
+                [(has_cancelled,)] = self._connection.execute(_HAS_CANCELLED)
+                self._cancel_count += has_cancelled
+        self._seen_version = version
+        return bool(is_changed)
 
     def _now_us(self) -> int:
         assert self._clock is not None

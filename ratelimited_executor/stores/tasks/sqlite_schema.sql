@@ -66,3 +66,20 @@ create table durable_clock (     -- one row
     beat_us integer                            -- the last beat of any owner, by the clock
 ) strict;
 insert into durable_clock (one, vouched_us) values (1, 0) on conflict do nothing;
+
+-- version: 2, for processes that know 1 or later
+alter table durable_tasks add column started_token integer not null default 0;  -- of the last claim of which a start was recorded
+
+create table durable_repetitions (
+    name text primary key,
+    owner text not null default '',            -- the process that declared it last, and since when it has
+    since_us integer not null default 0,
+    spec text not null default '',             -- what it has declared
+    queue text not null default '',
+    function text not null default '',
+    schedule text not null default '',
+    last_spec text not null default '',        -- by which the last occurrence was placed
+    last_id text not null default '',
+    last_due_us integer not null default 0,
+    placed_us integer not null default 0           -- when it was placed
+) strict, without rowid;

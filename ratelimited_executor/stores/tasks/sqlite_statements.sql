@@ -109,3 +109,7 @@ select number, id, queue, name, version, body, state, put_us, due_us, priority, 
 from durable_tasks where number in (
     select number from durable_tasks indexed by durable_unknown where state = 4 and number > $1 order by number limit $2
 ) order by number
+-- name: lock_repetition
+-- the whole file is locked; a row that is there is not written
+insert into durable_repetitions (name) values ($1) on conflict (name) do nothing;
+select owner, since_us, spec, last_spec, last_id, last_due_us, placed_us from durable_repetitions where name = $1

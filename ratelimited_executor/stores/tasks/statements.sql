@@ -52,7 +52,9 @@ select number, token, lane from durable_tasks where state = 3 and is_cancelled =
 select count(*) from durable_tasks where state = 3 and owner = $1
 
 -- name: give_back
-update durable_tasks set state = 1, owner = null, lost_count = lost_count + $1
+-- 1 if they are lost; the first loss counts always, further ones if a start was recorded
+update durable_tasks set
+    state = 1, owner = null, lost_count = lost_count + case when lost_count = 0 or started_token = token then $1 else 0 end
 where state = 3 and is_cancelled = 0 and owner = $2
 
 -- name: expired
@@ -73,6 +75,10 @@ select lane from durable_tasks where id = $1 and lane is not null
 
 -- name: end_cancelled
 delete from durable_tasks where number = $1 and token = $2 and state = 3 and is_cancelled = 1
+returning number, token
+
+-- name: start
+update durable_tasks set started_token = token where number = $1 and token = $2 and state = 3
 returning number, token
 
 -- name: put_aside
@@ -110,6 +116,20 @@ returning id
 
 -- name: revive
 update durable_tasks set state = 1 where state = 4 and queue = $1 and name = $2 and version = $3 returning number
+
+-- name: declare
+update durable_repetitions set
+    owner = $1, since_us = $2, spec = $3, last_spec = $4, last_id = $5, last_due_us = $6, placed_us = $7, queue = $8,
+    function = $9, schedule = $10
+where name = $11
+
+-- name: forget
+delete from durable_repetitions where name = $1 returning last_id
+
+-- name: repetitions
+select name, queue, function, schedule, last_id, last_due_us,
+    case when exists (select 1 from durable_owners where durable_owners.owner = durable_repetitions.owner) then 1 else 0 end
+from durable_repetitions order by name
 
 -- name: find
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,

@@ -176,11 +176,11 @@ def test_claims_ahead_of_time_but_not_in_lanes(store):
 def test_what_is_left_to_others_stays(store):
     """Tasks of unknown functions or full keys, or of too low a priority, are left to others."""
     store.put("f1")
-    store.put("k", key="k")
+    store.put("k", key='"k"')
     store.put("low", priority=-1)
     claim = {"unknown": frozenset({("f", 1)})}
     assert {} == store.claim(**claim)
-    assert {"f1": Ref(1, 1)} == store.claim(full_keys=frozenset({"k"}), above=-1)
+    assert {"f1": Ref(1, 1)} == store.claim(full_keys=frozenset({'"k"'}), above=-1)
     assert ["k", "low"] == list(store.claim())
 
 

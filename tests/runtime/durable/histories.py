@@ -266,7 +266,7 @@ async def kill(runner) -> None:
         loop.cancel()
     await asyncio.wait(loops)
     for run in list(runner._held.values()):
-        run.is_void = True
+        run.is_void = run.is_given_up = True
         run.handle.cancel()
     runner._outcomes.clear()
     runner._loops, runner._lease.owner = [], "nobody"
@@ -280,7 +280,7 @@ def history_of(seed: int) -> History:
     async def live() -> History:
         return await World(seed).live()
 
-    with unittest.mock.patch.object(running, "_LOST_MAX", 1_000_000):  # here tasks may lose any number of processes
+    with unittest.mock.patch.object(running, "_BLAMED_MAX", 1_000_000):  # here tasks may lose any number of processes
         return run_virtual(live())
 
 

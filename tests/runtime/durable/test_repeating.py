@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ratelimited_executor import Retry, RetryLater
 from ratelimited_executor._runtime.cron import cron_times
-from ratelimited_executor._runtime.durable.repeating import Repetition, fixed_times
+from ratelimited_executor._runtime.durable.repeating import fixed_times
 from ratelimited_executor.durable import DurableState
 
 from .conftest import Process
@@ -100,9 +101,191 @@ async def test_process_whose_clock_is_behind_places_nothing_twice(store, virtual
     assert [] == second.ran
 
 
+# The code that runs decides
+
+
+async def replaced(store, *old, then, seconds=3600, **options) -> list:
+    """Let one process declare a repetition, and a later one another of that name; return what the second runs."""
+    first, second = Process(store), Process(store)
+    first.tasks.repeat(first.note, *old, **options)
+    second.tasks.repeat(second.note, *then[0], **then[1])
+    async with first.tasks:
+        await first.run(1)
+        await second.run(seconds)
+    assert [] == first.ran
+    return second.ran
+
+
+async def test_changed_schedule_leaves_no_old_occurrence_behind(store):
+    """After a deployment with another period, no occurrence of the old one runs."""
+    ran = await replaced(store, "old", period=600, then=(["new"], {"period": 1500}), seconds=6000)
+    assert {"new"} == {what for what, _ in ran}
+    assert [1500.0] * (len(ran) - 1) == [b - a for (_, a), (_, b) in zip(ran, ran[1:], strict=False)]
+    assert len(ran) in (3, 4)
+
+
+async def test_changed_arguments_and_options_reach_the_waiting_occurrence(store):
+    """An occurrence that waits is replaced if its arguments or options change, at the same time and under the same id."""
+    ran = await replaced(store, "old", period=3000, lane="l", then=(["new"], {"period": 3000, "lane": "m"}))
+    assert ["new"] == [what for what, _ in ran][:1]
+
+
+async def test_unchanged_repetition_keeps_its_occurrence(store):
+    """A process with the same declaration leaves the waiting occurrence as it is, though it is overdue."""
+    first, second = Process(store), Process(store)
+    for process in (first, second):
+        process.tasks.repeat(process.note, "tick", period=100)
+    async with first.tasks:
+        await first.run(1)
+        [row] = await first.tasks.rows()
+        await asyncio.sleep(150)
+        await second.run(1)
+        [again] = await first.tasks.rows()
+    assert (row.id, 1) != (again.id, 0)
+    assert ["tick"] == second.names
+
+
+async def test_process_that_began_last_decides_and_another_after_it_has_gone(store):
+    """While old and new code run, the new one counts; if it ends, as after a failed deployment, the old one goes on."""
+    old, new = Process(store), Process(store)
+    old.tasks.repeat(old.note, "old", period=10)
+    new.tasks.repeat(new.note, "new", period=10)
+    async with old.tasks:
+        running = asyncio.ensure_future(old.run(300))
+        await asyncio.sleep(25)
+        before = len(old.ran)
+        await new.run(100)
+        names = [what for what, _ in sorted(old.ran + new.ran, key=lambda each: each[1])][before:]
+        [row] = await old.tasks.repetitions()
+        assert not row.is_declared
+        await running
+    assert {"new"} == set(names)
+    assert 9 <= len(names)
+    assert ["old"] * 10 == [what for what, _ in sorted(old.ran, key=lambda each: each[1])][-10:]
+
+
+async def test_repetition_that_is_added_or_removed_while_tasks_run_takes_effect(process):
+    """``repeat()`` and ``remove_repetition()`` take effect at once while tasks run."""
+    process.tasks.repeat(process.note, "first", period=1000, name="first")
+    async with process.executor, process.tasks.running(process.executor):
+        await asyncio.sleep(5)
+        process.tasks.repeat(process.note, "second", period=10, name="second")
+        await asyncio.sleep(100)
+        assert ["second"] * 10 == process.names
+        assert ["first", "second"] == [row.name for row in await process.tasks.repetitions()]
+        assert 1 == await process.tasks.remove_repetition("second", "unknown")
+        await asyncio.sleep(200)
+        assert ["second"] * 10 == process.names
+        process.tasks.repeat(process.note, "third", period=100, name="second")
+        await asyncio.sleep(150)
+    assert "third" in process.names
+
+
+async def test_what_no_running_code_declares_is_shown_and_can_be_removed(store):
+    """A repetition that is no longer declared is shown as such, and removed with its occurrence by a call."""
+    first, second = Process(store), Process(store)
+    first.tasks.repeat(first.note, "tick", period=100, name="daily")
+    async with first.tasks, second.tasks:
+        async with first.executor, first.tasks.running(first.executor):
+            await asyncio.sleep(1)
+            [row] = await second.tasks.repetitions()
+            assert ("daily", "default", "note", "every 1m40s", True) == (
+                row.name, row.queue, row.function, row.schedule, row.is_declared
+            )  # fmt: skip
+        [row] = await second.tasks.repetitions()
+        assert not row.is_declared
+        assert DurableState.SCHEDULED is await second.tasks.ref(row.id).state()
+        assert 1 == await second.tasks.remove_repetition("daily")
+        assert [] == await second.tasks.repetitions()
+        await second.run(300)
+    assert [] == second.ran
+
+
+# Each occurrence once
+
+
+async def test_runs_do_not_overlap(store):
+    """Occurrences that become due while one runs are skipped, over all processes, as in memory."""
+    processes = [Process(store) for _ in range(2)]
+    for process in processes:
+        process.tasks.repeat(process.note, "tick", 25.0, period=10)
+    await asyncio.gather(*(process.run(120) for process in processes))
+    times = sorted(when for process in processes for _, when in process.ran)
+    assert [30.0] * (len(times) - 1) == [b - a for a, b in zip(times, times[1:], strict=False)]
+    assert 4 == len(times)
+
+
+async def test_retries_are_a_part_of_the_run(process):
+    """While an occurrence waits for another attempt no other is put; once it is a dead letter, the next one is."""
+    times = []
+
+    @process.tasks.task(retry=Retry(2))
+    async def work():
+        times.append(asyncio.get_running_loop().time())
+        raise RetryLater(15)
+
+    process.tasks.repeat(work, period=10)
+    await process.run(100)
+    assert [20.0] * 4 == [b - a for a, b in zip(times[::2], times[2::2], strict=False)]
+    assert all(15 <= b - a < 17 for a, b in zip(times[::2], times[1::2], strict=False))
+
+
+async def test_runs_overlap_if_they_may(store):
+    """With ``allow_overlap=True`` each occurrence starts at its time."""
+    process = Process(store)
+    process.tasks.repeat(process.note, "tick", 25.0, period=10, allow_overlap=True)
+    await process.run(95)
+    times = [when for _, when in process.ran]
+    assert [10.0] * (len(times) - 1) == [b - a for a, b in zip(times, times[1:], strict=False)]
+    assert 9 <= len(times)
+
+
+async def test_cancelled_occurrence_stays_cancelled(store):
+    """A cancelled occurrence is put again by no process, and the next one is."""
+    first, second = Process(store), Process(store)
+    for process in (first, second):
+        process.tasks.repeat(process.note, "tick", period=100)
+    async with first.tasks:
+        await first.run(1)
+        [row] = await first.tasks.rows()
+        assert await first.tasks.ref(row.id).cancel()
+        began = asyncio.get_running_loop().time()
+        await second.run(250)
+    [*_] = times = [when - began for _, when in second.ran]
+    assert [100.0] == [b - a for a, b in zip(times, times[1:], strict=False)] or 1 == len(times)
+    assert times[0] > 100
+
+
+async def test_clock_that_is_set_back_by_months_stops_no_repetition(store):
+    """After the clock was set back by more than a day a repetition goes on."""
+    process = Process(store)
+    process.tasks.repeat(process.note, "tick", period=100)
+    async with process.tasks:
+        await process.run(250)
+        count = len(process.ran)
+        wall = store._clock.wall
+
+        class Back:
+            monotonic = staticmethod(store._clock.monotonic)
+
+            @staticmethod
+            def wall():
+                return wall() - 90 * 86_400
+
+        store._clock = Back
+        other = Process(store)
+        other.tasks.repeat(other.note, "tick", period=100)
+        async with other.tasks:
+            store._clock = other.tasks._clock = Back
+            await other.run(250)
+    assert count >= 2
+    assert 2 <= len(other.ran)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
+        ({"period": 1, "allow_overlap": "no"}, TypeError, "allow_overlap must be"),
         ({}, TypeError, r"repeat\(\) takes period= or cron="),
         ({"period": 1, "cron": "* * * * *"}, TypeError, r"repeat\(\) takes period= or cron="),
         ({"period": 0}, ValueError, "period must be > 0"),

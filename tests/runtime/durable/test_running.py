@@ -2,14 +2,17 @@
 
 import asyncio
 import math
+import threading
 
 import pytest
 
-from ratelimited_executor import ExecutorNotStartedError, Pacing, Retry, RetryLater
+from ratelimited_executor import ExecutorNotStartedError, Pacing, RateLimitedExecutor, Retry, RetryLater
 from ratelimited_executor._runtime.durable import running
-from ratelimited_executor.durable import DurableState, LaneFail
+from ratelimited_executor.durable import DurableState, DurableTasks, LaneFail, MemoryStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 
 from .conftest import Process
+from .histories import kill
 
 ABSENT = None
 
@@ -278,13 +281,114 @@ async def test_cancelled_before_it_is_claimed(process):
     assert [] == process.ran
 
 
+HELD_BACK = {
+    "its time": ({}, {"delay": 1.5}),
+    "a permit": ({"rate": "1/s"}, {}),
+    "max_concurrency": ({"max_concurrency": 1}, {}),
+    "its lane": ({}, {"lane": "l"}),
+    "its key": ({"key_concurrency": 1}, {"key": "k"}),
+}
+
+
+@pytest.mark.parametrize("way", ["by its reference", "by its id", "by another process"])
+@pytest.mark.parametrize("waits_for", HELD_BACK)
+async def test_cancelled_before_its_start_it_never_starts(store, waits_for, way):
+    """A task that is cancelled before its start does not start, whatever it waits for and whoever cancels it."""
+    options, of_task = HELD_BACK[waits_for]
+    process, other = Process(store, **options), Process(store)
+    of_first = of_task if "delay" not in of_task else {}
+    async with other.tasks, process.executor, process.tasks.running(process.executor) as runner:
+        for n in range(2):
+            await process.note.put(n, seconds=1.2, **of_first)
+        ref = await process.note.put("victim", **of_task)
+        await asyncio.sleep(0.3)
+        assert (
+            await (other.tasks if "another" in way else process.tasks).ref(ref.id).cancel()
+            if way != "by its id"
+            else (1 == await process.tasks.cancel(ref.id))
+        )
+        if "another" not in way:
+            assert not runner._held or all(run.claimed.id != ref.id or run.is_unwanted for run in runner._held.values())
+        await asyncio.sleep(6)
+        assert await ref.state() is None
+        assert not await ref.cancel()
+    assert [0, 1] == process.names
+
+
+async def test_cancelled_while_its_claim_is_under_way_it_never_starts(store, process, monkeypatch):
+    """A task that is cancelled between its claim and the answer to it does not start."""
+    claim = store.claim
+
+    async def slow(asked):
+        claims = await claim(asked)
+        if claims and claims.tasks:
+            await asyncio.sleep(1)
+        return claims
+
+    monkeypatch.setattr(store, "claim", slow, raising=False)
+    async with process.executor, process.tasks.running(process.executor) as runner:
+        ref = await process.note.put("a")
+        await asyncio.sleep(0.5)
+        assert DurableState.CLAIMED is await ref.state()
+        assert await ref.cancel()
+        await asyncio.sleep(2)
+        assert await ref.state() is None
+        assert 1 == runner.statistics().cancelled
+        await process.note.put("b")
+        await asyncio.sleep(2)
+    assert ["b"] == process.names
+
+
+async def test_cancelled_and_then_released_or_lost_it_never_starts(store):
+    """A claimed task that was cancelled does not run again after its process has closed or was lost."""
+    for end in ("close", "kill"):
+        process, other = Process(store, rate="0.1/s", lease=1), Process(store, lease=1)
+        async with other.tasks, process.executor:
+            async with process.tasks.running(process.executor) as runner:
+                refs = [await process.note.put(n) for n in range(3)]
+                await asyncio.sleep(1)
+                store.cancelled = _no_answer  # it hears of the cancellation by nobody
+                await other.tasks.cancel(refs[2].id)
+                if end == "kill":
+                    await kill(runner)
+            del store.cancelled
+            await other.run(5)
+            assert await refs[2].state() is None
+        assert 2 not in process.names + other.names
+
+
+async def _no_answer(_):
+    return ()
+
+
+async def test_healthy_starts_ask_for_no_cancellation(store, process, monkeypatch):
+    """Puts, starts and ends make no process ask for cancellations; the cancellation of a claimed task does, once."""
+    calls = []
+    cancelled = store.cancelled
+    monkeypatch.setattr(type(store), "cancelled", lambda _, owner: calls.append(owner) or cancelled(owner))
+    other = Process(store)
+    async with other.tasks, process.executor, process.tasks.running(process.executor):
+        for n in range(20):
+            await process.note.put(n)
+            await other.note.put(f"later {n}", delay=50)
+            await asyncio.sleep(0.1)
+        assert await other.tasks.cancel(*[row.id for row in await other.tasks.rows(DurableState.SCHEDULED)])
+        await asyncio.sleep(1)
+        assert [] == calls
+        ref = await other.note.put("long", seconds=60)
+        await asyncio.sleep(1)
+        await other.tasks.cancel(ref.id)
+        await asyncio.sleep(1)
+        assert 1 == len(calls)
+
+
 async def test_cancelled_while_it_runs(process):
-    """A running task ends within a third of the lease, and does not run again."""
+    """A running task ends at once, and does not run again."""
     async with process.executor, process.tasks.running(process.executor) as runner:
         ref = await process.note.put("a", seconds=60)
         await asyncio.sleep(1)
         assert await ref.cancel()
-        await asyncio.sleep(6)
+        await asyncio.sleep(0.1)
         assert ABSENT is await ref.state()
         assert (1, 0) == (runner.statistics().cancelled, runner.statistics().expired)
     assert asyncio.get_running_loop().time() < 10
@@ -470,27 +574,77 @@ async def test_clock_that_is_set_back_holds_nothing_up(store, virtual_clock):
     assert ["a"] == process.names
 
 
+async def lose(store, seconds=1.0, lease=0.3, **options) -> Process:
+    """Run tasks in a process that is killed after some seconds, and wait until others have noticed."""
+    process = Process(store, lease=lease, **options)
+    async with process.executor, process.tasks.running(process.executor) as runner:
+        await asyncio.sleep(seconds)
+        await kill(runner)
+    for _ in range(8):
+        await store.beat("watcher")
+        await asyncio.sleep(lease / 3)
+    return process
+
+
 async def test_task_that_kills_its_processes_becomes_a_dead_letter(store, process):
-    """A task of which five processes were lost is not run by the sixth, but becomes a dead letter."""
+    """Of a task that kills its processes the first loss proves nothing; after five more, it is a dead letter."""
     async with process.tasks:
-        ref = await process.note.put("a")
-        for n in range(5):
-            await store.join(f"p{n}", 300_000)
-            await store.claim(_claim(f"p{n}"))
-            for _ in range(8):
-                await store.beat("watcher")
-                await asyncio.sleep(0.1)
-        assert 5 == (await ref.row()).lost_count
+        ref = await process.note.put("a", seconds=60)
+        starts = [(await lose(store)).names for _ in range(6)]
+        assert [["a"]] * 6 == starts
         await process.run(1)
         row = await ref.row()
         assert (DurableState.DEAD, []) == (row.state, process.ran)
-        assert "5 processes were lost" in row.error
+        assert "6 processes were lost" in row.error
 
 
-def _claim(owner):
-    from ratelimited_executor._core.durable.tasks import Claim
+async def test_task_that_was_never_started_is_blamed_for_no_loss(store, process):
+    """A task that was claimed by six processes that were lost, and started in none of them, still runs."""
+    async with process.tasks:
+        await process.note.put("first", key="tenant", seconds=3600)
+        refs = [await process.note.put(n, key="tenant") for n in range(3)]
+        for _ in range(6):
+            assert ["first"] == (await lose(store, key_concurrency=1)).names
+        assert [1, 1, 1] == [(await ref.row()).lost_count for ref in refs]
+        await process.run(1)
+    assert [0, 1, 2] == process.names
 
-    return Claim(owner=owner, count=1)
+
+async def test_start_is_recorded_only_for_tasks_with_a_loss(store, process, monkeypatch):
+    """Starts cost the store no call, except those of tasks that have lost a process, and no others."""
+    calls = []
+    start = store.start
+    monkeypatch.setattr(type(store), "start", lambda _, refs: calls.append(len(refs)) or start(refs), raising=True)
+    async with process.tasks:
+        for n in range(3):
+            await process.note.put(n, seconds=3600)
+        await lose(store)
+        assert [] == calls
+        await process.note.put("new")
+        await process.run(1, drain_timeout=0)
+    assert 3 == sum(calls)
+    assert {0, 1, 2, "new"} == set(process.names)
+
+
+async def test_start_that_cannot_be_recorded_does_not_happen(store):
+    """A task with a loss does not start while the store cannot record the start, and is released instead."""
+    ran = []
+    process = Process(store)
+    work = process.tasks.task(name="work")(lambda: ran.append(1))
+    async with process.tasks:
+        ref = await work.put()
+        number = (await ref.row()).number
+        store._table._tasks[number].lost_count = 1
+        start, failures = store.start, iter([StoreUnavailableError("the store", "it is away"), None])
+
+        async def failing(refs):
+            if error := next(failures):
+                raise error
+            return await start(refs)
+
+        store.start = failing
+        stats = await process.run(2)
+    assert ([1], 1, 1) == (ran, stats.released, stats.done)
 
 
 async def test_store_that_is_away_for_a_while_loses_nothing(store):
@@ -593,6 +747,31 @@ async def test_plain_functions_run_too_on_the_loop(process):
         await work.put("a")
     await process.run(1)
     assert ["a"] == ran
+
+
+@pytest.mark.real_time("worker threads take real time")
+async def test_starts_in_threads_are_recorded(monkeypatch):
+    """A function that runs in a thread starts there once its start is recorded, and not if it cannot be."""
+    tasks, ran = DurableTasks(MemoryStore()), []
+    work = tasks.task(name="work", in_thread=True)(lambda n: ran.append((n, threading.current_thread())))
+    answers = iter([[False], [True]])
+    calls = []
+
+    async def start(refs):
+        calls.append(refs)
+        return next(answers)
+
+    monkeypatch.setattr(tasks.store, "start", start, raising=False)
+    async with tasks:
+        ref = await work.put(1)
+        tasks.store._table._tasks[(await ref.row()).number].lost_count = 1
+    async with RateLimitedExecutor("x") as executor, tasks.running(executor) as runner:
+        async with asyncio.timeout(30):
+            while await ref.state() is not None:
+                await asyncio.sleep(0.01)
+    assert [1] == [n for n, _ in ran]
+    assert threading.main_thread() is not ran[0][1]
+    assert (2, 1) == (len(calls), runner.statistics().released)
 
 
 @pytest.mark.real_time("worker threads take real time")

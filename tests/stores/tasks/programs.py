@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from ratelimited_executor._core.durable.table import TaskTable
+from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
 from ratelimited_executor._core.durable.tasks import (
     SIZE_MAX,
     Beat,
@@ -14,6 +14,7 @@ from ratelimited_executor._core.durable.tasks import (
     DurableState,
     End,
     NewTask,
+    Occurrence,
     Outcome,
     Ref,
     TaskRow,
@@ -62,13 +63,30 @@ class Program:
             yield from self._both("join", owner, self._lease_of(owner))
         for _ in range(count):
             kind = self.draw.choices(
-                ("put", "claim", "finish", "beat", "pass", "cancel", "requeue", "join", "leave", "revive", "step"),
-                (3, 8, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 0.2),
+                (
+                    "put",
+                    "claim",
+                    "start",
+                    "finish",
+                    "beat",
+                    "pass",
+                    "cancel",
+                    "requeue",
+                    "join",
+                    "leave",
+                    "revive",
+                    "place",
+                    "forget",
+                    "step",
+                ),
+                (3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 3, 0.3, 0.2),
             )[0]
             yield from getattr(self, f"_{kind}")()
             rows = yield from self._both("rows", None, after=0, limit=10_000)
             yield from self._both("counts")
             yield from self._both("lanes", limit=5)
+            yield from self._both("repetitions")
+            yield from self._both("cancelled", self.draw.choice(OWNERS))
             check_lanes(rows)
 
     def _lease_of(self, owner: str) -> int:
@@ -76,7 +94,7 @@ class Program:
 
     def _both(self, method, *args, **options):
         """Call the table and the store, check that their answers agree, and return the table's."""
-        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue")
+        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "place", "forget")
         time = [self.now_us] if timed else []
         mine, others = self._in_numbers(options, self.table_numbers), self._in_numbers(options, self.store_numbers)
         expected = getattr(self.table, method)(*time, *self._with_refs(args, self.table_numbers), **mine)
@@ -89,8 +107,8 @@ class Program:
 
     def _with_refs(self, args, numbers):
         return [
-            [each._replace(ref=Ref(numbers.get(each.ref.number, -1), each.ref.token)) for each in arg]
-            if isinstance(arg, list) and arg and isinstance(arg[0], Outcome)
+            [_with_ref(each, numbers) for each in arg]
+            if isinstance(arg, list) and arg and isinstance(arg[0], (Outcome, Ref))
             else arg
             for arg in args
         ]
@@ -126,7 +144,7 @@ class Program:
                     priority=draw.choice((0.0, 0.0, 1.0, -2.5)),
                     lane=draw.choice(LANES),
                     is_blocking=draw.random() < 0.6,
-                    key=draw.choice((None, None, "k", "l")),
+                    key=draw.choice((None, None, '"k"', "7")),
                     cost=draw.choice((None, "2")),
                     is_named=is_named,
                 )
@@ -136,7 +154,7 @@ class Program:
     def _claim(self):
         draw = self.draw
         unknown = frozenset(draw.sample(FUNCTIONS, draw.choice((0, 0, 0, 0, 1, 2))))
-        full = frozenset(draw.sample(("k", "l"), draw.choice((0, 0, 0, 0, 1, 2))))
+        full = frozenset(draw.sample(('"k"', "7"), draw.choice((0, 0, 0, 0, 1, 2))))
         claim = Claim(
             owner=draw.choice(OWNERS),
             queue=draw.choice(QUEUES),
@@ -166,6 +184,10 @@ class Program:
             outcomes.append(Outcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}"))
         yield from self._both("finish", outcomes)
 
+    def _start(self):
+        held = self.draw.sample(self.held, min(len(self.held), self.draw.choice((1, 1, 2))))
+        yield from self._both("start", [Ref(each.id, each.token) for each in held])
+
     def _beat(self):
         yield from self._both("beat", self.draw.choice(OWNERS))
 
@@ -188,7 +210,8 @@ class Program:
         options = {}
         if self.draw.random() < 0.7:
             stale = [held for held in self.held if held.token < self.tokens[held.id]]
-            held = self.draw.choice((self.held, self.held, stale, self.held[::2]))
+            older = [Held(each.id, each.token - 1) for each in self.held]
+            held = self.draw.choice((self.held, stale, older, self.held[::2]))
             options = {"former": self.draw.choice(OWNERS), "held": [Ref(each.id, each.token) for each in held]}
         yield from self._both("join", owner, self._lease_of(owner), **options)
 
@@ -197,6 +220,27 @@ class Program:
 
     def _revive(self):
         yield from self._both("revive", self.draw.choice(QUEUES), self.draw.sample(FUNCTIONS, 2))
+
+    def _place(self):
+        draw = self.draw
+        occurrences = []
+        for name in sorted(draw.sample(("nightly", "hourly"), draw.choice((1, 2)))):
+            spec = draw.choice(("as it was", "as it was", "otherwise"))
+            due_us = (self.now_us // 20 + draw.choice((1, 1, 1, 0, 2))) * 20
+            if draw.random() < 0.1:
+                due_us -= REMEMBERED_US
+            id = f"{name}@{due_us}"
+            self.ids.append(id)
+            task = NewTask(
+                id=id, name="f", queue="mail" if spec == "as it was" else "other", body=spec.encode(), due_us=due_us, is_named=True,
+                lane=draw.choice(LANES), is_blocking=draw.random() < 0.6,
+            )  # fmt: skip
+            since_us = draw.choice((0, 5, self.now_us))
+            occurrences.append(Occurrence(name, task, f"times {spec}", spec, since_us, draw.random() < 0.3))
+        yield from self._both("place", draw.choice(OWNERS), occurrences)
+
+    def _forget(self):
+        yield from self._both("forget", self.draw.choice((["nightly"], ["hourly", "nightly"], ["unknown"])))
 
     def _some_ids(self) -> list[str]:
         known = list(dict.fromkeys([*self.ids[-8:], "unknown"]))
@@ -214,6 +258,13 @@ def run(program: Program, count: int, call) -> None:
         return
 
 
+def _with_ref(each, numbers):
+    """Return an outcome or a claim with the number of its task in place of its id."""
+    if isinstance(each, Outcome):
+        return each._replace(ref=_with_ref(each.ref, numbers))
+    return Ref(numbers.get(each.number, -1), each.token)
+
+
 def by_id(answer, numbers):
     """Return an answer with ids in place of the numbers of tasks."""
     ids = {number: id for id, number in numbers.items()}
@@ -221,6 +272,8 @@ def by_id(answer, numbers):
         return replace(answer, tasks=tuple(task._replace(ref=Ref(0, task.ref.token)) for task in answer.tasks))
     if isinstance(answer, Beat):
         return sorted((ids[ref.number], ref.token) for ref in answer.cancelled), answer.claimed_count
+    if isinstance(answer, tuple):
+        return sorted((ids[ref.number], ref.token) for ref in answer)
     if isinstance(answer, list) and answer and isinstance(answer[0], TaskRow):
         return [replace(row, number=0) for row in answer]
     return answer

@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from ratelimited_executor import TaskStore
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, Ref
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 
 from .programs import Program
@@ -135,6 +135,46 @@ async def test_joins_at_once_are_one(store):
     for _ in range(2):  # a join after the lease has ended is refused, however often it is repeated
         assert not await store.join("new", 60_000_000, former="o3", held=held)
     assert await store.finish([Outcome(ref, End.DONE) for ref in held]) == [True] * len(held)
+
+
+async def test_losses_count_once_a_start_is_recorded(store, clock):
+    """The first loss counts always, and further ones only if a start of that very claim was recorded."""
+    await store.put([NewTask(id=str(n), name="f", lane="l" if n == 1 else None) for n in range(3)])
+    losses, now_us = [], clock.now_us
+    for started in ("none", "all", "none", "stale", "all"):
+        await store.join("a", 9)
+        tasks = (await store.claim(Claim(owner="a", count=9))).tasks
+        refs = [task.ref for task in tasks]
+        assert 3 == len(refs)
+        stale = [Ref(ref.number, ref.token - 1) for ref in refs]
+        if started == "all":
+            assert [True] * 3 == await store.start(refs)
+            assert [True] == await store.finish([Outcome(refs[2], End.RELEASED)])
+        assert [False] * 3 == await store.start(stale)
+        for _ in range(9):
+            now_us += 3
+            clock.set(now_us)
+            await store.beat("b")
+        losses.append([row.lost_count for row in await store.find(["0", "1", "2"])])
+    assert [[1, 1, 1], [2, 2, 1], [2, 2, 1], [2, 2, 1], [3, 3, 1]] == losses
+
+
+async def test_cancelled_claims_are_told_to_their_owner_alone(store):
+    """A wait ends with the cancellation of a claimed task, its number rises, and the owner can ask for its claims."""
+    await store.put([NewTask(id=str(n), name="f") for n in range(4)])
+    for owner in ("a", "b"):
+        await store.join(owner, 60_000_000)
+    mine = {task.id: task.ref for task in (await store.claim(Claim(owner="a", count=2))).tasks}
+    await store.claim(Claim(owner="b", count=1))
+    count = await store.wait(0.01)
+    await store.cancel(["3"])
+    assert count == await store.wait(0.01)
+    assert () == await store.cancelled("a")
+    await store.cancel(["0", "2"])
+    assert count < await store.wait(0.01)
+    assert (mine["0"],) == await store.cancelled("a")
+    assert 1 == len(await store.cancelled("b"))
+    assert () == await store.cancelled("nobody")
 
 
 async def test_wait_ends_with_a_put_and_at_its_time(store):

@@ -22,7 +22,7 @@ class InMemory:
 
     def call(self, method, now_us, args, options):
         """Play the moves of one call in a transaction."""
-        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue")
+        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "place", "forget")
         options = {"former": "", "held": (), **options} if method == "join" else options
         program = getattr(moves, method)(*([now_us] if timed else []), *args, **options)
         cursor = self.connection.cursor()

@@ -5,12 +5,13 @@ import sys
 import pytest
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Occurrence, Outcome, Placement
 from ratelimited_executor.durable import PostgresStore, SQLiteStore
 from ratelimited_executor.stores.tasks import postgres, sqlite
 from ratelimited_executor.stores.tasks.statements import SchemaStep, lacking, read_schema
 
 MODULES = {"sqlite": sqlite, **({} if sys.platform == "win32" else {"postgres": postgres})}
+NEXT = sqlite._SCHEMA[-1].version + 1
 COLOUR = "alter table durable_tasks add column colour text not null default 'red'"
 
 
@@ -71,16 +72,33 @@ async def test_older_processes_go_on_while_a_newer_one_adds_a_column(opened, mod
     assert 1 == (await old.counts())[DurableState.SCHEDULED]
 
 
+async def test_tables_of_the_first_schema_are_updated(opened, module, monkeypatch):
+    """A store made by the first release is updated when it is opened: its tasks are kept, and everything works."""
+    with monkeypatch.context() as older:
+        older.setattr(module, "_SCHEMA", module._SCHEMA[:1])
+        old = await opened()
+        await old.put([NewTask(id="waits", name="f", delay_us=10**12)])
+    new = await opened()
+    await work(new, "x")
+    await work(old, "y")
+    assert [True] == await new.put([NewTask(id="z", name="f")])
+    [claimed] = (await new.claim(Claim(owner="a", count=1))).tasks
+    assert [True] == await new.start([claimed.ref])
+    task = NewTask(id="r@1", name="f", due_us=10**17)
+    [placed] = await new.place("a", [Occurrence("r", task, "sometimes", "spec", 0)])
+    assert Placement.PLACED is placed.placement
+    assert ["r"] == [row.name for row in await new.repetitions()]
+    assert 2 == (await old.counts())[DurableState.SCHEDULED]
+
+
 async def test_an_older_release_refuses_what_it_does_not_fit(opened, module, monkeypatch):
     """A release older than the tables allow is refused with a remedy, while the newer one continues."""
     await opened()
     with monkeypatch.context() as newer:
-        add_step(newer, module, COLOUR, least=2)
+        add_step(newer, module, COLOUR, least=NEXT)
         new = await opened()
-    with pytest.raises(
-        StoreUnavailableError,
-        match=r"newer release has changed its tables \(schema 2, for processes that know 2 or later; this one knows 1\): update",
-    ):
+    text = rf"newer release has changed its tables \(schema {NEXT}, for processes that know {NEXT} or later; this one knows {NEXT - 1}\): update"
+    with pytest.raises(StoreUnavailableError, match=text):
         await opened()
     await work(new, "x")
 
@@ -89,10 +107,10 @@ async def test_what_only_looks_changes_no_schema(opened, module, monkeypatch):
     """With ``create=False`` older tables are refused with a remedy, until a process has changed them."""
     old = await opened()
     await opened(create=False)
-    add_step(monkeypatch, module, COLOUR, least=2)
+    add_step(monkeypatch, module, COLOUR, least=NEXT)
     with pytest.raises(
         StoreUnavailableError,
-        match=r"older release has made its tables \(schema 1; this one needs 2\): start a process",
+        match=rf"older release has made its tables \(schema {NEXT - 1}; this one needs {NEXT}\): start a process",
     ):
         await opened(create=False)
     with monkeypatch.context() as older:

@@ -1,0 +1,105 @@
+"""One claim of a durable task on an executor, until its end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ratelimited_executor._core.records import TriedOnce
+from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.durable.current import CURRENT
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.durable.tasks import Claimed
+    from ratelimited_executor._runtime.durable.functions import DurableFunction
+    from ratelimited_executor._runtime.durable.starting import Starting
+    from ratelimited_executor._runtime.handles import TaskHandle
+
+__all__ = ["Run"]
+
+_DONE: Final = TaskState.DONE  # enum members are slow to look up
+
+
+class Runner(Protocol):
+    """The parts of a ``DurableRunner`` that its runs use."""
+
+    _starting: Starting
+
+    def _started(self, run: Run) -> None: ...
+    def _check_lease(self) -> None: ...
+    def _done(self, run: Run) -> None: ...
+    def _ended(self, run: Run) -> None: ...
+
+
+class Run(TriedOnce):
+    """One claim, until its end; calling it starts the task.
+
+    Attributes:
+        func: the function; the executor's logs take its name, as of a partial.
+    """
+
+    __slots__ = (
+        "args",
+        "claimed",
+        "due",
+        "func",
+        "handle",
+        "is_given_up",
+        "is_started",
+        "is_unwanted",
+        "is_void",
+        "kwargs",
+        "runner",
+    )
+
+    def __init__(
+        self, runner: Runner, claimed: Claimed, func: DurableFunction[Any, Any], args: Any, kwargs: Any
+    ) -> None:
+        self.runner = runner
+        self.claimed = claimed
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self.due = 0.0  # loop time, by the store's clock
+        self.handle: TaskHandle[Any] | None = None
+        self.is_started = False
+        self.is_unwanted = False  # True if the task was cancelled in the store
+        self.is_given_up = False  # True if the attempt was cancelled here, to release the task
+        self.is_void = False  # True if the claim is no longer in force
+
+    def __call__(self) -> Any:
+        runner = self.runner
+        if self.func.in_thread:
+            assert self.handle is not None
+            self.handle.get_loop().call_soon_threadsafe(runner._started, self)
+        else:
+            runner._started(self)
+        runner._check_lease()  # noqa: SLF001  # its runner
+        CURRENT.set(self.claimed)  # the context belongs to this attempt alone
+        if self.claimed.lost_count:
+            return self._recorded()
+        return self.func(*self.args, **self.kwargs)
+
+    def _recorded(self) -> Any:
+        """Call the function once the store has recorded the start: if the process is lost now, the task may be the cause."""
+        if not self.func.in_thread:
+            return self._after_recording()
+        assert self.handle is not None
+        asyncio.run_coroutine_threadsafe(self._record(), self.handle.get_loop()).result()
+        return self.func(*self.args, **self.kwargs)
+
+    async def _record(self) -> None:
+        await self.runner._starting.add(self.claimed.ref)  # noqa: SLF001  # its runner
+
+    async def _after_recording(self) -> Any:
+        await self._record()
+        result = self.func(*self.args, **self.kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    def ended(self, handle: TaskHandle[Any]) -> None:
+        """Record the attempt's end, within it; handle failures later, as they may run user code."""
+        if handle.state is _DONE:
+            self.runner._done(self)  # noqa: SLF001  # its runner
+        else:
+            handle.get_loop().call_soon(self.runner._ended, self)  # noqa: SLF001  # its runner

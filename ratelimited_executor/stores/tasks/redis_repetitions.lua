@@ -1,0 +1,9 @@
+-- List repetitions.
+--
+-- KEYS   those of `redis_rules.lua`
+--
+-- ARGS   none
+--
+-- REPLY: their names and records; the names of the owners that have a lease.
+
+return {redis.call('HGETALL', keys.repetitions), redis.call('HKEYS', keys.owners)}

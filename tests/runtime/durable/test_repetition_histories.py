@@ -1,0 +1,81 @@
+"""Random histories of durable repetitions, in memory and in a file, and laws broken on purpose, which must be found."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from ratelimited_executor._core.durable import table
+from ratelimited_executor._core.durable.table import TaskTable
+from ratelimited_executor._core.durable.tasks import Placement
+from ratelimited_executor.durable import MemoryStore, SQLiteStore
+
+from .repetition_histories import history_of
+
+COUNT = int(os.environ.get("REPETITION_HISTORIES", "20"))
+
+
+def test_laws_of_repetitions() -> None:
+    """No occurrence starts twice, off its schedule, during another or after its cancellation, and none is lost."""
+    events, starts = Counter(), 0
+    for seed in range(COUNT):
+        history = history_of(seed)
+        assert [] == history.wrong, seed
+        events += history.events
+        starts += history.starts
+    assert starts > 20 * COUNT
+    assert {"kill", "stop", "pause", "release", "cancel", "remove"} == set(events)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1003))
+def test_laws_of_repetitions_in_a_file(tmp_path, seed) -> None:
+    """The same laws hold on a SQLite file."""
+    history = history_of(seed, lambda: SQLiteStore(tmp_path / "tasks.db"))
+    assert [] == history.wrong
+    assert history.starts > 10
+
+
+def busy_is_ignored(monkeypatch) -> None:
+    """Put an occurrence although the previous one has not ended."""
+    place = TaskTable._place_one
+    monkeypatch.setattr(
+        TaskTable,
+        "_place_one",
+        lambda self, now, owner, asked: place(self, now, owner, asked._replace(allow_overlap=True)),
+    )
+
+
+def cancelled_is_forgotten(monkeypatch) -> None:
+    """Put a cancelled occurrence again."""
+    monkeypatch.setattr(table, "is_past", lambda *_: False)
+
+
+def old_is_kept(monkeypatch) -> None:
+    """Leave what waits by another declaration."""
+    monkeypatch.setattr(TaskTable, "_drop_waiting", lambda *_: False)
+
+
+def ended_is_not_noticed(monkeypatch) -> None:
+    """Regard an occurrence that has ended as one that runs."""
+    place = TaskTable._place_one
+
+    def stuck(self, now, owner, asked):
+        answer = place(self, now, owner, asked)
+        return answer._replace(placement=Placement.BUSY) if answer.id in self._ended else answer
+
+    def forgetful(self, now, owner, asked):
+        row = self._repetitions.get(asked.name)
+        is_ended = row is not None and row.placed is not None and row.placed.task.id in self._ended
+        return table._placed(Placement.BUSY, row.placed) if is_ended else stuck(self, now, owner, asked)
+
+    monkeypatch.setattr(TaskTable, "_place_one", forgetful)
+
+
+@pytest.mark.parametrize("broken", [busy_is_ignored, cancelled_is_forgotten, old_is_kept, ended_is_not_noticed])
+def test_broken_law_is_found(monkeypatch, broken) -> None:
+    """A law that is broken on purpose is found by one of the histories."""
+    broken(monkeypatch)
+    for seed in range(100):
+        if history_of(seed, MemoryStore).wrong:
+            return
+    pytest.fail("not found")
