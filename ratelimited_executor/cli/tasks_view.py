@@ -87,7 +87,7 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
         errors = _listing("id", "error")  # beside the other columns, an error would have no room
         for row in picture.rows:
             if row.error:
-                errors.add_row(Text(visible(row.id)), Text(visible(row.error.rstrip().rpartition("\n")[2])))
+                errors.add_row(Text(visible(row.id)), Text(visible(row.error_line)))
         if errors.row_count:
             parts += [Text(), errors]
     return Group(*parts)
