@@ -327,7 +327,7 @@ def _backlog(parts: Insights, key: Hashable, now: float) -> float:
             costs[each] += _cost(needs)
         for each, cost in costs.items():
             if each is not None:
-                queue.gate.meet(each)
+                queue.gate.meet(each, now_ns)
                 when_ns = queue.gate.when_count(each, cost, now_ns)
                 if when_ns is None or (key is not None and queue.gate.hold(each, 1, now_ns) == "concurrency"):
                     return math.inf

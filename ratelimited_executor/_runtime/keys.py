@@ -175,7 +175,7 @@ class Keys:
 
     def penalize(self, key: Hashable, until_ns: int) -> None:
         """Start nothing of a key before a time."""
-        self.gate().penalize(key, until_ns)
+        self.gate().penalize(key, until_ns, self._moments.ns())
 
     def options_of(self, key: Hashable) -> KeyOptions:
         """Return the options of tasks that have a key and nothing else; one object for many tasks of a key."""

@@ -187,7 +187,7 @@ class TicketMember:
             costs = tuple(sorted((needs if needs and not is_beyond else {PERMITS: 1}).items()))
             limit = None
             if gate is not None and key is not None:
-                gate.meet(key)
+                gate.meet(key, now_ns)
                 limit = gate.limit(key)
             if not isinstance(limit, KeyBudgetLimit):
                 runs.append(TicketRun(min(most, count), costs))

@@ -322,9 +322,9 @@ class BudgetLimit(Limit):
         """Adopt the settings of another limit."""
         self._cost_max, self._estimate = other._cost_max, other._estimate
 
-    def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # the authority remembers
-        """True if a new limit would behave the same."""
-        return True
+    def idle_at(self, now_ns: int) -> int:
+        """Return the present: the authority remembers."""
+        return now_ns
 
 
 class KeyBudgetLimit(Limit):
@@ -409,9 +409,9 @@ class KeyBudgetLimit(Limit):
         """Adopt the settings of another limit."""
         self.settings, self._cost_max, self._per_second = other.settings, other._cost_max, other._per_second
 
-    def is_idle(self, now_ns: int) -> bool:
-        """True if a new limit would behave the same."""
-        return now_ns >= self.refused_ns
+    def idle_at(self, now_ns: int) -> int:
+        """Return when the group's refusal ends."""
+        return max(now_ns, self.refused_ns)
 
 
 class BudgetPermits(CombinedPermits):
