@@ -27,7 +27,7 @@ from ratelimited_executor._core.slot_asking import IDLE_NS, SOON_NS
 from ratelimited_executor._core.slot_lanes import SlotLane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.slot_asking import SlotAsker
@@ -565,11 +565,14 @@ class KeyGate:
             else:
                 state.limit.change_to(fresh, now_ns)
             self._count_by(key, state, self._concurrency_of(key))
-        for key in self._memory.keys():
-            if key in self._memory:  # user functions may have met it meanwhile
-                state = self._recall(key, self._limit_of(key), now_ns)
-                if not self._put_away(key, state, now_ns):
-                    self._add(key, state, self._concurrency_of(key))
+        memory, self._memory = self._memory, KeyMemory()
+        kind, self._kind = self._kind, None
+        for key in memory.keys():
+            limit = self._limit_of(key)
+            state = _recalled(limit, memory.pop(key), kind, now_ns)
+            del limit
+            if key not in self._keys and not self._put_away(key, state, now_ns):  # user functions may have met it
+                self._add(key, state, self._concurrency_of(key))
         self.open_all()
 
     def _count_by(self, key: Hashable, state: KeyState, concurrency: int | None) -> None:
@@ -637,9 +640,12 @@ class KeyGate:
             until_ns = state.limit.idle_at(now_ns)
             if until_ns != now_ns:
                 numbers = state.limit.pack()
-                if numbers is None or (self._memory and self._kind is not type(state.limit)):
+                kind = type(state.limit)
+                if numbers is None or (self._memory and self._kind not in (None, kind)):
                     return False
-                self._kind = type(state.limit)
+                self._kind = kind
+            if self._newest is not None and self._newest[0] is state.limit:
+                self._newest = None  # the task has ended
             known = ref(state.limit)
             state.limit = None
             if (limit := known()) is not None:  # a start of its can still be settled
@@ -650,17 +656,6 @@ class KeyGate:
         if until_ns != now_ns:
             self._memory.put(key, until_ns, (state.penalty_ns, *numbers))
         return True
-
-    def _recall(self, key: Hashable, limit: Limit | None, now_ns: int) -> KeyState:
-        """Return the state of a key with a new limit, which adopts what is remembered of the old one."""
-        state = KeyState(limit)
-        numbers = self._memory.pop(key)
-        if numbers is not None:
-            state.is_used = True
-            state.penalty_ns = numbers[0]
-            if limit is not None and len(numbers) > 1 and type(limit) is self._kind:
-                limit.unpack(numbers[1:], now_ns)
-        return state
 
     def _has_room(self, state: KeyState) -> bool:
         """True if the start of a task of a key can be remembered."""
@@ -681,7 +676,7 @@ class KeyGate:
         self.met_count += 1
         state = self._keys.get(key)
         if state is None:  # the user functions may have met the key themselves
-            state = self._recall(key, limit, now_ns)
+            state = _recalled(limit, self._memory.pop(key), self._kind, now_ns)
             self._add(key, state, concurrency)
         return state
 
@@ -707,3 +702,21 @@ class KeyGate:
         parked, state.parked = state.parked, []
         for resume, _, _ in parked:
             resume()
+
+
+def _recalled(limit: Limit | None, numbers: Sequence[int] | None, kind: type | None, now_ns: int) -> KeyState:
+    """Return the state of a key with a new limit, which adopts the numbers of the old one, if it is of the same class.
+
+    Args:
+        limit: the new limit.
+        numbers: what is remembered of the key: its penalty, then the numbers of its limit; None if it is new.
+        kind: the class of the old limit.
+        now_ns: the time.
+    """
+    state = KeyState(limit)
+    if numbers is not None:
+        state.is_used = True
+        state.penalty_ns = numbers[0]
+        if limit is not None and len(numbers) > 1 and type(limit) is kind:
+            limit.unpack(numbers[1:], now_ns)
+    return state
