@@ -91,9 +91,9 @@ class Ledger:
             assert got.at is None or got.at > self.now + horizon or isinstance(self.settings, QuotaSettings)
             return None
         assert self.now <= got.at <= self.now + horizon
-        assert got.states[0] not in ("", before)
+        assert got.states[0] not in ("", before) if cost else got.states == [""], "a cost of 0 changes nothing"
         assert got.holder is None if got.at == self.now else got.holder == 0
-        self.state = got.states[0]
+        self.state = got.states[0] or before
         self.tickets.append(Ticket(got.at, self.valid, cost, got.receipts[0]))
         self.check(self)
         return got.at
@@ -140,7 +140,7 @@ def programs(
 ) -> st.SearchStrategy:
     """Draw histories of waits, tickets of some cost and horizon, corrections, sweeps and changed settings."""
     horizons = st.sampled_from([0, 1000, 250_000, 5 * SECOND])
-    ask = st.tuples(st.just("ask"), st.integers(1, cost_max), horizons)
+    ask = st.tuples(st.just("ask"), st.integers(0, cost_max), horizons)
     steps = [
         st.tuples(st.just("wait"), st.one_of(st.sampled_from(waits), st.integers(1, max(waits)))),
         ask,
@@ -697,6 +697,28 @@ def test_limit_is_used(made: LimitSettings, count: int, per: int, part: float, s
     assert used / (count * (end - begin) / per) >= part
 
 
+@pytest.mark.parametrize("place", range(4), ids=["pace", "window", "burst", "quota"])
+def test_ticket_of_cost_zero_counts_once_it_costs_more_and_waits_for_a_deficit(subject: LawSubject, place: int) -> None:
+    """A ticket of cost 0 changes nothing, counts what is added to it, and is refused while the limit is in deficit."""
+    ledger = Ledger(subject, joint()[place], lambda _: None)
+    one, other = ledger.ask(0), ledger.ask(0)
+    assert (one, other, ledger.state) == (START, START, "")
+    ledger.now += 1000
+    ledger.correct("add", ledger.tickets[0], 300)
+    assert ledger.look().used >= 299
+    assert not ledger.look().is_at_rest
+    assert ledger.ask(0) is None
+    assert ledger.ask(1) is None
+    ledger.correct("add", ledger.tickets[1], 1)
+    first, again = (subject.decide(ledger.now, 0, [(ledger.settings.write(), ledger.state, cost)]) for cost in (0, 1))
+    assert (first.holder, again.holder) == (0, 0)
+    assert ledger.now < first.at <= again.at
+    ledger.now = first.at - 1
+    assert ledger.ask(0, 0) is None
+    ledger.now = first.at
+    assert ledger.ask(0, 0) == first.at
+
+
 # All or nothing.
 
 
@@ -770,8 +792,8 @@ def test_refusal_names_the_limit_that_holds_longest(subject: LawSubject) -> None
     assert subject.decide(START, START, [(window.write(), states[1], 1), (pace.write(), states[0], 2)])[1] == 0
     never = subject.decide(START, START, [(pace.write(), states[0], 1), (window.write(), states[1], 2)])
     assert never == (None, 1, None, ["", ""])
-    assert subject.decide(START, START, [(window.write(), states[1], 0)]).receipts == [0], (
-        "a request with a cost of 0 does not wait"
+    assert subject.decide(START, START, [(window.write(), states[1], 0)]) == (START, None, [START], [""]), (
+        "a request with a cost of 0 does not wait for what is used, and changes nothing"
     )
 
 
