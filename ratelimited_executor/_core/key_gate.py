@@ -18,7 +18,6 @@ import math
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from weakref import ref
 
 from ratelimited_executor._core.key_memory import KeyMemory
 from ratelimited_executor._core.key_states import KeyState, Span
@@ -27,7 +26,7 @@ from ratelimited_executor._core.slot_asking import IDLE_NS, SOON_NS
 from ratelimited_executor._core.slot_lanes import SlotLane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator
 
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.slot_asking import SlotAsker
@@ -81,7 +80,6 @@ class KeyGate:
         "_is_away",
         "_keys",
         "_keys_max",
-        "_kind",
         "_lanes",
         "_limit_of",
         "_memory",
@@ -127,7 +125,6 @@ class KeyGate:
         self._keys_max = math.inf if keys_max is None else keys_max
         self._note_full = note_full
         self._memory = KeyMemory()
-        self._kind: type | None = None  # the class of the limits whose numbers are in it
         self._used_count = 0  # known keys that have something to remember
         # Keys with a slot that no task has started with, or with a request that has no answer yet.
         self._ahead: dict[Hashable, KeyState] = {}
@@ -566,11 +563,8 @@ class KeyGate:
                 state.limit.change_to(fresh, now_ns)
             self._count_by(key, state, self._concurrency_of(key))
         memory, self._memory = self._memory, KeyMemory()
-        kind, self._kind = self._kind, None
-        for key in memory.keys():
-            limit = self._limit_of(key)
-            state = _recalled(limit, memory.pop(key), kind, now_ns)
-            del limit
+        for key in memory:
+            state = memory.recall(key, self._limit_of(key), now_ns)
             if key not in self._keys and not self._put_away(key, state, now_ns):  # user functions may have met it
                 self._add(key, state, self._concurrency_of(key))
         self.open_all()
@@ -624,7 +618,9 @@ class KeyGate:
             state = self._keys[key]
             if state.running_count or state.parked:
                 state.is_listed = False  # listed again when its last task ends
-            elif (state.slots is not None and state.slots.request is not None) or not self._put_away(key, state, now_ns):
+            elif (state.slots is not None and state.slots.request is not None) or not self._put_away(
+                key, state, now_ns
+            ):
                 kept.append(key)
             else:
                 del self._keys[key]
@@ -633,29 +629,10 @@ class KeyGate:
         return done
 
     def _put_away(self, key: Hashable, state: KeyState, now_ns: int) -> bool:
-        """Keep the limits of a key as numbers, if they are not as for a new key; return False if that must wait."""
-        numbers: tuple[int, ...] | None = ()
-        until_ns: int | None = now_ns
-        if state.limit is not None:
-            until_ns = state.limit.idle_at(now_ns)
-            if until_ns != now_ns:
-                numbers = state.limit.pack()
-                kind = type(state.limit)
-                if numbers is None or (self._memory and self._kind not in (None, kind)):
-                    return False
-                self._kind = kind
-            if self._newest is not None and self._newest[0] is state.limit:
-                self._newest = None  # the task has ended
-            known = ref(state.limit)
-            state.limit = None
-            if (limit := known()) is not None:  # a start of its can still be settled
-                state.limit = limit
-                return False
-        if until_ns is not None:
-            until_ns = max(until_ns, state.penalty_ns)
-        if until_ns != now_ns:
-            self._memory.put(key, until_ns, (state.penalty_ns, *numbers))
-        return True
+        """Forget or remember a key without work; return False if it must stay known."""
+        if self._newest is not None and self._newest[0] is state.limit:
+            self._newest = None  # the task has ended
+        return self._memory.put_away(key, state, now_ns)
 
     def _has_room(self, state: KeyState) -> bool:
         """True if the start of a task of a key can be remembered."""
@@ -676,7 +653,7 @@ class KeyGate:
         self.met_count += 1
         state = self._keys.get(key)
         if state is None:  # the user functions may have met the key themselves
-            state = _recalled(limit, self._memory.pop(key), self._kind, now_ns)
+            state = self._memory.recall(key, limit, now_ns)
             self._add(key, state, concurrency)
         return state
 
@@ -702,21 +679,3 @@ class KeyGate:
         parked, state.parked = state.parked, []
         for resume, _, _ in parked:
             resume()
-
-
-def _recalled(limit: Limit | None, numbers: Sequence[int] | None, kind: type | None, now_ns: int) -> KeyState:
-    """Return the state of a key with a new limit, which adopts the numbers of the old one, if it is of the same class.
-
-    Args:
-        limit: the new limit.
-        numbers: what is remembered of the key: its penalty, then the numbers of its limit; None if it is new.
-        kind: the class of the old limit.
-        now_ns: the time.
-    """
-    state = KeyState(limit)
-    if numbers is not None:
-        state.is_used = True
-        state.penalty_ns = numbers[0]
-        if limit is not None and len(numbers) > 1 and type(limit) is kind:
-            limit.unpack(numbers[1:], now_ns)
-    return state

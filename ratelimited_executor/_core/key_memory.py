@@ -12,11 +12,15 @@ from __future__ import annotations
 from array import array
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
+from ratelimited_executor._core.key_states import KeyState
 from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from ratelimited_executor._core.limits.limit import Limit
 
 __all__ = ["KeyMemory"]
 
@@ -26,13 +30,14 @@ _NEVER_NS: Final = 1 << 62  # a time that does not come
 class KeyMemory:
     """Keys without work, and the seconds in which they can be forgotten."""
 
-    __slots__ = ("_away", "_lists", "_packed", "_seconds")
+    __slots__ = ("_away", "_kind", "_lists", "_packed", "_seconds")
 
     def __init__(self) -> None:
         self._packed: dict[Hashable, bytes | tuple[int, ...]] = {}  # its list, when it can be forgotten, its numbers
         self._lists: dict[int, list[Hashable]] = {}  # by second
         self._seconds: list[int] = []  # of the lists: a heap
         self._away: dict[Hashable, int] = {}  # the lists of keys that have left
+        self._kind: type | None = None  # the class of the limits whose numbers these are
 
     def __len__(self) -> int:
         return len(self._packed)
@@ -40,9 +45,45 @@ class KeyMemory:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._packed
 
-    def keys(self) -> list[Hashable]:
-        """Return all keys."""
-        return list(self._packed)
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter([*self._packed])  # they may leave meanwhile
+
+    def put_away(self, key: Hashable, state: KeyState, now_ns: int) -> bool:
+        """Keep the limit and the penalty of a key as numbers, or nothing if they are as for a new key.
+
+        Return False, and change nothing, if the limit cannot be packed, or while a start can still be settled.
+        """
+        numbers: tuple[int, ...] | None = ()
+        until_ns: int | None = now_ns
+        if state.limit is not None:
+            until_ns = state.limit.idle_at(now_ns)
+            kind = type(state.limit)
+            if until_ns != now_ns:
+                numbers = state.limit.pack()
+                if numbers is None or (self._packed and self._kind not in (None, kind)):
+                    return False
+            known = ref(state.limit)
+            state.limit = None
+            state.limit = known()
+            if state.limit is not None:  # somebody holds the ticket of a start
+                return False
+            self._kind = kind if until_ns != now_ns else self._kind
+        if until_ns is not None:
+            until_ns = max(until_ns, state.penalty_ns)
+        if until_ns != now_ns:
+            self.put(key, until_ns, (state.penalty_ns, *numbers))
+        return True
+
+    def recall(self, key: Hashable, limit: Limit | None, now_ns: int) -> KeyState:
+        """Return the state of a key, which leaves if it is here; a new limit of its class adopts its numbers."""
+        state = KeyState(limit)
+        numbers = self.pop(key)
+        if numbers is not None:
+            state.is_used = True
+            state.penalty_ns = numbers[0]
+            if limit is not None and len(numbers) > 1 and type(limit) is self._kind:
+                limit.unpack(numbers[1:], now_ns)
+        return state
 
     def put(self, key: Hashable, until_ns: int | None, numbers: Sequence[int]) -> None:
         """Keep the numbers of a key until a time; None for ever."""

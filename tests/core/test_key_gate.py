@@ -189,7 +189,9 @@ def test_forgetting_keys_changes_no_decision(make, steps):
         for _ in range(2):
             gates[0].sweep(100, now)
         assert not gates[0]._keys
-        said = [(gate.admits(key, cost, now), gate.hold(key, cost, now), gate.when_count(key, 2, now)) for gate in gates]
+        said = [
+            (gate.admits(key, cost, now), gate.hold(key, cost, now), gate.when_count(key, 2, now)) for gate in gates
+        ]
         assert said[0] == said[1]
         for gate in gates:
             if action:

@@ -17,7 +17,7 @@ def test_numbers_of_any_size_return_as_they_were(numbers):
     memory = KeyMemory()
     assert None is memory.pop("a")
     memory.put("a", 5 * NS, numbers)
-    assert (1, True, ["a"]) == (len(memory), "a" in memory, memory.keys())
+    assert (1, True, ["a"]) == (len(memory), "a" in memory, [*memory])
     assert [*numbers] == [*memory.pop("a")]
     assert (0, False) == (len(memory), "a" in memory)
 
@@ -35,7 +35,9 @@ def test_a_key_is_forgotten_in_its_second_and_no_earlier():
     assert (0, 1) == (memory.forget(100, 1 << 61), len(memory))
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 6 * NS), st.integers(0, NS)), max_size=40))
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 6 * NS), st.integers(0, NS)), max_size=40)
+)
 @settings(max_examples=300, deadline=None)
 def test_memory_keeps_what_is_not_due_and_one_entry_a_key(steps):
     """Whatever comes and goes, a key stays until its time, leaves within a second of it, and has one entry or two."""
@@ -43,16 +45,16 @@ def test_memory_keeps_what_is_not_due_and_one_entry_a_key(steps):
     for key, is_leaving, until, step in steps:
         now += step
         assert 1000 > memory.forget(1000, now)
-        assert {each for each, end in kept.items() if end > now} <= set(memory.keys())
-        assert {each for each, end in kept.items() if end > now - NS} >= set(memory.keys())
-        kept = {each: kept[each] for each in memory.keys()}
+        assert {each for each, end in kept.items() if end > now} <= set(memory)
+        assert {each for each, end in kept.items() if end > now - NS} >= set(memory)
+        kept = {each: kept[each] for each in memory}
         if is_leaving:
             assert (memory.pop(key) is None) is (kept.pop(key, None) is None)
         elif key not in kept:
             kept[key] = now + until
             memory.put(key, now + until, ())
     for _ in range(100):
-        for key in memory.keys():
+        for key in memory:
             memory.pop(key)
             memory.put(key, now + 5 * NS, ())
     assert 3 >= len(memory)

@@ -506,8 +506,7 @@ class _Window(SharedLimit):
         last = t_us + self._settings.valid_us
         if not cost:
             return last
-        if not self._parts:
-            self._gone = last - 1
+        self._gone = self._gone if self._parts else last - 1
         while self._parts and self._parts[0][0] + self._settings.width_us < t_us:
             self._gone, amount = self._parts.pop(0)
             self._total -= amount
@@ -530,8 +529,7 @@ class _Window(SharedLimit):
             self._total += more
             self.is_changed = True
         elif receipt > self._gone:  # of a ticket of cost 0
-            if not self._parts:
-                self._gone = receipt - 1
+            self._gone = self._gone if self._parts else receipt - 1
             self._log(receipt, more)
 
     def redate(self, t_us: int) -> None:
@@ -555,14 +553,13 @@ class _Window(SharedLimit):
         """Count a cost at a time, or at the latest one if that is later; return this time."""
         self.is_changed = True
         self._total += cost
-        latest = self._parts[-1] if self._parts else None
-        if latest is not None:
-            last = max(last, latest[0])
-            part = -((self._settings.width_us + self._settings.valid_us) // -_PARTS)
-            if latest[0] // part == last // part:
-                latest[:] = last, latest[1] + cost
-                return last
-        self._parts.append([last, cost])
+        latest = self._parts[-1] if self._parts else [0, 0]
+        last = max(last, latest[0])
+        part = -((self._settings.width_us + self._settings.valid_us) // -_PARTS)
+        if self._parts and latest[0] // part == last // part:
+            latest[:] = last, latest[1] + cost
+        else:
+            self._parts.append([last, cost])
         return last
 
     def _part_of(self, receipt: int) -> list[int] | None:
