@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from ratelimited_executor import Burst, ExecutorManager, Fair, Hold, Quota, Rate, TaskState, Window
+from ratelimited_executor import Burst, ExecutorManager, Fair, Hold, Paced, Quota, Rate, TaskState, Window
 from ratelimited_executor.peers import Outage
 from tests.peers.ticket_group import Server, most_in
 
@@ -148,6 +148,32 @@ async def test_cost_that_is_settled_to_less_comes_back_to_the_group() -> None:
         handle.settle({"tokens": 100})
         await asyncio.sleep(3)
         assert len(group.starts) == 2
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("policy", [Window(), Burst(10), Paced()], ids=repr)
+async def test_amount_of_zero_waits_for_a_deficit_of_the_group(policy, count) -> None:
+    """While a resource of the group is in deficit, nothing starts that names it, even with an amount of 0."""
+    async with Group() as group:
+        for _ in range(count):
+            await group.join(rate="100/s", resources={"tokens": "1000/10s"}, policy=policy)
+        await asyncio.sleep(QUARANTINE + 1)
+        first = group.executors[0].submit(group.start, 0, 0, None, cost={"tokens": 0})
+        await first
+        first.settle({"tokens": 3000})
+        begin = asyncio.get_running_loop().time()
+        await asyncio.sleep(1)
+        handle = group.executors[-1].submit(group.start, 1, 0, None, cost={"tokens": 0})
+        other = group.executors[-1].submit(group.start, 1, 0, None, priority=-1)
+        await asyncio.sleep(3)
+        explanation = group.executors[-1].explain(handle)
+        assert explanation.hold is Hold.GROUP
+        assert "tokens/" in explanation.detail
+        await asyncio.sleep(40)
+        assert handle.done()
+        assert other.done()
+        paid = {Window: 10, Burst: 20, Paced: 30}[type(policy)]
+        assert paid <= group.starts[1][0] - begin < paid + 2
 
 
 async def test_rate_of_a_key_is_the_groups() -> None:
