@@ -176,6 +176,30 @@ async def test_amount_of_zero_waits_for_a_deficit_of_the_group(policy, count) ->
         assert paid <= group.starts[1][0] - begin < paid + 2
 
 
+@pytest.mark.parametrize("work", [0.001, 0.002, 0.005])
+@pytest.mark.parametrize(
+    "settings", [{"rate": "200/s", "policy": Window()}, {"key_rate": "1000/s"}], ids=["rate", "keys"]
+)
+async def test_no_more_tickets_are_asked_for_than_can_be_used(settings, work) -> None:
+    """Where starts take time, a process asks for as many tickets as it uses in time, and uses what there is."""
+    async with Group() as group:
+        executor = await group.join(**settings)
+        loop = asyncio.get_running_loop()
+
+        def start(number: int) -> None:
+            group.start(0, 1, str(number))
+            loop.block_for(work)
+
+        for number in range(3000):
+            executor.submit(start, number, key=number if "key_rate" in settings else None)
+        await asyncio.sleep(QUARANTINE + 1)
+        begin = len(group.starts)
+        await asyncio.sleep(5)
+        assert (len(group.starts) - begin) / 5 > 0.85 * min(200, 1 / work)
+        statistics = executor.statistics().fleet
+        assert statistics.lapsed < 0.8 * statistics.granted
+
+
 async def test_rate_of_a_key_is_the_groups() -> None:
     """The rate of a key applies to the group: three processes start one task a second of each key together."""
     async with Group() as group:

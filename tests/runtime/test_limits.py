@@ -196,7 +196,10 @@ async def test_amount_of_zero_waits_for_a_deficit(virtual_clock, way, resources,
     (policy, rates), starts, cost = resources, [], {"tokens": 0}
     paid = paid * peers if isinstance(policy, Paced) else paid
     manager = ExecutorManager(peers=StaticPeers(peers, 0)) if peers > 1 else ExecutorManager()
-    async with manager, manager.executor("x", policy=policy, resources={"tokens": rates}, drain_timeout=900) as executor:
+    async with (
+        manager,
+        manager.executor("x", policy=policy, resources={"tokens": rates}, drain_timeout=900) as executor,
+    ):
         first = executor.submit(now, cost=cost)
         again = executor.submit(now, cost=cost)
         assert at(0, 0) == [await first, await again]  # an amount of 0 takes nothing

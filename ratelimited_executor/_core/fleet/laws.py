@@ -50,6 +50,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha1
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -688,6 +689,7 @@ _SETTINGS: Final[dict[str, type[LimitSettings]]] = {
 }
 
 
+@lru_cache(maxsize=256)  # keys share a handful of settings
 def read_settings(text: str) -> LimitSettings | None:
     """Return the settings in a text; None if they are not sound."""
     made = _SETTINGS.get(text[:1])
