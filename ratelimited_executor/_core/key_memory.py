@@ -71,6 +71,7 @@ class KeyMemory:
         if until_ns is not None:
             until_ns = max(until_ns, state.penalty_ns)
         if until_ns != now_ns:
+            assert numbers is not None
             self.put(key, until_ns, (state.penalty_ns, *numbers))
         return True
 

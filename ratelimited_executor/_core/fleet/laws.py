@@ -738,11 +738,6 @@ class Decision:
     holder: int | None = None
     receipts: list[int] | None = None
 
-    @property
-    def is_admitted(self) -> bool:
-        """True if all limits have taken their cost."""
-        return self.receipts is not None
-
 
 def decide(limits: Sequence[SharedLimit], costs: Sequence[int], t_us: int, horizon_us: int) -> Decision:
     """Charge the costs of a ticket to all limits, or to none.
