@@ -529,7 +529,7 @@ class _Window(SharedLimit):
             part[1] += more
             self._total += more
             self.is_changed = True
-        elif receipt > self._gone:  # of a ticket of cost 0
+        elif more and receipt > self._gone:  # of a ticket of cost 0
             self._gone = self._gone if self._parts else receipt - 1
             self._log(receipt, more)
 

@@ -274,7 +274,7 @@ end
 local function change_part(limit, receipt, cost)  -- by cost, below 0 too, as far as a part goes; the one of a ticket
   if receipt <= limit.gone then return end
   if not limit.latest or receipt > limit.latest then  -- of a ticket of cost 0
-    if cost >= 0 then log(limit, receipt, cost) end
+    if cost > 0 then log(limit, receipt, cost) end
     return
   end
   local index = limit.first
