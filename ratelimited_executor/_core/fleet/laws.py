@@ -424,9 +424,11 @@ class _Bucket(SharedLimit):
         self.is_changed = True
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the signature of a limit
-        self._at = max(self._at, t_us + self._valid)  # of a ticket of cost 0, which has changed nothing
-        full = max(self._full, (t_us + self._valid) * _PS)
-        self._full = max(self._full, min(full + _span(cost, self._gap), (self._now + _FAR_US) * _PS))
+        last = t_us + self._valid
+        if last > self._at:  # of a ticket of cost 0, which has changed nothing, or of a changed ``valid``
+            owed = max(0, self._full - self._at * _PS) if self._at >= t_us else 0
+            self._at, self._full = last, max(self._full, last * _PS + owed)
+        self._full = max(self._full, min(self._full + _span(cost, self._gap), (self._now + _FAR_US) * _PS))
         self.is_changed = True
 
     def redate(self, t_us: int) -> None:

@@ -149,10 +149,15 @@ function bucket.give_back(limit, t, cost, receipt)
 end
 
 function bucket.add(limit, t, cost, receipt)
-  local us, ps = span(cost, limit.gap_us, limit.gap_ps)
   local last = t + limit.set.valid
-  limit.at = math.max(limit.at, last)  -- of a ticket of cost 0, which has changed nothing
-  if limit.us < last then us = last + us else us, ps = limit.us + us, limit.ps + ps end
+  if last > limit.at then  -- of a ticket of cost 0, which has changed nothing, or of a changed `valid`
+    local us, ps = last, 0
+    if limit.at >= t and limit.us >= limit.at then us, ps = last + limit.us - limit.at, limit.ps end
+    if is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
+    limit.at = last
+  end
+  local us, ps = span(cost, limit.gap_us, limit.gap_ps)
+  us, ps = limit.us + us, limit.ps + ps
   if ps >= PS then us, ps = us + 1, ps - PS end
   if us >= limit.now + FAR then us, ps = limit.now + FAR, 0 end
   if is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
