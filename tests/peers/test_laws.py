@@ -719,6 +719,20 @@ def test_ticket_of_cost_zero_counts_once_it_costs_more_and_waits_for_a_deficit(s
     assert ledger.ask(0, 0) == first.at
 
 
+def test_ticket_of_cost_zero_that_is_older_than_the_log_counts(subject: LawSubject) -> None:
+    """A ticket of cost 0 counts what is added to it, also if a later ticket has begun the log of a window."""
+    ledger = Ledger(subject, WindowSettings.of(1, SECOND, valid_us=VALID), check_window)
+    ledger.ask(0)
+    ledger.now += 500_000
+    ledger.ask(1)
+    ledger.correct("add", ledger.tickets[0], 1)
+    assert ledger.ask(0) is None
+    ledger.now += 10 * SECOND
+    assert ledger.ask(1) == ledger.now
+    ledger.correct("add", ledger.tickets[0], 5)
+    assert ledger.ask(0) == ledger.now, "it has left the window"
+
+
 # All or nothing.
 
 

@@ -526,11 +526,11 @@ class _Window(SharedLimit):
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # as above
         more = max(0, min(cost, _AMOUNT_MAX - self._total))
+        if more and receipt + self._settings.width_us >= self._last:
+            receipt = max(receipt, self._gone + 1)  # a ticket of cost 0 may be older than the log
         part = self._part_of(receipt)
         if part is not None:
-            part[1] += more
-            self._total += more
-            self.is_changed = True
+            part[1], self._total, self.is_changed = part[1] + more, self._total + more, True
         elif more and receipt > self._gone:  # of a ticket of cost 0
             self._gone = self._gone if self._parts else receipt - 1
             self._log(receipt, more)

@@ -277,6 +277,9 @@ function window.take(limit, t, cost)
 end
 
 local function change_part(limit, receipt, cost)  -- by cost, below 0 too, as far as a part goes; the one of a ticket
+  if cost > 0 and receipt + limit.set.width >= limit.last then
+    receipt = math.max(receipt, limit.gone + 1)  -- a ticket of cost 0 may be older than the log
+  end
   if receipt <= limit.gone then return end
   if not limit.latest or receipt > limit.latest then  -- of a ticket of cost 0
     if cost > 0 then log(limit, receipt, cost) end
