@@ -1,9 +1,11 @@
 """Which keys may start a task now: a rate and a limit on running tasks for each key.
 
 A key that may start nothing is *parked*: its tasks leave the order until it may start again, so they never hold back
-tasks of other keys. A key resumes at a known time (rate, penalty) or when one of its tasks ends (concurrency). It is
-known from its first look until there is nothing left to remember: no task runs, none is parked, and its rate and
-penalty are as for a new key.
+tasks of other keys. A key resumes at a known time (rate, penalty) or when one of its tasks ends (concurrency).
+
+A key is *known* while it has work, and while its starts may still be settled. Then its limits are kept as a few numbers
+(``key_memory.py``) until they are as for a new key. As many keys are remembered as allowed: at the maximum, no task of
+another key starts, because forgetting a key early would break the law of its rate.
 
 Where a group counts the running tasks of a key, each task takes a slot of the key. The slot is requested when the task
 would start next but for the slot. Slots are requested for several keys at a time, in the order of their tasks. While a
@@ -17,6 +19,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ratelimited_executor._core.key_memory import KeyMemory
 from ratelimited_executor._core.key_states import KeyState, Span
 from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap
 from ratelimited_executor._core.slot_asking import IDLE_NS, SOON_NS
@@ -33,7 +36,7 @@ __all__ = ["KeyGate", "KeyHold", "Span"]
 _SWEEP_COUNT: Final = 4096  # idle keys examined in an interval, plus two for each start in it
 _SWEEP_STEP_COUNT: Final = 1024  # in one step: half a millisecond
 
-KeyHold = str  # "rate", "concurrency", "penalty" or "slots"
+KeyHold = str  # "rate", "concurrency", "penalty", "slots" or "keys"
 
 
 _Timer: TypeAlias = tuple[int, int, "Hashable", KeyState]
@@ -59,6 +62,8 @@ class KeyGate:
         is_away: returns True if only these parts count, because the group cannot be asked for slots.
         ahead_count: returns for how many keys slots may be requested at a time.
         note_lost: called with the key of a running task whose slot may have passed to another holder.
+        keys_max: how many keys may be remembered; None for any number.
+        note_full: called when a task has to wait because of that.
 
     Attributes:
         met_count: how many keys have been met so far; a change means that user functions were called.
@@ -74,9 +79,12 @@ class KeyGate:
         "_full",
         "_is_away",
         "_keys",
+        "_keys_max",
         "_lanes",
         "_limit_of",
+        "_memory",
         "_newest",
+        "_note_full",
         "_note_lost",
         "_numbers",
         "_parts",
@@ -86,6 +94,8 @@ class KeyGate:
         "_sweeping",
         "_timers",
         "_unasked",
+        "_used_count",
+        "_without_room",
         "asks_for_slots",
         "is_looking",
         "is_put_off",
@@ -102,6 +112,8 @@ class KeyGate:
         is_away: Callable[[], bool] = lambda: False,
         ahead_count: Callable[[], int] = lambda: 1,
         note_lost: Callable[[Any], None] = lambda _: None,
+        keys_max: int | None = None,
+        note_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._limit_of = limit_of
         self._concurrency_of = concurrency_of
@@ -110,16 +122,21 @@ class KeyGate:
         self._is_away = is_away
         self._ahead_count = ahead_count
         self._note_lost = note_lost
+        self._keys_max = math.inf if keys_max is None else keys_max
+        self._note_full = note_full
+        self._memory = KeyMemory()
+        self._used_count = 0  # known keys that have something to remember
         # Keys with a slot that no task has started with, or with a request that has no answer yet.
         self._ahead: dict[Hashable, KeyState] = {}
         self._keys: dict[Hashable, KeyState] = {}
         self._timers: LazyHeap[_Timer] = LazyHeap(_is_stale)
         self._full: dict[Hashable, None] = {}  # keys parked at their concurrency limit
         self._unasked: dict[Hashable, None] = {}  # parked keys with no known event that will resume them
+        self._without_room: dict[Hashable, None] = {}  # new keys parked because no more can be remembered
         self._numbers = count()
         # Keys put off, as (importance of the first task, number, key); some were resumed by another event meanwhile.
         self._put_off: GuardedHeap[tuple[Any, int, Hashable]] = GuardedHeap(_is_never_stale)
-        self._sweeping: deque[Hashable] = deque()  # keys to examine: can they be forgotten?
+        self._sweeping: deque[Hashable] = deque()  # known keys to examine: do they have work?
         # Limit and ticket of the last start, if it may not have taken effect.
         self._newest: tuple[Limit, Any] | None = None
         self._start_count = 0  # since the last sweep
@@ -131,8 +148,8 @@ class KeyGate:
 
     @property
     def key_count(self) -> int:
-        """How many keys are known."""
-        return len(self._keys)
+        """How many keys are known or remembered."""
+        return len(self._keys) + len(self._memory)
 
     def knows(self, key: Hashable) -> bool:
         """True if the limits of a key are known, so that :meth:`admits` calls no user function."""
@@ -140,12 +157,12 @@ class KeyGate:
             return key.held_key is None or key.held_key in self._keys
         return key in self._keys
 
-    def meet(self, key: Hashable) -> None:
+    def meet(self, key: Hashable, now_ns: int) -> None:
         """Read the limits of a key by calling user functions, which may change anything: look at everything again."""
         if isinstance(key, SlotLane):
             key = key.held_key
         if key not in self._keys:
-            self._meet(key)
+            self._meet(key, now_ns)
 
     def cost_max(self, key: Hashable) -> int | None:
         """Return the largest cost that the rate of a known key ever admits; None if any is."""
@@ -186,8 +203,8 @@ class KeyGate:
             ):
                 self._drop_slot(key.held_key, state)  # do not hold one slot while waiting for another
             return is_there
-        state = self._keys.get(key) or self._meet(key)
-        if not state.is_open(cost, now_ns):
+        state = self._keys.get(key) or self._meet(key, now_ns)
+        if not (state.is_open(cost, now_ns) and self._has_room(state)):
             return False
         if state.slots is None or (state.concurrency < math.inf and self._is_away()):
             return True
@@ -212,10 +229,12 @@ class KeyGate:
         if isinstance(key, SlotLane):
             held = None if key.held_key is None else self.hold(key.held_key, cost, now_ns)
             return "slots" if held is None and key.parked else held
-        state = self._keys.get(key)
+        state = self._known(key, now_ns)
         if state is None:
             return None
         if state.is_open(cost, now_ns):
+            if not self._has_room(state):
+                return "keys"
             return "concurrency" if state.is_waiting else None
         if state.is_full:
             return "concurrency"
@@ -225,7 +244,7 @@ class KeyGate:
         """Estimate when rate and penalty allow the ``count``-th task of a key from now to start; None if never."""
         if isinstance(key, SlotLane):
             key = key.held_key
-        state = self._keys.get(key)
+        state = self._known(key, now_ns)
         if state is None:
             return now_ns
         return state.when_count(count, now_ns)
@@ -285,8 +304,13 @@ class KeyGate:
         if state.is_full:
             self._full[key] = None
             return True  # resumed when a running task ends
-        if state.slots is not None and state.is_open(cost, now_ns):
-            return True  # resumed at hand-over of the slot
+        if state.is_open(cost, now_ns):
+            if not self._has_room(state):
+                self._without_room[key] = None
+                self._note_full()
+                return True  # resumed when a key is forgotten
+            if state.slots is not None:
+                return True  # resumed at hand-over of the slot
         when = state.when(cost, now_ns)
         if when is not None and (state.timer is None or when < state.timer[0]):
             self._stop_timer(state)
@@ -335,7 +359,9 @@ class KeyGate:
         if isinstance(key, SlotLane):
             self._newest = None
             return None if key.held_key is None else self.start(key.held_key, cost, now_ns)
-        state = self._keys.get(key) or self._meet(key)
+        state = self._keys.get(key) or self._meet(key, now_ns)
+        if state.limit is not None:
+            self._note_used(state)
         ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
         self._newest = ticket if state.limit is not None and state.limit.counts_effects else None
         state.running_count += 1
@@ -374,9 +400,10 @@ class KeyGate:
             return True
         return False
 
-    def penalize(self, key: Hashable, until_ns: int) -> None:
+    def penalize(self, key: Hashable, until_ns: int, now_ns: int) -> None:
         """Start nothing of a key before a time."""
-        state = self._keys.get(key) or self._meet(key)
+        state = self._keys.get(key) or self._meet(key, now_ns)
+        self._note_used(state)
         state.penalty_ns = max(state.penalty_ns, until_ns)
 
     def look_again(self, key: Hashable) -> None:
@@ -391,7 +418,14 @@ class KeyGate:
             self._resume(key, state)
 
     def open_due(self, now_ns: int) -> None:
-        """Resume the keys whose time has come."""
+        """Resume the keys whose time has come, and new keys as far as there is room to remember them."""
+        if self._without_room:
+            self.sweep(_SWEEP_STEP_COUNT, now_ns)
+            room = self._keys_max - self._used_count - len(self._memory)
+            while room > 0 and self._without_room:
+                room -= 1
+                key = next(iter(self._without_room))
+                self._resume(key, self._keys[key])
         while (first := self._timers.first()) is not None and first[0] <= now_ns:
             _, _, key, state = self._timers.pop()
             state.timer = None
@@ -528,6 +562,11 @@ class KeyGate:
             else:
                 state.limit.change_to(fresh, now_ns)
             self._count_by(key, state, self._concurrency_of(key))
+        memory, self._memory = self._memory, KeyMemory()
+        for key in memory:
+            state = memory.recall(key, self._limit_of(key), now_ns)
+            if key not in self._keys and not self._put_away(key, state, now_ns):  # user functions may have met it
+                self._add(key, state, self._concurrency_of(key))
         self.open_all()
 
     def _count_by(self, key: Hashable, state: KeyState, concurrency: int | None) -> None:
@@ -546,44 +585,83 @@ class KeyGate:
     def next_time(self) -> int | None:
         """Return when the next parked key may start again; None if no time is known."""
         first = self._timers.first()
-        return None if first is None else first[0]
+        when = None if first is None else first[0]
+        if not self._without_room:
+            return when
+        forget_ns = self._memory.next_time()
+        if self._used_count + len(self._memory) < self._keys_max:
+            forget_ns = 0
+        return when if forget_ns is None else forget_ns if when is None else min(when, forget_ns)
 
-    @property
-    def is_remembering(self) -> bool:
-        """True if there are keys without running or waiting tasks, to be forgotten in time."""
-        return bool(self._sweeping)
+    # Forgetting.
+
+    def forget_time(self) -> int | None:
+        """Return from when on a sweep may forget a key; None if all keys have work."""
+        return 0 if self._sweeping else self._memory.next_time()
 
     def sweep_steps(self, now_ns: int) -> Iterator[None]:
         """Forget idle keys, as a chore; one an interval forgets more keys than can have become idle in it."""
         count = _SWEEP_COUNT + 2 * self._start_count
         self._start_count = 0
-        for start in range(0, min(count, len(self._sweeping)), _SWEEP_STEP_COUNT):
-            self.sweep(min(_SWEEP_STEP_COUNT, count - start), now_ns)
+        for start in range(0, count, _SWEEP_STEP_COUNT):
+            if not self.sweep(min(_SWEEP_STEP_COUNT, count - start), now_ns):
+                break
             yield
 
-    def sweep(self, count: int, now_ns: int) -> None:
-        """Examine at most ``count`` keys, and forget those with nothing left to remember."""
-        for _ in range(min(count, len(self._sweeping))):
+    def sweep(self, count: int, now_ns: int) -> int:
+        """Examine at most ``count`` keys, and forget those with nothing left to remember; return how many were examined."""
+        done = self._memory.forget(count, now_ns)
+        kept = []  # with starts that may still be settled
+        while done < count and self._sweeping:
+            done += 1
             key = self._sweeping.popleft()
             state = self._keys[key]
             if state.running_count or state.parked:
                 state.is_listed = False  # listed again when its last task ends
-                continue
-            is_asking = state.slots is not None and state.slots.request is not None
-            if is_asking or now_ns < state.penalty_ns or not (state.limit is None or state.limit.is_idle(now_ns)):
-                self._sweeping.append(key)
+            elif (state.slots is not None and state.slots.request is not None) or not self._put_away(
+                key, state, now_ns
+            ):
+                kept.append(key)
             else:
                 del self._keys[key]
+                self._used_count -= state.is_used
+        self._sweeping.extend(kept)
+        return done
 
-    def _meet(self, key: Hashable) -> KeyState:
+    def _put_away(self, key: Hashable, state: KeyState, now_ns: int) -> bool:
+        """Forget or remember a key without work; return False if it must stay known."""
+        if self._newest is not None and self._newest[0] is state.limit:
+            self._newest = None  # the task has ended
+        return self._memory.put_away(key, state, now_ns)
+
+    def _has_room(self, state: KeyState) -> bool:
+        """True if the start of a task of a key can be remembered."""
+        return state.is_used or state.limit is None or self._used_count + len(self._memory) < self._keys_max
+
+    def _note_used(self, state: KeyState) -> None:
+        """Record that a known key has something to remember."""
+        if not state.is_used:
+            state.is_used = True
+            self._used_count += 1
+
+    def _known(self, key: Hashable, now_ns: int) -> KeyState | None:
+        """Return the state of a key that is known or remembered; else None."""
+        return self._meet(key, now_ns) if key in self._memory else self._keys.get(key)
+
+    def _meet(self, key: Hashable, now_ns: int) -> KeyState:
         limit, concurrency = self._limit_of(key), self._concurrency_of(key)
         self.met_count += 1
         state = self._keys.get(key)
         if state is None:  # the user functions may have met the key themselves
-            state = self._keys[key] = KeyState(limit)
-            self._count_by(key, state, concurrency)
-            self._sweeping.append(key)
+            state = self._memory.recall(key, limit, now_ns)
+            self._add(key, state, concurrency)
         return state
+
+    def _add(self, key: Hashable, state: KeyState, concurrency: int | None) -> None:
+        self._keys[key] = state
+        self._used_count += state.is_used
+        self._count_by(key, state, concurrency)
+        self._sweeping.append(key)
 
     def _stop_timer(self, state: KeyState) -> None:
         if state.timer is not None:
@@ -594,6 +672,7 @@ class KeyGate:
         self._stop_timer(state)
         self._full.pop(key, None)
         self._unasked.pop(key, None)
+        self._without_room.pop(key, None)
         if not state.is_listed and not state.running_count:
             state.is_listed = True
             self._sweeping.append(key)

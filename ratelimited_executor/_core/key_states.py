@@ -41,9 +41,21 @@ class KeyState:
         parked: functions to call when it may start again, with the cost of the first task and a counter of the tasks.
         timer: when rate and penalty allow the next start; None if no time is known.
         is_listed: True if the key is in the list of keys to examine for being forgotten.
+        is_used: True if it may have something to remember.
     """
 
-    __slots__ = ("concurrency", "held", "is_listed", "limit", "parked", "penalty_ns", "running_count", "slots", "timer")
+    __slots__ = (
+        "concurrency",
+        "held",
+        "is_listed",
+        "is_used",
+        "limit",
+        "parked",
+        "penalty_ns",
+        "running_count",
+        "slots",
+        "timer",
+    )
 
     def __init__(self, limit: Limit | None) -> None:
         self.limit = limit
@@ -55,6 +67,7 @@ class KeyState:
         self.parked: list[tuple[Callable[[], None], int, Callable[[float], int]]] = []
         self.timer: Any = None
         self.is_listed = True
+        self.is_used = False
 
     def cost(self, cost: int) -> int:
         """Return what a task costs the key: at most the largest cost that its limit ever admits."""

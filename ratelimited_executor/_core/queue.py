@@ -202,8 +202,11 @@ class TaskQueue(PlainQueue):
         opens_ns = self.gate.next_time()  # read after looking at the first tasks, which may park keys
         if opens_ns is not None:
             wake = min(wake, self.timeline.to_loop(opens_ns))
-        self.is_forgetting = wake == math.inf and self.gate.is_remembering
-        return self.interval_end if self.is_forgetting else wake
+        forget_ns = self.gate.forget_time()
+        self.is_forgetting = wake == math.inf and forget_ns is not None
+        if forget_ns is None or not self.is_forgetting:
+            return wake
+        return max(self.interval_end, self.timeline.to_loop(forget_ns))
 
     def _next_instant(self, now: float) -> float:
         if self.gate is None:
@@ -241,7 +244,8 @@ class TaskQueue(PlainQueue):
         self.passing = self.expiry.passing(number, self.interval_end, self.spread) if is_passing else []
         if self.permits.is_by_wall_clock:
             self.admission.forget()
-        if self.gate is not None and self.gate.is_remembering:
+        self._tickets = []  # else the last key would be known until the next start
+        if self.gate is not None and self.gate.forget_time() is not None:
             self.chores.append(self.gate.sweep_steps(self.timeline.to_ns(now)))
 
     def _read_wall(self, now: float, wall: float, since: float) -> None:

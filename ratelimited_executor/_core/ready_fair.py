@@ -215,7 +215,7 @@ class ReadyFair:
             if key is None:
                 return head
             if not gate.knows(key):
-                gate.meet(key)
+                gate.meet(key, now_ns)
                 if self.successor is not None:
                     return None
             elif gate.admits(key, cost := _cost_of(item), now_ns):

@@ -120,7 +120,7 @@ class ReadyKeyed:
             if gate is None or lane.key is None:
                 return head
             if not gate.knows(lane.key):
-                gate.meet(lane.key)
+                gate.meet(lane.key, now_ns)
                 if self._successor is not None:
                     return None
             elif gate.admits(lane.key, cost := self._cost(lane), now_ns):

@@ -74,6 +74,8 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
             group.
         max_pending: how many tasks may wait.
         key_max_pending: how many tasks of each key may wait.
+        max_keys: how many keys may be remembered because of their rates or penalties, at about 180 bytes each beside the
+            key; while there are so many, tasks of other keys wait.
         when_full: what happens to a task beyond that.
         retry: how tasks that fail are retried: a :class:`Retry`, an object of tenacity's, or None. By default those that
             raise :class:`RetryLater`, five times in all.

@@ -141,6 +141,9 @@ class Hold(Enum):
     KEY_CONCURRENCY = "key concurrency"
     """The maximum number of tasks of its key is running."""
 
+    KEYS = "keys"
+    """Its key is new, and ``max_keys`` others are remembered."""
+
     SLOTS = "slots"
     """It needs slots that others hold."""
 
@@ -327,7 +330,7 @@ def _backlog(parts: Insights, key: Hashable, now: float) -> float:
             costs[each] += _cost(needs)
         for each, cost in costs.items():
             if each is not None:
-                queue.gate.meet(each)
+                queue.gate.meet(each, now_ns)
                 when_ns = queue.gate.when_count(each, cost, now_ns)
                 if when_ns is None or (key is not None and queue.gate.hold(each, 1, now_ns) == "concurrency"):
                     return math.inf
@@ -526,6 +529,8 @@ def _hold_by_key(
     if held is None and when is not None and (expected is None or when <= expected):
         return None
     latest = None if when is None or expected is None else max(expected, when)
+    if held == "keys":
+        return Hold.KEYS, f"key {handle.key!r}: {gate.key_count} keys are known", None
     if held == "slots":
         return Hold.SLOTS, _slots_of(handle), None
     return _KEY_HOLDS[held or "rate"], f"key {handle.key!r}", latest

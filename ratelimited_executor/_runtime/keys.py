@@ -48,6 +48,7 @@ class KeyLimits:
         rate: the rate of each key, or a function of the key that returns it; None for no limit.
         concurrency: how many tasks of each key may run at once, or a function of the key; None for no limit.
         pending: how many tasks of each key may wait; None for no limit.
+        count_max: how many keys may be remembered.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class KeyLimits:
         rate: RateLike | Callable[[Any], RateLike | None] | None,
         concurrency: int | Callable[[Any], int | None] | None,
         pending: int | None,
+        count_max: int,
     ) -> None:
         self.rate = rate
         self.concurrency = concurrency
         self.pending = pending
+        self.count_max = count_max
 
     @property
     def is_gated(self) -> bool:
@@ -167,6 +170,8 @@ class Keys:
                 is_away=self._is_away,
                 ahead_count=self._ahead_count,
                 note_lost=self._warn_of_loss,
+                keys_max=self.limits.count_max,
+                note_full=self._warn_of_number,
             )
             self._accounts.detach()
             self._accounts.tell_keys(self.ended)
@@ -175,7 +180,7 @@ class Keys:
 
     def penalize(self, key: Hashable, until_ns: int) -> None:
         """Start nothing of a key before a time."""
-        self.gate().penalize(key, until_ns)
+        self.gate().penalize(key, until_ns, self._moments.ns())
 
     def options_of(self, key: Hashable) -> KeyOptions:
         """Return the options of tasks that have a key and nothing else; one object for many tasks of a key."""
@@ -302,6 +307,14 @@ class Keys:
             "key",
             "a task of the key %r continues without its slot of the group, which could not be renewed: other tasks of the key may run beside it",
             key,
+        )
+
+    def _warn_of_number(self) -> None:
+        self._warn(
+            "keys",
+            "%s remembers max_keys=%d keys: tasks of other keys wait until one of these can be forgotten",
+            self._accounts.name,
+            self.limits.count_max,
         )
 
     def _warn_of_key(self, key: Hashable, error: BaseException) -> None:

@@ -68,6 +68,7 @@ _MEANINGS: Final = {
     Hold.RESOURCE: "a resource that it needs is exhausted",
     Hold.KEY_RATE: "the rate of its key has no permit left",
     Hold.KEY_CONCURRENCY: "its key already runs as many tasks as allowed",
+    Hold.KEYS: "its key is new, and as many others as allowed are remembered",
     Hold.SLOTS: "the slots that it needs are held by others",
     Hold.PENALTY: "the remote service asked for a pause",
     Hold.ORDER: "tasks ahead of it take the next permits",

@@ -32,6 +32,7 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
 _TICKETS: Final = 200  # requested in a call: half a millisecond of the server's time, or a few
+_TICKETS_MIN: Final = 16  # however many have lapsed: 500 a second, where a call takes 30 ms
 _KEY_AHEAD: Final = 0.08  # of an interval: less than a ticket may be ahead of its key's time
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
@@ -113,6 +114,8 @@ class TicketMember:
         self._lanes: list[SlotLane | None] = []  # of the runs in that call whose tasks need slots beside a ticket
         self._ahead: list[tuple[float, int, Any]] = []  # a heap of (loop time to ask for slots, number, lane)
         self._numbers = count()
+        self._tickets_max = _TICKETS
+        self._lapsed_count = 0  # at the last call
 
     @property
     def budget(self) -> TicketBudget:
@@ -169,12 +172,22 @@ class TicketMember:
     def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # every call is
         """Make the next request."""
         wanted = max(0, self._wanted(now, _TICKETS + 1))
-        count = min(wanted, _TICKETS)
+        count = min(wanted, self._credit())
         self._asked.clear()
         self._lanes = []
         runs = self._runs(count, self.owner.timeline.to_ns(now)) if count else []
         self._call = self.peer.request(runs, wanted - count, self.owner.timeline.to_ns(now))
         return self._call
+
+    def _credit(self) -> int:
+        """Return how many tickets to request: half as many if some have lapsed, as they came too fast to be used."""
+        lapsed_count = self.budget.lapsed_count
+        if lapsed_count > self._lapsed_count:
+            self._tickets_max = max(_TICKETS_MIN, self._tickets_max // 2)
+        else:
+            self._tickets_max = min(_TICKETS, self._tickets_max + self._tickets_max // 8 + 1)
+        self._lapsed_count = lapsed_count
+        return self._tickets_max
 
     def _runs(self, count: int, now_ns: int) -> list[TicketRun]:
         """Return the needs of the first tasks, in their order, less the tickets held for their keys."""
@@ -187,7 +200,7 @@ class TicketMember:
             costs = tuple(sorted((needs if needs and not is_beyond else {PERMITS: 1}).items()))
             limit = None
             if gate is not None and key is not None:
-                gate.meet(key)
+                gate.meet(key, now_ns)
                 limit = gate.limit(key)
             if not isinstance(limit, KeyBudgetLimit):
                 runs.append(TicketRun(min(most, count), costs))

@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.slot_asking import SlotAsker
 from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._runtime.slot_keeper import LocalSlots
+from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
@@ -24,12 +27,12 @@ def test_what_holds_a_key_is_told():
     assert None is gate.hold("slow", 1, NOW)
     gate.start("slow", 1, NOW)
     assert ("rate", NOW + WIDTH) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 1, NOW))
-    gate.penalize("slow", NOW + 2 * NS)
-    gate.penalize("slow", NOW + NS)
+    gate.penalize("slow", NOW + 2 * NS, NOW)
+    gate.penalize("slow", NOW + NS, NOW)
     assert ("penalty", NOW + 2 * NS) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 1, NOW))
     gate.start("slow", 1, NOW)
     assert "concurrency" == gate.hold("slow", 1, NOW)
-    gate.penalize("free", NOW + NS)
+    gate.penalize("free", NOW + NS, NOW)
     assert ("penalty", NOW + NS) == (gate.hold("free", 1, NOW), gate.when_count("free", 9, NOW))
 
 
@@ -134,18 +137,18 @@ def test_a_key_is_forgotten_when_a_new_one_would_do_the_same(make_limit):
     gate = gate_of(make=make_limit)
     gate.start("slow", 1, NOW)
     gate.sweep(5, NOW)
-    assert (1, False) == (gate.key_count, gate.is_remembering)
+    assert (1, False) == (gate.key_count, gate.forget_time() is not None)
     gate.end("slow")
     gate.park("slow", 1, NOW, lambda: None)
     gate.sweep(5, NOW)
-    assert (1, False) == (gate.key_count, gate.is_remembering)
+    assert (1, False) == (gate.key_count, gate.forget_time() is not None)
     gate.look_again("slow")
-    gate.penalize("slow", NOW + 5 * NS)
+    gate.penalize("slow", NOW + 5 * NS, NOW)
     for now in (NOW, NOW + 5 * NS - 1):
         gate.sweep(5, now)
-        assert (1, True) == (gate.key_count, gate.is_remembering)
+        assert (1, True) == (gate.key_count, gate.forget_time() is not None)
     gate.sweep(5, NOW + 5 * NS)
-    assert (0, False) == (gate.key_count, gate.is_remembering)
+    assert (0, False) == (gate.key_count, gate.forget_time() is not None)
 
 
 def test_many_keys_are_forgotten_a_few_at_a_time():
@@ -158,7 +161,7 @@ def test_many_keys_are_forgotten_a_few_at_a_time():
         assert 20_000 == gate.key_count
         for forgotten, _ in enumerate(gate.sweep_steps(NOW), start=1):
             assert gate.key_count >= 20_000 - 1024 * forgotten  # no step takes long
-        assert (0, False) == (gate.key_count, gate.is_remembering)
+        assert (0, False) == (gate.key_count, gate.forget_time() is not None)
     assert [] == list(gate.sweep_steps(NOW))
 
 
@@ -178,3 +181,125 @@ def test_slot_that_a_start_has_taken_is_asked_for_anew_by_all_that_waited_for_it
     assert gate.admits("k", 1, 0)
     gate.start("k", 1, 0)
     assert ["joined"] == resumed
+
+
+# Forgetting.
+
+LAWS = {
+    "window": lambda: WindowLimit(Rate(3, per=5)),
+    "bucket": lambda: TokenBucketLimit(Rate(3, per=5), depth=2, now_ns=NOW),
+    "paced": lambda: PacedLimit(Rate(3, per=5), slack_ns=NS // 50),
+    "exact": lambda: ExactPacedLimit(Rate(3, per=5), slack_ns=NS // 50),
+}
+
+
+@pytest.mark.parametrize("make", LAWS.values(), ids=LAWS)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 2 * NS), st.integers(1, 3), st.sampled_from(["", "penalty"])),
+        max_size=30,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_forgetting_keys_changes_no_decision(make, steps):
+    """A gate that forgets keys as soon as it can decides the same as one that forgets none."""
+    gates = [KeyGate(limit_of=lambda _: make(), concurrency_of=lambda _: None) for _ in range(2)]
+    now = NOW
+    for key, step, cost, action in steps:
+        now += step
+        for _ in range(2):
+            gates[0].sweep(100, now)
+        assert not gates[0]._keys
+        said = [
+            (gate.admits(key, cost, now), gate.hold(key, cost, now), gate.when_count(key, 2, now)) for gate in gates
+        ]
+        assert said[0] == said[1]
+        for gate in gates:
+            if action:
+                gate.penalize(key, now + cost * NS, now)
+            elif said[0][0]:
+                gate.start(key, cost, now)
+                gate.take_effect(now)
+                gate.end(key)
+    gates[0].sweep(100, now + 100 * NS)
+    assert (0, None) == (gates[0].key_count, gates[0].forget_time())
+
+
+def test_changed_limits_apply_to_remembered_keys():
+    """When limits are read again, remembered keys adopt them with their starts; those of another law begin anew."""
+    rates = {"a": Rate(1, per=50)}
+    gate = KeyGate(limit_of=lambda key: make(rates[key]), concurrency_of=lambda _: None)
+    make = WindowLimit
+    gate.start("a", 1, NOW)
+    gate.end("a")
+    gate.sweep(5, NOW)
+    assert (1, False) == (gate.key_count, gate.knows("a"))
+    rates["a"] = Rate(2, per=100)
+    gate.refresh(NOW)
+    assert (1, False) == (gate.key_count, gate.knows("a"))
+    assert gate.admits("a", 1, NOW)
+    gate.start("a", 1, NOW)
+    assert ("rate", NOW + 100 * NS + 1000) == (gate.hold("a", 1, NOW), gate.when_count("a", 1, NOW))
+    gate.end("a")
+    gate.sweep(5, NOW)
+
+    def make(rate: Rate) -> PacedLimit:
+        return PacedLimit(rate, slack_ns=0)
+
+    gate.refresh(NOW)
+    assert (0, True) == (gate.key_count, gate.admits("a", 1, NOW))
+
+
+def test_a_key_is_not_forgotten_while_a_start_can_be_settled():
+    """A key is known while the ticket of a start is held, so that its cost can still be settled."""
+    gate = gate_of(5)
+    limit, ticket = gate.start("slow", 1, NOW)
+    gate.end("slow")
+    gate.sweep(5, NOW)
+    assert gate.knows("slow")
+    limit.settle(ticket, 9, NOW)
+    del limit, ticket
+    gate.sweep(5, NOW)
+    assert (1, False) == (gate.key_count, gate.knows("slow"))
+    assert ("rate", NOW + WIDTH) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 1, NOW))
+
+
+def test_new_keys_wait_while_as_many_as_allowed_are_remembered():
+    """At the maximum, known keys go on, and tasks of new keys wait, in turn, until a key is forgotten."""
+    called, full = [], []
+    gate = KeyGate(
+        limit_of=lambda key: None if key == "free" else WindowLimit(Rate(2)),
+        concurrency_of=lambda _: None,
+        keys_max=2,
+        note_full=lambda: full.append(1),
+    )
+    for key in "ab":
+        assert gate.admits(key, 1, NOW)
+        gate.start(key, 1, NOW)
+        gate.end(key)
+    gate.sweep(1, NOW)
+    for key in "cd":
+        assert (False, "keys") == (gate.admits(key, 1, NOW), gate.hold(key, 1, NOW))
+        assert gate.park(key, 1, NOW, lambda key=key: called.append(key))
+    assert [1, 1] == full
+    assert gate.admits("a", 1, NOW)
+    assert gate.admits("free", 1, NOW)
+    gate.start("a", 1, NOW + NS // 2)
+    gate.end("a")
+    gate.open_due(NOW + NS // 2)
+    second = NOW + 2 * NS
+    assert ([], second) == (called, gate.next_time())
+    gate.open_due(second)
+    assert ["c", "d"] == called
+    for key, is_admitted in (("c", True), ("d", True), ("e", False)):
+        assert is_admitted is gate.admits(key, 1, second)
+        if is_admitted:
+            gate.start(key, 1, second)
+    gate.park("e", 1, second, lambda: called.append("e"))
+    assert None is gate.next_time()
+    for key in "cd":
+        gate.end(key)
+    gate.sweep(5, second + 3 * NS)
+    assert 0 == gate.next_time()
+    gate.open_due(second + 3 * NS)
+    assert ["c", "d", "e"] == called

@@ -221,7 +221,7 @@ def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, fo
             model.now = when
             start_next()
         elif action == "penalty":
-            gate.penalize(value, model.now + priority)
+            gate.penalize(value, model.now + priority, model.now)
             model.penalties[value] = max(model.penalties[value], model.now + priority)
         elif action == "refresh":
             gate.open_due(model.now)
@@ -242,7 +242,7 @@ def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, fo
     assert not start_next()
     gate.open_due(model.now + 100 * NS)
     gate.sweep(10, model.now + 100 * NS)
-    assert (0, False) == (gate.key_count, gate.is_remembering)
+    assert (0, False) == (gate.key_count, gate.forget_time() is not None)
 
 
 # Ready queues by key.

@@ -122,7 +122,7 @@ class InPython:
         for name, *numbers in steps:
             if name == "ask":
                 got = decide([limit], numbers[:1], now + numbers[1], horizon)
-                times.append(str(got.at_us) if got.is_admitted else "")
+                times.append(str(got.at_us) if got.receipts is not None else "")
             else:
                 getattr(limit, name)(*numbers)
         return limit.write() if limit.is_changed else "", times

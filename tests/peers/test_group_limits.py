@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from ratelimited_executor import Burst, ExecutorManager, Fair, Hold, Quota, Rate, TaskState, Window
+from ratelimited_executor import Burst, ExecutorManager, Fair, Hold, Paced, Quota, Rate, TaskState, Window
 from ratelimited_executor.peers import Outage
 from tests.peers.ticket_group import Server, most_in
 
@@ -148,6 +148,56 @@ async def test_cost_that_is_settled_to_less_comes_back_to_the_group() -> None:
         handle.settle({"tokens": 100})
         await asyncio.sleep(3)
         assert len(group.starts) == 2
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("policy", [Window(), Burst(10), Paced()], ids=repr)
+async def test_amount_of_zero_waits_for_a_deficit_of_the_group(policy, count) -> None:
+    """While a resource of the group is in deficit, nothing starts that names it, even with an amount of 0."""
+    async with Group() as group:
+        for _ in range(count):
+            await group.join(rate="100/s", resources={"tokens": "1000/10s"}, policy=policy)
+        await asyncio.sleep(QUARANTINE + 1)
+        first = group.executors[0].submit(group.start, 0, 0, None, cost={"tokens": 0})
+        await first
+        first.settle({"tokens": 3000})
+        begin = asyncio.get_running_loop().time()
+        await asyncio.sleep(1)
+        handle = group.executors[-1].submit(group.start, 1, 0, None, cost={"tokens": 0})
+        other = group.executors[-1].submit(group.start, 1, 0, None, priority=-1)
+        await asyncio.sleep(3)
+        explanation = group.executors[-1].explain(handle)
+        assert explanation.hold is Hold.GROUP
+        assert "tokens/" in explanation.detail
+        await asyncio.sleep(40)
+        assert handle.done()
+        assert other.done()
+        paid = {Window: 10, Burst: 20, Paced: 30}[type(policy)]
+        assert paid <= group.starts[1][0] - begin < paid + 2
+
+
+@pytest.mark.parametrize("work", [0.001, 0.002, 0.005])
+@pytest.mark.parametrize(
+    "settings", [{"rate": "200/s", "policy": Window()}, {"key_rate": "1000/s"}], ids=["rate", "keys"]
+)
+async def test_no_more_tickets_are_asked_for_than_can_be_used(settings, work) -> None:
+    """Where starts take time, a process asks for as many tickets as it uses in time, and uses what there is."""
+    async with Group() as group:
+        executor = await group.join(**settings)
+        loop = asyncio.get_running_loop()
+
+        def start(number: int) -> None:
+            group.start(0, 1, str(number))
+            loop.block_for(work)
+
+        for number in range(3000):
+            executor.submit(start, number, key=number if "key_rate" in settings else None)
+        await asyncio.sleep(QUARANTINE + 1)
+        begin = len(group.starts)
+        await asyncio.sleep(5)
+        assert (len(group.starts) - begin) / 5 > 0.85 * min(200, 1 / work)
+        statistics = executor.statistics().fleet
+        assert statistics.lapsed < 0.8 * statistics.granted
 
 
 async def test_rate_of_a_key_is_the_groups() -> None:

@@ -91,9 +91,9 @@ class Ledger:
             assert got.at is None or got.at > self.now + horizon or isinstance(self.settings, QuotaSettings)
             return None
         assert self.now <= got.at <= self.now + horizon
-        assert got.states[0] not in ("", before)
+        assert got.states[0] not in ("", before) if cost else got.states == [""], "a cost of 0 changes nothing"
         assert got.holder is None if got.at == self.now else got.holder == 0
-        self.state = got.states[0]
+        self.state = got.states[0] or before
         self.tickets.append(Ticket(got.at, self.valid, cost, got.receipts[0]))
         self.check(self)
         return got.at
@@ -140,7 +140,7 @@ def programs(
 ) -> st.SearchStrategy:
     """Draw histories of waits, tickets of some cost and horizon, corrections, sweeps and changed settings."""
     horizons = st.sampled_from([0, 1000, 250_000, 5 * SECOND])
-    ask = st.tuples(st.just("ask"), st.integers(1, cost_max), horizons)
+    ask = st.tuples(st.just("ask"), st.integers(0, cost_max), horizons)
     steps = [
         st.tuples(st.just("wait"), st.one_of(st.sampled_from(waits), st.integers(1, max(waits)))),
         ask,
@@ -171,14 +171,14 @@ def check_pace(ledger: Ledger) -> None:
     gap, cost = made.gap_us * PS + made.gap_ps, 0
     for ticket in reversed(ledger.tickets[:-1]):
         cost += ticket.cost
-        assert (new.t - ticket.t + 1) * PS > gap * cost
+        assert not cost or (new.t - ticket.t + 1) * PS > gap * cost
 
 
 def check_neighbours(ledger: Ledger) -> None:
     """The last two admissions are a gap of the settings in force apart."""
     if len(ledger.tickets) > 1:
         made, (one, new) = ledger.settings, ledger.tickets[-2:]
-        assert (new.t - one.t + 1) * PS > (made.gap_us * PS + made.gap_ps) * one.cost
+        assert not one.cost or (new.t - one.t + 1) * PS > (made.gap_us * PS + made.gap_ps) * one.cost
 
 
 def check_burst(ledger: Ledger) -> None:
@@ -697,6 +697,42 @@ def test_limit_is_used(made: LimitSettings, count: int, per: int, part: float, s
     assert used / (count * (end - begin) / per) >= part
 
 
+@pytest.mark.parametrize("place", range(4), ids=["pace", "window", "burst", "quota"])
+def test_ticket_of_cost_zero_counts_once_it_costs_more_and_waits_for_a_deficit(subject: LawSubject, place: int) -> None:
+    """A ticket of cost 0 changes nothing, counts what is added to it, and is refused while the limit is in deficit."""
+    ledger = Ledger(subject, joint()[place], lambda _: None)
+    one, other = ledger.ask(0), ledger.ask(0)
+    assert (one, other, ledger.state) == (START, START, "")
+    ledger.now += 1000
+    ledger.correct("add", ledger.tickets[0], 300)
+    assert ledger.look().used >= 299
+    assert not ledger.look().is_at_rest
+    assert ledger.ask(0) is None
+    assert ledger.ask(1) is None
+    ledger.correct("add", ledger.tickets[1], 1)
+    first, again = (subject.decide(ledger.now, 0, [(ledger.settings.write(), ledger.state, cost)]) for cost in (0, 1))
+    assert (first.holder, again.holder) == (0, 0)
+    assert ledger.now < first.at <= again.at
+    ledger.now = first.at - 1
+    assert ledger.ask(0, 0) is None
+    ledger.now = first.at
+    assert ledger.ask(0, 0) == first.at
+
+
+def test_ticket_of_cost_zero_that_is_older_than_the_log_counts(subject: LawSubject) -> None:
+    """A ticket of cost 0 counts what is added to it, also if a later ticket has begun the log of a window."""
+    ledger = Ledger(subject, WindowSettings.of(1, SECOND, valid_us=VALID), check_window)
+    ledger.ask(0)
+    ledger.now += 500_000
+    ledger.ask(1)
+    ledger.correct("add", ledger.tickets[0], 1)
+    assert ledger.ask(0) is None
+    ledger.now += 10 * SECOND
+    assert ledger.ask(1) == ledger.now
+    ledger.correct("add", ledger.tickets[0], 5)
+    assert ledger.ask(0) == ledger.now, "it has left the window"
+
+
 # All or nothing.
 
 
@@ -770,8 +806,8 @@ def test_refusal_names_the_limit_that_holds_longest(subject: LawSubject) -> None
     assert subject.decide(START, START, [(window.write(), states[1], 1), (pace.write(), states[0], 2)])[1] == 0
     never = subject.decide(START, START, [(pace.write(), states[0], 1), (window.write(), states[1], 2)])
     assert never == (None, 1, None, ["", ""])
-    assert subject.decide(START, START, [(window.write(), states[1], 0)]).receipts == [0], (
-        "a request with a cost of 0 does not wait"
+    assert subject.decide(START, START, [(window.write(), states[1], 0)]) == (START, None, [START], [""]), (
+        "a request with a cost of 0 does not wait for what is used, and changes nothing"
     )
 
 

@@ -883,13 +883,37 @@ def test_later_version_is_left_alone(on_redis):
 
 
 def test_state_lives_until_all_limits_are_at_rest(on_redis):
-    """The state expires a day after all limits, including those of keys, are at rest."""
+    """Keys expire some hours after all limits are at rest, and the rest of the state two days later."""
     group = Group(on_redis, PACE)
-    day = 86_400_000
-    assert all(day <= left <= 3 * day for left in on_redis.lives())
+    hour, day = 3_600_000, 86_400_000
+
+    def lives_are(least: int) -> None:
+        for key, left in zip(KEYS, on_redis.lives(), strict=True):
+            more = 0 if key in {"keys", "rest"} else 2 * day
+            assert least + 2 * hour <= left - more <= least + 5 * hour, key
+
+    lives_are(0)
     month = WindowSettings.of(9, 30 * 86_400 * SECOND, valid_us=VALID).write()
     group.ask(some(1, "ann", month))
-    assert all(31 * day <= left <= 33 * day for left in on_redis.lives())
+    lives_are(30 * day)
     lives = on_redis.lives()
     group.ask(some(1, "ben", KEY), some(100))
     assert all(left <= before for left, before in zip(on_redis.lives(), lives, strict=True))
+    on_redis.run = "b" * 40  # a new era takes nothing from what is remembered
+    group.call()
+    assert all(before - hour <= left for left, before in zip(on_redis.lives(), lives, strict=True))
+
+
+@pytest.mark.parametrize(("hours", "quarantine"), [(1, QUARANTINE), (9, 0)])
+def test_keys_that_have_expired_at_rest_begin_no_era(on_redis, hours, quarantine):
+    """Once all keys have expired, at rest, the group goes on at once; keys that are lost before begin an era."""
+    group = Group(on_redis, PACE)
+    assert [1] == group.ask(some(1, "ann", KEY))
+    group.now += hours * 3600 * SECOND
+    for key in ("keys", "rest"):
+        on_redis.lose(key)
+    reply = group.call()
+    assert (quarantine, "state" if quarantine else "") == (reply.quarantine_us, reply.flaw)
+    assert all(3_600_000 < left for left in on_redis.lives())
+    group.now += quarantine
+    assert [1] == group.ask(some(1, "ann", KEY))

@@ -151,6 +151,7 @@ SETTINGS = {
     "key_concurrency": (NO_COUNTS, {}),
     "max_pending": ((*NO_COUNTS, 0), {}),
     "key_max_pending": ((*NO_COUNTS, 0), {}),
+    "max_keys": ((*NO_COUNTS, 0, None), {}),
     "when_full": (("raise", None, 1, WhenFull), {}),
     "retry": (NO_POLICIES, {}),
     "adaptive": ((1, "x", Adaptive, {}), {"rate": 5}),

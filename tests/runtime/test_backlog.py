@@ -421,7 +421,7 @@ class Bounds:
         self.backlog = Backlog(
             "x",
             max_pending=bounds.get("max_pending"),
-            key_limits=KeyLimits(rate=None, concurrency=None, pending=bounds.get("pending")),
+            key_limits=KeyLimits(rate=None, concurrency=None, pending=bounds.get("pending"), count_max=9),
             when_full=when_full,
             queue=self.world.queue,
             accounts=self.accounts,

@@ -11,9 +11,11 @@ from ratelimited_executor import (
     Ageing,
     Burst,
     Fair,
+    Hold,
     Paced,
     Pacing,
     RateLimitedExecutor,
+    Strictness,
     TaskState,
     Window,
     default_order,
@@ -478,3 +480,69 @@ async def test_cancelled_tasks_of_a_key_that_waits_are_gone(virtual_clock, accou
         assert 5 == batch.cancel()
         account(executor)
         assert await handles[4] == pytest.approx(10, abs=0.02)
+
+
+# Forgetting.
+
+
+@pytest.mark.parametrize(
+    ("policy", "hours"),
+    [(Paced(), 0.25), (Paced(strictness=Strictness.NOMINAL), 0.25), (Window(), 24.01), (Burst(1), 0.25)],
+    ids=["exact", "nominal", "window", "burst"],
+)
+async def test_key_that_came_once_is_forgotten_when_its_next_permit_is_due(virtual_clock, policy, hours):
+    """A key that came once under a long rate is forgotten when it may start all that a new one may, and no earlier."""
+    async with RateLimitedExecutor("x", key_rate="100/24h", policy=policy) as executor:
+        for number in range(50):
+            executor.submit(int, key=number)
+        await asyncio.sleep(hours * 3600 - 40)
+        assert 50 == executor.statistics().keys
+        await asyncio.sleep(60)
+        assert 0 == executor.statistics().keys
+
+
+async def test_law_of_a_key_holds_whether_it_was_forgotten_or_not(virtual_clock):
+    """However a key comes and goes, no window of its rate has more starts than permits."""
+    starts, randoms = [], random.Random(5)
+    async with RateLimitedExecutor("x", key_rate="5/50s", drain_timeout=999) as executor:
+        counts = set()
+        for _ in range(300):
+            executor.submit(lambda: starts.append(now()), key="a")
+            await asyncio.sleep(randoms.choice([1, 5, 11, 11, 13, 40]))
+            counts.add(executor.statistics().keys)
+        assert {0, 1} == counts
+    assert 5 == worst_window(starts, 50)[0]
+
+
+async def test_keys_beyond_the_maximum_wait(virtual_clock, caplog):
+    """At ``max_keys``, remembered keys go on, new ones wait until one is forgotten, and the reason is told."""
+    starts = []
+    async with RateLimitedExecutor("x", key_rate="2/20s", policy=Window(), max_keys=3, drain_timeout=99) as executor:
+        for key in "abcdea":
+            handle = executor.submit(lambda key=key: starts.append((key, round(now(), 1))), key=key)
+            if key == "e":
+                last = handle
+        await asyncio.sleep(5)
+        assert [("a", 0), ("b", 0), ("c", 0), ("a", 0)] == starts
+        explanation = executor.explain(last)
+        assert (Hold.KEYS, None) == (explanation.hold, explanation.expected_start)
+        assert "max_keys=3" in caplog.text
+        assert 5 == executor.statistics().keys
+        executor.submit(lambda: starts.append(("free", round(now(), 1))))
+        await asyncio.sleep(1)
+        assert "free" == starts[-1][0]
+    times = dict(starts[5:])
+    assert {"d", "e"} == set(times)
+    assert all(20 <= time <= 22 for time in times.values())
+
+
+async def test_held_handle_can_be_settled_after_its_key_has_gone_quiet(virtual_clock):
+    """A start can be settled long after its end: what it cost its key is not forgotten meanwhile."""
+    async with RateLimitedExecutor("x", key_rate="5/100s", policy=Window(margin=0)) as executor:
+        handle = executor.submit(int, key="a", cost={"permits": 1})
+        await asyncio.sleep(50)
+        handle.settle(5)
+        assert pytest.approx(100, abs=0.1) == await executor.submit(now, key="a")
+        del handle
+        await asyncio.sleep(103)
+        assert 0 == executor.statistics().keys

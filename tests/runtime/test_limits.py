@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from ratelimited_executor import (
     Burst,
+    ExecutorManager,
     Fair,
     Hold,
     Paced,
     Quota,
     Rate,
     RateLimitedExecutor,
+    StaticPeers,
     TaskDroppedError,
     TaskState,
     Window,
@@ -174,6 +176,69 @@ async def test_what_was_too_little_is_paid_back_first(virtual_clock, policy, exp
             second.settle(25)
         next_one = executor.submit(now)
         assert at(expected) == [await next_one]
+
+
+@pytest.mark.parametrize("peers", [1, 2])
+@pytest.mark.parametrize(
+    ("resources", "paid"),
+    [
+        ((Paced(), "100/10s"), 50),
+        ((Window(), "100/10s"), 10),
+        ((Burst(10), "100/10s"), 40),
+        ((Window(), Quota(100, per="minute")), 60),
+        ((Window(), [Rate(100, per=10), Rate(100, per=30)]), 30),
+    ],
+    ids=["paced", "window", "burst", "quota", "several"],
+)
+@pytest.mark.parametrize("way", ["submit", "schedule", "batch", "lazy", "map", "permit", "acquire", "limited"])
+async def test_amount_of_zero_waits_for_a_deficit(virtual_clock, way, resources, paid, peers):
+    """While a resource is in deficit, nothing starts that names it, even with an amount of 0."""
+    (policy, rates), starts, cost = resources, [], {"tokens": 0}
+    paid = paid * peers if isinstance(policy, Paced) else paid
+    manager = ExecutorManager(peers=StaticPeers(peers, 0)) if peers > 1 else ExecutorManager()
+    async with (
+        manager,
+        manager.executor("x", policy=policy, resources={"tokens": rates}, drain_timeout=900) as executor,
+    ):
+        first = executor.submit(now, cost=cost)
+        again = executor.submit(now, cost=cost)
+        assert at(0, 0) == [await first, await again]  # an amount of 0 takes nothing
+        amount = 500 if isinstance(policy, Paced) else 500 // peers if isinstance(policy, Burst) else 101
+        first.settle({"tokens": amount})
+        waiting = executor.submit(lambda: None, cost=cost)
+        await asyncio.sleep(1)
+        said = executor.explain(waiting)
+        assert (Hold.RESOURCE, True) == (said.hold, said.detail.startswith("tokens "))
+        assert at(1) == [await executor.submit(now, priority=5)]
+        waiting.cancel()
+
+        async def hold():
+            if way == "acquire":
+                await executor.acquire(cost=cost)
+                starts.append(now())
+            else:
+                async with executor.permit(cost=cost):
+                    starts.append(now())
+
+        kept = []
+        if way in {"submit", "schedule"}:
+            kept.append(getattr(executor, way)(lambda: starts.append(now()), cost=cost))
+        elif way in {"batch", "lazy"}:
+            items = range(1) if way == "batch" else iter(range(1))
+            executor.schedule_many(lambda _: starts.append(now()), items, cost=lambda _: cost)
+        elif way == "map":
+            kept.append(asyncio.create_task(anext(aiter(executor.map(lambda _: starts.append(now()), [0], cost=cost)))))
+        elif way == "limited":
+            kept.append(asyncio.ensure_future(executor.limited(cost=cost)(hold_nothing)(starts)))
+        else:
+            kept.append(asyncio.create_task(hold()))
+        await asyncio.sleep(600)
+    assert [paid] == pytest.approx(starts, abs=0.02)
+
+
+async def hold_nothing(starts):
+    """Log a start."""
+    starts.append(now())
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,19 @@ class TicketBudget:
         self._look(now_ns)
         return self._sums[resource] if self._is_clock_whole() else 0
 
+    def names(self, resource: str, now_ns: int) -> bool:
+        """True if some ticket that may be used now has a cost in a resource, which may be 0."""
+        self._look(now_ns)
+        return self._is_clock_whole() and any(resource in ticket.left for ticket in self._open)
+
     def use(self, resource: str, amount: int) -> list[list[Any]]:
-        """Use up to an amount of what :meth:`left_of` returned; return the parts, as [ticket, amount]."""
+        """Use up to an amount of what :meth:`left_of` returned; return the parts, as [ticket, amount].
+
+        An amount of 0 is a part as well, by which the cost can be corrected.
+        """
         parts: list[list[Any]] = []
+        if not amount:
+            return [[ticket, 0] for ticket in self._open if resource in ticket.left][:1]
         for ticket in self._open:
             part = min(amount, ticket.left.get(resource, 0))
             if part > 0:
@@ -191,13 +201,15 @@ class TicketBudget:
     def when(self, resource: str, amount: int, now_ns: int) -> int | None:
         """Return when the held tickets allow an amount to be used; None if they do not."""
         left = self.left_of(resource, now_ns)
-        if left >= amount:
+        if left >= amount if amount else self.names(resource, now_ns):
             return now_ns
         if not self._clock.is_known:
             return None
         first = 0
         for index, ticket in enumerate(self._coming):
-            left += ticket.left.get(resource, 0)
+            if resource not in ticket.left:
+                continue
+            left += ticket.left[resource]
             while first < index and ticket.at_us - self._coming[first].at_us > self._late_us:
                 left -= self._coming[first].left.get(resource, 0)
                 first += 1
@@ -277,6 +289,10 @@ class BudgetLimit(Limit):
         """Return the amount that may be used now."""
         return self._budget.left_of(self._resource, now_ns)
 
+    def admits(self, cost: int, now_ns: int) -> bool:
+        """True if tickets cover a start; for a cost of 0, a ticket that was granted while there was no deficit."""
+        return super().admits(cost, now_ns) if cost else self._budget.names(self._resource, now_ns)
+
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the tickets' own times count
         """Record a start; return the parts of tickets that it uses."""
         self._newest = self._budget.use(self._resource, cost)
@@ -303,7 +319,7 @@ class BudgetLimit(Limit):
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when held tickets admit a start of a cost; None if that is not known yet."""
-        return now_ns if cost <= 0 else self._budget.when(self._resource, cost, now_ns)
+        return self._budget.when(self._resource, cost, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
@@ -322,9 +338,9 @@ class BudgetLimit(Limit):
         """Adopt the settings of another limit."""
         self._cost_max, self._estimate = other._cost_max, other._estimate
 
-    def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # the authority remembers
-        """True if a new limit would behave the same."""
-        return True
+    def idle_at(self, now_ns: int) -> int:
+        """Return the present: the authority remembers."""
+        return now_ns
 
 
 class KeyBudgetLimit(Limit):
@@ -409,9 +425,9 @@ class KeyBudgetLimit(Limit):
         """Adopt the settings of another limit."""
         self.settings, self._cost_max, self._per_second = other.settings, other._cost_max, other._per_second
 
-    def is_idle(self, now_ns: int) -> bool:
-        """True if a new limit would behave the same."""
-        return now_ns >= self.refused_ns
+    def idle_at(self, now_ns: int) -> int:
+        """Return when the group's refusal ends."""
+        return max(now_ns, self.refused_ns)
 
 
 class BudgetPermits(CombinedPermits):

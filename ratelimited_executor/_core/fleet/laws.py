@@ -26,6 +26,9 @@ width; if it starts at b <= a + width, then t <= b, and all i with starts in [a,
 ``late`` at most, so a ticket may be used in a period if [t - late, t + valid + late] touches it, and counts in each
 such period.
 
+**Cost 0**: such a ticket is admitted as soon as the limit is not in *deficit*: costs added to earlier tickets have used
+more than there was, or a pace is not paid for. It changes nothing. A cost that is added later counts at its last moment.
+
 **Corrected costs**: :meth:`SharedLimit.add` is never refused, and later tickets wait. :meth:`SharedLimit.give_back`
 returns an amount that surely was not used, by the ticket's *receipt*. In the window and the quota the ticket's part of
 the log gets smaller. The pace gets back only the last ticket. A bucket might have overflowed meanwhile: for a ticket k
@@ -47,6 +50,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha1
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -313,7 +317,7 @@ class SharedLimit(ABC):
 
     @abstractmethod
     def earliest(self, t_us: int, cost: int) -> int | None:
-        """Return the first time from ``t_us`` on at which a cost > 0 is admitted; None if never."""
+        """Return the first time from ``t_us`` on at which a cost >= 0 is admitted; None if never."""
 
     @abstractmethod
     def take(self, t_us: int, cost: int) -> int:
@@ -396,6 +400,8 @@ class _Bucket(SharedLimit):
         return max(t_us, _ceil(self._due() - _span(self._capacity - cost, self._set_gap)))
 
     def take(self, t_us: int, cost: int) -> int:
+        if not cost:
+            return self._full // _PS + self._returned
         if self._gap != self._set_gap:
             self._full, self._gap = self._due(), self._set_gap
             self._born = max(self._at, t_us) + 1  # earlier receipts have another unit
@@ -418,6 +424,10 @@ class _Bucket(SharedLimit):
         self.is_changed = True
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the signature of a limit
+        last = t_us + self._valid
+        if last > self._at:  # of a ticket of cost 0, which has changed nothing, or of a changed ``valid``
+            owed = max(0, self._full - self._at * _PS) if self._at >= t_us else 0
+            self._at, self._full = last, max(self._full, last * _PS + owed)
         self._full = max(self._full, min(self._full + _span(cost, self._gap), (self._now + _FAR_US) * _PS))
         self.is_changed = True
 
@@ -496,25 +506,15 @@ class _Window(SharedLimit):
         return when
 
     def take(self, t_us: int, cost: int) -> int:
-        width, valid = self._settings.width_us, self._settings.valid_us
-        last = t_us + valid
-        self.is_changed = True
-        if not self._parts:
-            self._gone = last - 1
-        while self._parts and self._parts[0][0] + width < t_us:
+        last = t_us + self._settings.valid_us
+        if not cost:
+            return last
+        self._gone = self._gone if self._parts else last - 1
+        while self._parts and self._parts[0][0] + self._settings.width_us < t_us:
             self._gone, amount = self._parts.pop(0)
             self._total -= amount
         self._last = t_us
-        self._total += cost
-        latest = self._parts[-1] if self._parts else None
-        if latest is not None:
-            last = max(last, latest[0])
-            part = -((width + valid) // -_PARTS)
-            if latest[0] // part == last // part:
-                latest[:] = last, latest[1] + cost
-                return last
-        self._parts.append([last, cost])
-        return last
+        return self._log(last, cost)
 
     def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the receipt decides
         part = self._part_of(receipt)
@@ -525,12 +525,15 @@ class _Window(SharedLimit):
             self.is_changed = True
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # as above
+        more = max(0, min(cost, _AMOUNT_MAX - self._total))
+        if more and receipt + self._settings.width_us >= self._last:
+            receipt = max(receipt, self._gone + 1)  # a ticket of cost 0 may be older than the log
         part = self._part_of(receipt)
         if part is not None:
-            more = max(0, min(cost, _AMOUNT_MAX - self._total))
-            part[1] += more
-            self._total += more
-            self.is_changed = True
+            part[1], self._total, self.is_changed = part[1] + more, self._total + more, True
+        elif more and receipt > self._gone:  # of a ticket of cost 0
+            self._gone = self._gone if self._parts else receipt - 1
+            self._log(receipt, more)
 
     def redate(self, t_us: int) -> None:
         self._now = t_us
@@ -548,6 +551,19 @@ class _Window(SharedLimit):
         used = sum(amount for last, amount in self._parts if last + width >= now_us)
         until = max(now_us, self._parts[-1][0] + width + 1) if self._parts else now_us
         return Use(used, self._settings.amount, until)
+
+    def _log(self, last: int, cost: int) -> int:
+        """Count a cost at a time, or at the latest one if that is later; return this time."""
+        self.is_changed = True
+        self._total += cost
+        latest = self._parts[-1] if self._parts else [0, 0]
+        last = max(last, latest[0])
+        part = -((self._settings.width_us + self._settings.valid_us) // -_PARTS)
+        if self._parts and latest[0] // part == last // part:
+            latest[:] = last, latest[1] + cost
+        else:
+            self._parts.append([last, cost])
+        return last
 
     def _part_of(self, receipt: int) -> list[int] | None:
         """Return the part in which a ticket counts; None if the part has left the log."""
@@ -604,7 +620,8 @@ class _Quota(SharedLimit):
         return max(t_us, settings.next_end_us + settings.late_us)  # or later: the end of the period after is not known
 
     def take(self, t_us: int, cost: int) -> int:
-        self.add(t_us, cost, t_us)
+        if cost:
+            self.add(t_us, cost, t_us)
         return t_us
 
     def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the time decides
@@ -674,6 +691,7 @@ _SETTINGS: Final[dict[str, type[LimitSettings]]] = {
 }
 
 
+@lru_cache(maxsize=256)  # keys share a handful of settings
 def read_settings(text: str) -> LimitSettings | None:
     """Return the settings in a text; None if they are not sound."""
     made = _SETTINGS.get(text[:1])
@@ -715,17 +733,12 @@ class Decision:
     Attributes:
         at_us: when it is or could be admitted; None if never.
         holder: the index of the limit that holds it longest; None if none does.
-        receipts: of each limit, 0 where it has no cost; None if the ticket is refused.
+        receipts: of each limit; None if the ticket is refused.
     """
 
     at_us: int | None
     holder: int | None = None
     receipts: list[int] | None = None
-
-    @property
-    def is_admitted(self) -> bool:
-        """True if all limits have taken their cost."""
-        return self.receipts is not None
 
 
 def decide(limits: Sequence[SharedLimit], costs: Sequence[int], t_us: int, horizon_us: int) -> Decision:
@@ -743,15 +756,13 @@ def decide(limits: Sequence[SharedLimit], costs: Sequence[int], t_us: int, horiz
     when, agreed, place = t_us, 0, 0
     holder: int | None = None
     while agreed < len(limits):  # in a row
-        if costs[place]:
-            earliest = limits[place].earliest(when, costs[place])
-            if earliest is None:
-                return Decision(None, place)
-            if earliest > when:
-                when, holder, agreed = earliest, place, 0
+        earliest = limits[place].earliest(when, costs[place])
+        if earliest is None:
+            return Decision(None, place)
+        if earliest > when:
+            when, holder, agreed = earliest, place, 0
         agreed += 1
         place = (place + 1) % len(limits)
-    pairs = [*zip(limits, costs, strict=True)]
-    if when > min([horizon_us, *(limit.foreseen_us for limit, cost in pairs if cost)]):
+    if when > min([horizon_us, *(limit.foreseen_us for limit in limits)]):
         return Decision(when, holder)
-    return Decision(when, holder, [limit.take(when, cost) if cost else 0 for limit, cost in pairs])
+    return Decision(when, holder, [limit.take(when, cost) for limit, cost in zip(limits, costs, strict=True)])

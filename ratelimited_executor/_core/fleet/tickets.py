@@ -89,7 +89,7 @@ class TicketRun(NamedTuple):
 
     Attributes:
         wanted: how many tickets.
-        costs: of each ticket, as (resource, cost > 0).
+        costs: of each ticket, as (resource, cost >= 0).
         key: whose limit applies as well; empty for none.
         settings: of the key's limit; empty if it has none, except for penalties.
         key_cost: of each ticket under the key's limit.

@@ -303,9 +303,12 @@ class CombinedPermits:
         if grid is not None:
             times.append(grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))
         for resource in {**needs, **ahead}:  # including resources that only the starts ahead wait for
-            before, cost = ahead.get(resource, 0), needs.get(resource, 0)
-            limits = self._asked_at(resource, begin_ns, now_ns)
-            times += [limit.when_after(before, cost, begin_ns) for limit in limits]  # type: ignore[misc]  # as above
+            before, cost = ahead.get(resource, 0), needs.get(resource)
+            for limit in self._asked_at(resource, begin_ns, now_ns):
+                if cost is not None:
+                    times.append(limit.when_after(before, cost, begin_ns))  # type: ignore[arg-type]  # as above
+                elif before:
+                    times.append(limit.when_count(before, begin_ns))  # type: ignore[arg-type]  # as above
         return None if None in times else max(times)
 
     def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
@@ -385,7 +388,9 @@ class CombinedPermits:
         """Return the limit that admits a start last; None if all admit it now."""
         latest, found = now_ns, None
         for bound in self.bounds:
-            when = bound.limit.when(needs.get(bound.resource, 0), now_ns)
+            if bound.resource not in needs:
+                continue
+            when = bound.limit.when(needs[bound.resource], now_ns)
             if when is None:
                 return bound
             if when > latest:

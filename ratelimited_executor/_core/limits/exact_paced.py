@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.exact import CALL_NS, window_of
-from ratelimited_executor._core.limits.paced import PacedLimit
+from ratelimited_executor._core.limits.paced import PACKED_COUNT, PacedLimit
 from ratelimited_executor._core.limits.window import WindowLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from ratelimited_executor._core.rates import Rate
@@ -59,12 +59,12 @@ class ExactPacedLimit(PacedLimit):
         """True if a start is admitted now, whatever its cost."""
         if not super().admits(cost, now_ns):
             return False
-        return self._window is None or cost <= 0 or self._window.count(now_ns) > 0
+        return self._window is None or self._window.admits(min(cost, 1), now_ns)
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
         """Record a start."""
         ticket: list[Any] = super().take(cost, now_ns)
-        if self.rate.is_unlimited or cost <= 0:
+        if self.rate.is_unlimited:
             return ticket
         if self._window is None:
             self._window = WindowLimit(window_of(self.rate), reading_ns=0)
@@ -94,6 +94,14 @@ class ExactPacedLimit(PacedLimit):
         if self._window is not None and ticket and isinstance(ticket[0], list):
             self._window.defer(ticket[1], effects)
 
+    def when(self, cost: int, now_ns: int) -> int | None:
+        """Return when a start is admitted, whatever its cost."""
+        when = super().when(cost, now_ns)
+        if when is None or self._window is None or cost:
+            return when
+        free_ns = self._window.when(0, now_ns)
+        return None if free_ns is None else max(when, free_ns)
+
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Return when the ``count``-th start of cost 1 from now is admitted."""
         when = super().when_count(count, now_ns)
@@ -107,9 +115,32 @@ class ExactPacedLimit(PacedLimit):
         count = super().count_until(now_ns, end_ns)
         return count if self._window is None else min(count, self._window.count_until(now_ns, end_ns))
 
-    def is_idle(self, now_ns: int) -> bool:
-        """True if a new limit would behave the same."""
-        return super().is_idle(now_ns) and (self._window is None or self._window.is_idle(now_ns))
+    def idle_at(self, now_ns: int) -> int | None:
+        """Return when pace and window admit whatever the pace alone will admit.
+
+        That is long before the window is empty. Let the pace be overdue by more than its slack at t, and the starts at
+        e or later, for each e, cost no more than (t - e) / gap. From t on, the pace admits the next ones at least a gap
+        times their costs apart. So at e + W, when N gaps have passed since e, those before the last cost N - 1 at most,
+        together with those at e or later: the window holds none of them back.
+        """
+        when = super().idle_at(now_ns)
+        if when is None or self._window is None:
+            return when
+        owed_at = self._window.owed_at(self._step, self._unit, now_ns) if self._step else None
+        return None if owed_at is None else max(when, owed_at)
+
+    def pack(self) -> tuple[int, ...] | None:
+        """Return the numbers of the pace, then those of the window."""
+        window = () if self._window is None else self._window.pack()
+        pace = super().pack()
+        return None if pace is None or window is None else pace + window
+
+    def unpack(self, numbers: Sequence[int], now_ns: int) -> None:
+        """Adopt the state of another limit of this class."""
+        super().unpack(numbers, now_ns)
+        if len(numbers) > PACKED_COUNT:
+            self._window = WindowLimit(window_of(self.rate), reading_ns=0)
+            self._window.unpack(numbers[PACKED_COUNT:], now_ns)
 
     def trial(self, time_ns: Callable[[], int]) -> Self:
         """Return a copy for questions about the future."""

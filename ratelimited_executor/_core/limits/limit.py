@@ -3,6 +3,10 @@
 A limit counts *permits*: a start takes its cost in permits. All times are integer nanoseconds on one monotonic
 timeline, all amounts are integers, and nothing is rounded in favour of a start.
 
+A limit is in *deficit* while starts have been settled to more than it had; a pace, until all earlier starts are paid
+for. A start of cost 0 takes nothing, but nothing starts in a deficit: it is admitted once there is none. If it is
+settled to more, the cost counts from then on.
+
 There are two contracts, because they are used differently. A :class:`Limit` decides on one start and its cost, and
 remembers it. ``Permits`` (``_kernel/contracts.py``) is the contract with the queue: permits are counted once and taken
 many times, so a plain start costs a few attribute reads. ``CombinedPermits`` combines several limits into permits.
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from ratelimited_executor._core.rates import Rate
@@ -45,7 +49,7 @@ Ticket = tuple[str, Taken, Any]  # resource, the limit or grid charged, and its 
 class Limit(ABC):
     """A limit on the total cost of starts over time."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     # Admission.
 
@@ -59,8 +63,8 @@ class Limit(ABC):
         """Count the starts of cost 1 that are admitted now, in succession; negative after costs were settled to more."""
 
     def admits(self, cost: int, now_ns: int) -> bool:
-        """True if a start of a cost is admitted now."""
-        return cost <= 0 or self.count(now_ns) >= cost
+        """True if a start of a cost >= 0 is admitted now."""
+        return self.count(now_ns) >= cost
 
     # Starts.
 
@@ -103,7 +107,7 @@ class Limit(ABC):
 
     def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
         """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all; None if never."""
-        return self.when_count(ahead + cost, now_ns) if ahead + cost > 0 else now_ns
+        return self.when_count(ahead + cost, now_ns) if ahead + cost > 0 else self.when(0, now_ns)
 
     @abstractmethod
     def count_until(self, now_ns: int, end_ns: int) -> int:
@@ -128,9 +132,26 @@ class Limit(ABC):
     def change_to(self, other: Self, now_ns: int) -> None:
         """Adopt the rate and settings of another limit of this class from now on; permits taken still count."""
 
+    # Forgetting.
+
     @abstractmethod
+    def idle_at(self, now_ns: int) -> int | None:
+        """Return from when on a new limit would behave the same, if nothing starts before; None if not known.
+
+        The result is >= ``now_ns``.
+        """
+
     def is_idle(self, now_ns: int) -> bool:
         """True if a new limit would behave the same."""
+        return self.idle_at(now_ns) == now_ns
+
+    def pack(self) -> tuple[int, ...] | None:
+        """Return the state in numbers for :meth:`unpack`; None if it cannot be packed (now)."""
+        return None
+
+    def unpack(self, numbers: Sequence[int], now_ns: int) -> None:
+        """Adopt the packed state of a limit of this class, as :meth:`change_to` does; call on a new limit."""
+        raise NotImplementedError
 
 
 def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:

@@ -14,17 +14,20 @@ Source: ITU-T I.371, annex A (virtual scheduling).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.limits.limit import Limit, step_and_unit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["PacedLimit"]
+__all__ = ["PACKED_COUNT", "PacedLimit"]
+
+PACKED_COUNT: Final = 4  # numbers of a packed pace
 
 
 class PacedLimit(Limit):
@@ -82,13 +85,15 @@ class PacedLimit(Limit):
 
     def admits(self, cost: int, now_ns: int) -> bool:
         """True if a start is admitted now, whatever its cost."""
-        return self._next <= now_ns * self._step > 0 or cost <= 0 or self.rate.is_unlimited
+        return (self._next <= now_ns * self._step and (self._step > 0 or not cost)) or self.rate.is_unlimited
 
     def take(self, cost: int, now_ns: int) -> list[int]:
         """Record a start."""
         if self.rate.is_unlimited:
             return []
         unit = self._unit
+        if not cost:
+            return [0, unit]
         self._next = self._due(now_ns) + cost * unit
         self._last = ticket = [cost * unit, unit]
         return ticket
@@ -103,12 +108,16 @@ class PacedLimit(Limit):
         if change < 0:
             ahead = max(0, self._next - now_ns * self._step) if ticket is self._last else 0
             change = -min(-change, ahead)
+        elif not charged and change:
+            self._next, self._last = self._due(now_ns), ticket
         self._next += change
         ticket[:] = charged + change, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start is admitted, whatever its cost."""
-        return now_ns if cost <= 0 else self.when_count(1, now_ns)
+        if not cost and not self._step:
+            return now_ns if self.rate.is_unlimited or self._next <= 0 else None
+        return self.when_count(1, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Return when the ``count``-th start of cost 1 from now is admitted."""
@@ -120,7 +129,7 @@ class PacedLimit(Limit):
 
     def when_after(self, ahead: int, cost: int, now_ns: int) -> int | None:
         """Estimate when a start of a cost is admitted, once others have cost ``ahead`` in all."""
-        return now_ns if cost <= 0 else self.when_count(ahead + 1, now_ns)
+        return self.when_count(ahead + 1, now_ns) if ahead + cost else self.when(0, now_ns)
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts of cost 1 that are admitted in [``now_ns``, ``end_ns``)."""
@@ -131,9 +140,23 @@ class PacedLimit(Limit):
         ahead = (end_ns - 1) * self._step - self._due(now_ns)
         return 0 if ahead < 0 else 1 + ahead // self._unit
 
-    def is_idle(self, now_ns: int) -> bool:
-        """True if the next start has been due for longer than the slack."""
-        return self._next < (now_ns - self.slack_ns) * self._step or self._step == self._next == 0
+    def idle_at(self, now_ns: int) -> int | None:
+        """Return when the next start will have been due for longer than the slack; None if never."""
+        if not self._step:
+            return None if self._next else now_ns
+        return max(now_ns, self._next // self._step + self.slack_ns + 1)
+
+    def pack(self) -> tuple[int, ...] | None:
+        """Return when the next start is due, as nanoseconds and a rest, and the rate that it is counted in."""
+        return *divmod(self._next, max(1, self._step)), self._step, self._unit
+
+    def unpack(self, numbers: Sequence[int], now_ns: int) -> None:
+        """Adopt the time of another pace."""
+        due_ns, rest, step, unit = numbers[:PACKED_COUNT]
+        rate, is_same = self.rate, (step, unit) == (self._step, self._unit)
+        self._next, self._step, self._unit = due_ns * max(1, step) + rest, step, unit
+        if not is_same:  # else a start that is overdue by less than the slack stays so
+            self.set_rate(rate, now_ns)
 
     def _due(self, now_ns: int) -> int:
         """Return when the next start is due, in nanoseconds times ``_step``: now if overdue by more than the slack."""

@@ -97,7 +97,7 @@ class QuotaLimit(Limit):
         if self.admits(cost, now_ns):
             return now_ns
         mark_ns = self._end_ns
-        while self._left_at(mark_ns) < cost:
+        while self.permits - self._used.get(mark_ns, 0) < cost:
             mark_ns = self._period_of(mark_ns)[1]
         return self._here(mark_ns, now_ns)
 
@@ -125,10 +125,10 @@ class QuotaLimit(Limit):
             mark_ns = self._period_of(mark_ns)[1]
         return count
 
-    def is_idle(self, now_ns: int) -> bool:  # noqa: ARG002  # as above
-        """True if nothing was used in the running period."""
+    def idle_at(self, now_ns: int) -> int:
+        """Return when the running period ends; now if nothing was used in it."""
         self._enter()
-        return self._used[self._begin_ns] == 0
+        return self._here(self._end_ns, now_ns) if self._used[self._begin_ns] else now_ns
 
     def trial(self, time_ns: Callable[[], int]) -> Self:
         """Return a copy with another time for questions about the future; the wall clock moves along."""

@@ -15,6 +15,7 @@ from ratelimited_executor._core.limits.limit import Limit, step_and_unit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
     from ratelimited_executor._core.rates import Rate
@@ -101,8 +102,6 @@ class TokenBucketLimit(Limit):
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start of a cost is admitted."""
-        if cost <= 0:
-            return now_ns
         return None if not self.rate.is_unlimited and cost > self.depth else self.when_count(cost, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
@@ -120,10 +119,22 @@ class TokenBucketLimit(Limit):
         self._fill(now_ns)
         return max(0, (self._content + (end_ns - 1 - now_ns) * self._step) // self._unit)
 
-    def is_idle(self, now_ns: int) -> bool:
-        """True if the bucket is full."""
+    def idle_at(self, now_ns: int) -> int | None:
+        """Return when the bucket is full; None if never."""
         self._fill(now_ns)
-        return self._content >= self.depth * self._unit
+        missing = self.depth * self._unit - self._content
+        return now_ns if missing <= 0 else -(-missing // self._step) + now_ns if self._step else None
+
+    def pack(self) -> tuple[int, ...]:
+        """Return the time of its content, the content, the gains, and the rate that they are counted in."""
+        return self._at_ns, self._content, self._gained, self._step, self._unit, self.depth
+
+    def unpack(self, numbers: Sequence[int], now_ns: int) -> None:
+        """Adopt the content of another bucket."""
+        rate, depth = self.rate, self.depth
+        self._at_ns, self._content, self._gained, self._step, self._unit, self.depth = numbers
+        self.set_rate(rate, now_ns)
+        self.set_depth(depth, now_ns)
 
     def _fill(self, now_ns: int) -> None:
         if now_ns > self._at_ns:

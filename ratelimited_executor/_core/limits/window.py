@@ -27,7 +27,7 @@ from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from ratelimited_executor._core.rates import Rate
@@ -39,6 +39,8 @@ _ENTRY_COUNT_MAX: Final = 4096
 # starts, and times given as float seconds since the epoch are exact to a quarter of a microsecond.
 _READING_NS: Final = 1000
 _PENDING: Final = 1 << 62  # the time of a start that has not taken effect yet: later than all others
+_LEFT: Final = -1  # the time of an entry that has left the log
+_UNCHARGED: Final = -2  # less the time of a start of cost 0
 
 
 class WindowLimit(Limit):
@@ -100,7 +102,7 @@ class WindowLimit(Limit):
             time = entry[0]
             if time <= edge:
                 self.used -= entry[1]
-                entry[0] = -1
+                entry[0] = _LEFT
             elif time == _PENDING:
                 self._pending.append(entry)
             else:
@@ -109,9 +111,11 @@ class WindowLimit(Limit):
         return UNLIMITED if self.permits == UNLIMITED else self.permits - self.used
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
-        """Record a start: O(1)."""
+        """Record a start: O(1). One of cost 0 has no entry, so that any number of them takes no memory."""
         if self.permits == UNLIMITED:
-            return [[-1, 0], cost]
+            return [[_LEFT, 0], cost]
+        if not cost:
+            return [[_UNCHARGED - now_ns, 0], 0]
         self.used += cost
         last = self._log[-1] if self._log else None
         if last is not None and (
@@ -124,13 +128,15 @@ class WindowLimit(Limit):
         self._log.append(entry)
         return [entry, cost]
 
-    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:  # noqa: ARG002  # the shape of a limit
+    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
         """Correct the cost of a start, unless it has left the window."""
         entry, charged = ticket
         if entry[0] >= 0:
             entry[1] += cost - charged
             self.used += cost - charged
             ticket[1] = cost
+        elif entry[0] <= _UNCHARGED and _UNCHARGED - entry[0] > now_ns - self._width_ns:
+            ticket[:] = self.take(cost, now_ns)
 
     def take_effect(self, ticket: list[Any], now_ns: int) -> None:
         """Record that a start has taken effect only now; if it is later than the margin, it counts from now on."""
@@ -161,7 +167,7 @@ class WindowLimit(Limit):
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start of a cost is admitted: O(entries that must leave the log before)."""
         room = self.count(now_ns)
-        if cost <= room or cost <= 0:
+        if cost <= room:
             return now_ns
         maximum = self.cost_max
         assert maximum is not None
@@ -201,10 +207,35 @@ class WindowLimit(Limit):
             room += amount
         return max(0, room) + self.permits * windows
 
-    def is_idle(self, now_ns: int) -> bool:
-        """True if the window is empty."""
+    def idle_at(self, now_ns: int) -> int | None:
+        """Return when the window is empty; None while some start has no known effect."""
         self.count(now_ns)
-        return not self._log and not self._pending
+        latest = max((time for time, _ in self._log), default=now_ns - self._width_ns)
+        return None if self._pending or latest == _PENDING else latest + self._width_ns
+
+    def owed_at(self, step: int, unit: int, now_ns: int) -> int | None:
+        """Return when its starts are paid for at ``step / unit`` a nanosecond; None while some has no known effect."""
+        self.count(now_ns)
+        if self._pending or any(time == _PENDING for time, _ in self._log):
+            return None
+        owed, latest = 0, now_ns * step
+        for time, amount in reversed(self._log):
+            owed += amount * unit
+            latest = max(latest, time * step + owed)
+        return -(-latest // step)
+
+    def pack(self) -> tuple[int, ...] | None:
+        """Return its width, then time and amount of each entry; None while some start has no known effect."""
+        if self._pending or any(time == _PENDING for time, _ in self._log):
+            return None
+        return (self._width_ns, *(number for entry in self._log for number in entry))
+
+    def unpack(self, numbers: Sequence[int], now_ns: int) -> None:
+        """Adopt the entries of another window."""
+        self._width_ns = numbers[0]
+        self._log.extend([time, amount] for time, amount in zip(numbers[1::2], numbers[2::2], strict=True))
+        self.used = sum(numbers[2::2])
+        self.set_rate(self.rate, now_ns)
 
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
         """Return a copy for questions about the future."""

@@ -142,6 +142,7 @@ class ExecutorBase(ExecutorFields):
         key_concurrency: int | Callable[[Any], int | None] | None = None,
         max_pending: int | None = None,
         key_max_pending: int | None = None,
+        max_keys: int = 1_000_000,
         when_full: WhenFull = WhenFull.RAISE,
         retry: Retry | Any = Retry(),  # noqa: B008  # it is immutable
         adaptive: Adaptive | None = None,
@@ -171,6 +172,7 @@ class ExecutorBase(ExecutorFields):
             rate=rate_or_function("key_rate", key_rate),
             concurrency=count_or_function("key_concurrency", key_concurrency),
             pending=None if key_max_pending is None else count_of("key_max_pending", key_max_pending, least=1),
+            count_max=count_of("max_keys", max_keys, least=1),
         )
         if isinstance(self._key_limits.rate, Rate):
             check_key_rate(rule, self._key_limits.rate)

@@ -119,6 +119,7 @@ function bucket.earliest(limit, t, cost)
 end
 
 function bucket.take(limit, t, cost)
+  if cost == 0 then return limit.us + limit.returned end
   local set = limit.set
   if limit.gap_us ~= set.gap_us or limit.gap_ps ~= set.gap_ps then
     limit.us, limit.ps = due_of(limit)
@@ -148,6 +149,13 @@ function bucket.give_back(limit, t, cost, receipt)
 end
 
 function bucket.add(limit, t, cost, receipt)
+  local last = t + limit.set.valid
+  if last > limit.at then  -- of a ticket of cost 0, which has changed nothing, or of a changed `valid`
+    local us, ps = last, 0
+    if limit.at >= t and limit.us >= limit.at then us, ps = last + limit.us - limit.at, limit.ps end
+    if is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
+    limit.at = last
+  end
   local us, ps = span(cost, limit.gap_us, limit.gap_ps)
   us, ps = limit.us + us, limit.ps + ps
   if ps >= PS then us, ps = us + 1, ps - PS end
@@ -229,23 +237,12 @@ function window.earliest(limit, t, cost)
   return when
 end
 
-function window.take(limit, t, cost)
+local function log(limit, last, cost)  -- counts a cost at a time, or at the latest one if that is later; that time
   local set = limit.set
-  local last = t + set.valid
-  limit.is_changed, limit.last = true, t
+  limit.is_changed = true
   if not limit.latest then
     limit.gone = last - 1
     limit.closed, limit.times[0], limit.latest, limit.amount, limit.total = limit.gone, limit.gone, last, cost, cost
-    return last
-  end
-  while true do
-    local time, amount = part_at(limit, limit.first)
-    if not time or time + set.width >= t then break end
-    limit.gone, limit.total, limit.first = time, limit.total - amount, limit.first + 1
-  end
-  if limit.latest + set.width < t then  -- all have left
-    limit.gone, limit.closed, limit.latest, limit.amount, limit.total = limit.latest, limit.latest, last, cost, cost
-    limit.tail, limit.first, limit.count, limit.ends[0], limit.times[0] = '', 1, 0, 1, limit.gone
     return last
   end
   last, limit.total = math.max(last, limit.latest), limit.total + cost
@@ -259,8 +256,35 @@ function window.take(limit, t, cost)
   return last
 end
 
+function window.take(limit, t, cost)
+  local set = limit.set
+  local last = t + set.valid
+  if cost == 0 then return last end
+  limit.last = t
+  if not limit.latest then return log(limit, last, cost) end
+  while true do
+    local time, amount = part_at(limit, limit.first)
+    if not time or time + set.width >= t then break end
+    limit.gone, limit.total, limit.first = time, limit.total - amount, limit.first + 1
+  end
+  if limit.latest + set.width < t then  -- all have left
+    limit.is_changed = true
+    limit.gone, limit.closed, limit.latest, limit.amount, limit.total = limit.latest, limit.latest, last, cost, cost
+    limit.tail, limit.first, limit.count, limit.ends[0], limit.times[0] = '', 1, 0, 1, limit.gone
+    return last
+  end
+  return log(limit, last, cost)
+end
+
 local function change_part(limit, receipt, cost)  -- by cost, below 0 too, as far as a part goes; the one of a ticket
-  if not limit.latest or receipt <= limit.gone then return end
+  if cost > 0 and receipt + limit.set.width >= limit.last then
+    receipt = math.max(receipt, limit.gone + 1)  -- a ticket of cost 0 may be older than the log
+  end
+  if receipt <= limit.gone then return end
+  if not limit.latest or receipt > limit.latest then  -- of a ticket of cost 0
+    if cost > 0 then log(limit, receipt, cost) end
+    return
+  end
   local index = limit.first
   if receipt > limit.closed then index = math.huge end
   local time, amount
@@ -270,7 +294,6 @@ local function change_part(limit, receipt, cost)  -- by cost, below 0 too, as fa
     index = index + 1
   end
   if not time then
-    if receipt > limit.latest then return end
     cost = math.max(cost, -limit.amount)
     limit.amount = limit.amount + cost
   else
@@ -381,7 +404,7 @@ function quota.add(limit, t, cost, receipt)
 end
 
 function quota.take(limit, t, cost)
-  quota.add(limit, t, cost, t)
+  if cost > 0 then quota.add(limit, t, cost, t) end
   return t
 end
 
@@ -469,24 +492,20 @@ end
 local function decide(limits, costs, t, horizon)
   local when, holder, agreed, place, count = t, nil, 0, 1, #limits
   while agreed < count do  -- in a row
-    local cost = costs[place]
-    if cost > 0 then
-      local limit = limits[place]
-      local earliest = limit.law.earliest(limit, when, cost)
-      if not earliest then return nil, place end
-      if earliest > when then when, holder, agreed = earliest, place, 0 end
-    end
+    local limit = limits[place]
+    local earliest = limit.law.earliest(limit, when, costs[place])
+    if not earliest then return nil, place end
+    if earliest > when then when, holder, agreed = earliest, place, 0 end
     agreed = agreed + 1
     place = place % count + 1
   end
   if when > horizon then return when, holder end
   for index = 1, count do
-    if costs[index] > 0 and when > limits[index].foreseen then return when, holder end
+    if when > limits[index].foreseen then return when, holder end
   end
   local receipts = {}
   for index = 1, count do
-    local limit, cost = limits[index], costs[index]
-    receipts[index] = cost > 0 and limit.law.take(limit, when, cost) or 0
+    receipts[index] = limits[index].law.take(limits[index], when, costs[index])
   end
   return when, holder, receipts
 end

@@ -11,8 +11,8 @@
 --              run               the run id of the server
 --              state             numbers: when the era began, and its quarantine ends, in microseconds of the server's clock;
 --                                that at the last call that vouched for it; the number of the last ticket or correction;
---                                until when nothing is admitted; when all limits are at rest; until when all keys live at
---                                least; number of the running grant interval, tickets of it, and of the one before
+--                                until when nothing is admitted; when all limits are at rest; until when `keys` and `rest`
+--                                live, the others two days longer; number of the running grant interval, tickets of it, and of the one before
 --              plan_id, plan     the plan in force: a JSON list of {name, resource, settings}
 --              l:<law><name>     a limit of a plan: '<since>,<serial>,;<text>'; its law is the first letter of the text
 --   keys     a hash
@@ -43,6 +43,7 @@
 
 local OTHERS_US = 3000000  -- after which those who have not called are gone
 local ABANDONED_US, SAFE_MAX_US, DAY_US = 60000000, 3600000000, 86400000000
+local KEPT_US, EXPIRY_US = 7200000000, 1000000  -- for which keys at rest are kept, as the clock may step; they expire after that
 local REDATED_US, NO_RIVALS, SERVED_UNIT, KEY_AHEAD, HUNGRY_INTERVALS, HUNGRY_US, SWEPT = 2 ^ 52, 2 ^ 40, 1000, 10, 2, 1000000, 2
 local LAWS = {p = 'g', b = 'g', w = 'w', q = 'q'}
 
@@ -128,7 +129,8 @@ if not is_head then
   since, safe, last, count, penalty, rest_until, ends, interval, started, before, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
 end
 local has_keys = mark and key_values[1] == mark and (existing == 5 or redis.call('EXISTS', keys.rest) == 1)
-local is_whole = is_head and has_keys and existing == 5
+local is_over = is_head and existing == 3 and now >= ends and redis.call('EXISTS', keys.keys, keys.rest) == 0  -- they have expired
+local is_whole = is_head and (has_keys and existing == 5 or is_over)
 local flaw, is_damaged, is_new_era, lost = '', false, false, {}
 
 if not is_whole then
@@ -139,12 +141,12 @@ if not is_whole then
     values = {}
   end
   mark = has_keys and mark or is_head and mark or VERSION .. ':' .. whole(now)
-  if not has_keys then
-    redis.call('DEL', keys.keys, keys.rest)
-    for place in pairs(raw) do if string.sub(place, 1, 2) ~= 'l:' then raw[place] = false end end
-    redis.call('HSET', keys.keys, '!', mark)
-    redis.call('ZADD', keys.rest, '+inf', '!' .. mark)
-  end
+end
+if not has_keys then
+  redis.call('DEL', keys.keys, keys.rest)
+  for place in pairs(raw) do if string.sub(place, 1, 2) ~= 'l:' then raw[place] = false end end
+  redis.call('HSET', keys.keys, '!', mark)
+  redis.call('ZADD', keys.rest, '+inf', '!' .. mark)
 end
 
 if args.is_new_plan or args.plan_id == plan_id or plan_id == '' then
@@ -555,8 +557,10 @@ for index, each in ipairs(args.runs) do
   size = size + 5
 end
 
-local is_touched = is_new_era or until_us + DAY_US > ends
-if is_touched then ends = until_us + 2 * DAY_US end
+local is_touched = is_new_era or is_over or until_us + KEPT_US > ends
+if is_touched then  -- what is remembered from an earlier era counts again once it is read
+  ends = math.max(ends, until_us + 2 * KEPT_US, is_new_era and has_keys and present + 2 * DAY_US or 0)
+end
 local head = {tostring(VERSION), mark, run, plan_id, plan_text,
   FORMAT(STATE, since, safe, last, count, penalty, rest_until, ends, interval, started, before)}
 for index, name in ipairs(HEAD) do
@@ -569,7 +573,8 @@ if #changed_fields > 0 then redis.call('HSET', keys.tickets, unpack(changed_fiel
 if #gone_fields > 0 then redis.call('HDEL', keys.tickets, unpack(gone_fields)) end
 if is_touched then
   for name, key in pairs(keys) do
-    if name ~= 'state' then redis.call('PEXPIRE', key, whole(math.ceil((ends - now) / 1000))) end
+    local more = (name == 'keys' or name == 'rest') and EXPIRY_US or 2 * DAY_US
+    if name ~= 'state' then redis.call('PEXPIRE', key, whole(math.ceil((ends + more - now) / 1000))) end
   end
 end
 return reply

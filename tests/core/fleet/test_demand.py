@@ -156,13 +156,13 @@ def test_keys_count_by_what_their_rate_lets_start(executor_of, order) -> None:
     """Tasks of keys count by what the rates of their keys allow in a stretch of time."""
     executor = executor_of(order=order, rate=4)
     for key in "ab":
-        executor.queue.gate.meet(key)
+        executor.queue.gate.meet(key, executor.timeline.to_ns(NOW))
         executor.queue.gate.start(key, 1, executor.timeline.to_ns(NOW))
         executor.add(10, key=key)
     assert [6, 8, 4] == [
         executor.could(1.0), executor.could(1.001), executor.could(1.0, begin=0.5)
     ]  # fmt: skip
-    executor.queue.gate.penalize("a", executor.timeline.to_ns(NOW + 10))
+    executor.queue.gate.penalize("a", executor.timeline.to_ns(NOW + 10), executor.timeline.to_ns(NOW))
     assert 3 == executor.could(1.0)
     assert 2 == executor.could(1.0, most=2)
 
@@ -191,7 +191,7 @@ def test_keys_count_by_their_free_places(executor_of, order) -> None:
 def test_costs_count_against_the_rate_of_their_key(executor_of, order) -> None:
     """Costs count against the rates of keys: 8 permits a second allow two tasks of cost 4."""
     executor = executor_of(order=order, rate=8)
-    executor.queue.gate.meet("a")
+    executor.queue.gate.meet("a", executor.timeline.to_ns(NOW))
     executor.add(10, key="a", cost=4)
     assert 2 == executor.could(1.0)
 

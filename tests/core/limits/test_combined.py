@@ -220,8 +220,8 @@ class Turns(Limit):
     def change_to(self, other, now_ns: int) -> None:
         self.log = other.log
 
-    def is_idle(self, now_ns: int) -> bool:
-        return not self.taken
+    def idle_at(self, now_ns: int) -> int | None:
+        return None if self.taken else now_ns
 
 
 def test_limit_of_any_class_is_asked_all_that_the_contract_says():

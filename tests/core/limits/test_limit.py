@@ -194,3 +194,164 @@ def test_forecasts_are_what_happens_if_everything_starts_at_once(rate, kind, pas
     assert forecast == times[:count]
     for end, found in until.items():
         assert len([time for time in times if time < end]) == min(found, count + 1) or end > times[-1], end
+
+
+# A cost of 0.
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
+def test_start_of_cost_zero_takes_nothing_and_waits_for_a_deficit(make):
+    """A start of cost 0 takes nothing, counts once it is settled to more, and waits for a deficit, to the nanosecond."""
+    limit, time = make(5, lambda: START), START
+    before = [limit.when(cost, START) for cost in range(6)]
+    ticket = limit.take(0, START)
+    assert before == [limit.when(cost, START) for cost in range(6)]
+    assert limit.is_idle(START)
+    limit.settle(ticket, 7, START)
+    assert not limit.admits(0, START)
+    when = limit.when(0, START)
+    assert START < when <= limit.when(1, START)
+    assert when == limit.when_after(0, 0, START)
+    later = limit.trial(lambda: time)
+    time = when - 1
+    assert not later.admits(0, when - 1)
+    time = when
+    assert later.admits(0, when)
+    limit.settle(ticket, 0, START)
+    assert before == [limit.when(cost, START) for cost in range(6)]
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
+def test_start_of_cost_zero_needs_no_permits_but_a_pace_that_is_paid_for(make):
+    """With nothing left, a start of cost 0 is admitted; by a pace, once the starts before it are paid for."""
+    limit = make(5, lambda: START)
+    limit.take(5, START)
+    assert not limit.admits(1, START)
+    is_pace = isinstance(limit, PacedLimit)
+    assert limit.admits(0, START) is not is_pace
+    assert (limit.when(0, START) > START) is is_pace
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: WindowLimit(Rate(2, per=5)), lambda: PacedLimit(Rate(2, per=5), slack_ns=SLACK)]
+)
+def test_start_of_cost_zero_waits_for_ever_for_a_deficit_that_is_never_paid(make):
+    """Without permits, a start of cost 0 is admitted unless the limit is in deficit; a pace at rate 0 stays so."""
+    limit = make()
+    limit.set_rate(Rate(0), START)
+    assert (True, START) == (limit.admits(0, START), limit.when(0, START))
+    limit = make()
+    limit.settle(limit.take(0, START), 3, START)
+    limit.set_rate(Rate(0), START)
+    assert not limit.admits(0, START)
+    assert limit.when(0, START) in {None, START + 5 * NS + 1000}
+
+
+def test_many_starts_of_cost_zero_take_no_memory():
+    """Starts of cost 0 have no entry in the log of a window; one that is settled too late counts nowhere."""
+    limit = WindowLimit(Rate(5, per=5))
+    tickets = [limit.take(0, START + number) for number in range(1000)]
+    assert limit.is_idle(START)
+    limit.settle(tickets[0], 3, START + 6 * NS)
+    assert 5 == limit.count(START + 6 * NS)
+    limit.settle(tickets[1], 3, START + 4 * NS)
+    assert (2, 5) == (limit.count(START + 8 * NS), limit.count(START + 10 * NS))
+
+
+# Forgetting.
+
+PASTS = st.lists(st.tuples(STEPS, st.integers(0, 5), st.integers(0, 2 * NS)), max_size=8)
+
+
+def play(limit, steps, now: int, clock) -> tuple[list[object], int]:
+    """Start as asked where it is admitted, with late effects; return all that the limit says, and the time."""
+    said: list[object] = []
+    for step, cost, late in steps:
+        now = clock.time = now + step
+        said += [limit.admits(cost, now), limit.when(cost, now), limit.count(now)]
+        if limit.admits(cost, now):
+            ticket, effects = limit.take(cost, now), []
+            if late % 2:
+                limit.defer(ticket, effects)
+            now = clock.time = now + late
+            note_effect(effects, now)
+            if not late % 2:
+                limit.take_effect(ticket, now)
+    return said, now
+
+
+class Clock:
+    """A clock that is set by its owner."""
+
+    time = START
+
+    def __call__(self) -> int:
+        return self.time
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
+@given(permits=st.integers(1, 6), past=PASTS, future=PASTS, wait=STEPS)
+@settings(max_examples=200, deadline=None)
+def test_an_idle_limit_is_as_good_as_new(make, permits, past, future, wait):
+    """From when a limit is idle, a new one admits the same, at the same times."""
+    clock = Clock()
+    limit = make(permits, clock)
+    _, now = play(limit, past, START, clock)
+    when = limit.idle_at(now)
+    assert when >= now
+    assert limit.is_idle(now) == (when == now)
+    now = clock.time = when + wait
+    assert limit.is_idle(now)
+    fresh = make(permits, clock)
+    expected, _ = play(fresh, future, now, clock)
+    assert expected == play(limit, future, now, clock)[0]
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
+@given(permits=st.integers(1, 6), others=st.integers(0, 6), past=PASTS, future=PASTS, wait=STEPS)
+@settings(max_examples=200, deadline=None)
+def test_a_packed_limit_is_the_same_afterwards(make, permits, others, past, future, wait):
+    """A limit that was packed and unpacked says the same as before, also when its settings have changed meanwhile."""
+    clock = Clock()
+    limit = make(permits, clock)
+    _, now = play(limit, past, START, clock)
+    now = clock.time = now + wait
+    packed = limit.pack()
+    if packed is None:
+        assert isinstance(limit, QuotaLimit)
+        with pytest.raises(NotImplementedError):
+            limit.unpack((), now)
+        return
+    for count in (permits, others or permits):
+        other = make(count, clock)
+        other.unpack(packed, now)
+        same = limit.trial(clock)
+        if count != permits:
+            same.change_to(make(count, clock), now)
+        expected, _ = play(same, future, now, clock)
+        assert expected == play(other, future, now, clock)[0]
+        assert same.idle_at(clock.time) == other.idle_at(clock.time)
+
+
+@pytest.mark.parametrize("make", [KINDS[WindowLimit], KINDS[ExactPacedLimit]], ids=["window", "exact paced"])
+def test_a_limit_is_neither_idle_nor_packed_while_a_start_has_no_known_effect(make):
+    """While a start has no known effect, its limit is neither idle nor packed, whatever the time."""
+    limit, effects = make(2, lambda: START), []
+    limit.defer(limit.take(1, START), effects)
+    for now in (START, START + 50 * NS):
+        assert (None, None) == (limit.idle_at(now), limit.pack())
+    note_effect(effects, START + 50 * NS)
+    assert None is not limit.idle_at(START + 50 * NS) > START + 50 * NS
+    assert None is not limit.pack()
+
+
+def test_an_exact_pace_is_idle_once_its_next_start_is_due():
+    """An exact pace is idle a slack after its next start is due, long before its window is empty."""
+    limit = ExactPacedLimit(Rate(100, per=86_400), slack_ns=SLACK)
+    limit.take(1, START)
+    assert START + 864 * NS + SLACK + 1 == limit.idle_at(START)
+    limit.take(10, START + 864 * NS)
+    assert START + 11 * 864 * NS + SLACK + 1 == limit.idle_at(START)
+    for permits in (0, float("inf")):
+        limit.set_rate(Rate(permits), START + 864 * NS)
+        assert None is limit.idle_at(START + 864 * NS)
