@@ -69,7 +69,7 @@ _WAKE_SECONDS: Final = 0.005  # between two wake-ups by other processes
 _PING_SECONDS: Final = 5.0  # of silence, after which the listener pings its server
 _CHECK_SECONDS: Final = 60.0  # between two checks of the server's settings
 _USER_CALLS_MAX: Final = 16  # calls of users at a time: each takes a connection, and runners need some of the client's
-_OF_RUNNERS: Final = frozenset({"join", "beat", "leave", "claim", "finish", "revive"})
+_OF_RUNNERS: Final = frozenset({"join", "beat", "leave", "claim", "start", "finish", "cancelled", "revive"})
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CANCELLED: Final = (b"cancelled", "cancelled")  # messages that a claimed task was cancelled; a client may decode them
 

@@ -95,7 +95,7 @@ class SQLStore(TaskStore):
         return await self._run(lambda now_us: moves.claim(now_us, claim), caller=Caller.RUNNER, is_durable=False)
 
     async def start(self, refs: Sequence[Ref]) -> list[bool]:
-        return await self._run(lambda _: moves.start(refs))
+        return await self._run(lambda _: moves.start(refs), caller=Caller.RUNNER)
 
     async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
         return await self._change(lambda now_us: moves.finish(now_us, outcomes), caller=Caller.RUNNER, is_told=False)
@@ -110,7 +110,7 @@ class SQLStore(TaskStore):
         return states
 
     async def cancelled(self, owner: str) -> tuple[Ref, ...]:
-        return await self._run(lambda _: moves.cancelled(owner), is_durable=False)
+        return await self._run(lambda _: moves.cancelled(owner), caller=Caller.RUNNER, is_durable=False)
 
     async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
         return await self._change(lambda now_us: moves.requeue(now_us, ids)) if ids else []
@@ -126,7 +126,7 @@ class SQLStore(TaskStore):
         return await self._change(lambda now_us: moves.place(now_us, owner, occurrences)) if occurrences else []
 
     async def repetitions(self) -> list[RepetitionRow]:
-        return await self._run(lambda _: moves.repetitions(), is_durable=False)
+        return await self._run(lambda _: moves.repetitions(), caller=Caller.READER)
 
     async def forget(self, names: Sequence[str]) -> int:
         return await self._change(lambda now_us: moves.forget(now_us, names)) if names else 0
