@@ -408,7 +408,7 @@ class Model:
 
     def begin_interval(self, now: int) -> None:
         """Begin the interval of this time: "SPREAD concerns the tasks that lay in bucket and overflow"."""
-        overflow = [task for task in self.waiting(now) if task.planned and self.is_due(task, self.end - 1)]
+        overflow = [task for task in self.waiting(now) if task.planned and task.due < self.end]
         if overflow and (len(overflow) == 1 or not self.is_dense(now)):
             self.outcome.notes.add("left over")
         self.start = now // self.width * self.width

@@ -46,8 +46,8 @@ async def test_task_starts_when_the_wall_clock_shows_its_time(virtual_clock, fac
 async def test_wall_tasks_are_spread_as_others(virtual_clock, interval, rate):
     """Tasks with ``at=`` are spread like those with a delay, in intervals of any width."""
     starts = {"at": [], "delay": []}
-    async with ExecutorManager(interval=interval) as manager:
-        for face, log in starts.items():
+    async with ExecutorManager(interval=interval) as one, ExecutorManager(interval=interval) as other:  # of one phase
+        for manager, (face, log) in zip((one, other), starts.items(), strict=True):
             executor = manager.executor(face, rate=rate)
             executor.schedule(int, delay=1.05 * interval)
             for number in range(8):
