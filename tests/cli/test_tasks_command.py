@@ -79,7 +79,7 @@ def test_error_has_room_on_a_narrow_terminal():
     row = TaskRow(
         number=1, id="0192f0c1-charge", queue="default", name="payments.charge", version=1, body=b"",
         state=DurableState.DEAD, put_us=0, due_us=0, priority=0, lane="customer-17", key=None, attempt_count=5, lost_count=1,
-        owner="workers-7.example:1234:ab12", is_cancelled=False, error=f"Traceback\n{error}\n",
+        owner="workers-7.example:1234:ab12", is_cancelled=False, error=f"Traceback (most recent call last):\n{error}\n",
     )  # fmt: skip
     out = io.StringIO()
     Console(file=out, width=80).print(
