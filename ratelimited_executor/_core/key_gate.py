@@ -593,6 +593,11 @@ class KeyGate:
             forget_ns = 0
         return when if forget_ns is None else forget_ns if when is None else min(when, forget_ns)
 
+    @property
+    def is_without_room(self) -> bool:
+        """True if tasks of keys wait until others are forgotten."""
+        return bool(self._without_room)
+
     # Forgetting.
 
     def forget_time(self) -> int | None:

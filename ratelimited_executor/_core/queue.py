@@ -203,9 +203,9 @@ class TaskQueue(PlainQueue):
         if opens_ns is not None:
             wake = min(wake, self.timeline.to_loop(opens_ns))
         forget_ns = self.gate.forget_time()
-        self.is_forgetting = wake == math.inf and forget_ns is not None
-        if forget_ns is None or not self.is_forgetting:
+        if forget_ns is None or wake < math.inf:
             return wake
+        self.is_forgetting = not self.gate.is_without_room
         return max(self.interval_end, self.timeline.to_loop(forget_ns))
 
     def _next_instant(self, now: float) -> float:

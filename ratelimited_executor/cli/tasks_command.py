@@ -117,16 +117,20 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
     for name, state in zip(options.cancel, await store.cancel(options.cancel), strict=True):
         if state is None:
             missed.append(f"--cancel: {name!r} does not exist")
-    missed += [
-        f"--remove-repetition: {name!r} does not exist"
-        for name in options.remove_repetition
-        if not await store.forget([name])
-    ]
+    declared = (
+        {row.name for row in await store.repetitions() if row.is_declared} if options.remove_repetition else set()
+    )
+    notices = []
+    for name in options.remove_repetition:
+        if not await store.forget([name]):
+            missed.append(f"--remove-repetition: {name!r} does not exist")
+        elif name in declared:
+            notices.append(f"--remove-repetition: a running process declares {name!r}, and will put it back")
     after = 0  # requeue each once: a task that fails again meanwhile stays dead
     while options.requeue_dead and (rows := await store.rows(DurableState.DEAD, after=after, limit=_PAGE)):
         await store.requeue([row.id for row in rows])
         after = rows[-1].number
-    for text in missed:
+    for text in [*missed, *notices]:
         print(visible(text), file=sys.stderr)  # noqa: T201  # this module does not know click
     return not missed
 

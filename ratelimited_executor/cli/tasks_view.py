@@ -73,7 +73,7 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
             lanes.add_row(*[Text(cell) for cell in (visible(lane.lane), f"{lane.behind_count:,}", *head)])
         parts += [Text(), lanes]
     if picture.repetitions:
-        repetitions = _listing("repetition", "function", "times", "last placed", "")
+        repetitions = _listing("repetition", "function", "times", "due", "")
         for each in picture.repetitions:
             declared = "" if each.is_declared else "no running process declares it"
             cells = visible(each.name), visible(each.function), visible(each.schedule), _due(each.due_us, now), declared

@@ -155,6 +155,23 @@ def test_repetitions_are_listed_and_removed(path):
     assert (1, "--remove-repetition: 'daily' does not exist\n") == (status, error)
 
 
+@pytest.mark.real_time("the command runs in a thread, beside a process that declares the repetition")
+async def test_removing_a_repetition_that_is_declared_is_told(path):
+    """A repetition that a running process declares is removed, with a notice that the process puts it back."""
+    tasks = DurableTasks(SQLiteStore(path))
+
+    @tasks.task
+    async def mail(): ...
+
+    tasks.repeat(mail, cron="0 9 * * *", name="daily")
+    async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+        await asyncio.sleep(0)
+        while not await tasks.repetitions():
+            await asyncio.sleep(0.01)
+        status, _, error = await asyncio.to_thread(run, path, "--remove-repetition", "daily")
+    assert (0, "--remove-repetition: a running process declares 'daily', and will put it back\n") == (status, error)
+
+
 def test_dead_letters_are_put_back_and_tasks_cancelled(path):
     """Dead letters are requeued and tasks cancelled; unknown ids and other states are reported."""
     status, _, err = run(path, "--requeue", "dead", "--requeue", "due", "--requeue", "none", "--cancel", "later")

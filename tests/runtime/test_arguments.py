@@ -868,6 +868,10 @@ async def test_flags_are_true_or_false():
             executor.shutdown(5)
         with pytest.raises(TypeError, match="cancel_pending must be"):
             executor.shutdown(cancel_pending="yes")
+        with pytest.raises(TypeError, match="allow_overlap must be True or False, got 1"):
+            executor.schedule_at_fixed_rate(print, period=1, allow_overlap=1)
+        with pytest.raises(TypeError, match="allow_overlap must be"):
+            executor.schedule_cron("* * * * *", print, allow_overlap=None)
         assert 3 == await executor.submit(lambda: 3)
 
 

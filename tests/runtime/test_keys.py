@@ -536,6 +536,14 @@ async def test_keys_beyond_the_maximum_wait(virtual_clock, caplog):
     assert all(20 <= time <= 22 for time in times.values())
 
 
+@pytest.mark.parametrize("keys_max", [1, 2])
+async def test_leaving_waits_for_keys_beyond_the_maximum(virtual_clock, keys_max):
+    """Leaving the block waits for tasks of new keys as long as remembered keys can be forgotten."""
+    async with RateLimitedExecutor("x", key_rate="1/2s", max_keys=keys_max) as executor:
+        handles = [executor.submit(int, key=key) for key in range(5)]
+    assert all(handle.state is TaskState.DONE for handle in handles)
+
+
 async def test_held_handle_can_be_settled_after_its_key_has_gone_quiet(virtual_clock):
     """A start can be settled long after its end: what it cost its key is not forgotten meanwhile."""
     async with RateLimitedExecutor("x", key_rate="5/100s", policy=Window(margin=0)) as executor:

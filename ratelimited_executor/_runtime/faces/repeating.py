@@ -14,6 +14,7 @@ from ratelimited_executor._runtime.arguments import (
     callable_of,
     count_of,
     delay_of,
+    flag_of,
     key_of,
     member_of,
     seconds_of,
@@ -85,7 +86,7 @@ class RepeatingFace(TaskFace):
             gap=step,
             on_error=on_error,
             max_runs=max_runs,
-            may_overlap=allow_overlap,
+            may_overlap=flag_of("allow_overlap", allow_overlap),
             options={
                 "priority": priority,
                 "expires": expires,
@@ -182,7 +183,7 @@ class RepeatingFace(TaskFace):
             gap=60.0,
             on_error=on_error,
             max_runs=max_runs,
-            may_overlap=allow_overlap,
+            may_overlap=flag_of("allow_overlap", allow_overlap),
             options={
                 "priority": priority,
                 "expires": expires,

@@ -155,8 +155,8 @@ def tasks(**options: Any) -> None:
     STORE is the file of a SQLiteStore, or the URL of a PostgresStore, postgresql://..., or of a RedisStore, redis://...; else
     $DURABLE_STORE.
 
-    Exit status: 0 done; 1 a task or a repetition that was named is not there, or no dead letter, or what --check looks for is; 2 bad usage, or
-    the store cannot be used.
+    Exit status: 0 done; 1 a task or repetition that you named does not exist, a task to requeue is not a dead
+    letter, or --check found dead letters or tasks that were set aside; 2 bad usage, or the store cannot be used.
     """
     from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # other commands do without
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._core.durable.tasks import Durability, DurableState
 from ratelimited_executor.abc import TaskStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -136,5 +137,5 @@ class MemoryStore(TaskStore):
 
     def _now_us(self) -> int:
         if self._clock is None:
-            raise RuntimeError("the store is not open")
+            raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
         return round(self._clock.wall() * _US)

@@ -7,7 +7,7 @@ import pytest
 
 from ratelimited_executor import Retry, RetryLater
 from ratelimited_executor._runtime.cron import cron_times
-from ratelimited_executor._runtime.durable.repeating import fixed_times
+from ratelimited_executor._runtime.durable.repeating import Repetition, fixed_times
 from ratelimited_executor.durable import DurableState
 
 from .conftest import Process
@@ -48,8 +48,12 @@ async def test_cron_follows_the_wall_clock(store):
 async def test_in_the_repeated_hour_nothing_is_due_and_nobody_looks(store, monkeypatch, cron):
     """At 01:10 of the second hour, a time of the first one is due on the next day; until then the process sleeps."""
     looks = []
-    next_task = Repetition.next_task
-    monkeypatch.setattr(Repetition, "next_task", lambda self, wall: looks.append(wall) or next_task(self, wall))
+    next_occurrence = Repetition.next_occurrence
+    monkeypatch.setattr(
+        Repetition,
+        "next_occurrence",
+        lambda self, wall, since: looks.append(wall) or next_occurrence(self, wall, since),
+    )
     process = Process(store, lease=3600)
     process.tasks.repeat(process.note, "daily", cron=cron, tz="Europe/London")
     async with process.tasks:

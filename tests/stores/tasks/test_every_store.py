@@ -8,6 +8,7 @@ import pytest
 from ratelimited_executor import TaskStore
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, Ref
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 
 from .programs import Program
 
@@ -198,3 +199,9 @@ async def test_nothing_is_asked_for_and_nothing_happens(store):
     assert [] == await store.requeue([])
     assert [] == await store.find([])
     assert 0 == await store.revive("default", [])
+
+
+async def test_memory_that_is_not_open_is_refused_as_any_store():
+    """A store in memory that is not open refuses a call with the error and the remedy of the other stores."""
+    with pytest.raises(StoreUnavailableError, match="it is not open: enter DurableTasks"):
+        await MemoryStore().put([])
