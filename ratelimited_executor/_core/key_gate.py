@@ -398,7 +398,7 @@ class KeyGate:
         if state.parked and state.running_count < state.concurrency <= state.running_count + 1:
             self._resume(key, state)
             return True
-        return False
+        return bool(self._without_room) and not state.running_count  # it can be forgotten for another key
 
     def penalize(self, key: Hashable, until_ns: int, now_ns: int) -> None:
         """Start nothing of a key before a time."""

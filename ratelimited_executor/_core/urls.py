@@ -10,9 +10,12 @@ __all__ = ["ENCODE", "is_secret", "masked"]
 ENCODE: Final = "write '/', '#', '?', ':' and '@' in a user name or password percent-encoded, as urllib.parse.quote(password, safe='') does"
 """The remedy for a URL in which a user name or password ends too early."""
 _HIDDEN: Final = "***"
-_SECRET: Final = re.compile(r"auth|cookie|token|key|secret|signature|passw|pwd|session|credential", re.IGNORECASE)
-_BEGIN: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+:)?(?://)?")  # a single letter is a drive
-_VALUE: Final = re.compile(r"(?<=[?&;#])([^=&;#]+)=[^&;#]*")
+_SECRET: Final = re.compile(
+    r"auth|cookie|token|key|secret|signature|\bsig\b|passw|\bpass\b|pwd|\bjwt\b|session|credential", re.IGNORECASE
+)
+_BEGIN: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]+:)?(?://)?")  # a single letter is a drive
+_VALUE: Final = re.compile(r"(?<=[?&;#])([^=&;#]+)=([^&;#]*)")
+_PAIR: Final = re.compile(r"(?i)\b(password|passfile|sslpassword)(\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)")  # of a conninfo
 _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -25,7 +28,7 @@ def masked(url: str) -> str:
     """Return a URL without user name and password, and without the values of names that are likely to hold secrets.
 
     Everything before the last ``@`` counts as user name and password: a password that should have been encoded and is
-    not may contain any character.
+    not may contain any character. If that ``@`` is behind a ``?`` or ``#``, it may be in either, and nothing is shown.
 
     >>> masked("http://user:pa/ss@host:8000/items?page=2&api_key=abc")
     'http://***@host:8000/items?page=2&api_key=***'
@@ -33,6 +36,10 @@ def masked(url: str) -> str:
     begin = _BEGIN.match(url)
     assert begin is not None, "it matches an empty text"
     head, rest = url[: begin.end()], url[begin.end() :]
-    if head and "@" in rest:
-        rest = f"{_HIDDEN}@{rest.rpartition('@')[2]}"
-    return head + _VALUE.sub(lambda match: f"{match[1]}={_HIDDEN}" if is_secret(match[1]) else match[0], rest)
+    if head.strip() and "@" in rest:
+        before, _, rest = rest.rpartition("@")
+        if "?" in before or "#" in before:
+            return head + _HIDDEN
+        rest = f"{_HIDDEN}@{rest}"
+    rest = _VALUE.sub(lambda match: f"{match[1]}={_HIDDEN}" if is_secret(match[0]) else match[0], rest)
+    return head + rest if head.strip() else _PAIR.sub(rf"\1\2{_HIDDEN}", head + rest)

@@ -35,6 +35,7 @@ _FIELDS: Final = {  # in their order, by the name that cronsim has for them: wha
 }
 _WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _WEEKDAY_RANGE: Final = re.compile(rf"([0-7]|{'|'.join(_WEEKDAYS)})-([0-7]|{'|'.join(_WEEKDAYS)})(?:/([1-9][0-9]*))?")
+_RANGE_OF_ONE: Final = re.compile(r"(?<![^,])(\w+)-\1(?:/[1-9][0-9]*)?(?![^,])")  # of which cronsim ignores the end
 _BESIDE_STEP: Final = re.compile(r"(^|,)LW?/")  # cronsim ignores the step
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a time of the clock face
 _DAY_SECONDS: Final = 86_400
@@ -99,6 +100,7 @@ def _fields_of(expression: str) -> list[str]:
     if len(fields) != len(_FIELDS):
         seconds = " (without seconds: for these, repeat with period=)" if len(fields) == len(_FIELDS) + 1 else ""
         raise ValueError(f"it has {len(fields)} fields, not the five {' '.join(_FIELDS)}{seconds}")
+    fields = [_RANGE_OF_ONE.sub(r"\1", field) for field in fields]
     fields[-1] = ",".join(map(_weekdays_of, fields[-1].split(",")))
     return fields
 

@@ -544,6 +544,24 @@ async def test_leaving_waits_for_keys_beyond_the_maximum(virtual_clock, keys_max
     assert all(handle.state is TaskState.DONE for handle in handles)
 
 
+async def test_key_beyond_the_maximum_starts_once_another_has_ended(virtual_clock):
+    """A new key waits for the last task of a remembered key that runs for longer than the key's rate needs."""
+    async with RateLimitedExecutor("x", key_rate="5/s", max_keys=1) as executor:
+        executor.submit(asyncio.sleep, 2.5, key="a")
+        await asyncio.sleep(0.1)
+        assert 2.5 <= await executor.submit(now, key="b") < 3
+
+
+@pytest.mark.parametrize("delay", [0.5, 1.5, 100])
+async def test_leaving_waits_for_what_was_accepted_after_a_key_has_gone_quiet(virtual_clock, delay):
+    """A task of a later interval that is accepted while only keys are left to be forgotten runs before the end."""
+    async with RateLimitedExecutor("x", rate=10, key_rate=5) as executor:
+        executor.submit(int, key="a")
+        await asyncio.sleep(0.1)
+        handle = executor.schedule(int, delay=delay)
+    assert handle.state is TaskState.DONE
+
+
 async def test_held_handle_can_be_settled_after_its_key_has_gone_quiet(virtual_clock):
     """A start can be settled long after its end: what it cost its key is not forgotten meanwhile."""
     async with RateLimitedExecutor("x", key_rate="5/100s", policy=Window(margin=0)) as executor:

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import math
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -183,5 +184,9 @@ class Placing:
 
 
 def fixed_times(period: float) -> Callable[[float], float]:
-    """Return ``next_after`` for the multiples of a period in seconds since the epoch: the same in every process."""
-    return lambda wall: (math.floor(wall / period) + 1) * period
+    """Return ``next_after`` for the multiples of a period in seconds since the epoch: the same in every process.
+
+    They are rounded up to whole microseconds, as stores keep them, so that the next one is always later.
+    """
+    period_us = Fraction(repr(period)) * _US
+    return lambda wall: math.ceil((round(wall * _US) // period_us + 1) * period_us) / _US

@@ -42,6 +42,8 @@ R = TypeVar("R")
 __all__ = ["DurableTasks", "PutSummary"]
 
 _CHUNK: Final = 1000  # tasks of put_many that share a transaction
+_PERIOD_SECONDS_MIN: Final = 0.001
+_PERIOD_SECONDS_MAX: Final = 30 * 365.25 * 86_400
 _REPETITION_NAME_MAX: Final = 200  # characters: in an id, the time of the occurrence follows
 _ID_BITS: Final = 64  # random bits of an id, after 48 of the time in milliseconds
 _ID_MASK: Final = 2**_ID_BITS - 1
@@ -164,7 +166,7 @@ class DurableTasks:
         Args:
             function: a function of these tasks.
             args: its positional arguments.
-            period: seconds between occurrences, > 0, which are at its multiples since the epoch; or give ``cron``.
+            period: seconds between occurrences, from 0.001 to 30 years, at its multiples since the epoch; or give ``cron``.
             cron: an expression as for ``schedule_cron``, by the wall clock (extra ``cron``).
             tz: the time zone of ``cron``: a name, or a tzinfo.
             name: the name of the repetition, in the whole store; that of the function if None.
@@ -196,6 +198,8 @@ class DurableTasks:
         if cron is None:
             assert period is not None
             seconds = seconds_of("period", period)
+            if not _PERIOD_SECONDS_MIN <= seconds <= _PERIOD_SECONDS_MAX:
+                raise ValueError(f"period must be from 1 ms to 30 years, got {period!r}")
             times: Callable[[float], float | None] = fixed_times(seconds)
             schedule = f"every {format_duration(seconds)}"
         else:

@@ -330,3 +330,32 @@ def test_times():
     assert [10.0, 10.0, 20.0] == [fixed_times(10)(wall) for wall in (0.5, 9.999, 10.0)]
     nine = datetime(2026, 3, 1, 9, tzinfo=UTC).timestamp()
     assert nine + 86_400 == cron_times("0 9 * * *", UTC)(nine)
+
+
+@pytest.mark.parametrize("period", [0.001, 0.1, 0.3, 0.9, 1.1, 1 / 3, 2.2, 7.7, 86_400.000001])
+def test_next_multiple_of_a_period_is_later_in_whole_microseconds(period):
+    """From each multiple, as a store keeps it, the next one follows by the period, rounded to microseconds."""
+    next_after = fixed_times(period)
+    due_us = round(1_790_000_000 * 1e6)
+    dues = [due_us := round(next_after(due_us / 1e6) * 1e6) for _ in range(300)]
+    gaps = {later - earlier for earlier, later in zip(dues, dues[1:], strict=False)}
+    assert gaps <= {int(period * 1e6), int(period * 1e6) + 1}
+    assert abs(dues[-1] - dues[0] - 299 * period * 1e6) <= 1
+
+
+@pytest.mark.parametrize("period", [2.2, 0.9, 0.1])
+async def test_period_with_a_fraction_misses_nothing(store, period):
+    """A repetition whose times are no whole microseconds runs once in each period."""
+    process = Process(store)
+    process.tasks.repeat(process.note, "tick", period=period)
+    async with process.tasks:
+        await process.run(50 * period)
+    assert 48 <= len(process.ran) <= 51
+
+
+@pytest.mark.parametrize("period", [0, 1e-9, 1e12])
+def test_period_out_of_range_is_refused(store, period):
+    """A period that is shorter than a millisecond or longer than 30 years is refused when it is declared."""
+    process = Process(store)
+    with pytest.raises(ValueError, match="period must be"):
+        process.tasks.repeat(process.note, "tick", period=period)
