@@ -117,8 +117,8 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
     yield "forget_ended", [(vouched_us - REMEMBERED_US,)]
     renewed = yield "renew", [(vouched_us, owner)]
     for (late,) in (yield "late_owners", [(vouched_us,)]):
-        cancelled = yield "cancelled_of", [(late,)]
-        lanes = {lane for _, _, lane in cancelled if lane is not None}
+        marked = yield "cancelled_of", [(late,)]
+        lanes = {lane for _, _, lane in marked if lane is not None}
         if lanes == (yield from _lock_free(lanes)):  # otherwise with a later beat: this one must not wait
             yield "drop_owner", [(late,)]
             yield from _give_back(now_us, [late], lost_count=1)
