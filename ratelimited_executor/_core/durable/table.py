@@ -32,12 +32,16 @@ Lanes
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.durable.tasks import (
+    NO_KEY,
     Beat,
     Claimed,
     Claims,
@@ -55,7 +59,7 @@ from ratelimited_executor._core.durable.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome, Turns
 
 __all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "is_past", "vouched"]
 
@@ -103,6 +107,82 @@ class _Queue:
     scheduled: list[tuple[int, int]] = field(default_factory=list)  # (due, number) of tasks without a lane
     scheduled_heads: list[tuple[int, int]] = field(default_factory=list)  # likewise, of heads
     ready: list[tuple[float, int, int]] = field(default_factory=list)  # (-priority, due, number)
+    levels: dict[float, _Level] | None = None  # by priority; in place of ``ready`` if the last claim was in turn by key
+
+    def push(self, task: _Task) -> None:
+        """Add a task that has become READY."""
+        if self.levels is None:
+            heappush(self.ready, _rank(task))
+            return
+        level = self.levels.get(task.new.priority)
+        if level is None:
+            level = self.levels[task.new.priority] = _Level()
+        level.push(_key_of(task), task.due_us, task.number)
+
+
+@dataclass(slots=True, eq=False)
+class _Level:
+    """The READY tasks of one priority, by key."""
+
+    keys: list[str] = field(default_factory=list)  # in order
+    heaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # key -> (due, number)
+
+    def push(self, key: str, due_us: int, number: int) -> None:
+        heap = self.heaps.get(key)
+        if heap is None:
+            heap = self.heaps[key] = []
+            insort(self.keys, key)
+        heappush(heap, (due_us, number))
+
+    def cycle(self, after: str) -> Iterator[str]:
+        """Return the keys after one, and then the others."""
+        first = bisect_right(self.keys, after)
+        return chain(self.keys[first:], self.keys[:first])
+
+    def tidy(self, keys: Iterable[str]) -> None:
+        """Forget those of some keys that have no tasks."""
+        for key in keys:
+            if not self.heaps[key]:
+                del self.heaps[key]
+                del self.keys[bisect_left(self.keys, key)]
+
+
+@dataclass(slots=True, eq=False)
+class _Taking:
+    """What a claim has taken so far.
+
+    Attributes:
+        is_full: True if no more fit: the count or the size of the claim is reached.
+        is_more: True if some key has more tasks than its quota.
+    """
+
+    now_us: int
+    claim: Claim
+    taken: list[_Task] = field(default_factory=list)
+    size: int = 0
+    is_full: bool = False
+    is_more: bool = False
+
+    def is_within(self, task: _Task) -> bool:
+        """True if a task is within the bounds of the claim."""
+        claim = self.claim
+        if task.new.priority == claim.above and claim.before_us is not None:
+            return task.due_us < self.now_us + claim.before_us
+        return task.new.priority > claim.above
+
+    def is_wanted(self, task: _Task) -> bool:
+        """True if a task is not left to other processes."""
+        return (task.new.name, task.new.version) not in self.claim.unknown and task.new.key not in self.claim.full_keys
+
+    def take(self, task: _Task) -> bool:
+        """Take a task, if it fits."""
+        self.size += len(task.new.body)
+        self.is_full = bool(self.taken) and self.size > self.claim.size
+        if self.is_full:
+            return False
+        self.taken.append(task)
+        self.is_full = len(self.taken) == self.claim.count
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -187,7 +267,7 @@ class TaskTable:
             self._give_back(now_us, owner, is_lost=False)
 
     def claim(self, now_us: int, claim: Claim) -> Claims | None:
-        """Claim due tasks: the largest priority first, then the earliest due, then the first put.
+        """Claim due tasks: the largest priority first, then the earliest due, then the first put; or in turn by key.
 
         Returns:
             None if the owner's lease has ended.
@@ -199,33 +279,18 @@ class TaskTable:
         self._make_ready(queue.scheduled, now_us + claim.ahead_us)
         self._make_ready(queue.scheduled_heads, now_us)  # not ahead: due tasks of its lane would wait for it
         expired_count = self._delete_expired(now_us)
-        taken: list[_Task] = []
-        left: list[_Task] = []
-        size, is_full = 0, False
-        while queue.ready and len(taken) < claim.count and not is_full:
-            task = self._pop_ready(queue)
-            if task is None:
-                continue
-            if not _precedes(task, now_us, claim):
-                left.append(task)
-                break
-            if (task.new.name, task.new.version) in claim.unknown or task.new.key in claim.full_keys:
-                left.append(task)
-                continue
-            size += len(task.new.body)
-            if taken and size > claim.size:
-                left.append(task)
-                is_full = True
-                continue
+        taking = _Taking(now_us, claim)
+        if claim.turns is None:
+            self._take(queue, taking)
+        else:
+            self._take_in_turn(queue, taking, claim.turns)
+        for task in taking.taken:
             task.state = DurableState.CLAIMED
             task.token += 1
             task.owner = claim.owner
             owner.claimed[task.number] = task
-            taken.append(task)
-        for task in left:
-            heappush(queue.ready, _rank(task))
-        next_in_us = 0 if is_full or len(taken) == claim.count else self._next_in(queue, now_us, claim.ahead_us)
-        claimed = tuple(_claimed(task, now_us) for task in taken)
+        next_in_us = 0 if taking.is_full or taking.is_more else self._next_in(queue, now_us, claim.ahead_us)
+        claimed = tuple(_claimed(task, now_us) for task in taking.taken)
         return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
 
     def start(self, refs: Iterable[Ref]) -> list[bool]:
@@ -396,7 +461,7 @@ class TaskTable:
         task.state = state
         queue = self._queues[task.new.queue]
         if state is DurableState.READY:
-            heappush(queue.ready, _rank(task))
+            queue.push(task)
             if task.expires_us is not None:
                 heappush(self._expiring, (task.expires_us, task.number))
         elif state is DurableState.SCHEDULED:
@@ -433,6 +498,80 @@ class TaskTable:
         head = self._first_scheduled(queue.scheduled_heads)
         times = [*([] if free is None else [free.due_us - ahead_us]), *([] if head is None else [head.due_us])]
         return max(0, min(times) - now_us) if times else None
+
+    def _take(self, queue: _Queue, taking: _Taking) -> None:
+        """Take READY tasks by priority and due time."""
+        self._collect(queue)
+        left: list[_Task] = []
+        while queue.ready and not taking.is_full:
+            task = self._pop_ready(queue)
+            if task is None:
+                continue
+            if not taking.is_within(task):
+                left.append(task)
+                break
+            if not taking.is_wanted(task) or not taking.take(task):
+                left.append(task)
+        for task in left:
+            queue.push(task)
+
+    def _take_in_turn(self, queue: _Queue, taking: _Taking, turns: Turns) -> None:
+        """Take READY tasks in turn by key: first of those that are due."""
+        levels = self._separate(queue)
+        for until_us in (taking.now_us, math.inf):
+            for priority in sorted(levels, reverse=True):
+                level, visited = levels[priority], []
+                for key in level.cycle(turns.after.get(priority, "")):
+                    if taking.is_full:
+                        break
+                    visited.append(key)
+                    if key not in taking.claim.full_keys:
+                        self._take_of_key(level.heaps[key], taking, turns.quota(priority, key), until_us)
+                level.tidy(visited)
+                if not level.keys:
+                    del levels[priority]
+                if taking.is_full or taking.is_more:
+                    return
+
+    def _take_of_key(self, heap: list[tuple[int, int]], taking: _Taking, quota: int, until_us: float) -> None:
+        left: list[tuple[int, int]] = []
+        while heap and not taking.is_full:
+            due_us, number = heap[0]
+            task = self._tasks.get(number)
+            if task is not None and task.state is DurableState.READY and task.due_us == due_us:
+                if due_us > until_us or not taking.is_within(task):
+                    break
+                if not taking.is_wanted(task):
+                    left.append(heap[0])
+                elif not quota:
+                    taking.is_more = True
+                    break
+                elif taking.take(task):
+                    quota -= 1
+                else:
+                    break
+            heappop(heap)
+        for each in left:
+            heappush(heap, each)
+
+    def _separate(self, queue: _Queue) -> dict[float, _Level]:
+        """Keep READY tasks by priority and key."""
+        if queue.levels is None:
+            queue.levels = {}
+            while queue.ready:
+                if (task := self._pop_ready(queue)) is not None:
+                    queue.push(task)
+        return queue.levels
+
+    def _collect(self, queue: _Queue) -> None:
+        """Keep READY tasks in one heap."""
+        levels, queue.levels = queue.levels, None
+        for level in (levels or {}).values():
+            for heap in level.heaps.values():
+                for due_us, number in heap:
+                    task = self._tasks.get(number)
+                    if task is not None and task.state is DurableState.READY and task.due_us == due_us:
+                        queue.push(task)
 
     def _pop_ready(self, queue: _Queue) -> _Task | None:
         rank = heappop(queue.ready)
@@ -637,11 +776,8 @@ def _rank(task: _Task) -> tuple[float, int, int]:
     return (-task.new.priority, task.due_us, task.number)
 
 
-def _precedes(task: _Task, now_us: int, claim: Claim) -> bool:
-    """True if a task's rank is within the bounds of a claim."""
-    if task.new.priority == claim.above and claim.before_us is not None:
-        return task.due_us < now_us + claim.before_us
-    return task.new.priority > claim.above
+def _key_of(task: _Task) -> str:
+    return NO_KEY if task.new.key is None else task.new.key
 
 
 def _claimed(task: _Task, now_us: int) -> Claimed:
