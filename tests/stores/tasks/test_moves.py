@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ratelimited_executor.stores.tasks import moves, sqlite
+from ratelimited_executor.stores.tasks import moves, sqlite, turns
 from ratelimited_executor.stores.tasks.statements import numbered, read_schema, read_statements
 from tests.stores.tasks.programs import Program, run
 
