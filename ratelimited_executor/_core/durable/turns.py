@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from ratelimited_executor._core.durable.tasks import NO_KEY, Turns
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Mapping
 
     from ratelimited_executor._core.durable.tasks import Claimed
 
-    Held: TypeAlias = Mapping[tuple[float, str], int]  # unstarted tasks by priority and key
+    Held: TypeAlias = Counter[tuple[float, str]]  # unstarted tasks that are due, by priority and key
 
 __all__ = ["place_of", "share_for", "turns_ahead", "turns_of"]
 
@@ -35,9 +36,9 @@ def turns_of(held: Held, weights: Mapping[str, float], last_keys: Mapping[float,
 
 
 def turns_ahead(held: Held, last_keys: Mapping[float, str], *, least: float, count: int) -> Turns:
-    """Return turns for tasks that start before held ones: of priorities above the least one, and of other keys at it."""
+    """Return the turns of ``count`` tasks that precede held ones: of priorities above the least, and of other keys at it."""
     others = {place: 0 if place[0] == least else count for place in held}
-    return Turns(others=others, after=dict(last_keys))
+    return Turns(each=max(1, count - held.total()), others=others, after=dict(last_keys))
 
 
 def share_for(held: Held, weights: Mapping[str, float], room: int) -> float:

@@ -12,7 +12,7 @@ from ratelimited_executor._core.fair import Fair
 from ratelimited_executor._runtime.orders import isolated
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from ratelimited_executor._core.durable.tasks import Claimed, Turns
     from ratelimited_executor._runtime.durable.run import Run
@@ -30,11 +30,13 @@ class Fairness:
     Args:
         executor: whose order counts at each claim.
         runs: the tasks that this process has claimed.
+        now: returns the loop time.
     """
 
-    def __init__(self, executor: RateLimitedExecutor, runs: Collection[Run]) -> None:
+    def __init__(self, executor: RateLimitedExecutor, runs: Collection[Run], now: Callable[[], float]) -> None:
         self._executor = executor
         self._runs = runs
+        self._now = now
         self._last_keys: dict[float, str] = {}  # by priority: claims go on with the next key
 
     @property
@@ -68,9 +70,17 @@ class Fairness:
         larger = max(2 * share, share_for(held, self._weights(fair, held), room))
         return larger if larger <= _SHARE_MAX else None
 
-    def is_behind(self, priority: float) -> bool:
-        """True if tasks of other keys would start before some unstarted ones of a priority."""
-        return any(count > 1 and place[0] == priority for place, count in self._unstarted().items())
+    def before(self, priority: float, last_us: int) -> int | None:
+        """Return ``before_us`` of a claim of tasks that precede waiting ones.
+
+        Args:
+            priority: the least of the waiting tasks.
+            last_us: the time until the last of them is due.
+        """
+        if self.fair is None:
+            return last_us
+        is_ahead = any(count > 1 and place[0] == priority for place, count in self._unstarted().items())
+        return max(last_us, 1) if is_ahead or last_us > 0 else None  # others that are due, as soon as they are put
 
     def note(self, tasks: Iterable[Claimed]) -> None:
         """Note what was claimed."""
@@ -82,7 +92,9 @@ class Fairness:
             del self._last_keys[next(iter(self._last_keys))]
 
     def _unstarted(self) -> Counter[tuple[float, str]]:
-        return Counter(place_of(run.claimed) for run in self._runs if not run.is_started)
+        """Count the tasks that are due and have not started."""
+        now = self._now()
+        return Counter(place_of(run.claimed) for run in self._runs if not run.is_started and run.due <= now)
 
     def _weights(self, fair: Fair, held: Iterable[tuple[float, str]]) -> dict[str, float]:
         order = isolated(fair)

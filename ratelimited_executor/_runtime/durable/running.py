@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 
-from ratelimited_executor._core.durable.tasks import SIZE_MAX, SPAN_MAX, Claim, Claims, End, Outcome, key_from
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, Outcome, key_from
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._runtime.durable.fairness import Fairness
 from ratelimited_executor._runtime.durable.lease import Lease
@@ -42,7 +42,6 @@ __all__ = ["AHEAD_MAX", "DurableRunner", "DurableStatistics"]
 
 _Bound: TypeAlias = tuple[float, int | None]  # ``above`` and ``before_us`` of a claim
 _ALL: Final[_Bound] = (-math.inf, None)
-_ANY_TIME_US: Final = round(SPAN_MAX * 1_000_000)
 
 AHEAD_MAX: Final = 60.0
 """Seconds; a task that is due later was READY before the store's clock was set back, and starts at once."""
@@ -131,7 +130,7 @@ class DurableRunner:
         self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner, lease)
         self._has_ended = False  # True if an occurrence of a repetition has ended, and its end is not written
         self._held: dict[Ref, Run] = {}
-        self._fairness = Fairness(executor, self._held.values())
+        self._fairness = Fairness(executor, self._held.values(), clock.monotonic)
         self._unwanted: dict[str, int] = {}  # id that was cancelled here -> the number of claims sent before
         self._cancel_count = 0  # the store's number of cancellations when it was last asked for them
         self._keys: dict[str, int] = {}  # key -> its unstarted claims
@@ -610,9 +609,7 @@ class DurableRunner:
             return 0, _ALL, max(until - now, 0.001)  # a timer may be early by the resolution of the clock
         self._looked = now
         negative, last = max((-run.claimed.priority, run.due) for run in self._held.values() if not run.is_started)
-        before_us: int | None = round((last - now) * _US)
-        if self._fairness.fair is not None:
-            before_us = _ANY_TIME_US if self._fairness.is_behind(-negative) else None
+        before_us = self._fairness.before(-negative, round((last - now) * _US))
         return self._low_mark + 1, (-negative, before_us), pause
 
     def _waiting_for_permits(self) -> int:
