@@ -61,14 +61,14 @@ class Fairness:
             return turns_of(held, self._weights(fair, held), self._last_keys, share=share)
         return turns_ahead(held, self._last_keys, least=above, count=count)
 
-    def next_share(self, share: float, room: int) -> float | None:
-        """Return the share of the next round of claims, after one that left some keys' tasks; None to end them."""
+    def next_share(self, share: float, room: int) -> float:
+        """Return the share of the next round of claims, after one that left some keys' tasks; infinity to end them."""
         fair = self.fair
         if fair is None:
             return 0.0
         held = self._unstarted()
         larger = max(2 * share, share_for(held, self._weights(fair, held), room))
-        return larger if larger <= _SHARE_MAX else None
+        return larger if larger <= _SHARE_MAX else math.inf
 
     def before(self, priority: float, last_us: int) -> int | None:
         """Return ``before_us`` of a claim of tasks that precede waiting ones.

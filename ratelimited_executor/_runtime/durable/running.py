@@ -229,7 +229,7 @@ class DurableRunner:
         them.
         """
         space = _WAITING_SIZE_MAX - self._waiting_size
-        share: float | None = 0.0
+        share = 0.0
         asked = self._asked(room, bound, space)
         self._unwanted.clear()  # no claim is under way
         claims = await self._lease.claim(asked)
@@ -258,8 +258,8 @@ class DurableRunner:
                 raise
             if is_in_turn:
                 self._fairness.note(claims.tasks)
-                share = self._fairness.next_share(share, room) if is_more and self._is_taking() else None
-                if share is not None:
+                share = self._fairness.next_share(share, room) if is_more and self._is_taking() else math.inf
+                if share < math.inf:
                     asked = self._asked(room, bound, space, share)
                     following = self._lease.claim(asked)
             if following is None:

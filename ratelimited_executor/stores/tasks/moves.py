@@ -33,7 +33,6 @@ from ratelimited_executor._core.durable.tasks import (
     TaskRow,
     key_from,
 )
-
 from ratelimited_executor.stores.tasks.turns import in_turn
 
 if TYPE_CHECKING:
