@@ -22,9 +22,8 @@ from __future__ import annotations
 import functools
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -141,7 +140,8 @@ def key_from(text: str | None) -> str | int | None:
 _read_key: Final = functools.lru_cache(10_000)(json.loads)
 
 
-class Turns(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
     """Claims in turn by key: the due tasks of the largest priority first, and of these some of each key.
 
     The keys of a priority follow each other in the order of their encoded texts, and the first follows the last. Tasks
@@ -154,8 +154,8 @@ class Turns(NamedTuple):
     """
 
     each: int = 1
-    others: Mapping[tuple[float, str], int] = MappingProxyType({})
-    after: Mapping[float, str] = MappingProxyType({})
+    others: Mapping[tuple[float, str], int] = field(default_factory=dict)
+    after: Mapping[float, str] = field(default_factory=dict)
 
     def quota(self, priority: float, key: str) -> int:
         """Return the largest number of tasks of a key and priority."""

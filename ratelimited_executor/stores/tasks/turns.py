@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from ratelimited_executor._core.durable.tasks import Claim, Turns
-    from ratelimited_executor.stores.tasks.moves import Moves
+
+    T = TypeVar("T")
+    Moves: TypeAlias = Generator[tuple[str, list[tuple[Any, ...]]], list[tuple[Any, ...]], T]  # as in ``moves.py``
 
 __all__ = ["in_turn"]
 

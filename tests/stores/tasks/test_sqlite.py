@@ -309,7 +309,7 @@ async def test_claim_in_turn_steps_over_a_backlog(opened):
         store._connection.set_progress_handler(None)
         assert ['"a"', '"a"', '"b"', '"c"'] == [each.key for each in claims.tasks]
         counts.append(len(steps))
-    assert counts[0] <= counts[1] <= 1.2 * counts[0] + 5
+    assert counts[1] <= 2 * counts[0]  # a scan would take ten times as many
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted there")
