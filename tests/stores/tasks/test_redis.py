@@ -135,7 +135,7 @@ BROKEN = {
     "ids that are forgotten": ("finish", "is_named == 1 then", "is_named == 2 then"),
     "tasks that are claimed after they expired": ("claim", "string.format('%.0f', now), 'LIMIT'", "string.format('%.0f', now - 20), 'LIMIT'"),
     "a priority that is let pass": ("claim", "'\\0' .. args.floor", "'\\1'"),
-    "a key that has more than its turn": ("claim", "elseif quota == 0 then", "elseif false then"),
+    "a key that has more than its turn": ("claim", "quotas[rank .. key] or args.each", "args.each"),
     "turns that begin with the first key": ("claim", "begins_after[rank]", "nil"),
     "turns of what is not due": ("claim", "{{false, now}, {now, false}}", "{{false, false}}"),
 }  # fmt: skip
