@@ -225,8 +225,8 @@ class DurableRunner:
     async def _claim(self, room: int, bound: _Bound) -> float:
         """Claim tasks, and hand them to the executor; return the seconds until the next claim is worthwhile.
 
-        While the store works on the next claim, this process admits the tasks of the last; but a claim in turn by key depends on
-        them.
+        While the store works on the next claim, this process admits the tasks of the last. Only a claim in turn waits for that,
+        as it depends on them.
         """
         space = _WAITING_SIZE_MAX - self._waiting_size
         share = 0.0
@@ -265,10 +265,11 @@ class DurableRunner:
             if following is None:
                 break
             claims = await following
-        is_after = is_in_turn and bound != _ALL and not claims.tasks  # what is ready may wait for what waits here
-        if claims.next_in_us is None or is_after:
+        if claims.next_in_us is None:
             return _SWEEP_SECONDS
-        return min(_SWEEP_SECONDS, claims.next_in_us / _US) if claims.tasks or claims.next_in_us else 0.001
+        if claims.tasks or claims.next_in_us:
+            return min(_SWEEP_SECONDS, claims.next_in_us / _US)
+        return _SWEEP_SECONDS if is_in_turn and bound != _ALL else 0.001  # what is ready may follow what waits here
 
     def _is_taking(self) -> bool:
         return not (self._is_closing or self._executor.is_paused or self._executor.is_shutdown)

@@ -103,6 +103,18 @@ async def test_keys_that_come_and_go_start_at_once(backlog):
     assert max(waits) <= 0.35
 
 
+async def test_delayed_tasks_of_another_key_have_their_turn(backlog):
+    """A delayed task, behind the backlog of another key, starts within half of the seconds claimed ahead of its due time."""
+    process = Process(backlog, rate="10/s", order=Fair())
+    async with process.tasks:
+        await fill(process, 300, "A")
+        for n in range(8):
+            await fill(process, 1, f"B{n}", delay=5 + 0.7 * n)
+        await process.run(14)
+    late = [times(process, f"B{n}")[0] - 5 - 0.7 * n for n in range(8)]
+    assert 0 <= min(late) <= max(late) <= 1.3
+
+
 async def test_priorities_precede_turns(backlog):
     """Larger priorities start first, whatever the key, and however many keys have tasks of smaller ones."""
     process = Process(backlog, rate="10/s", order=Fair())
