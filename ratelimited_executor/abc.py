@@ -242,6 +242,8 @@ class TaskStore(Protocol):
     async def claim(self, claim: Claim) -> Claims | None:
         """Claim due tasks: the largest priority first, then the earliest due, then the first put.
 
+        With ``claim.turns``, the tasks of the largest priority in turn by key.
+
         Returns:
             None if the owner's lease has ended.
         """

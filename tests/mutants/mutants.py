@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         "F24: anywhere in the interval of the due time",
         "_kernel/queue.py",
-        "self.spread.pull(self.interval_end if self.early else now, steps)",
+        "self.spread.pull(self.interval_end if self.early else now - self.phase_seconds, steps)",
         "self.spread.pull(self.interval_end, steps)",
         (_flaw("intervals", "no_task_starts_early_by_default"),),
     ),

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.durable.ready import ReadyTasks, Task
 from ratelimited_executor._core.durable.tasks import (
     Beat,
     Claimed,
@@ -64,32 +65,8 @@ REMEMBERED_US: Final = 86_400 * 1_000_000
 
 
 @dataclass(slots=True, eq=False)
-class _Task:
-    number: int
-    new: NewTask
-    put_us: int
-    was_due: bool  # when it was put: then it does not wait, even if the clock is set back later
-    state: DurableState = DurableState.BEHIND
-    due_us: int = 0
-    expires_us: int | None = None
-    place_us: int = 0  # in its lane
-    token: int = 0
-    attempt_count: int = 0
-    lost_count: int = 0
-    started_token: int = 0  # of the last claim of which a start was recorded
-    owner: str = ""
-    is_cancelled: bool = False
-    error: str = ""
-
-    def set_due(self, due_us: int) -> None:
-        """Set the due time, and the expiry that counts from it."""
-        self.due_us = due_us
-        self.expires_us = None if self.new.expires_us is None else due_us + self.new.expires_us
-
-
-@dataclass(slots=True, eq=False)
 class _Lane:
-    head: _Task | None = None
+    head: Task | None = None
     last_place_us: int = 0  # of tasks that were due when they were put
     behind: list[tuple[int, int]] = field(
         default_factory=list
@@ -100,16 +77,16 @@ class _Lane:
 class _Queue:
     """Heaps, which keep tasks for a while after they have left the state."""
 
+    ready: ReadyTasks
     scheduled: list[tuple[int, int]] = field(default_factory=list)  # (due, number) of tasks without a lane
     scheduled_heads: list[tuple[int, int]] = field(default_factory=list)  # likewise, of heads
-    ready: list[tuple[float, int, int]] = field(default_factory=list)  # (-priority, due, number)
 
 
 @dataclass(slots=True, eq=False)
 class _Owner:
     lease_us: int = 0
     seen_us: int = 0  # vouched
-    claimed: dict[int, _Task] = field(default_factory=dict)
+    claimed: dict[int, Task] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,12 +105,12 @@ class TaskTable:
     """Durable tasks in memory; ``now_us`` is the store's clock, which may be set back and forth."""
 
     def __init__(self) -> None:
-        self._tasks: dict[int, _Task] = {}
+        self._tasks: dict[int, Task] = {}
         self._numbers: dict[str, int] = {}  # id -> number
         self._lanes: dict[str, _Lane] = {}
         self._owners: dict[str, _Owner] = {}
         self._ended: dict[str, int] = {}  # id -> vouched time of its end, in order
-        self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
+        self._queues: defaultdict[str, _Queue] = defaultdict(lambda: _Queue(ReadyTasks(self._tasks)))
         self._repetitions: dict[str, _Repetition] = {}
         self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of tasks that were READY
         self._last_number = 0
@@ -187,7 +164,7 @@ class TaskTable:
             self._give_back(now_us, owner, is_lost=False)
 
     def claim(self, now_us: int, claim: Claim) -> Claims | None:
-        """Claim due tasks: the largest priority first, then the earliest due, then the first put.
+        """Claim due tasks: the largest priority first, then the earliest due, then the first put; or in turn by key.
 
         Returns:
             None if the owner's lease has ended.
@@ -199,33 +176,14 @@ class TaskTable:
         self._make_ready(queue.scheduled, now_us + claim.ahead_us)
         self._make_ready(queue.scheduled_heads, now_us)  # not ahead: due tasks of its lane would wait for it
         expired_count = self._delete_expired(now_us)
-        taken: list[_Task] = []
-        left: list[_Task] = []
-        size, is_full = 0, False
-        while queue.ready and len(taken) < claim.count and not is_full:
-            task = self._pop_ready(queue)
-            if task is None:
-                continue
-            if not _precedes(task, now_us, claim):
-                left.append(task)
-                break
-            if (task.new.name, task.new.version) in claim.unknown or task.new.key in claim.full_keys:
-                left.append(task)
-                continue
-            size += len(task.new.body)
-            if taken and size > claim.size:
-                left.append(task)
-                is_full = True
-                continue
+        taking = queue.ready.take(now_us, claim)
+        for task in taking.taken:
             task.state = DurableState.CLAIMED
             task.token += 1
             task.owner = claim.owner
             owner.claimed[task.number] = task
-            taken.append(task)
-        for task in left:
-            heappush(queue.ready, _rank(task))
-        next_in_us = 0 if is_full or len(taken) == claim.count else self._next_in(queue, now_us, claim.ahead_us)
-        claimed = tuple(_claimed(task, now_us) for task in taken)
+        next_in_us = 0 if taking.is_full or taking.is_more else self._next_in(queue, now_us, claim.ahead_us)
+        claimed = tuple(_claimed(task, now_us) for task in taking.taken)
         return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
 
     def start(self, refs: Iterable[Ref]) -> list[bool]:
@@ -338,14 +296,14 @@ class TaskTable:
             return False
         self._last_number += 1
         due_us = now_us + new.delay_us if new.due_us is None else new.due_us
-        task = _Task(self._last_number, new, now_us, was_due=due_us <= now_us)
+        task = Task(self._last_number, new, now_us, was_due=due_us <= now_us)
         task.set_due(due_us)
         self._tasks[task.number] = task
         self._numbers[new.id] = task.number
         self._join_lane(now_us, task)
         return True
 
-    def _join_lane(self, now_us: int, task: _Task) -> None:
+    def _join_lane(self, now_us: int, task: Task) -> None:
         """Move a task to SCHEDULED, or into its lane."""
         name = task.new.lane
         if name is None:
@@ -358,7 +316,7 @@ class TaskTable:
         self._fall_behind(lane, task)
         self._settle(now_us, name)
 
-    def _fall_behind(self, lane: _Lane, task: _Task) -> None:
+    def _fall_behind(self, lane: _Lane, task: Task) -> None:
         task.state = DurableState.BEHIND
         heappush(lane.behind, (task.place_us, task.number))
 
@@ -379,7 +337,7 @@ class TaskTable:
             self._fall_behind(lane, head)
         self._wait(now_us, first)
 
-    def _first_behind(self, lane: _Lane) -> _Task | None:
+    def _first_behind(self, lane: _Lane) -> Task | None:
         while lane.behind:
             place_us, number = lane.behind[0]
             task = self._tasks.get(number)
@@ -388,15 +346,15 @@ class TaskTable:
             heappop(lane.behind)
         return None
 
-    def _wait(self, now_us: int, task: _Task) -> None:
+    def _wait(self, now_us: int, task: Task) -> None:
         is_due = task.was_due or task.due_us <= now_us
         self._enter(task, DurableState.READY if is_due else DurableState.SCHEDULED)
 
-    def _enter(self, task: _Task, state: DurableState) -> None:
+    def _enter(self, task: Task, state: DurableState) -> None:
         task.state = state
         queue = self._queues[task.new.queue]
         if state is DurableState.READY:
-            heappush(queue.ready, _rank(task))
+            queue.ready.push(task)
             if task.expires_us is not None:
                 heappush(self._expiring, (task.expires_us, task.number))
         elif state is DurableState.SCHEDULED:
@@ -408,7 +366,7 @@ class TaskTable:
             heappop(scheduled)
             self._enter(task, DurableState.READY)
 
-    def _first_scheduled(self, scheduled: list[tuple[int, int]]) -> _Task | None:
+    def _first_scheduled(self, scheduled: list[tuple[int, int]]) -> Task | None:
         while scheduled:
             due_us, number = scheduled[0]
             task = self._tasks.get(number)
@@ -434,13 +392,7 @@ class TaskTable:
         times = [*([] if free is None else [free.due_us - ahead_us]), *([] if head is None else [head.due_us])]
         return max(0, min(times) - now_us) if times else None
 
-    def _pop_ready(self, queue: _Queue) -> _Task | None:
-        rank = heappop(queue.ready)
-        task = self._tasks.get(rank[2])
-        is_current = task is not None and task.state is DurableState.READY and _rank(task) == rank
-        return task if is_current else None
-
-    def _in_force(self, ref: Ref) -> _Task | None:
+    def _in_force(self, ref: Ref) -> Task | None:
         task = self._tasks.get(ref.number)
         is_claimed = task is not None and task.state is DurableState.CLAIMED and task.token == ref.token
         return task if is_claimed else None
@@ -469,7 +421,7 @@ class TaskTable:
             self._fail(now_us, task, outcome)
         return True
 
-    def _fail(self, now_us: int, task: _Task, outcome: Outcome) -> None:
+    def _fail(self, now_us: int, task: Task, outcome: Outcome) -> None:
         task.attempt_count += 1
         task.error = outcome.error
         lane = None if task.new.lane is None else self._lanes[task.new.lane]
@@ -488,26 +440,26 @@ class TaskTable:
         else:
             self._wait(now_us, task)
 
-    def _remove(self, now_us: int, task: _Task, *, is_remembered: bool) -> None:
+    def _remove(self, now_us: int, task: Task, *, is_remembered: bool) -> None:
         del self._tasks[task.number]
         del self._numbers[task.new.id]
         if is_remembered and task.new.is_named:
             self._ended[task.new.id] = self._vouched_us
         self._leave_lane(now_us, task)
 
-    def _leave_lane(self, now_us: int, task: _Task) -> None:
+    def _leave_lane(self, now_us: int, task: Task) -> None:
         lane = None if task.new.lane is None else self._lanes.get(task.new.lane)
         if lane is not None and lane.head is task:
             lane.head = None
             self._settle(now_us, task.new.lane)
 
-    def _cancel_one(self, now_us: int, task: _Task) -> None:
+    def _cancel_one(self, now_us: int, task: Task) -> None:
         if task.state is DurableState.CLAIMED:
             task.is_cancelled = True
         else:
             self._remove(now_us, task, is_remembered=False)
 
-    def _requeue_one(self, now_us: int, task: _Task) -> None:
+    def _requeue_one(self, now_us: int, task: Task) -> None:
         task.attempt_count = task.lost_count = 0
         task.set_due(now_us)
         task.was_due = True
@@ -572,11 +524,11 @@ class TaskTable:
                 self._enter(task, DurableState.READY)
         del self._owners[owner]
 
-    def _let_go(self, task: _Task) -> None:
+    def _let_go(self, task: Task) -> None:
         del self._owners[task.owner].claimed[task.number]
         task.owner = ""
 
-    def _in_order(self, after: int) -> Iterator[_Task]:
+    def _in_order(self, after: int) -> Iterator[Task]:
         return (task for number, task in self._tasks.items() if number > after)
 
 
@@ -624,27 +576,16 @@ def _placed(placement: Placement, last: Occurrence) -> Placed:
     return Placed(placement, last.task.id, last.task.due_us or 0)
 
 
-def _gives_way(head: _Task) -> bool:
+def _gives_way(head: Task) -> bool:
     """True if a head lets a task that is due earlier go first."""
     return head.state is DurableState.SCHEDULED and not (head.new.is_blocking and head.attempt_count > 0)
 
 
-def _ref(task: _Task) -> Ref:
+def _ref(task: Task) -> Ref:
     return Ref(task.number, task.token)
 
 
-def _rank(task: _Task) -> tuple[float, int, int]:
-    return (-task.new.priority, task.due_us, task.number)
-
-
-def _precedes(task: _Task, now_us: int, claim: Claim) -> bool:
-    """True if a task's rank is within the bounds of a claim."""
-    if task.new.priority == claim.above and claim.before_us is not None:
-        return task.due_us < now_us + claim.before_us
-    return task.new.priority > claim.above
-
-
-def _claimed(task: _Task, now_us: int) -> Claimed:
+def _claimed(task: Task, now_us: int) -> Claimed:
     new = task.new
     return Claimed(
         ref=_ref(task),
@@ -663,7 +604,7 @@ def _claimed(task: _Task, now_us: int) -> Claimed:
     )
 
 
-def _row(task: _Task) -> TaskRow:
+def _row(task: Task) -> TaskRow:
     new = task.new
     return TaskRow(
         number=task.number,

@@ -22,13 +22,16 @@ from __future__ import annotations
 import functools
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
-    "SIZE_MAX", "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Occurrence", "Outcome", "Placed", "Placement",
-    "Ref", "RepetitionRow", "TaskRow", "key_from",
+    "NO_KEY", "SIZE_MAX", "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Occurrence", "Outcome", "Placed", "Placement",
+    "Ref", "RepetitionRow", "TaskRow", "Turns", "key_from",
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
@@ -36,6 +39,9 @@ SPAN_MAX: Final = 1e12
 
 SIZE_MAX: Final = 8 * 1024 * 1024
 """Bytes of the bodies of tasks in one call of a store, beyond which it is split: no call is long, or needs much memory."""
+
+NO_KEY: Final = " "
+"""The key of tasks without one, in :class:`Turns`: it differs from every encoded key, and sorts before all."""
 
 
 class Durability(Enum):
@@ -135,6 +141,28 @@ _read_key: Final = functools.lru_cache(10_000)(json.loads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """Claims in turn by key: the due tasks of the largest priority first, and of these some of each key.
+
+    The keys of a priority follow each other in the order of their encoded texts, and the first follows the last. Tasks
+    without a key share one, ``NO_KEY``. The last priority of a claim is one of whose keys some has due tasks left.
+
+    Attributes:
+        each: the largest number of tasks of one key and priority, >= 1 ...
+        others: ... except of these, >= 0.
+        after: the key, by priority, after which to begin; a priority without one begins with its first key.
+    """
+
+    each: int = 1
+    others: Mapping[tuple[float, str], int] = field(default_factory=dict)
+    after: Mapping[float, str] = field(default_factory=dict)
+
+    def quota(self, priority: float, key: str) -> int:
+        """Return the largest number of tasks of a key and priority."""
+        return self.others.get((priority, key), self.each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A request for tasks.
 
@@ -148,6 +176,8 @@ class Claim:
         above: claims only tasks with a larger priority, and those that ``before_us`` admits.
         before_us: also claims tasks with priority ``above`` that are due within this time from now; None for none.
         size: the largest sum of the bytes of their bodies; the first task is claimed whatever its size.
+        turns: claims due tasks in turn by key, and others only if no key has due tasks left; None to claim by priority and
+            due time alone.
     """
 
     owner: str
@@ -159,6 +189,7 @@ class Claim:
     above: float = -math.inf
     before_us: int | None = None
     size: int = SIZE_MAX
+    turns: Turns | None = None
 
 
 class Claimed(NamedTuple):
@@ -191,7 +222,7 @@ class Claims:
     """The answer to a :class:`Claim`.
 
     Attributes:
-        tasks: the claimed tasks, in the order in which they should start.
+        tasks: the claimed tasks, in the order in which they were found.
         next_in_us: the time until the next claim is worthwhile, 0 if more tasks are ready; None if none is scheduled.
         expired_count: expired tasks, which were deleted.
     """

@@ -18,6 +18,7 @@ import anyio
 
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, Outcome, key_from
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._runtime.durable.fairness import Fairness
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
 from ratelimited_executor._runtime.durable.repeating import Placing
@@ -27,7 +28,7 @@ from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
     from ratelimited_executor._runtime.durable.codec import Codec
@@ -129,6 +130,7 @@ class DurableRunner:
         self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner, lease)
         self._has_ended = False  # True if an occurrence of a repetition has ended, and its end is not written
         self._held: dict[Ref, Run] = {}
+        self._fairness = Fairness(executor, self._held.values(), clock.monotonic)
         self._unwanted: dict[str, int] = {}  # id that was cancelled here -> the number of claims sent before
         self._cancel_count = 0  # the store's number of cancellations when it was last asked for them
         self._keys: dict[str, int] = {}  # key -> its unstarted claims
@@ -223,9 +225,11 @@ class DurableRunner:
     async def _claim(self, room: int, bound: _Bound) -> float:
         """Claim tasks, and hand them to the executor; return the seconds until the next claim is worthwhile.
 
-        While the store works on the next claim, this process admits the tasks of the last.
+        While the store works on the next claim, this process admits the tasks of the last. Only a claim in turn waits for that,
+        as it depends on them.
         """
         space = _WAITING_SIZE_MAX - self._waiting_size
+        share = 0.0
         asked = self._asked(room, bound, space)
         self._unwanted.clear()  # no claim is under way
         claims = await self._lease.claim(asked)
@@ -238,9 +242,10 @@ class DurableRunner:
                 return 0.0
             room -= len(claims.tasks)
             space -= sum(len(task.body) for task in claims.tasks)
-            following = None
+            following: Awaitable[Claims | None] | None = None
+            is_in_turn = asked.turns is not None
             is_more = claims.next_in_us == 0 and room > 0 and space > 0 and bound == _ALL
-            if is_more and self._is_taking() and not self._has_key_limits():
+            if is_more and self._is_taking() and not is_in_turn and not self._has_key_limits():
                 asked = self._asked(room, bound, space)
                 following = asyncio.get_running_loop().create_task(self._lease.claim(asked))
                 await asyncio.sleep(0)  # for its first step
@@ -251,29 +256,39 @@ class DurableRunner:
                 if following is not None:
                     self._release((await following) or Claims())
                 raise
+            if is_in_turn:
+                self._fairness.note(claims.tasks)
+                share = self._fairness.next_share(share, room) if is_more and self._is_taking() else math.inf
+                if share < math.inf:
+                    asked = self._asked(room, bound, space, share)
+                    following = self._lease.claim(asked)
             if following is None:
                 break
             claims = await following
         if claims.next_in_us is None:
             return _SWEEP_SECONDS
-        return min(_SWEEP_SECONDS, claims.next_in_us / _US) if claims.tasks or claims.next_in_us else 0.001
+        if claims.tasks or claims.next_in_us:
+            return min(_SWEEP_SECONDS, claims.next_in_us / _US)
+        return _SWEEP_SECONDS if is_in_turn and bound != _ALL else 0.001  # what is ready may follow what waits here
 
     def _is_taking(self) -> bool:
         return not (self._is_closing or self._executor.is_paused or self._executor.is_shutdown)
 
-    def _asked(self, room: int, bound: _Bound, space: int) -> Claim:
+    def _asked(self, room: int, bound: _Bound, space: int, share: float = 0.0) -> Claim:
         above, before_us = bound
+        count = min(room, _CLAIM_MAX)
         full = frozenset(key for key, count in self._keys.items() if count >= _KEY_WAITING_MAX)
         return Claim(
             owner=self._lease.owner,
             queue=self._queue,
-            count=min(room, _CLAIM_MAX),
+            count=count,
             ahead_us=round(self._ahead * _US),
             unknown=frozenset(self._unknown),
             full_keys=full if self._has_key_limits() else frozenset(),
             above=above,
             before_us=before_us,
             size=min(space, SIZE_MAX),
+            turns=self._fairness.turns(share=share, above=above, count=count),
         )
 
     def _admit_all(self, claims: Claims, number: int) -> None:
@@ -595,7 +610,8 @@ class DurableRunner:
             return 0, _ALL, max(until - now, 0.001)  # a timer may be early by the resolution of the clock
         self._looked = now
         negative, last = max((-run.claimed.priority, run.due) for run in self._held.values() if not run.is_started)
-        return self._low_mark + 1, (-negative, round((last - now) * _US)), pause
+        before_us = self._fairness.before(-negative, round((last - now) * _US))
+        return self._low_mark + 1, (-negative, before_us), pause
 
     def _waiting_for_permits(self) -> int:
         """Count unstarted tasks, except those held back by the limits of their keys, which need no permit meanwhile."""

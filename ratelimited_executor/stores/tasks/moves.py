@@ -33,6 +33,7 @@ from ratelimited_executor._core.durable.tasks import (
     TaskRow,
     key_from,
 )
+from ratelimited_executor.stores.tasks.turns import in_turn
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
@@ -117,8 +118,8 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
     yield "forget_ended", [(vouched_us - REMEMBERED_US,)]
     renewed = yield "renew", [(vouched_us, owner)]
     for (late,) in (yield "late_owners", [(vouched_us,)]):
-        unwanted = yield "cancelled_of", [(late,)]
-        lanes = {lane for _, _, lane in unwanted if lane is not None}
+        marked = yield "cancelled_of", [(late,)]
+        lanes = {lane for _, _, lane in marked if lane is not None}
         if lanes == (yield from _lock_free(lanes)):  # otherwise with a later beat: this one must not wait
             yield "drop_owner", [(late,)]
             yield from _give_back(now_us, [late], lost_count=1)
@@ -144,6 +145,22 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     yield "make_ready", [(asked.queue, now_us + asked.ahead_us, max(_BATCH, asked.count))]
     yield "make_heads_ready", [(asked.queue, now_us, max(_BATCH, asked.count))]
     expired_count = yield from _delete_expired(now_us)
+    if asked.turns is None:
+        found, is_more = yield from _claim_first(now_us, asked)
+    else:
+        found, is_more = yield from in_turn(now_us, asked, asked.turns)
+    next_in_us: int | None = 0
+    if not is_more:
+        [(free_us,)] = yield "next_due", [(asked.queue,)]
+        [(head_us,)] = yield "next_head_due", [(asked.queue,)]
+        times = [*([] if free_us is None else [free_us - asked.ahead_us]), *([] if head_us is None else [head_us])]
+        next_in_us = max(0, min(times) - now_us) if times else None
+    tasks = tuple(map(_claimed, found))
+    return Claims(tasks=tasks, next_in_us=next_in_us, expired_count=expired_count)
+
+
+def _claim_first(now_us: int, asked: Claim) -> Moves[tuple[list[Any], bool]]:
+    """Claim tasks by priority and due time; return their rows, and True if there are more."""
     keys, functions = json.dumps(sorted(asked.full_keys)), json.dumps(sorted(asked.unknown))
     before_us = _NEVER if asked.before_us is None else now_us + asked.before_us
     [(text, left_count)] = yield (
@@ -151,14 +168,7 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
         [(asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count, before_us, asked.size)],
     )
     found = json.loads(text)
-    next_in_us: int | None = 0
-    if len(found) < asked.count and not left_count:
-        [(free_us,)] = yield "next_due", [(asked.queue,)]
-        [(head_us,)] = yield "next_head_due", [(asked.queue,)]
-        times = [*([] if free_us is None else [free_us - asked.ahead_us]), *([] if head_us is None else [head_us])]
-        next_in_us = max(0, min(times) - now_us) if times else None
-    tasks = tuple(map(_claimed, found))
-    return Claims(tasks=tasks, next_in_us=next_in_us, expired_count=expired_count)
+    return found, len(found) >= asked.count or left_count > 0
 
 
 def start(refs: Sequence[Ref]) -> Moves[list[bool]]:

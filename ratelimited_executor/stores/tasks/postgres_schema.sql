@@ -86,3 +86,7 @@ create table durable_repetitions (
     last_due_us bigint not null default 0,
     placed_us bigint not null default 0            -- when it was placed
 );
+
+-- version: 3, for processes that know 1 or later
+-- For claims in turn by key, in the order of their bytes; a task without a key has ' ', which no key is.
+create index durable_turns on durable_tasks (queue, priority, (coalesce("key", ' ') collate "C"), due_us, number) where state = 1;

@@ -90,6 +90,52 @@ select coalesce(json_agg(
 ), '[]')::text, (select count(*) from fitting where not fits)
 from claimed
 
+-- name: turn_keys
+with recursive keys (name, place) as (
+    select (
+        select coalesce("key", ' ') collate "C" from durable_tasks
+        where queue = $1 and state = 1 and priority = $2 and coalesce("key", ' ') collate "C" > $3
+        order by coalesce("key", ' ') collate "C" limit 1
+    ), 1
+    union all
+    select (
+        select coalesce("key", ' ') collate "C" from durable_tasks
+        where queue = $1 and state = 1 and priority = $2 and coalesce("key", ' ') collate "C" > keys.name
+        order by coalesce("key", ' ') collate "C" limit 1
+    ), place + 1
+    from keys where name is not null and place < $4
+)
+select coalesce(json_agg(name order by place), '[]')::text from keys where name is not null
+
+-- name: turn_tasks
+with chosen as materialized (
+    select keys.name, first.due_us, first.number, first.size
+    from json_array_elements_text($3::json) as keys (name) cross join lateral (
+        select due_us, number, octet_length(body) as size from durable_tasks
+        where queue = $1 and state = 1 and priority = $2 and coalesce("key", ' ') collate "C" = keys.name
+            and due_us > $4 and due_us <= $5 and (expires_us is null or expires_us > $6)
+            and (durable_tasks.name, version) not in (
+                select value ->> 0, (value ->> 1)::integer from json_array_elements($7::json) as value
+            )
+        order by due_us, number limit $8 for update skip locked
+    ) as first
+)
+select coalesce(json_agg(json_build_array(name, due_us, number, size)), '[]')::text from chosen
+
+-- name: take
+with claimed as (
+    update durable_tasks set state = 3, token = token + 1, owner = $1
+    where state = 1 and number in (select value::bigint from json_array_elements_text($2::json))
+    returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
+)
+select coalesce(json_agg(
+    json_build_array(
+        number, token, id, name, version, encode(body, 'hex'), due_us - $3, expires_us - $3, priority, lane, "key", cost, attempt_count,
+        lost_count
+    )
+), '[]')::text
+from claimed
+
 -- name: make_ready
 with due as materialized (
     select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2

@@ -42,6 +42,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     repetitions_of,
     rows_of,
     tasks_of,
+    turns_of,
 )
 
 if TYPE_CHECKING:
@@ -163,12 +164,13 @@ class RedisStore(TaskStore):
     async def claim(self, claim: Claim) -> Claims | None:
         unknown = tuple(function_of(*each) for each in sorted(claim.unknown))
         full_keys = tuple(key_of(each) for each in sorted(claim.full_keys))
+        turns = turns_of(claim.turns)
         tasks: list[Claimed] = []
         expired_count, size, after = 0, claim.size, b""
         while True:
             answer = await self._run(
                 "claim", claim.owner, claim.queue, claim.count - len(tasks), claim.ahead_us, rank_of(claim.above),
-                int(claim.before_us is not None), claim.before_us or 0, unknown, full_keys, after, size,
+                int(claim.before_us is not None), claim.before_us or 0, unknown, full_keys, after, size, *turns,
             )  # fmt: skip
             if answer is None:
                 return None

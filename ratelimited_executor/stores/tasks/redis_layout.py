@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US
 from ratelimited_executor._core.durable.tasks import (
+    NO_KEY,
     Claimed,
     DurableState,
     End,
@@ -24,7 +25,7 @@ from ratelimited_executor._redis.lua import LuaScript
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, Outcome
+    from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, Outcome, Turns
 
 __all__ = [
     "KEYS",
@@ -44,12 +45,13 @@ __all__ = [
     "repetitions_of",
     "rows_of",
     "tasks_of",
+    "turns_of",
 ]
 
 VERSION: Final = 1  # of the layout
 KEYS: Final = (
     "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "started", "expiring", "unknown",
-    "dead", "lanes", "crowded", "owners", "ended", "repetitions",
+    "dead", "lanes", "crowded", "owners", "ended", "repetitions", "turns",
 )  # fmt: skip
 _NEW: Final = struct.Struct("<BddII")
 _OUTCOME: Final = struct.Struct("<8sdBd")
@@ -59,6 +61,7 @@ _HEAD: Final = struct.Struct("<8sII")
 _RECORD: Final = struct.Struct("<BBBddddIIddBB")
 _RANK_SIZE: Final = 8
 _OWNER: Final = struct.Struct("<d")
+_QUOTA: Final = struct.Struct("<d")
 _REF: Final = struct.Struct(">dd")
 _SIGN: Final = 1 << 63
 _ALL: Final = (1 << 64) - 1
@@ -103,6 +106,10 @@ class _Claim:
     full_keys: tuple[str, ...]
     after: bytes
     size: int
+    is_in_turn: bool
+    each: int
+    quotas: bytes
+    turn_after: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,21 @@ def function_of(name: str, version: int) -> str:
 def key_of(text: str | None) -> str:
     """Write a text; None is written as an empty text."""
     return "" if text is None else f"={text}"
+
+
+def turns_of(turns: Turns | None) -> tuple[Any, ...]:
+    """Return the arguments of the script ``claim`` that describe turns."""
+    if turns is None:
+        return False, 0, b"", b""
+    quotas = (
+        rank_of(priority) + _turn_key_of(key) + _QUOTA.pack(quota) for (priority, key), quota in turns.others.items()
+    )
+    after = (rank_of(priority) + _turn_key_of(key) for priority, key in turns.after.items())
+    return True, turns.each, b"".join(quotas), b"".join(after)
+
+
+def _turn_key_of(key: str) -> bytes:
+    return key_of(None if key == NO_KEY else key).encode() + b"\0"
 
 
 @lru_cache(1024)

@@ -24,7 +24,7 @@ places = {}  -- of ids whose tasks were lost, and are put again
 local ended = redis.call('EXISTS', keys.ended) == 1 and read_parts('ZMSCORE', keys.ended, ids) or {}
 local last = least_numbers(now)
 local answers, seen, in_lanes = {}, {}, {}
-local added, records, bodies, ready, scheduled, expiring = {}, {}, {}, {}, {}, {}
+local added, records, bodies, ready, turns, scheduled, expiring = {}, {}, {}, {}, {}, {}, {}
 for index, new in ipairs(news) do
   local has_time, due, expires, length, body_length, is_blocking, is_named, id, lane, rank, queue, called, key, begin = unpack(new)
   if known[index] or ended[index] or seen[id] then
@@ -45,9 +45,14 @@ for index, new in ipairs(news) do
       local head = pack(HEAD, is_due and READY or SCHEDULED, is_due and 1 or 0, 0, due, 0, now, 0, 0, 0, 0, expires)
       records[#records + 1] = number
       records[#records + 1] = head .. sub(args.tasks, begin, begin + length - 1)
-      local turns = is_due and ready or scheduled
-      turns[#turns + 1] = 0
-      turns[#turns + 1] = queue .. '\0' .. (is_due and rank or '') .. order_of(due) .. number
+      if is_due then
+        ready[#ready + 1], turns[#turns + 1] = 0, 0
+        ready[#ready + 1] = ready_member(queue, rank, due, number)
+        turns[#turns + 1] = turns_member(queue, rank, key, due, number)
+      else
+        scheduled[#scheduled + 1] = 0
+        scheduled[#scheduled + 1] = queue .. '\0' .. order_of(due) .. number
+      end
       if is_due and expires >= 0 then
         expiring[#expiring + 1] = due + expires
         expiring[#expiring + 1] = number
@@ -60,6 +65,7 @@ in_parts('ZADD', keys.ids, added)  -- the first: it is refused where memory is s
 in_parts('HSET', keys.tasks, records)
 in_parts('HSET', keys.bodies, bodies)
 in_parts('ZADD', keys.ready, ready)
+in_parts('ZADD', keys.turns, turns)
 in_parts('ZADD', keys.scheduled, scheduled)
 in_parts('ZADD', keys.expiring, expiring)
 redis.call('HSET', keys.store, 'number', last)

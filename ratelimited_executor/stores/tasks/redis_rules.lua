@@ -6,11 +6,13 @@
 -- KEYS of every script, in one slot of a cluster. A sorted set without scores is ordered by its members, byte by byte.
 --
 --   store      a hash: version of the layout; run id of the server; number of the last task; token, the least of claims
---              to come; lost, how many tasks were found without their records; vouched, the vouched time; beat, the clock at the last beat; owner, the number of the last owner
+--              to come; turned, up to which member of ready tasks were added to turns, by queue; lost, how many tasks were found without their records; vouched, the vouched time; beat, the clock at the last beat; owner, the number of the last owner
 --   ids        a sorted set: id -> number of the task, 8 bytes of which are its key everywhere else
 --   tasks      a hash: number -> record
 --   bodies     a hash: number -> arguments and cost, which no script reads
 --   ready      a sorted set without scores, of those that are READY: queue, 0, rank of the priority, due time, number
+--   turns      the same tasks in turn by key: queue, 0, rank of the priority, key, 0, due time, number. Processes of an older release do
+--              not write it: a claim in turn adds tasks that it lacks, some at a time, and drops those that are no longer READY
 --   scheduled  the same of those that are SCHEDULED and have no lane: queue, 0, due time, number
 --   heads      the same of those that are SCHEDULED and the heads of lanes
 --   behind     the same of those that are BEHIND: lane, 0, place, number
@@ -137,7 +139,7 @@ end
 -- found without its record is dropped. It is counted where its state would be: it lies in one such set, and perhaps in others.
 
 local lost = {}  -- numbers that are to be counted
-local BESIDE = {ids = true, expiring = true, cancelled = true}
+local BESIDE = {ids = true, turns = true, expiring = true, cancelled = true}
 
 local function drop(key, member, number)
   place(key, member, false)
@@ -243,9 +245,13 @@ end
 
 -- The state of a task is that of its record, and in which sorted set it lies.
 
+local function ready_member(queue, rank, due, number) return queue .. '\0' .. rank .. order_of(due) .. number end
+
+local function turns_member(queue, rank, key, due, number) return queue .. '\0' .. rank .. key .. '\0' .. order_of(due) .. number end
+
 local function member_of(number, task)
   local state = task[STATE]
-  if state == READY then return 'ready', task[QUEUE] .. '\0' .. task[RANK] .. order_of(task[DUE]) .. number end
+  if state == READY then return 'ready', ready_member(task[QUEUE], task[RANK], task[DUE], number) end
   if state == BEHIND then return 'behind', task[LANE] .. '\0' .. order_of(task[PLACE]) .. number end
   if state == SCHEDULED then
     return task[LANE] == '' and 'scheduled' or 'heads', task[QUEUE] .. '\0' .. order_of(task[DUE]) .. number
@@ -258,6 +264,7 @@ local function mark(number, task, is_there)
   local score = 0
   if state == CLAIMED then score = task[OWNER] elseif state == DEAD or state == UNKNOWN then score = unpacked('>d', number) end
   place(key, member, is_there and score)
+  if state == READY then place('turns', turns_member(task[QUEUE], task[RANK], task[KEY], task[DUE], number), is_there and 0) end
   if state == READY and task[EXPIRES] >= 0 then place('expiring', number, is_there and task[DUE] + task[EXPIRES]) end
   if state == CLAIMED and task[CANCELLED] == 1 then place('cancelled', number, is_there and score) end
   if state == CLAIMED and task[LOST] > 0 and not is_there then place('started', number, false) end

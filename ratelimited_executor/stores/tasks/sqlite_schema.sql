@@ -83,3 +83,7 @@ create table durable_repetitions (
     last_due_us integer not null default 0,
     placed_us integer not null default 0           -- when it was placed
 ) strict, without rowid;
+
+-- version: 3, for processes that know 1 or later
+-- For claims in turn by key; a task without a key has ' ', which no key is.
+create index durable_turns on durable_tasks (queue, priority, coalesce("key", ' '), due_us, number) where state = 1;

@@ -66,6 +66,47 @@ select json_group_array(
 ), (select count(*) from temp.durable_claiming where number < 0)
 from durable_tasks where number in (select number from temp.durable_claiming)
 
+-- name: turn_keys
+-- as many keys of a priority as asked for, after one: from each to the next by the index, however many tasks each has
+with recursive keys (name, place) as (
+    select (
+        select coalesce("key", ' ') from durable_tasks
+        where queue = $1 and state = 1 and priority = $2 and coalesce("key", ' ') > $3 order by coalesce("key", ' ') limit 1
+    ), 1
+    union all
+    select (
+        select coalesce("key", ' ') from durable_tasks
+        where queue = $1 and state = 1 and priority = $2 and coalesce("key", ' ') > keys.name order by coalesce("key", ' ') limit 1
+    ), place + 1
+    from keys where name is not null and place < $4
+)
+select json_group_array(name order by place) from keys where name is not null
+
+-- name: turn_tasks
+-- of each of some keys, a list, the first tasks, as [key, due, number, size]
+select json_group_array(json_array(keys.value, due_us, number, length(body)))
+from json_each($3) as keys cross join durable_tasks
+where number in (
+    select number from durable_tasks
+    where queue = $1 and state = 1 and priority = $2 and coalesce("key", ' ') = keys.value
+        and due_us > $4 and due_us <= $5 and (expires_us is null or expires_us > $6)
+        and not exists (
+            select 1 from json_each($7) as unknown
+            where unknown.value ->> 0 = durable_tasks.name and unknown.value ->> 1 = durable_tasks.version
+        )
+    order by due_us, number limit $8
+)
+
+-- name: take
+-- a list of numbers
+update durable_tasks set state = 3, token = token + 1, owner = $1 where number in (select value from json_each($2));
+select json_group_array(
+    json_array(
+        number, token, id, name, version, hex(body), due_us - $3, expires_us - $3, priority, lane, "key", cost, attempt_count, lost_count
+    )
+)
+from durable_tasks where number in (select value from json_each($2))
+
 -- name: make_ready
 update durable_tasks set state = 1 where number in (
     select number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2 order by due_us, number limit $3

@@ -70,6 +70,10 @@ select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is
 -- name: next_head_due
 select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is not null
 
+-- name: level
+-- the next lower priority
+select max(priority) from durable_tasks where queue = $1 and state = 1 and priority < $2
+
 -- name: lanes_of_ids
 select lane from durable_tasks where id = $1 and lane is not null
 

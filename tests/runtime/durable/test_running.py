@@ -10,6 +10,7 @@ from ratelimited_executor import ExecutorNotStartedError, Pacing, RateLimitedExe
 from ratelimited_executor._runtime.durable import running
 from ratelimited_executor.durable import DurableState, DurableTasks, LaneFail, MemoryStore
 from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.orders import Fair, default_order
 
 from .conftest import Process
 from .histories import kill
@@ -91,10 +92,11 @@ async def test_what_is_claimed_ahead_is_bounded_by_its_bytes(store, monkeypatch)
     assert 400 == len(process.ran)
 
 
+@pytest.mark.parametrize("order", [default_order, Fair()])
 @pytest.mark.parametrize("count", [5, 12, 100])
-async def test_what_is_due_now_does_not_wait_for_what_was_claimed_ahead(store, count):
+async def test_what_is_due_now_does_not_wait_for_what_was_claimed_ahead(store, count, order):
     """Tasks that are due start before those claimed ahead are due, however many were claimed."""
-    process = Process(store, pacing=Pacing.ON_TIME)
+    process = Process(store, pacing=Pacing.ON_TIME, order=order)
     async with process.executor, process.tasks.running(process.executor):
         for n in range(count):
             await process.note.put(n, delay=1.9)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
 from ratelimited_executor._core.durable.tasks import (
+    NO_KEY,
     SIZE_MAX,
     Beat,
     Claim,
@@ -18,10 +19,13 @@ from ratelimited_executor._core.durable.tasks import (
     Outcome,
     Ref,
     TaskRow,
+    Turns,
 )
 
 OWNERS = ("a", "a", "b", "c")
 QUEUES = ("mail", "mail", "mail", "other")
+PRIORITIES = (0.0, 1.0, -2.5)
+KEYS = ('"k"', '"k "', "7")  # the order of bytes is not that of a language
 LANES = (None, None, "one", "two")
 FUNCTIONS = (("f", 1), ("f", 2), ("g", 1))
 LEASES = {"a": 90, "b": 150, "c": 300}
@@ -141,10 +145,10 @@ class Program:
                     due_us=draw.choice((None, None, None, self.now_us + draw.randrange(-50, 80))),
                     delay_us=draw.choice((0, 0, 0, 10, 40)),
                     expires_us=draw.choice((None, None, 5, 30)),
-                    priority=draw.choice((0.0, 0.0, 1.0, -2.5)),
+                    priority=draw.choice((0.0, *PRIORITIES)),
                     lane=draw.choice(LANES),
                     is_blocking=draw.random() < 0.6,
-                    key=draw.choice((None, None, '"k"', "7")),
+                    key=draw.choice((None, None, *KEYS)),
                     cost=draw.choice((None, "2")),
                     is_named=is_named,
                 )
@@ -154,7 +158,7 @@ class Program:
     def _claim(self):
         draw = self.draw
         unknown = frozenset(draw.sample(FUNCTIONS, draw.choice((0, 0, 0, 0, 1, 2))))
-        full = frozenset(draw.sample(('"k"', "7"), draw.choice((0, 0, 0, 0, 1, 2))))
+        full = frozenset(draw.sample(KEYS, draw.choice((0, 0, 0, 0, 1, 2))))
         claim = Claim(
             owner=draw.choice(OWNERS),
             queue=draw.choice(QUEUES),
@@ -165,11 +169,21 @@ class Program:
             above=draw.choice((float("-inf"),) * 4 + (-2.5, 0.0)),
             before_us=draw.choice((None, None, 0, 10, -10)),
             size=4 if self.now_us % 3 == 0 else SIZE_MAX,  # a body has two or three bytes
+            turns=self._turns() if draw.random() < 0.5 else None,
         )
         claims = yield from self._both("claim", claim)
         if claims is not None:
             self.held += [Held(task.id, task.ref.token) for task in claims.tasks]
             self.tokens.update((task.id, task.ref.token) for task in claims.tasks)
+
+    def _turns(self) -> Turns:
+        draw, keys = self.draw, (NO_KEY, *KEYS)
+        places = [(priority, key) for priority in PRIORITIES for key in keys]
+        return Turns(
+            each=draw.choice((1, 1, 2, 8)),
+            others={place: draw.choice((0, 0, 1, 3)) for place in draw.sample(places, draw.choice((0, 0, 3)))},
+            after={priority: draw.choice(keys) for priority in draw.sample(PRIORITIES, draw.choice((0, 1, 2)))},
+        )
 
     def _finish(self):
         draw = self.draw

@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from ratelimited_executor import TaskStore
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, Ref
+from ratelimited_executor._core.durable.tasks import NO_KEY, Claim, DurableState, End, NewTask, Outcome, Ref, Turns
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
@@ -69,6 +69,31 @@ async def test_claim_has_as_many_tasks_as_fit_into_its_size(store):
         claimed.append(("".join(task.id for task in claims.tasks), claims.next_in_us))
         assert all(len(task.body) == sizes[task.id] for task in claims.tasks)
     assert [("ab", 0), ("c", 0), ("d", 0), ("ef", None), ("", None)] == claimed
+
+
+async def test_claims_in_turn_by_key(store, clock):
+    """Claims in turn take some tasks of each key of the largest priority, go on behind a key, and leave later tasks for last."""
+    await store.join("o", 60_000_000)
+    await store.put([NewTask(id=f"{key}{n}", name="f", key=key and f'"{key}"') for key in ("a", "b") for n in range(5)])
+    await store.put([NewTask(id=f"high{n}", name="f", priority=1.0, key='"b"') for n in range(3)])
+    await store.put([NewTask(id=f"none{n}", name="f") for n in range(2)])
+    await store.put([NewTask(id="soon", name="f", key='"0"', delay_us=50)])
+    found = []
+    for turns, full, count in (
+        (Turns(each=2), (), 9),
+        (Turns(each=2), (), 9),
+        (Turns(after={0.0: '"a"'}), (), 2),
+        (Turns(others={(0.0, '"a"'): 0, (0.0, NO_KEY): 3}), (), 9),
+        (Turns(each=9), ('"b"',), 9),
+        (Turns(each=9), (), 9),
+        (Turns(), (), 9),
+    ):
+        claims = await store.claim(Claim(owner="o", count=count, ahead_us=100, full_keys=frozenset(full), turns=turns))
+        found.append((" ".join(task.id for task in claims.tasks), claims.next_in_us))
+    assert found == [
+        ("high0 high1", 0), ("high2 none0 none1 a0 a1 b0 b1", 0), ("b2 a2", 0), ("b3", 0), ("a3 a4 soon", None), ("b4", None),
+        ("", None),
+    ]  # fmt: skip
 
 
 async def test_two_users_open_and_close_at_once(store, clock):

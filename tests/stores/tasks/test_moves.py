@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ratelimited_executor.stores.tasks import moves, sqlite
+from ratelimited_executor.stores.tasks import moves, sqlite, turns
 from ratelimited_executor.stores.tasks.statements import numbered, read_schema, read_statements
 from tests.stores.tasks.programs import Program, run
 
@@ -85,5 +85,5 @@ def test_a_rule_that_is_broken_is_found(name, monkeypatch):
 
 def test_every_statement_is_asked_for():
     """Every SQL statement is used by a move."""
-    source = Path(moves.__file__).read_text(encoding="utf-8")
+    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in (moves, turns))
     assert [] == [name for name in TEXTS if f'"{name}"' not in source]

@@ -1,6 +1,7 @@
 """Durable tasks on a real PostgreSQL server: committed tasks stay, whatever happens to connections and processes."""
 
 import asyncio
+import re
 import sys
 import traceback
 
@@ -14,7 +15,7 @@ import psycopg
 from hypothesis import example, given
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, Outcome, Turns
 from ratelimited_executor.durable import PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres
 
@@ -309,3 +310,43 @@ async def test_database_of_somebody_else_is_left_alone_by_what_only_looks(opened
     await opened()
     await looking.open(clock)
     await looking.aclose()
+
+
+async def test_claims_in_turn_are_by_an_index(opened, database):
+    """No statement of a claim in turn reads the backlog."""
+    store = await opened()
+    for n in range(20):
+        await store.put([task(f"{n}-{i}", key=f'"k{i % 5}"') for i in range(1000)])
+    database.connection.execute("analyze durable_tasks")
+    arguments = {
+        "level": ("default", 1.0),
+        "turn_keys": ("default", 0.0, "", 100),
+        "turn_tasks": ("default", 0.0, '["\\"k1\\"", " "]', 0, 2**62, 0, "[]", 5),
+    }
+    cursor = psycopg.RawCursor(database.connection)
+    for name, values in arguments.items():
+        cursor.execute(f"explain (analyze, buffers) {postgres._STATEMENTS[name]}", values)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+        assert "Seq Scan on durable_tasks" not in plan, plan
+        assert ("durable_ready" if name == "level" else "durable_turns") in plan, plan
+        assert not re.search(r"Rows Removed by Filter: (\d\d|[2-9])", plan), plan
+        assert "Sort Key: durable_tasks.due_us" not in plan, plan
+
+
+async def test_claims_in_turn_skip_what_others_are_claiming(opened):
+    """Four stores that claim in turn at once get each of a thousand tasks once."""
+    stores = [await opened() for _ in range(4)]
+    await stores[0].put([task(n, key=f'"k{n % 7}"') for n in range(1000)])
+    for store in stores:
+        await store.join(repr(id(store)), 60_000_000)
+
+    async def work(store):
+        mine = []
+        while True:
+            claims = await store.claim(Claim(owner=repr(id(store)), count=20, turns=Turns(each=3)))
+            mine += [each.id for each in claims.tasks]
+            if not claims.tasks and claims.next_in_us != 0:
+                return mine
+
+    claimed = [id for mine in await asyncio.gather(*map(work, stores)) for id in mine]
+    assert sorted(map(str, range(1000))) == sorted(claimed)

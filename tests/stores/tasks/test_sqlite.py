@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, Turns
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.durable import SQLiteStore
 from ratelimited_executor.stores import sqlite_file
@@ -278,6 +278,38 @@ async def test_rows_of_a_state_that_may_be_rare_are_found_by_its_index(opened, n
     plan = [detail for *_, detail in store._connection.execute(f"explain query plan {text}", (0, 100))]
     assert any(f"INDEX durable_{name.removeprefix('rows_')}" in detail for detail in plan), plan
     assert not any("rowid>" in detail for detail in plan), plan
+
+
+@pytest.mark.parametrize(("name", "index"), [
+    ("level", "durable_ready"), ("turn_keys", "durable_turns"), ("turn_tasks", "durable_turns"), ("claim", "durable_ready"),
+])  # fmt: skip
+async def test_claims_are_by_an_index(opened, name, index):
+    """No statement of a claim reads the backlog: each goes by an index, or to tasks by their numbers."""
+    store = await opened()
+    for text, numbers in sqlite._STATEMENTS[name]:
+        plan = [detail for *_, detail in store._connection.execute(f"explain query plan {text}", [None] * len(numbers))]
+        tables = [detail for detail in plan if "durable_tasks" in detail]
+        assert not any(detail.startswith("SCAN") for detail in tables), plan
+        assert all(f"INDEX {index} " in detail or "PRIMARY KEY" in detail for detail in tables), plan
+        assert name == "claim" or not any("ORDER BY" in detail and "json" not in detail for detail in plan), plan
+
+
+async def test_claim_in_turn_steps_over_a_backlog(opened):
+    """A claim in turn takes as many steps in the database behind a backlog as behind a tenth of it."""
+    store = await opened()
+    await store.join("o", 60_000_000)
+    counts = []
+    for size in (1000, 10_000):
+        for first in range(0, size, 1000):
+            await store.put([task(f"{size}-{first + n}", key='"a"') for n in range(1000)])
+        await store.put([task(f"{size}-{key}", key=key) for key in ('"b"', '"c"')])
+        steps = []
+        store._connection.set_progress_handler(lambda steps=steps: bool(steps.append(1)), 10)
+        claims = await store.claim(Claim(owner="o", count=9, turns=Turns(each=2)))
+        store._connection.set_progress_handler(None)
+        assert ['"a"', '"a"', '"b"', '"c"'] == [each.key for each in claims.tasks]
+        counts.append(len(steps))
+    assert counts[1] <= 2 * counts[0]  # a scan would take ten times as many
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted there")
