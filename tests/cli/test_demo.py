@@ -134,7 +134,7 @@ def test_the_verdict_in_words() -> None:
         "executor: never more than 200 starts in any second; 0 of 9 missing or doubled, 2 refused\n"
         "  (up to 203 arrivals in one second, as some take longer on the way)\n"
         "call_later: MORE than 200 starts in a second: 1,100; all 9 arrived once\n"
-        "call_later: more arrived, 300 in a second, than the starts and the way to the server explain; all 9 arrived once\n"
+        "call_later: the server counted 300 in one second, more than delays of 50 ms on the way explain; all 9 arrived once\n"
         "executor: never more than 200 starts in any second; all 9 arrived once\n"
     )
 

@@ -10,7 +10,8 @@ import plotext  # type: ignore[import-untyped]  # ships no types
 from rich.table import Table
 from rich.text import Text
 
-from ratelimited_executor.cli.demo.figures import Half, Verdict, mean_delays, per_bin
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.demo.figures import ARRIVAL_SLACK_S, Half, Verdict, mean_delays, per_bin
 from ratelimited_executor.cli.demo.view import bar, block_for
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = ["print_report", "print_verdict"]
 PLOT_BIN_S: Final = 0.1
 PLOT_WIDTH: Final = 80
 PLOT_HEIGHT: Final = 11
+DELAY: Final = format_duration(ARRIVAL_SLACK_S)
 TABLE_BAR_WIDTH: Final = 24
 # Rows of a table, to keep it readable; longer demos show their first seconds.
 TABLE_SECONDS_MAX: Final = 40
@@ -45,7 +47,9 @@ def print_verdict(console: Console, half: Half, verdict: Verdict, *, rate: int, 
     if verdict.most_started > rate:
         held = f"MORE than {rate:,} starts in a second: {verdict.most_started:,}"
     elif not verdict.is_held:
-        held = f"more arrived, {verdict.most_arrived:,} in a second, than the starts and the way to the server explain"
+        held = (
+            f"the server counted {verdict.most_arrived:,} in one second, more than delays of {DELAY} on the way explain"
+        )
     else:
         held = f"never more than {rate:,} starts in any second"
     arrived = f"all {count:,} arrived once"
