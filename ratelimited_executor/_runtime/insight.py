@@ -530,7 +530,7 @@ def _hold_by_key(
         return None
     latest = None if when is None or expected is None else max(expected, when)
     if held == "keys":
-        return Hold.KEYS, f"key {handle.key!r}: {gate.key_count} keys are known", None
+        return Hold.KEYS, f"key {handle.key!r} is new, and as many others are remembered as max_keys allows", None
     if held == "slots":
         return Hold.SLOTS, _slots_of(handle), None
     return _KEY_HOLDS[held or "rate"], f"key {handle.key!r}", latest

@@ -100,8 +100,8 @@ class RepeatingHandle:
 
     @property
     def is_paused(self) -> bool:
-        """True if :meth:`pause` is in force."""
-        return self._is_paused
+        """True if :meth:`pause` is in force; False once the repetition has ended."""
+        return self._is_paused and not self.done()
 
     def done(self) -> bool:
         """True if the repetition has ended, and so has its last run."""

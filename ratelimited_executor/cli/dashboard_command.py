@@ -57,8 +57,9 @@ def serve(options: DashboardOptions) -> ExitStatus:
     hosts = {
         host_of(f"[{name}]" if name.count(":") > 1 else name): name for name in (options.host, *options.allowed_hosts)
     }
-    if "" in hosts:
-        raise CommandError(f"--allow-host must be a name or an address such as pages.example, got {hosts['']!r}")
+    for host, name in hosts.items():
+        if not host or "*" in host or " " in host:
+            raise CommandError(f"--allow-host must be one name or address such as pages.example, got {name!r}")
     with Groups(options) as groups:
         app = make_group_app(
             groups=groups.names,

@@ -206,11 +206,12 @@ def test_address_that_is_taken_is_an_error_of_usage(redis_server):
     assert "--port 0 takes any free port" in result.stderr
 
 
-def test_host_that_is_no_name_is_an_error_of_usage(redis_server):
-    """A URL in place of a name is refused before anything listens."""
-    result = CliRunner().invoke(cli, ["dashboard", redis_server.url, "--allow-host", "http://pages.example/"])
+@pytest.mark.parametrize("name", ["http://pages.example/", "*", "*.pages.example", "a b"])
+def test_host_that_is_no_name_is_an_error_of_usage(redis_server, name):
+    """A URL or a pattern in place of a name is refused before anything listens."""
+    result = CliRunner().invoke(cli, ["dashboard", redis_server.url, "--allow-host", name])
     assert result.exit_code == 2
-    assert "must be a name or an address such as pages.example, got 'http://pages.example/'" in result.stderr
+    assert f"must be one name or address such as pages.example, got {name!r}" in result.stderr
 
 
 def test_groups_of_a_server_that_is_away_are_an_error():

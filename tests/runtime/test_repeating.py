@@ -432,6 +432,7 @@ async def test_paused_repetition_can_end(virtual_clock, account, how):
     account(executor)
     assert handle.done()
     assert handle.cancelled() == (how != "stop")
+    assert not handle.is_paused
     assert (False, False) == (handle.pause(), handle.resume())
     assert 0 == executor.statistics().waiting
 
