@@ -77,7 +77,8 @@ def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps)
     clock = Clock()
     permits = combine(clock, grid=is_grid)
     limits = [bound.limit for bound in permits.bounds]
-    begun: list[tuple[int, dict[str, int], list]] = []
+    begun: list[tuple[dict[str, int], dict[str, int], list]] = []  # times and costs by resource
+    unpaid: set[int] = set()  # which of them have cost no tokens so far: a cost counts from when it is known
     for action, value in steps:
         if action == "advance":
             clock.now += value
@@ -85,8 +86,12 @@ def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps)
             permits.penalty_ns = max(permits.penalty_ns, clock.now + value)
         elif action == "settle" and begun:
             costs = dict(zip([PERMITS, "tokens"], value, strict=True))
-            permits.settle(begun[-1][2], costs)
-            begun[-1] = (begun[-1][0], costs, begun[-1][2])
+            times, _, tickets = begun[-1]
+            permits.settle(tickets, costs)
+            if len(begun) in unpaid and costs["tokens"] and times["tokens"] > clock.now - 5 * NS - READING:
+                unpaid.discard(len(begun))
+                times = {**times, "tokens": clock.now}
+            begun[-1] = (times, costs, tickets)
         elif action in {"start", "wait"}:
             needs = dict(zip([PERMITS, "tokens"], value, strict=True))
             when = permits.when(needs, clock.now)
@@ -103,10 +108,12 @@ def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps)
             tickets = start(permits, clock, **needs)
             assert (tickets is not None) == (action == "wait" or is_admitted)
             if tickets is not None:
-                begun.append((clock.now, needs, tickets))
+                begun.append((dict.fromkeys(needs, clock.now), needs, tickets))
+                if not needs["tokens"]:
+                    unpaid.add(len(begun))
         for limit, resource, width in zip(limits[-2:], (PERMITS, "tokens"), (10, 5), strict=True):
             now = max(clock.now, permits.penalty_ns)  # nothing starts before that, so everything may look ahead
-            recent = [costs[resource] for time, costs, _ in begun if time > now - width * NS - READING]
+            recent = [costs[resource] for times, costs, _ in begun if times[resource] > now - width * NS - READING]
             assert limit.count(now) == int(limit.rate.permits) - sum(recent)
 
 
