@@ -27,6 +27,8 @@ def is_secret(name: str) -> bool:
 def masked(url: str) -> str:
     """Return a URL without user name and password, and without the values of names that are likely to hold secrets.
 
+    A value that is a URL with such a name is hidden as a whole.
+
     Everything before the last ``@`` counts as user name and password: a password that should have been encoded and is
     not may contain any character. If that ``@`` is behind a ``?`` or ``#``, it may be in either, and nothing is shown.
 
@@ -41,5 +43,12 @@ def masked(url: str) -> str:
         if "?" in before or "#" in before:
             return head + _HIDDEN
         rest = f"{_HIDDEN}@{rest}"
-    rest = _VALUE.sub(lambda match: f"{match[1]}={_HIDDEN}" if is_secret(match[0]) else match[0], rest)
+    rest = _VALUE.sub(_value_masked, rest)
     return head + rest if head.strip() else _PAIR.sub(rf"\1\2{_HIDDEN}", head + rest)
+
+
+def _value_masked(match: re.Match[str]) -> str:
+    """Return ``name=value`` as it is shown."""
+    name, value = match.groups()
+    is_nested = "=" in value or "%3d" in value.lower()
+    return f"{name}={_HIDDEN}" if is_secret(name) or (is_nested and is_secret(value)) else match[0]

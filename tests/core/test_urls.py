@@ -29,6 +29,7 @@ def holds(text: str) -> list[str]:
     ("http://host/?user=x&pass=abc&jwt=def&passenger=1", "http://host/?user=x&pass=***&jwt=***&passenger=1"),
     ("http://host/?next=/x?token=abc&page=1", "http://host/?next=***&page=1"),
     ("http://host/?next=%2Fx%3Ftoken%3Dabc", "http://host/?next=***"),
+    ("http://host/?q=monkey&author=ann", "http://host/?q=monkey&author=***"),
     (" http://user:abc@host/", " http://***@host/"),
     ("host=db password=abc user=x", "host=db password=*** user=x"),
     ("password = 'a b\\'c' host=db", "password = *** host=db"),
