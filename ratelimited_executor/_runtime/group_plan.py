@@ -9,13 +9,11 @@ from zlib import crc32
 
 from ratelimited_executor._core.fleet.budget import BudgetLimit, BudgetPermits, KeyBudgetLimit
 from ratelimited_executor._core.fleet.laws import (
-    DRIFT,
     BurstSettings,
     LimitSettings,
     PaceSettings,
     QuotaSettings,
     WindowSettings,
-    exact_stretch,
 )
 from ratelimited_executor._core.fleet.tickets import PlanLimit
 from ratelimited_executor._core.keys import text_of_key
@@ -105,12 +103,11 @@ def _settings_by(rule: Rule, resource: str, rate: Rate, valid_us: int, *, is_exa
     assert ratio is not None
     count, per_us = ratio.numerator, ratio.denominator * _US
     if rule.kind == "rate":
-        stretch = exact_stretch(valid_us) if is_exact else DRIFT
-        return "rate", PaceSettings.of(count, per_us, stretch=stretch)
+        return "rate", PaceSettings.of(count, per_us, is_exact=is_exact)
     if rule.kind == "burst":
-        return "burst", BurstSettings.of(rule.depth(rate, resource) or 1, count, per_us, valid_us=valid_us)
+        return "burst", BurstSettings.of(rule.depth(rate, resource) or 1, count, per_us)
     width_us = math.ceil(Fraction(rate.per) * _US) + rule.beside.margin_ns // 1000
-    return f"window/{float(rate.per):g}", WindowSettings.of(int(rate.permits), width_us, valid_us=valid_us)
+    return f"window/{float(rate.per):g}", WindowSettings.of(int(rate.permits), width_us)
 
 
 def _periods_of(quota: Quota, now_us: int, valid_us: int, late_us: int) -> QuotaSettings:

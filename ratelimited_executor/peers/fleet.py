@@ -88,6 +88,7 @@ from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.peer import Peer, PeerSettings
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSettings
+from ratelimited_executor._core.fleet.tickets import AHEAD_MAX_US
 from ratelimited_executor._core.phases import phase_of
 from ratelimited_executor.peers.member import FleetMember
 from ratelimited_executor.peers.ticket_member import TicketMember
@@ -276,7 +277,7 @@ class FleetPeers(Fixed):
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
         # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
         phase = phase_of(f"{self._group}:{owner.name}")
-        if not owner.is_one_pace:
+        if not owner.is_adaptive:
             return self._join_limits(owner, settings)
         peer = Peer(
             settings,
@@ -298,8 +299,7 @@ class FleetPeers(Fixed):
         ticket_settings = TicketSettings(
             id=settings.id,
             weight=max(1, round(settings.weight * 1000)),
-            interval_us=settings.interval_us,
-            late_us=settings.late_us,
+            ahead_us=min(100_000, AHEAD_MAX_US, settings.interval_us),
             difference_us=self._difference_us,
             timeout_us=round(self._timeout * 1e6),
             outage=settings.outage,
@@ -421,6 +421,7 @@ class FleetPeers(Fixed):
                 )
             self._look_at_round_trip(got - sent)
             for member, request, reply in answers:
+                member.peer.trip_ns = timeline.to_ns(got) - timeline.to_ns(sent)
                 member.receive(request, reply, is_step=is_step, now=got)
         self._refuse(refused, got)
 

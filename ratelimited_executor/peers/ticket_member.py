@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
+from collections import deque
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -32,8 +34,9 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
 _TICKETS: Final = 200  # requested in a call: half a millisecond of the server's time, or a few
-_TICKETS_MIN: Final = 16  # however many have lapsed: 500 a second, where a call takes 30 ms
-_KEY_AHEAD: Final = 0.08  # of an interval: less than a ticket may be ahead of its key's time
+_KEY_SOON_NS: Final = 2_000_000  # keys that are due by then come along
+_PREFETCH_COUNT: Final = 3  # runs of late, from which on tickets are requested for workers that will be back
+_BACK_SECONDS: Final = 0.002  # workers that started within this and two calls may be back at once
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
 
@@ -114,8 +117,10 @@ class TicketMember:
         self._lanes: list[SlotLane | None] = []  # of the runs in that call whose tasks need slots beside a ticket
         self._ahead: list[tuple[float, int, Any]] = []  # a heap of (loop time to ask for slots, number, lane)
         self._numbers = count()
-        self._tickets_max = _TICKETS
-        self._lapsed_count = 0  # at the last call
+        self._turns: list[tuple[int, int, Hashable]] = []  # a heap of (time to ask for a key again, number, key)
+        self._due: dict[Hashable, None] = {}  # keys for which that time has come
+        self._started: deque[tuple[float, int]] = deque()  # loop times of late, and how many starts had been by then
+        self._sleeps_until = math.inf  # unless it is kicked, the group looks again at this time
 
     @property
     def budget(self) -> TicketBudget:
@@ -147,52 +152,81 @@ class TicketMember:
 
     def look(self, now: float) -> None:
         """After a run, look for tasks that wait for tickets not requested yet."""
-        if self.next_call(now)[0] <= now:
+        count = self.budget.used_count - (self._started[-1][1] if self._started else 0)
+        if count > 0:
+            self._started.append((now, self.budget.used_count))
+            self.peer.note_use(self.owner.timeline.to_ns(now))
+            asyncio.get_running_loop().call_soon(self._note_cost, now, count)
+        sleeps_until = self._sleeps_until
+        if self.next_call(now)[0] < sleeps_until:
             self._kick()
+
+    def _note_cost(self, began: float, count: int) -> None:
+        """Learn how long the first steps of tasks took that a run has started."""
+        self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - self.owner.timeline.to_ns(began))
+
+    def _coming_back(self, now: float) -> int:
+        """Count the workers that are likely to be back before an answer: those that started within two calls."""
+        started, since = self._started, now - 2 * self.peer.span_ns / _NS - _BACK_SECONDS
+        while len(started) > _PREFETCH_COUNT + 1 and started[1][0] < since:
+            started.popleft()
+        return 0 if not started or started[-1][0] < since else self.budget.used_count - started[0][1]
 
     def next_call(self, now: float) -> tuple[float, bool]:
         """Return the loop time of the next call, and True: each is a regular one."""
         timeline = self.owner.timeline
         self._demand.look(now)
         self._look_alone()
+        self._look_at_keys(timeline.to_ns(now))
         when = self.peer.next_call(self._wanted(now, 1), timeline.to_ns(now))
         if when is None:
             self.peer.idle()
-            return math.inf, True
-        return max(timeline.to_loop(when), self._retry_at), True
+            self._sleeps_until = math.inf
+        else:
+            self._sleeps_until = max(timeline.to_loop(when), self._retry_at)
+        if self._turns:
+            self._sleeps_until = min(self._sleeps_until, timeline.to_loop(self._turns[0][0]))
+        return self._sleeps_until, True
+
+    def _look_at_keys(self, now_ns: int) -> None:
+        """Let the tasks of keys that may be asked for again be seen, although their keys are held."""
+        while self._turns and self._turns[0][0] <= now_ns + _KEY_SOON_NS:
+            self._due[heappop(self._turns)[2]] = None
+        gate = self.owner.queue.gate
+        for key in self._due if gate is not None else ():
+            gate.look_again(key)
 
     def _wanted(self, now: float, most: int) -> int:
         """Count the due tasks without a ticket that could start; counting may stop at ``most``."""
         if self.owner.is_paused or self.owner.queue.is_halted:
             return 0
-        seconds = self.peer.settings.interval_us / 1e6
+        seconds = self.peer.settings.ahead_us / 1e6
         held_count = self.budget.held_count(self.owner.timeline.to_ns(now))
-        return self._demand.count(now, now, now, now + seconds, held_count + most) - held_count
+        is_by_key = self.owner.queue.gate is not None
+        if is_by_key and self.owner.max_concurrency is None:
+            wanted = held_count + most
+        else:
+            wanted = self._demand.count(now, now, now, now + seconds, held_count + most)
+        if is_by_key:  # and of some keys none is to be requested now
+            return sum(run.wanted for run in self._runs(min(wanted, most), self.owner.timeline.to_ns(now)))
+        if len(self._started) > _PREFETCH_COUNT:
+            wanted += self._coming_back(now)
+        return wanted - held_count
 
     def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # every call is
         """Make the next request."""
-        wanted = max(0, self._wanted(now, _TICKETS + 1))
-        count = min(wanted, self._credit())
-        self._asked.clear()
-        self._lanes = []
+        count = min(max(0, self._wanted(now, _TICKETS)), self.peer.room, _TICKETS)
         runs = self._runs(count, self.owner.timeline.to_ns(now)) if count else []
-        self._call = self.peer.request(runs, wanted - count, self.owner.timeline.to_ns(now))
+        self._call = self.peer.request(runs, self.owner.timeline.to_ns(now))
+        self._due.clear()
         return self._call
-
-    def _credit(self) -> int:
-        """Return how many tickets to request: half as many if some have lapsed, as they came too fast to be used."""
-        lapsed_count = self.budget.lapsed_count
-        if lapsed_count > self._lapsed_count:
-            self._tickets_max = max(_TICKETS_MIN, self._tickets_max // 2)
-        else:
-            self._tickets_max = min(_TICKETS, self._tickets_max + self._tickets_max // 8 + 1)
-        self._lapsed_count = lapsed_count
-        return self._tickets_max
 
     def _runs(self, count: int, now_ns: int) -> list[TicketRun]:
         """Return the needs of the first tasks, in their order, less the tickets held for their keys."""
         gate = self.owner.queue.gate
         runs: list[TicketRun] = []
+        self._asked.clear()
+        self._lanes = []
         permits = self.owner.queue.costs
         for key, needs, cost, most in upcoming(self.owner.queue, count):
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
@@ -206,10 +240,14 @@ class TicketMember:
                 runs.append(TicketRun(min(most, count), costs))
                 self._lanes.append(key if isinstance(key, SlotLane) else None)
                 count -= most
-            elif gate is not None and gate.hold(key, cost, now_ns) in (None, "rate") and limit.refused_ns <= now_ns:
+            elif (
+                gate is not None
+                and gate.hold(key, cost, now_ns) in (None, "rate")
+                and limit.refused_ns <= now_ns + _KEY_SOON_NS
+            ):
                 self._asked[limit.text] = key
                 key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
-                soon = limit.count_until(now_ns, now_ns + self.peer.settings.interval_us * 1000)
+                soon = limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000)
                 wanted = min(most, soon, count) - self.budget.held_of_key(limit.text)
                 if wanted > 0:
                     count -= wanted
@@ -262,14 +300,14 @@ class TicketMember:
         gate, clock = self.owner.queue.gate, self.peer.clock
         if gate is None:
             return False
-        now_ns, interval_ns = self.owner.timeline.to_ns(self._now()), self.peer.settings.interval_us * 1000
-        for text, at_us in self.peer.refused_keys.items():
+        now_ns, half_ns = self.owner.timeline.to_ns(self._now()), self.peer.trip_ns // 2
+        for text, again_us in self.peer.refused_keys.items():
             key = self._asked.get(text)
             limit = gate.limit(key)
             if isinstance(limit, KeyBudgetLimit):
-                # The ticket should be held when its time comes: request it a little ahead, further in a busy group.
-                when_ns = (clock.here(at_us * 1000) if at_us else now_ns + _NS) - round(interval_ns * _KEY_AHEAD)
-                limit.refused_ns = max(when_ns - self.peer.lag_us * 1000, min(when_ns, now_ns + interval_ns // 10))
+                when_ns = clock.here(again_us * 1000) - half_ns if again_us else now_ns + _NS
+                limit.refused_ns = max(when_ns, now_ns + 200_000)
+                heappush(self._turns, (limit.refused_ns, next(self._numbers), key))
         for key in self._asked.values():
             gate.look_again(key)
         return bool(self._asked)
@@ -364,7 +402,7 @@ class TicketMember:
         now_ns = self.owner.timeline.to_ns(now)
         return FleetStatistics(
             state=peer.state,
-            peers=0,
+            peers=peer.peers_count,
             rank=None,
             era=peer.era,
             rate=None,

@@ -4,13 +4,14 @@ To the queue, they are one limit for each resource. A ticket is requested becaus
 task: the first task to start uses it. Its parts count at the ticket's own time, so a start may use parts of several
 tickets and leave others.
 
-A part may be used from the ticket's time until ``late`` after it, both judged by every time that the authority's clock
-may show now. Parts that are left then are given back.
+A part may be used from the ticket's time until the end of its life, both judged by every time that the authority's
+clock may show now. Parts that are left then are given back. Parts that are used are reported, with the latest time by
+which their starts may have been, so that limits that count starts by their time need not count them any later.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["BudgetLimit", "BudgetPermits", "HeldTicket", "KeyBudgetLimit", "TicketBudget"]
 
 _CORRECTIONS_MAX: Final = 10_000  # waiting to be sent; beyond that the oldest are lost
+_FIRST_LINE_NS: Final = 500_000  # a coroutine's first line runs in the next turn of the loop
 
 
 @dataclass(slots=True)
@@ -38,21 +40,25 @@ class HeldTicket:
 
     Attributes:
         at_us: the earliest time of use, by the authority's clock.
+        until_us: the latest time of use.
         left: the unused amount of each resource.
-        receipts: of each limit, as (name, resource, receipt).
+        receipts: of each limit, as (name, resource, receipt, whether starts are to be reported).
         key: of the tasks that may start by it; empty for tasks without a key.
         key_settings: of the key's limit.
         key_cost: its cost under the key's limit; 0 once it is used.
         key_receipt: of the key's limit.
+        is_key_dated: True if starts are to be reported to the key's limit.
     """
 
     at_us: int
+    until_us: int
     left: dict[str, int]
-    receipts: tuple[tuple[str, str, int], ...]
+    receipts: tuple[tuple[str, str, int, bool], ...]
     key: str = ""
     key_settings: str = ""
     key_cost: int = 0
     key_receipt: int = 0
+    is_key_dated: bool = False
 
 
 class TicketBudget:
@@ -60,12 +66,12 @@ class TicketBudget:
 
     Args:
         clock: the authority's.
-        late_us: how long after its time a ticket may be used.
         is_clock_whole: returns True while our own clock has run without a break; otherwise no ticket is usable.
 
     Attributes:
         corrections: to be sent to the authority.
-        corrected: settings of the keys that have corrections.
+        corrected: settings of the keys that have corrections or reports.
+        reports: starts to be reported: of each (limit, key, receipt), the latest time of a start and the cost.
         used_count: permits of tickets that were used.
         lapsed_count: permits of tickets that were not used in time.
     """
@@ -76,26 +82,26 @@ class TicketBudget:
         "_coming_keys",
         "_is_clock_whole",
         "_keys",
-        "_late_us",
         "_open",
         "_sums",
         "corrected",
         "corrections",
         "lapsed_count",
+        "reports",
         "used_count",
     )  # fmt: skip
 
-    def __init__(self, clock: ServerClock, *, late_us: int, is_clock_whole: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, clock: ServerClock, *, is_clock_whole: Callable[[], bool] = lambda: True) -> None:
         self._clock = clock
-        self._late_us = late_us
         self._is_clock_whole = is_clock_whole
         self._coming: list[HeldTicket] = []  # by time
-        self._open: deque[HeldTicket] = deque()  # usable now
+        self._open: list[HeldTicket] = []  # usable now, by the end of their lives
         self._sums: Counter[str] = Counter()  # the unused amounts of the open tickets
         self._keys: Counter[str] = Counter()  # how many open tickets may start a task of a key
         self.corrections: deque[Correction] = deque(maxlen=_CORRECTIONS_MAX)
         self._coming_keys: Counter[str] = Counter()
         self.corrected: dict[str, str] = {}
+        self.reports: dict[tuple[str, str, int], list[int]] = {}
         self.used_count = 0
         self.lapsed_count = 0
 
@@ -110,6 +116,17 @@ class TicketBudget:
         self._clear()
         self.corrections.clear()
         self.corrected.clear()
+        self.reports.clear()
+
+    @property
+    def ticket_count(self) -> int:
+        """How many tickets are held."""
+        return len(self._open) + len(self._coming)
+
+    def half_due_us(self) -> int | None:
+        """Return by when half of the held tickets are due, by the authority's clock; None if none is ahead."""
+        place = self.ticket_count // 2 - len(self._open)
+        return self._coming[max(0, place)].at_us if self._coming else None
 
     def give_all_back(self) -> None:
         """Give back all held tickets: nothing will start."""
@@ -139,7 +156,7 @@ class TicketBudget:
         self._look(now_ns)
         return self._is_clock_whole() and any(resource in ticket.left for ticket in self._open)
 
-    def use(self, resource: str, amount: int) -> list[list[Any]]:
+    def use(self, resource: str, amount: int, now_ns: int) -> list[list[Any]]:
         """Use up to an amount of what :meth:`left_of` returned; return the parts, as [ticket, amount].
 
         An amount of 0 is a part as well, by which the cost can be corrected.
@@ -153,6 +170,7 @@ class TicketBudget:
                 ticket.left[resource] -= part
                 parts.append([ticket, part])
                 amount -= part
+                self._report(ticket, resource, part, now_ns)
             if not amount:
                 break
         used = sum(part for _, part in parts)
@@ -177,14 +195,29 @@ class TicketBudget:
         at_us = next(ticket.at_us for ticket in self._coming if ticket.key == key and ticket.key_cost)
         return max(now_ns, self._clock.surely_after(at_us * 1000, now_ns))
 
-    def use_key(self, key: str) -> HeldTicket | None:
+    def use_key(self, key: str, now_ns: int) -> HeldTicket | None:
         """Use a ticket of a key and return it; None if there is none."""
         for ticket in self._open:
             if ticket.key == key and ticket.key_cost:
+                if ticket.is_key_dated:
+                    self._note_start("", key, ticket.key_receipt, ticket.key_cost, now_ns)
+                    self.corrected[key] = ticket.key_settings
                 ticket.key_cost = 0
                 self._keys[key] -= 1
                 return ticket
         return None
+
+    def _report(self, ticket: HeldTicket, resource: str, amount: int, now_ns: int) -> None:
+        """Report the use of a part of a ticket to the limits that count starts by their time."""
+        for name, counted, receipt, is_dated in ticket.receipts:
+            if is_dated and counted == resource:
+                self._note_start(name, "", receipt, amount, now_ns)
+
+    def _note_start(self, name: str, key: str, receipt: int, cost: int, now_ns: int) -> None:
+        begin_ns = now_ns + _FIRST_LINE_NS
+        start_us = -((self._clock.at(begin_ns) + self._clock.error_ns(begin_ns)) // -1000)
+        known = self.reports.setdefault((name, key, receipt), [0, 0])
+        known[0], known[1] = max(known[0], start_us), known[1] + cost
 
     def correct_key(self, ticket: HeldTicket, amount: int) -> None:
         """Return an unused amount to the limit of a ticket's key; charge more if negative."""
@@ -194,7 +227,7 @@ class TicketBudget:
 
     def correct(self, ticket: HeldTicket, resource: str, amount: int) -> None:
         """Return an unused amount of a resource to a ticket's limits; charge more if negative."""
-        for name, counted, receipt in ticket.receipts:
+        for name, counted, receipt, _ in ticket.receipts:
             if counted == resource:
                 self.corrections.append(Correction(name, "", ticket.at_us, amount, receipt))
 
@@ -210,7 +243,7 @@ class TicketBudget:
             if resource not in ticket.left:
                 continue
             left += ticket.left[resource]
-            while first < index and ticket.at_us - self._coming[first].at_us > self._late_us:
+            while first < index and ticket.at_us > self._coming[first].until_us:
                 left -= self._coming[first].left.get(resource, 0)
                 first += 1
             if left >= amount:
@@ -228,7 +261,7 @@ class TicketBudget:
             if ticket.at_us > earliest_us:
                 break
             count += 1
-            self._open.append(ticket)
+            insort(self._open, ticket, key=_until_of)
             self._sums.update(ticket.left)
             if ticket.key_cost:
                 self._keys[ticket.key] += 1
@@ -236,8 +269,8 @@ class TicketBudget:
                 if not self._coming_keys[ticket.key]:
                     del self._coming_keys[ticket.key]
         del self._coming[:count]
-        while self._open and self._open[0].at_us + self._late_us < latest_us:
-            ticket = self._open.popleft()
+        gone = bisect_left(self._open, latest_us, key=_until_of)
+        for ticket in self._open[:gone]:
             self._sums.subtract(ticket.left)
             self.lapsed_count += ticket.left.get(PERMITS, 0)
             if ticket.key_cost:
@@ -245,6 +278,7 @@ class TicketBudget:
             if not self._keys[ticket.key]:
                 del self._keys[ticket.key]
             self._give_back(ticket)
+        del self._open[:gone]
 
     def _give_back(self, ticket: HeldTicket) -> None:
         for resource, amount in ticket.left.items():
@@ -252,6 +286,10 @@ class TicketBudget:
                 self.correct(ticket, resource, amount)
         if ticket.key_cost:
             self.correct_key(ticket, ticket.key_cost)
+
+
+def _until_of(ticket: HeldTicket) -> int:
+    return ticket.until_us
 
 
 class BudgetLimit(Limit):
@@ -293,9 +331,9 @@ class BudgetLimit(Limit):
         """True if tickets cover a start; for a cost of 0, a ticket that was granted while there was no deficit."""
         return super().admits(cost, now_ns) if cost else self._budget.names(self._resource, now_ns)
 
-    def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the tickets' own times count
+    def take(self, cost: int, now_ns: int) -> Any:
         """Record a start; return the parts of tickets that it uses."""
-        self._newest = self._budget.use(self._resource, cost)
+        self._newest = self._budget.use(self._resource, cost, now_ns)
         return self._newest
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
@@ -303,7 +341,7 @@ class BudgetLimit(Limit):
         parts: list[list[Any]] = ticket
         change = cost - sum(amount for _, amount in parts)
         if change > 0 and parts is self._newest:
-            more = self._budget.use(self._resource, min(change, self._budget.left_of(self._resource, now_ns)))
+            more = self._budget.use(self._resource, min(change, self._budget.left_of(self._resource, now_ns)), now_ns)
             change -= sum(amount for _, amount in more)
             parts.extend(more)
         if change > 0 and parts:
@@ -383,9 +421,9 @@ class KeyBudgetLimit(Limit):
         """Return a count without limit while there is a ticket: it covers the cost of the first task."""
         return UNLIMITED if self._budget.has_key(self.text, now_ns) else 0
 
-    def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
+    def take(self, cost: int, now_ns: int) -> Any:
         """Record a start; return its ticket and cost."""
-        return [self._budget.use_key(self.text), cost]
+        return [self._budget.use_key(self.text, now_ns), cost]
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
         """Correct the cost of a start."""

@@ -3,24 +3,26 @@
 ``laws.lua`` of ``peers/redis`` has the same rules for the script: one test suite covers both, and a rule is changed in
 both. All times are whole microseconds of the server's clock below 2**53, so that Lua's doubles hold them exactly.
 
-A *ticket* is admitted at t and used at some time in [t, t + valid]: its *start*. The laws limit starts. So a ticket is
-admitted as if it started at t, and counts afterwards as if it had started at its *last moment* u = t + valid. Then for
-tickets i and j, admitted in this order, whose starts both lie in [a, b]: a <= u(i) and t(j) <= b.
+A *ticket* is admitted at t and used at some time in [t, t + life]: its *start*. The laws limit starts. So a ticket counts
+at its *last moment* u = t + life, until its start is *reported*: from then on it counts at the latest time at which that
+start may have been. Tickets i and j whose starts both lie in [a, b] have a <= u(i), u(j) and t(i), t(j) <= b.
 
-**Pace**: two starts are a gap times the cost of the first apart, less ``valid`` and a microsecond. The state is the
-time T at which the next start is due (GCRA, ITU-T I.371). A ticket at t >= T moves T to t + gap * cost; it keeps T's
-fraction of a microsecond if t is T rounded up. So admissions are more than gap * costs - 1 us apart, starts ``valid``
-less. With the stretch of :func:`exact_stretch`, any second holds no more starts than the rate allows, and longer times
-in proportion.
+**Window**: starts in [a, a + width] cost ``amount`` at most. Starts of a set of tickets may share a window if and only
+if every t - width is at most every u: intervals that overlap in pairs have a common point. So the law is that the
+intervals [t - width, u] of all tickets never overlap by more than ``amount``. It holds whatever the order of admission:
+a ticket may be admitted for a time before that of an earlier one. The log holds the cost at each u, rounded up to parts
+of a 256th of the width if there may be more starts than parts. The times t are of interest only while they are ahead of
+the present: what has begun may share a window with anything that comes.
+
+**Pace**: starts at the numbers of a grid, one gap apart. The law is a window: as many starts as there are gaps in the
+shortest whole number of gaps that takes a second or more. The grid only makes the starts even, so it needs no proof: a
+number may be used up to a *slack* after its time, is free again if it is given back, and a new grid begins at the
+present if nothing of the old one is left. A nominal pace has the grid alone: at most one start more in any time.
 
 **Burst**: starts in [a, b] cost ``capacity`` + (b - a) / gap at most. The state is the time T at which the bucket is
 full: max over i of u(i) + gap * (costs from i on). A ticket needs T + gap * cost <= t + gap * capacity, which means for
 each i: costs from i to j <= capacity + (t(j) - u(i)) / gap, and that is <= capacity + (b - a) / gap. Alone it needs
-cost <= capacity. Under constant demand the whole rate is used if capacity >= cost + valid / gap.
-
-**Window**: starts in [a, a + width] cost ``amount`` at most. The log holds u and cost of each ticket, in 64 parts of
-width + valid: all tickets of a part count at the latest u among them. A ticket at t needs room for all with u >= t -
-width; if it starts at b <= a + width, then t <= b, and all i with starts in [a, b] have u(i) >= a >= t - width.
+cost <= capacity. Under constant demand the whole rate is used if capacity >= cost + life / gap.
 
 **Quota**: starts that any process's calendar may put into a period cost ``amount`` at most. Calendars differ by
 ``late`` at most, so a ticket may be used in a period if [t - late, t + valid + late] touches it, and counts in each
@@ -31,23 +33,24 @@ more than there was, or a pace is not paid for. It changes nothing. A cost that 
 
 **Corrected costs**: :meth:`SharedLimit.add` is never refused, and later tickets wait. :meth:`SharedLimit.give_back`
 returns an amount that surely was not used, by the ticket's *receipt*. In the window and the quota the ticket's part of
-the log gets smaller. The pace gets back only the last ticket. A bucket might have overflowed meanwhile: for a ticket k
-that left T(k) it gets back gap * cost at most, and no more than T(k) - u(last) less the returns since. For a ticket i
-after k counted gap * (costs from k + 1 on) above T(k), its own chain from u(i) <= u(last) is at most that much below T,
-so T stays above it.
+the log gets smaller; the grid of a pace gets its latest numbers back. A bucket might have overflowed meanwhile: for a
+ticket k that left T(k) it gets back gap * cost at most, and no more than T(k) - u(last) less the returns since. For a
+ticket i after k counted gap * (costs from k + 1 on) above T(k), its own chain from u(i) <= u(last) is at most that much
+below T, so T stays above it.
 
 **Changed settings** apply from the next admission on, together with everything that the state remembers. A lowered
 amount or capacity, or a longer gap, is kept by the first ticket after the change, together with those before. A raised
 one never lets more start than the raised limit. For a burst, time until the last admission counts by the old gap, and
 after it by the new one. A longer window does not know what a shorter one has forgotten. A quota of another calendar
 counts everything that the old one remembers as used in its running period. A state that was removed at rest is not
-remembered. A ticket keeps its original last moment.
+remembered. A ticket keeps its last moment.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
@@ -55,10 +58,11 @@ from hashlib import sha1
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "DRIFT",
+    "LIFE_MAX_US",
     "BurstSettings",
     "Decision",
     "LimitSettings",
@@ -67,8 +71,9 @@ __all__ = [
     "SharedLimit",
     "Use",
     "WindowSettings",
+    "agreed_time",
     "decide",
-    "exact_stretch",
+    "life_of",
     "read_limit",
     "read_settings",
 ]
@@ -79,16 +84,19 @@ _PS: Final = 1_000_000  # picoseconds in a microsecond
 _WHOLE_MAX: Final = 1 << 53  # integers below it are exact in Lua, too
 _AMOUNT_MAX: Final = 1 << 52
 _FAR_US: Final = 1 << 50  # 35 years: a gap of this length is a pause
-_VALID_MAX_US: Final = 60_000_000  # of a ticket; and of ``late``
+LIFE_MAX_US: Final = 500_000
+"""The longest life of a ticket, in microseconds."""
+
+_LATE_MAX_US: Final = 60_000_000
 _AHEAD_MAX_US: Final = 600_000_000  # how far the times of a sound state may be ahead of the clock
-_PARTS: Final = 64
-_TEXT_MAX: Final = 136  # characters of sound settings, and of any state except a window's
+_PARTS: Final = 256  # of a window's log
+_TEXT_MAX: Final = 160  # characters of sound settings, and of the state of a burst or a quota
 _NUMBER: Final = r"([0-9]+)"
-
-
-def exact_stretch(valid_us: int) -> Fraction:
-    """Return the stretch of a pace with which no second holds more starts than its rate allows."""
-    return Fraction(valid_us + 1, 1_000_000) + DRIFT
+_LIFE_US: Final = 20_000  # of a ticket under a pace alone, which is to be even; and the slack of a grid
+_LIFE_MIN_US: Final = 2_000  # of a ticket under any limit: less could not be used
+_LIVES: Final = 20  # a ticket lives for this part of a window, unless its peer is slower
+_LIVES_MIN: Final = 4  # and for this part at most
+_SECOND_US: Final = 1_000_000
 
 
 # Settings.
@@ -109,6 +117,21 @@ class LimitSettings(ABC):
     def is_sound(self) -> bool:
         """True if all numbers are within their bounds."""
 
+    @property
+    @abstractmethod
+    def lives_us(self) -> tuple[int, int]:
+        """How long a ticket should live at least, and may live at most."""
+
+    @property
+    @abstractmethod
+    def gap_us(self) -> int:
+        """The mean time between two starts of cost 1 at the limit, at least 1 microsecond."""
+
+    @property
+    @abstractmethod
+    def memory_us(self) -> int:
+        """How long a start counts."""
+
     def read(self, text: str | None, now_us: int) -> SharedLimit | None:
         """Return the limit in the state of a text; None if the text is not sound."""
         limit = self.at_rest(now_us)
@@ -124,27 +147,50 @@ class PaceSettings(LimitSettings):
     """One start of cost 1 in each gap.
 
     Attributes:
-        gap_us: the gap in microseconds; 2**50 pauses.
-        gap_ps: the rest of the gap in picoseconds.
+        whole_us: the gap in microseconds; 2**50 pauses.
+        rest_ps: the rest of the gap in picoseconds.
+        amount: the most that starts in any ``width`` may cost; 0 for a nominal pace.
+        width: in microseconds.
     """
 
     letter: ClassVar[str] = "p"
-    gap_us: int
-    gap_ps: int
+    whole_us: int
+    rest_ps: int
+    amount: int = 0
+    width: int = 0
 
     @classmethod
-    def of(cls, count: int, per_us: int, *, stretch: Fraction = DRIFT) -> PaceSettings:
-        """Return a pace of ``count`` in ``per_us``, with each gap longer by a part of it."""
-        return cls(*_gap_of(count, per_us, stretch))
+    def of(cls, count: int, per_us: int, *, is_exact: bool = True) -> PaceSettings:
+        """Return a pace of ``count`` in ``per_us``; an exact one holds in any second, by any clock."""
+        gap = _gap_of(count, per_us)
+        if not is_exact or gap[0] >= _FAR_US:
+            return cls(*gap)
+        amount = -(_SECOND_US * count // -per_us)  # gaps in a second or more
+        return cls(*gap, amount, -(amount * per_us * (1 + DRIFT) // -count))
 
     @property
     def is_sound(self) -> bool:
         """True if all numbers are within their bounds."""
-        return _is_gap(self.gap_us, self.gap_ps)
+        return _is_gap(self.whole_us, self.rest_ps) and self.amount <= _AMOUNT_MAX and self.width < _FAR_US
+
+    @property
+    def lives_us(self) -> tuple[int, int]:
+        """How long a ticket should live at least, and may live at most."""
+        return _LIFE_US, max(_LIFE_US, min(self.width or _SECOND_US, _SECOND_US) // 4)
+
+    @property
+    def gap_us(self) -> int:
+        """The mean time between two starts."""
+        return max(1, self.whole_us)
+
+    @property
+    def memory_us(self) -> int:
+        """How long a start counts."""
+        return self.width
 
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
-        return _Bucket(self.gap_us * _PS + self.gap_ps, None, 0, now_us)
+        return _Pace(self, now_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,25 +199,23 @@ class BurstSettings(LimitSettings):
 
     Attributes:
         capacity: the most that it holds.
-        gap_us: the time in which it gains one, in microseconds; 2**50 pauses.
-        gap_ps: the rest of the gap in picoseconds.
-        valid_us: how long a ticket may be used.
+        whole_us: the time in which it gains one, in microseconds; 2**50 pauses.
+        rest_ps: the rest of that time in picoseconds.
     """
 
     letter: ClassVar[str] = "b"
     capacity: int
-    gap_us: int
-    gap_ps: int
-    valid_us: int
+    whole_us: int
+    rest_ps: int
 
     @classmethod
-    def of(cls, capacity: int, count: int, per_us: int, *, valid_us: int) -> BurstSettings:
+    def of(cls, capacity: int, count: int, per_us: int) -> BurstSettings:
         """Return a bucket that gains ``count`` in ``per_us`` at most, by any clock.
 
         Raises:
             ValueError: if it takes more than 35 years to fill.
         """
-        made = cls(capacity, *_gap_of(count, per_us, DRIFT), valid_us)
+        made = cls(capacity, *_gap_of(count, per_us))
         if not made.is_sound:
             raise ValueError(f"a bucket of {capacity} at {count} in {per_us} us takes longer than 35 years to fill")
         return made
@@ -179,14 +223,30 @@ class BurstSettings(LimitSettings):
     @property
     def is_sound(self) -> bool:
         """True if all numbers are within their bounds."""
-        if not _is_gap(self.gap_us, self.gap_ps) or self.valid_us > _VALID_MAX_US or self.capacity > _AMOUNT_MAX:
+        if not _is_gap(self.whole_us, self.rest_ps) or self.capacity > _AMOUNT_MAX:
             return False
-        gap = self.gap_us * _PS + self.gap_ps
-        return self.gap_us >= _FAR_US or _span(self.capacity, gap) < _FAR_US * _PS
+        gap = self.whole_us * _PS + self.rest_ps
+        return self.whole_us >= _FAR_US or _span(self.capacity, gap) < _FAR_US * _PS
+
+    @property
+    def lives_us(self) -> tuple[int, int]:
+        """How long a ticket should live at least, and may live at most: a quarter of the time to fill the bucket."""
+        quarter = min(_span(self.capacity, self.whole_us * _PS + self.rest_ps) // _PS // 4, LIFE_MAX_US)
+        return max(_LIFE_MIN_US, min(quarter, _SECOND_US // _LIVES)), max(_LIFE_MIN_US, quarter)
+
+    @property
+    def gap_us(self) -> int:
+        """The mean time between two starts."""
+        return max(1, self.whole_us)
+
+    @property
+    def memory_us(self) -> int:
+        """How long a start counts: until the bucket is full again."""
+        return _span(self.capacity, self.whole_us * _PS + self.rest_ps) // _PS
 
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
-        return _Bucket(self.gap_us * _PS + self.gap_ps, self.capacity, self.valid_us, now_us)
+        return _Bucket(self, now_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,24 +255,38 @@ class WindowSettings(LimitSettings):
 
     Attributes:
         amount: the most that starts in a window may cost.
-        width_us: of the window, by the server's clock.
-        valid_us: how long a ticket may be used.
+        width: of the window in microseconds, by the server's clock.
     """
 
     letter: ClassVar[str] = "w"
     amount: int
-    width_us: int
-    valid_us: int
+    width: int
 
     @classmethod
-    def of(cls, amount: int, per_us: int, *, valid_us: int) -> WindowSettings:
+    def of(cls, amount: int, per_us: int) -> WindowSettings:
         """Return a window of at least ``per_us`` by any clock."""
-        return cls(amount, -(per_us * (1 + DRIFT) // -1), valid_us)
+        return cls(amount, -(per_us * (1 + DRIFT) // -1))
 
     @property
     def is_sound(self) -> bool:
         """True if all numbers are within their bounds."""
-        return self.amount <= _AMOUNT_MAX and 0 < self.width_us < _FAR_US and self.valid_us <= _VALID_MAX_US
+        return self.amount <= _AMOUNT_MAX and 0 < self.width < _FAR_US
+
+    @property
+    def lives_us(self) -> tuple[int, int]:
+        """How long a ticket should live at least, and may live at most."""
+        bounds = _LIFE_MIN_US, LIFE_MAX_US
+        return _between(self.width // _LIVES, *bounds), _between(self.width // _LIVES_MIN, *bounds)
+
+    @property
+    def gap_us(self) -> int:
+        """The mean time between two starts."""
+        return max(1, self.width // self.amount) if self.amount else _FAR_US
+
+    @property
+    def memory_us(self) -> int:
+        """How long a start counts."""
+        return self.width
 
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
@@ -230,7 +304,7 @@ class QuotaSettings(LimitSettings):
         begin_us: when the running period begins.
         end_us: when the running period ends and the next one begins.
         next_end_us: when the next period ends.
-        valid_us: how long a ticket may be used.
+        valid_us: the longest life of a ticket.
         late_us: the largest difference between clocks and calendars.
     """
 
@@ -252,25 +326,52 @@ class QuotaSettings(LimitSettings):
             self.amount <= _AMOUNT_MAX
             and self.number >= 1
             and lead <= self.begin_us
-            and max(self.valid_us, self.late_us) <= _VALID_MAX_US
+            and max(self.valid_us, self.late_us) <= _LATE_MAX_US
             and min(self.end_us - self.begin_us, self.next_end_us - self.end_us) > lead + self.late_us
         )
+
+    @property
+    def lives_us(self) -> tuple[int, int]:
+        """How long a ticket should live at least, and may live at most."""
+        return self.valid_us, self.valid_us
+
+    @property
+    def gap_us(self) -> int:
+        """The mean time between two starts."""
+        return max(1, (self.end_us - self.begin_us) // self.amount) if self.amount else _FAR_US
+
+    @property
+    def memory_us(self) -> int:
+        """How long a start counts."""
+        return self.next_end_us - self.begin_us
 
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
         return _Quota(self, now_us)
 
 
-def _gap_of(count: int, per_us: int, stretch: Fraction) -> tuple[int, int]:
-    """Return a gap in microseconds and picoseconds, rounded up."""
+def life_of(settings: Sequence[LimitSettings], wanted_us: int) -> int:
+    """Return how long a ticket under these limits lives, if its peer wants it to live for a time."""
+    if not settings:
+        return wanted_us
+    lives = [each.lives_us for each in settings]
+    return min(max(wanted_us, min(least for least, _ in lives)), min(most for _, most in lives))
+
+
+def _between(value: int, least: int, most: int) -> int:
+    return max(least, min(value, most))
+
+
+def _gap_of(count: int, per_us: int) -> tuple[int, int]:
+    """Return a gap in microseconds and picoseconds by any clock, rounded up."""
     if count == 0:
         return _FAR_US, 0
-    gap = -(per_us * _PS * (1 + stretch) // -count)
+    gap = -(per_us * _PS * (1 + DRIFT) // -count)
     return (gap // _PS, gap % _PS) if gap < _FAR_US * _PS else (_FAR_US, 0)
 
 
-def _is_gap(gap_us: int, gap_ps: int) -> bool:
-    return gap_us <= _FAR_US and gap_ps < _PS and gap_us + gap_ps > 0
+def _is_gap(whole_us: int, rest_ps: int) -> bool:
+    return whole_us <= _FAR_US and rest_ps < _PS and whole_us + rest_ps > 0
 
 
 def _span(cost: int, gap: int) -> int:
@@ -320,16 +421,19 @@ class SharedLimit(ABC):
         """Return the first time from ``t_us`` on at which a cost >= 0 is admitted; None if never."""
 
     @abstractmethod
-    def take(self, t_us: int, cost: int) -> int:
+    def take(self, t_us: int, cost: int, life_us: int) -> int:
         """Admit a cost at a time that :meth:`earliest` returned; return the receipt."""
 
     @abstractmethod
     def give_back(self, t_us: int, cost: int, receipt: int) -> None:
-        """Return a part of a ticket's cost at ``t_us`` that surely was not used, and will not be."""
+        """Return a part of a ticket's cost, admitted at ``t_us``, that surely was not used and will not be."""
 
     @abstractmethod
     def add(self, t_us: int, cost: int, receipt: int) -> None:
         """Charge a ticket of ``t_us`` an additional cost."""
+
+    def report(self, start_us: int, cost: int, receipt: int) -> None:  # noqa: B027  # most limits count by t alone
+        """Count a part of a ticket's cost at a time by which it surely has started."""
 
     @abstractmethod
     def redate(self, t_us: int) -> None:
@@ -352,21 +456,405 @@ class SharedLimit(ABC):
         """Return the text of the state."""
 
 
+class _Log:
+    """The tickets of a window: their costs by last moment, and by time while that is ahead.
+
+    Its text is ``u:cost,`` of each last moment, ``/``, and ``t:cost,`` of each time ahead; a number is the difference
+    from the one before it, the first from ``base``.
+    """
+
+    __slots__ = ("_ahead", "_costs", "_part", "_times", "amount", "now_us", "total", "width")
+
+    FORM: Final = r"((?:[0-9]+:[0-9]+,)*)/((?:[0-9]+:[0-9]+,)*)"
+
+    def __init__(self, amount: int, width: int, now_us: int) -> None:
+        self.amount, self.width, self.now_us = amount, width, now_us
+        self._part = 1 if amount <= _PARTS else -(width // -_PARTS)
+        self._times: list[int] = []  # last moments, in order
+        self._costs: list[int] = []
+        self._ahead: list[tuple[int, int]] = []  # (t, cost), in order
+        self.total = 0
+
+    @property
+    def latest_us(self) -> int:
+        """The latest last moment; 0 if there is none."""
+        return self._times[-1] if self._times else 0
+
+    def load(self, base: int, texts: Sequence[str]) -> bool:
+        """Load the two parts of a text; return False if a number is too large."""
+        lasts, ahead = (_pairs(base, text) for text in texts)
+        if max([0, *(time for time, _ in lasts + ahead)]) > self.now_us + _AHEAD_MAX_US:
+            return False
+        self._times, self._costs = [time for time, _ in lasts], [cost for _, cost in lasts]
+        self._ahead, self.total = ahead, sum(self._costs)
+        return self.total < _WHOLE_MAX
+
+    def write(self, base: int) -> str:
+        """Return the text."""
+        return f"{_text(base, zip(self._times, self._costs, strict=True))}/{_text(base, self._ahead)}"
+
+    def base(self) -> int:
+        """Return a time before all others."""
+        return min([self.now_us, *self._times[:1], *(time for time, _ in self._ahead[:1])])
+
+    def forget(self) -> None:
+        """Forget what no window holds any more, and which tickets were ahead."""
+        gone = bisect_left(self._times, self.now_us - self.width)
+        self.total -= sum(self._costs[:gone])
+        del self._times[:gone], self._costs[:gone]
+        del self._ahead[: bisect_left(self._ahead, (self.now_us + 1, 0))]
+
+    def earliest(self, t_us: int, cost: int) -> int | None:
+        """Return the first time from ``t_us`` on at which there is room; None if never."""
+        if cost > self.amount:
+            return None
+        if self.total + cost <= self.amount:
+            return t_us
+        when, width = t_us, self.width
+        behind = sum(cost for time, cost in self._ahead if time > when)  # cannot share a window that ends at `when`
+        index = bisect_left(self._times, when - width)
+        room = self.amount - cost - self.total + sum(self._costs[:index])
+        place = len(self._ahead) - sum(time > when for time, _ in self._ahead)  # of the first of these
+        while True:
+            if room + behind < 0:
+                when = self._times[index] + width + 1
+                room += self._costs[index]
+                index += 1
+                while place < len(self._ahead) and self._ahead[place][0] <= when:
+                    behind -= self._ahead[place][1]
+                    place += 1
+                continue
+            later = self._conflict(index, place, room, behind)
+            if later is None:
+                return when
+            when = later
+            while place < len(self._ahead) and self._ahead[place][0] <= when:
+                behind -= self._ahead[place][1]
+                place += 1
+            while index < len(self._times) and self._times[index] < when - width:
+                room += self._costs[index]
+                index += 1
+
+    def _conflict(self, index: int, place: int, room: int, behind: int) -> int | None:
+        """Return the time of the first ticket ahead in whose window there is no room; None if there is room in each."""
+        while place < len(self._ahead):
+            time, cost = self._ahead[place]
+            behind -= cost
+            place += 1
+            while place < len(self._ahead) and self._ahead[place][0] == time:
+                behind -= self._ahead[place][1]
+                place += 1
+            while index < len(self._times) and self._times[index] < time - self.width:
+                room += self._costs[index]
+                index += 1
+            if room + behind < 0:
+                return time
+        return None
+
+    def take(self, t_us: int, cost: int, life_us: int) -> int:
+        """Count a cost; return its receipt: where it counts."""
+        last = self._round(t_us + life_us)
+        if cost:
+            self.forget()
+            self._change(last, cost)
+            if t_us > self.now_us:
+                place = bisect_left(self._ahead, (t_us, 0))
+                if place < len(self._ahead) and self._ahead[place][0] == t_us:
+                    self._ahead[place] = t_us, self._ahead[place][1] + cost
+                else:
+                    self._ahead.insert(place, (t_us, cost))
+        return last
+
+    def give_back(self, t_us: int, cost: int, receipt: int) -> bool:
+        """Return a cost; True if it was counted."""
+        back = -self._change(receipt, -cost)
+        place = bisect_left(self._ahead, (t_us, 0))
+        if back and place < len(self._ahead) and self._ahead[place][0] == t_us:
+            left = max(0, self._ahead[place][1] - back)
+            self._ahead[place : place + 1] = [(t_us, left)] if left else []
+        return back > 0
+
+    def add(self, t_us: int, cost: int, receipt: int) -> bool:
+        """Count an additional cost; True if it counts."""
+        more = max(0, min(cost, _AMOUNT_MAX - self.total))
+        if not more or receipt + self.width < self.now_us:
+            return False
+        self._change(receipt, more)
+        return True
+
+    def report(self, start_us: int, cost: int, receipt: int) -> bool:
+        """Count a cost at an earlier time; True if that changes anything."""
+        start = self._round(start_us)
+        if start >= receipt:
+            return False
+        moved = -self._change(receipt, -cost)
+        if moved:
+            self._change(start, moved)
+        return moved > 0
+
+    def redate(self, t_us: int) -> None:
+        """Count everything at a time."""
+        self.now_us = t_us
+        self._ahead.clear()
+        if self._times:
+            self._times, self._costs = [t_us], [self.total]
+
+    def used(self, now_us: int) -> int:
+        """Return how much the windows that hold the present hold."""
+        return sum(self._costs[bisect_left(self._times, now_us - self.width) :])
+
+    def until_us(self, now_us: int) -> int:
+        """Return when everything is forgotten."""
+        return max(now_us, self._times[-1] + self.width + 1) if self._times else now_us
+
+    def _round(self, time_us: int) -> int:
+        return -(time_us // -self._part) * self._part
+
+    def _change(self, time: int, change: int) -> int:
+        """Change what counts at a time; return by how much."""
+        index = bisect_left(self._times, time)
+        if index < len(self._times) and self._times[index] == time:
+            change = max(change, -self._costs[index])
+            self._costs[index] += change
+            if not self._costs[index]:
+                del self._times[index], self._costs[index]
+        elif change > 0:
+            self._times.insert(index, time)
+            self._costs.insert(index, change)
+        else:
+            return 0
+        self.total += change
+        return change
+
+
+class _Window(SharedLimit):
+    """A log: ``w2,check,base;`` and its text. The check covers the text behind it."""
+
+    __slots__ = ("_log", "_settings")
+
+    _FORM: Final = re.compile(r"w2,([0-9a-f]{8}),(" + _NUMBER + ";" + _Log.FORM + ")", re.ASCII)
+
+    def __init__(self, settings: WindowSettings, now_us: int) -> None:
+        super().__init__()
+        self._settings = settings
+        self._log = _Log(settings.amount, settings.width, now_us)
+
+    def load(self, text: str) -> bool:
+        match = self._FORM.fullmatch(text)
+        return match is not None and match[1] == _check(match[2]) and self._log.load(int(match[3]), match.groups()[3:])
+
+    def write(self) -> str:
+        base = self._log.base()
+        body = f"{base};{self._log.write(base)}"
+        return f"w2,{_check(body)},{body}"
+
+    def earliest(self, t_us: int, cost: int) -> int | None:
+        return self._log.earliest(t_us, cost)
+
+    def take(self, t_us: int, cost: int, life_us: int) -> int:
+        self.is_changed = self.is_changed or cost > 0
+        return self._log.take(t_us, cost, life_us)
+
+    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
+        self.is_changed |= self._log.give_back(t_us, cost, receipt)
+
+    def add(self, t_us: int, cost: int, receipt: int) -> None:
+        self.is_changed |= self._log.add(t_us, cost, receipt)
+
+    def report(self, start_us: int, cost: int, receipt: int) -> None:
+        self.is_changed |= self._log.report(start_us, cost, receipt)
+
+    def redate(self, t_us: int) -> None:
+        self._log.redate(t_us)
+        self.is_changed = True
+
+    def is_at_rest(self, now_us: int) -> bool:
+        return self._log.latest_us + self._log.width < now_us or not self._log.latest_us
+
+    def use(self, now_us: int) -> Use:
+        return Use(self._log.used(now_us), self._settings.amount, self._log.until_us(now_us))
+
+
+class _Pace(SharedLimit):
+    """A grid and, for an exact pace, a log: ``p2,check,us,ps;from:count,...;base;`` and the log's text.
+
+    ``us`` and ``ps`` are the time of the first free number; the numbers taken beyond it follow as runs, each as its
+    distance from the end of the one before, and its length.
+    """
+
+    __slots__ = ("_first", "_gap", "_log", "_now", "_runs", "_settings", "_slack")
+
+    _FORM: Final = re.compile(
+        r"p2,([0-9a-f]{8}),(" + _NUMBER + "," + _NUMBER + r";((?:[0-9]+:[0-9]+,)*);" + _NUMBER + ";" + _Log.FORM + ")",
+        re.ASCII,
+    )
+
+    def __init__(self, settings: PaceSettings, now_us: int) -> None:
+        super().__init__()
+        self._settings = settings
+        self._gap = settings.whole_us * _PS + settings.rest_ps
+        self._slack = min(self._gap, max(self._gap // 2, _LIFE_US * _PS))
+        self._now = now_us
+        self._first = now_us * _PS  # the time of the first free number
+        self._runs: list[tuple[int, int]] = []  # taken numbers beyond it: (first, count)
+        self._log = _Log(settings.amount, settings.width, now_us)
+
+    def load(self, text: str) -> bool:
+        match = self._FORM.fullmatch(text)
+        if match is None or match[1] != _check(match[2]):
+            return False
+        us, ps = int(match[3]), int(match[4])
+        self._first = us * _PS + ps
+        number, self._runs = 0, []
+        for distance, count in _pairs(0, match[5], is_sum=False):
+            number += distance
+            self._runs.append((number, count))
+            number += count
+        return (
+            us <= self._now + _AHEAD_MAX_US + _FAR_US and ps < _PS and self._log.load(int(match[6]), match.groups()[6:])
+        )
+
+    def write(self) -> str:
+        base, runs, number = self._log.base(), [], 0
+        for first, count in self._runs:
+            runs.append(f"{first - number}:{count},")
+            number = first + count
+        us, ps = divmod(self._first, _PS)
+        body = f"{us},{ps};{''.join(runs)};{base};{self._log.write(base)}"
+        return f"p2,{_check(body)},{body}"
+
+    def earliest(self, t_us: int, cost: int) -> int | None:
+        if cost * self._settings.whole_us >= _FAR_US:
+            return None
+        when = t_us
+        while True:
+            first, _ = self._free(when, cost)
+            when = max(when, _ceil(first))
+            if not self._settings.amount:
+                return when
+            later = self._log.earliest(when, cost)
+            if later is None or later == when:
+                return later
+            when = later
+
+    def take(self, t_us: int, cost: int, life_us: int) -> int:
+        if cost:
+            self._keep_grid()
+            self._take_numbers(self._free(t_us, cost)[1], cost)
+            self.is_changed = True
+        return self._log.take(t_us, cost, life_us) if self._settings.amount else t_us
+
+    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
+        if self._settings.amount:
+            self.is_changed |= self._log.give_back(t_us, cost, receipt)
+        least = max(self._now, t_us) * _PS
+        number = (t_us * _PS - self._first) // self._gap  # of the ticket, or below 0
+        place = next((i for i, (first, count) in enumerate(self._runs) if first <= number < first + count), None)
+        if place is not None:  # the latest numbers of that run
+            first, count = self._runs[place]
+            back = min(cost, first + count - number)
+            self._runs[place : place + 1] = [(first, count - back)] if count > back else []
+        elif number < 0:  # the latest numbers before the first free one
+            back = min(cost, max(0, (self._first - least) // self._gap))
+            self._first -= back * self._gap
+            self._runs = [(first + back, count) for first, count in self._runs]
+        else:
+            back = 0
+        self.is_changed = self.is_changed or back > 0
+
+    def add(self, t_us: int, cost: int, receipt: int) -> None:
+        if self._settings.amount:
+            self._log.add(t_us, cost, receipt)
+        self._keep_grid()
+        left = cost
+        while left and self._first < (self._now + _FAR_US) * _PS:
+            free = min(left, self._runs[0][0] if self._runs else left)
+            self._take_numbers(0, free)
+            left -= free
+        self.is_changed = True
+
+    def report(self, start_us: int, cost: int, receipt: int) -> None:
+        if self._settings.amount:
+            self.is_changed |= self._log.report(start_us, cost, receipt)
+
+    def redate(self, t_us: int) -> None:
+        self._now, self._first = t_us, t_us * _PS
+        self._runs.clear()
+        self._log.redate(t_us)
+        self.is_changed = True
+
+    def is_at_rest(self, now_us: int) -> bool:
+        is_over = self._log.latest_us + self._log.width < now_us or not self._log.latest_us
+        return is_over and not self._runs and _ceil(self._first) <= now_us
+
+    def use(self, now_us: int) -> Use:
+        until = max(now_us, _ceil(self._first + (sum(self._runs[-1]) * self._gap if self._runs else 0)))
+        if not self._settings.amount:
+            return Use(_level(self._first - now_us * _PS, self._gap) if self._first > now_us * _PS else 0, 1, until)
+        return Use(self._log.used(now_us), self._settings.amount, max(until, self._log.until_us(now_us)))
+
+    def _grid(self) -> int:
+        """Return the time of the first free number; a new grid begins now if nothing is left of the old one."""
+        if not self._runs and self._first + self._slack < self._now * _PS:
+            return self._now * _PS
+        return self._first
+
+    def _free(self, t_us: int, cost: int) -> tuple[int, int]:
+        """Return the first numbers that may be used at a time or after it: the time of the first of them, and itself."""
+        first = self._grid()
+        number = max(0, -((first + self._slack - t_us * _PS) // self._gap))
+        for begin, count in self._runs:
+            if number + max(1, cost) <= begin:
+                break
+            number = max(number, begin + count)
+        return first + number * self._gap, number
+
+    def _keep_grid(self) -> None:
+        """Begin a new grid if nothing is left of the old one; else drop the numbers whose time is over."""
+        self._first = self._grid()
+        over = -((self._first + self._slack - self._now * _PS) // self._gap)
+        while over > 0 and self._runs:
+            begin, count = self._runs[0]
+            step = min(over, begin)
+            self._first += step * self._gap
+            self._runs = [(one - step, many) for one, many in self._runs]
+            over -= step
+            if self._runs[0][0] > 0:
+                break
+            self._first += count * self._gap
+            self._runs = [(one - count, many) for one, many in self._runs[1:]]
+            over -= count
+
+    def _take_numbers(self, number: int, count: int) -> None:
+        """Take consecutive free numbers."""
+        place = sum(first < number for first, _ in self._runs)
+        self._runs.insert(place, (number, count))
+        if place + 1 < len(self._runs) and self._runs[place + 1][0] == number + count:
+            self._runs[place : place + 2] = [(number, count + self._runs[place + 1][1])]
+        if place and sum(self._runs[place - 1]) == number:
+            first, before = self._runs[place - 1]
+            self._runs[place - 1 : place + 1] = [(first, before + self._runs[place][1])]
+        if self._runs[0][0] == 0:
+            _, passed = self._runs.pop(0)
+            self._first += passed * self._gap
+            self._runs = [(first - passed, many) for first, many in self._runs]
+
+
 class _Bucket(SharedLimit):
-    """A burst, or without a capacity a pace: ``g1,at,born,T,ps of T,returned,gap,ps of gap``.
+    """A burst: ``g1,at,born,T,ps of T,returned,gap,ps of gap``.
 
     ``at`` is the latest last moment of a ticket, and ``born`` the first t whose ticket can be given back.
     T counts by the state's own gap, which was in force at the last admission.
     """
 
-    __slots__ = ("_at", "_born", "_capacity", "_full", "_gap", "_now", "_returned", "_set_gap", "_valid")
+    __slots__ = ("_at", "_born", "_capacity", "_full", "_gap", "_life", "_now", "_returned", "_set_gap")
 
     _FORM: Final = re.compile(r"g1" + f",{_NUMBER}" * 7, re.ASCII)
 
-    def __init__(self, gap: int, capacity: int | None, valid_us: int, now_us: int) -> None:
+    def __init__(self, settings: BurstSettings, now_us: int) -> None:
         super().__init__()
-        self._set_gap = self._gap = gap
-        self._capacity, self._valid, self._now = capacity, valid_us, now_us
+        self._set_gap = self._gap = settings.whole_us * _PS + settings.rest_ps
+        self._capacity, self._life, self._now = settings.capacity, settings.lives_us[1], now_us
         self._at = self._born = now_us
         self._full = now_us * _PS  # T
         self._returned = 0
@@ -393,23 +881,18 @@ class _Bucket(SharedLimit):
     def earliest(self, t_us: int, cost: int) -> int | None:
         if cost * (self._set_gap // _PS) >= _FAR_US:
             return None
-        if self._capacity is None:
-            return max(t_us, _ceil(self._due()))
         if cost > self._capacity:
             return None
         return max(t_us, _ceil(self._due() - _span(self._capacity - cost, self._set_gap)))
 
-    def take(self, t_us: int, cost: int) -> int:
+    def take(self, t_us: int, cost: int, life_us: int) -> int:
         if not cost:
             return self._full // _PS + self._returned
         if self._gap != self._set_gap:
             self._full, self._gap = self._due(), self._set_gap
             self._born = max(self._at, t_us) + 1  # earlier receipts have another unit
-        last = t_us + self._valid
-        begin = self._full
-        if begin < last * _PS and (self._capacity is not None or _ceil(begin) < last):
-            begin = last * _PS
-        self._full = begin + _span(cost, self._gap)
+        last = t_us + life_us
+        self._full = max(self._full, last * _PS) + _span(cost, self._gap)
         self._at = max(self._at, last)
         self.is_changed = True
         return self._full // _PS + self._returned
@@ -424,8 +907,8 @@ class _Bucket(SharedLimit):
         self.is_changed = True
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the signature of a limit
-        last = t_us + self._valid
-        if last > self._at:  # of a ticket of cost 0, which has changed nothing, or of a changed ``valid``
+        last = t_us + self._life
+        if last > self._at:  # of a ticket of cost 0, which has changed nothing, or of a shorter life
             owed = max(0, self._full - self._at * _PS) if self._at >= t_us else 0
             self._at, self._full = last, max(self._full, last * _PS + owed)
         self._full = max(self._full, min(self._full + _span(cost, self._gap), (self._now + _FAR_US) * _PS))
@@ -433,7 +916,7 @@ class _Bucket(SharedLimit):
 
     def redate(self, t_us: int) -> None:
         owed = max(0, self._full - self._at * _PS)
-        self._now, self._at, self._born = t_us, t_us + self._valid, t_us + self._valid + 1
+        self._now, self._at, self._born = t_us, t_us + self._life, t_us + self._life + 1
         self._full = self._at * _PS + min(owed, _FAR_US * _PS)
         self._returned = 0
         self.is_changed = True
@@ -443,8 +926,8 @@ class _Bucket(SharedLimit):
 
     def use(self, now_us: int) -> Use:
         due = self._due()
-        used = max(0, _level(due - (now_us + self._valid) * _PS, self._set_gap))
-        return Use(used, 1 if self._capacity is None else self._capacity, max(now_us, _ceil(due)))
+        used = max(0, _level(due - now_us * _PS, self._set_gap)) if due > now_us * _PS else 0
+        return Use(used, self._capacity, max(now_us, _ceil(due)))
 
     def _due(self) -> int:
         """Return T by the gap that is set: each whole cost open at the last admission takes that gap."""
@@ -452,124 +935,6 @@ class _Bucket(SharedLimit):
             return self._full
         level = _level(self._full - self._at * _PS, self._gap)
         return self._at * _PS + _span(level, self._set_gap)
-
-
-class _Window(SharedLimit):
-    """A log in parts: ``w1,check,last,gone,closed,total,u,amount;`` for the latest, ``us:amount,`` for each earlier one.
-
-    ``last`` is the latest t. ``gone`` is the latest u that has left the log; the times of parts count from it.
-    ``closed`` is the u of the part before the latest. The check covers the text behind it, so that parts need not be
-    read to be trusted: a part is read when it leaves the log.
-    """
-
-    __slots__ = ("_gone", "_last", "_now", "_parts", "_settings", "_total")
-
-    _FORM: Final = re.compile(r"w1,([0-9a-f]{8}),(" + ",".join([_NUMBER] * 6) + r";((?:[0-9]+:[0-9]+,)*))", re.ASCII)
-
-    def __init__(self, settings: WindowSettings, now_us: int) -> None:
-        super().__init__()
-        self._settings, self._now = settings, now_us
-        self._last = self._gone = self._total = 0
-        self._parts: list[list[int]] = []  # [u, amount], in order; none without a state
-
-    def load(self, text: str) -> bool:
-        match = self._FORM.fullmatch(text)
-        if match is None or match[1] != _check(match[2]):
-            return False
-        self._last, self._gone, _, self._total, latest, amount = map(int, match.groups()[2:8])
-        time = self._gone
-        for each in match[9].split(",")[:-1]:
-            gap, cost = map(int, each.split(":"))
-            time += gap
-            self._parts.append([time, cost])
-        self._parts.append([latest, amount])
-        return max(self._last, latest) <= self._now + _AHEAD_MAX_US
-
-    def write(self) -> str:
-        texts, time = [], self._gone
-        for last, cost in self._parts[:-1]:
-            texts.append(f"{last - time}:{cost},")
-            time = last
-        latest, amount = self._parts[-1]
-        body = f"{self._last},{self._gone},{time},{self._total},{latest},{amount};{''.join(texts)}"
-        return f"w1,{_check(body)},{body}"
-
-    def earliest(self, t_us: int, cost: int) -> int | None:
-        if cost > self._settings.amount:
-            return None
-        when, room = max(t_us, self._last), self._settings.amount - self._total
-        for last, amount in self._parts:
-            if room >= cost:
-                break
-            room += amount
-            when = max(when, last + self._settings.width_us + 1)
-        return when
-
-    def take(self, t_us: int, cost: int) -> int:
-        last = t_us + self._settings.valid_us
-        if not cost:
-            return last
-        self._gone = self._gone if self._parts else last - 1
-        while self._parts and self._parts[0][0] + self._settings.width_us < t_us:
-            self._gone, amount = self._parts.pop(0)
-            self._total -= amount
-        self._last = t_us
-        return self._log(last, cost)
-
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the receipt decides
-        part = self._part_of(receipt)
-        if part is not None:
-            back = min(cost, part[1])
-            part[1] -= back
-            self._total -= back
-            self.is_changed = True
-
-    def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # as above
-        more = max(0, min(cost, _AMOUNT_MAX - self._total))
-        if more and receipt + self._settings.width_us >= self._last:
-            receipt = max(receipt, self._gone + 1)  # a ticket of cost 0 may be older than the log
-        part = self._part_of(receipt)
-        if part is not None:
-            part[1], self._total, self.is_changed = part[1] + more, self._total + more, True
-        elif more and receipt > self._gone:  # of a ticket of cost 0
-            self._gone = self._gone if self._parts else receipt - 1
-            self._log(receipt, more)
-
-    def redate(self, t_us: int) -> None:
-        self._now = t_us
-        if self._parts:
-            last = t_us + self._settings.valid_us
-            self._last, self._gone = t_us, last - 1
-            self._parts = [[last, self._total]]
-            self.is_changed = True
-
-    def is_at_rest(self, now_us: int) -> bool:
-        return not self._parts or max(self._parts[-1][0] + self._settings.width_us, self._last - 1) < now_us
-
-    def use(self, now_us: int) -> Use:
-        width = self._settings.width_us
-        used = sum(amount for last, amount in self._parts if last + width >= now_us)
-        until = max(now_us, self._parts[-1][0] + width + 1) if self._parts else now_us
-        return Use(used, self._settings.amount, until)
-
-    def _log(self, last: int, cost: int) -> int:
-        """Count a cost at a time, or at the latest one if that is later; return this time."""
-        self.is_changed = True
-        self._total += cost
-        latest = self._parts[-1] if self._parts else [0, 0]
-        last = max(last, latest[0])
-        part = -((self._settings.width_us + self._settings.valid_us) // -_PARTS)
-        if self._parts and latest[0] // part == last // part:
-            latest[:] = last, latest[1] + cost
-        else:
-            self._parts.append([last, cost])
-        return last
-
-    def _part_of(self, receipt: int) -> list[int] | None:
-        """Return the part in which a ticket counts; None if the part has left the log."""
-        if receipt <= self._gone:
-            return None
-        return next((part for part in self._parts if part[0] >= receipt), None)
 
 
 class _Quota(SharedLimit):
@@ -619,7 +984,7 @@ class _Quota(SharedLimit):
             when = following
         return max(t_us, settings.next_end_us + settings.late_us)  # or later: the end of the period after is not known
 
-    def take(self, t_us: int, cost: int) -> int:
+    def take(self, t_us: int, cost: int, life_us: int) -> int:  # noqa: ARG002  # the settings have the longest life
         if cost:
             self.add(t_us, cost, t_us)
         return t_us
@@ -714,6 +1079,25 @@ def _numbers(form: re.Pattern[str], text: str) -> list[int] | None:
     return numbers if max(numbers) < _WHOLE_MAX else None
 
 
+def _pairs(base: int, text: str, *, is_sum: bool = True) -> list[tuple[int, int]]:
+    """Read pairs of a difference and an amount; with ``is_sum``, of the sum of differences."""
+    pairs: list[tuple[int, int]] = []
+    for each in text.split(",")[:-1]:
+        number, amount = map(int, each.split(":"))
+        base = base + number if is_sum else number
+        pairs.append((base, amount))
+    return pairs
+
+
+def _text(base: int, pairs: Iterable[tuple[int, int]]) -> str:
+    """Write pairs of a number and an amount, with the differences of the numbers."""
+    texts = []
+    for number, amount in pairs:
+        texts.append(f"{number - base}:{amount},")
+        base = number
+    return "".join(texts)
+
+
 def _check(text: str) -> str:
     return sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]
 
@@ -741,28 +1125,38 @@ class Decision:
     receipts: list[int] | None = None
 
 
-def decide(limits: Sequence[SharedLimit], costs: Sequence[int], t_us: int, horizon_us: int) -> Decision:
-    """Charge the costs of a ticket to all limits, or to none.
+def agreed_time(limits: Sequence[SharedLimit], costs: Sequence[int], t_us: int) -> tuple[int | None, int | None]:
+    """Return the first time from ``t_us`` on that all limits admit, and the index of the last limit to raise it.
 
-    The time is the first from ``t_us`` on that all limits admit. Each limit's answer never falls as the requested time
-    rises, so raising the time to each answer in turn never skips a common one.
-
-    Args:
-        limits: each of them once.
-        costs: of each limit, >= 0.
-        t_us: the present.
-        horizon_us: the last time at which the ticket may be admitted.
+    Each limit's answer never falls as the requested time rises, so raising the time to each answer in turn never skips a
+    common one. The time is None if a limit never admits its cost.
     """
     when, agreed, place = t_us, 0, 0
     holder: int | None = None
     while agreed < len(limits):  # in a row
         earliest = limits[place].earliest(when, costs[place])
         if earliest is None:
-            return Decision(None, place)
+            return None, place
         if earliest > when:
             when, holder, agreed = earliest, place, 0
         agreed += 1
         place = (place + 1) % len(limits)
-    if when > min([horizon_us, *(limit.foreseen_us for limit in limits)]):
+    return when, holder
+
+
+def decide(
+    limits: Sequence[SharedLimit], costs: Sequence[int], t_us: int, horizon_us: int, life_us: int = 0
+) -> Decision:
+    """Charge the costs of a ticket to all limits, or to none.
+
+    Args:
+        limits: each of them once.
+        costs: of each limit, >= 0.
+        t_us: the present.
+        horizon_us: the last time at which the ticket may be admitted.
+        life_us: how long after its time it may be used.
+    """
+    when, holder = agreed_time(limits, costs, t_us)
+    if when is None or when > min([horizon_us, *(limit.foreseen_us for limit in limits)]):
         return Decision(when, holder)
-    return Decision(when, holder, [limit.take(when, cost) for limit, cost in zip(limits, costs, strict=True)])
+    return Decision(when, holder, [limit.take(when, cost, life_us) for limit, cost in zip(limits, costs, strict=True)])

@@ -1,8 +1,11 @@
 """One peer's side of the limits of a group: when to call, what to ask for, what to remember.
 
-A peer calls as soon as tasks could start and have no tickets, at least 10 ms after its last call. A refusal says when
-the next ticket could be admitted: the next call comes half a grant interval before that, or in a second, since costs
-that others give back may admit it earlier.
+A peer calls as soon as tasks could start and have no tickets. One call is on its way at a time: what is wanted meanwhile
+goes with the next (as Nagle, RFC 896, for small segments). A refusal says when to ask again; a peer that got some of
+what it wanted asks when half of that is due.
+
+It asks for no more than it can start: the tickets that it holds are at most the starts that fit into half of a ticket's
+life, by the time on the event loop that its latest starts have taken. A slow way to the authority makes lives longer.
 
 A peer remembers the state of the limits in each reply, and calls from time to time until they are at rest, so that an
 authority that has lost its memory gets it back in its quarantine. Rule 6 of ``tickets.py`` is the reason.
@@ -14,15 +17,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.fleet.budget import HeldTicket, TicketBudget
-from ratelimited_executor._core.fleet.laws import read_limit
+from ratelimited_executor._core.fleet.laws import LIFE_MAX_US, read_limit
 from ratelimited_executor._core.fleet.peer_states import PeerState, check_move
 from ratelimited_executor._core.fleet.tickets import (
+    AHEAD_MAX_US,
     CLOCK_HOLDER,
-    FAIR_HOLDER,
     LimitCopy,
     LimitState,
     Outcome,
     PlanLimit,
+    Report,
     TicketCall,
     TicketReply,
     TicketRun,
@@ -36,10 +40,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Refusal", "TicketPeer", "TicketSettings"]
 
-_ASK_GAP_NS: Final = 10_000_000  # between two calls
 _ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, even if it named a later time
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority counts as away
-_CORRECTIONS: Final = 200  # in a call
+_CORRECTIONS: Final = 200  # in a call; and reports
+_RETURN_NS: Final = 100_000_000  # after the last call, what was not used is given back
+_REPORT_NS: Final = 500_000_000  # after a start that others wait for, it is reported
+_SOON_NS: Final = 1_000_000  # a call after a refusal comes at least this later, or half a trip
+_COST_NS: Final = 20_000  # of a start on the loop, at least
+_COSTS: Final = 5  # the latest starts count for a fifth
+_SLOW_NS: Final = 5_000_000  # round trips beyond that make lives longer
 _LATE_US: Final = 20_000  # how long after it was made a call may be sent
 _COPIES: Final = 200  # in a call
 _REMEMBERED: Final = 10_000  # limits, including those of keys
@@ -53,8 +62,7 @@ class TicketSettings:
     Attributes:
         id: of this incarnation of the process.
         weight: its share, relative to others, while demand exceeds the limits, in thousandths.
-        interval_us: how far ahead a ticket may be admitted.
-        late_us: how long after its time a ticket may be used.
+        ahead_us: how far ahead a ticket may be admitted, if no more is needed to share it evenly.
         difference_us: the largest difference between the clocks of two servers.
         timeout_us: the time after which a call counts as lost.
         outage: the behaviour while the authority is away.
@@ -62,16 +70,15 @@ class TicketSettings:
 
     id: str
     weight: int
-    interval_us: int
-    late_us: int
+    ahead_us: int
     difference_us: int
     timeout_us: int
     outage: Outage
 
     @property
     def quarantine_us(self) -> int:
-        """The quarantine of a new era: until tickets have lapsed, and each peer has called three times."""
-        return 2 * self.difference_us + self.interval_us + 3 * self.late_us + 250_000
+        """The quarantine of a new era: until all tickets have lapsed, and their starts have left a window of a second."""
+        return 1_000_500 + LIFE_MAX_US + AHEAD_MAX_US + 50_000
 
 
 class Refusal(NamedTuple):
@@ -106,8 +113,11 @@ class TicketPeer:
         refused_count: tickets requested and not granted.
         failed_count: calls in a row without an answer.
         asked_count: tickets requested in the latest call.
-        lag_us: how far ahead the latest ticket was when granted; shows how busy the group is.
-        refused_keys: until when the latest answer refuses keys, by the authority's clock; 0 if not known.
+        refused_keys: when to ask again for the keys that the latest answer refused, by the authority's clock; 0 if not
+            known.
+        peers_count: how many peers have called the authority lately.
+        cost_ns: the time on the event loop that a start takes, of late.
+        trip_ns: the time of a call, of late.
     """
 
     def __init__(
@@ -121,7 +131,7 @@ class TicketPeer:
     ) -> None:
         self.settings = settings
         self.clock = clock
-        self.budget = TicketBudget(clock, late_us=settings.late_us, is_clock_whole=is_clock_whole)
+        self.budget = TicketBudget(clock, is_clock_whole=is_clock_whole)
         self.era: str | None = None
         self.limits: dict[str, tuple[str, int, int, int]] = {}  # resource, used, amount, until_us
         self.is_own_plan = True
@@ -132,7 +142,9 @@ class TicketPeer:
         self.asked_count = 0
         self.last_grant_ns: int | None = None
         self.refused_keys: dict[str, int] = {}
-        self.lag_us = 0
+        self.peers_count = 0
+        self.cost_ns = _COST_NS
+        self.trip_ns = 0
         self._state = PeerState.SYNC
         self._plan_id, self._plan = plan_id, plan
         self._is_new_plan = True
@@ -146,6 +158,11 @@ class TicketPeer:
         self._quarantine_ns = 0  # until when nothing is admitted
         self._called_ns: int | None = None
         self._heard_ns = 0  # when the latest answered call was made
+        self._number = 0  # of the latest call
+        self._gap_ns = 0  # between two calls, by the authority's load
+        self._life_us = 0  # of the latest tickets
+        self._is_contended = False  # others want what this peer does
+        self._report_ns: int | None = None  # when reports are due that others wait for
         self._ask_ns = 0  # before this time, asking again is useless
         self._news_ns: int | None = None  # when there is something to report
 
@@ -181,18 +198,44 @@ class TicketPeer:
         times: list[int] = []
         if wanted > 0:
             times.append(max(self._ask_ns, self._quarantine_ns, now_ns))
+        if self._report_ns is not None and self.budget.reports:
+            times.append(self._report_ns)
         if self._untold or self._has_jumped:
             times.append(now_ns)
         if self._news_ns is not None:
             times.append(self._news_ns)
         if self.budget.corrections:
-            times.append((self._called_ns or now_ns) + self.settings.interval_us * 1000)
+            is_charge = any(each.cost < 0 for each in self.budget.corrections)
+            times.append(now_ns if is_charge else (self._called_ns or now_ns) + _RETURN_NS)
         if self._remembers(now_ns):
             times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 4)
         if not times:
             return None
         first = min(times)
-        return first if self._called_ns is None else max(first, self._called_ns + _ASK_GAP_NS)
+        return first if self._called_ns is None else max(first, self._called_ns + self._gap_ns)
+
+    # Asking for what can be started.
+
+    @property
+    def wanted_life_us(self) -> int:
+        """How long tickets should live: four starts, or three round trips of a slow way."""
+        way_ns = 3 * self.trip_ns + self._gap_ns if self.trip_ns > _SLOW_NS else 0
+        return max(4 * self.cost_ns, way_ns) // 1000
+
+    @property
+    def room(self) -> int:
+        """How many more tickets could be used in time."""
+        life_ns = max(self._life_us, self.wanted_life_us) * 1000
+        return max(0, max(1, life_ns // (2 * self.cost_ns)) - self.budget.ticket_count)
+
+    @property
+    def span_ns(self) -> int:
+        """The time between two calls."""
+        return self.trip_ns + self._gap_ns
+
+    def note_starts(self, count: int, passed_ns: int) -> None:
+        """Learn how long starts take on the event loop."""
+        self.cost_ns += (max(_COST_NS, passed_ns // count) - self.cost_ns) // _COSTS
 
     def _remembers(self, now_ns: int) -> bool:
         """True while some limit must be remembered; forgets the others once a later call was answered."""
@@ -200,18 +243,19 @@ class TicketPeer:
             del self._copies[name]
         return bool(self._copies)
 
-    def request(self, runs: Sequence[TicketRun], waiting: int, now_ns: int) -> TicketCall:
-        """Make the next request.
-
-        Args:
-            runs: the tickets to request.
-            waiting: how many more tickets could be used at once.
-            now_ns: our time.
-        """
-        self._called_ns, self._news_ns = now_ns, None
+    def request(self, runs: Sequence[TicketRun], now_ns: int) -> TicketCall:
+        """Make the next request, for some tickets."""
+        self._called_ns, self._news_ns, self._report_ns = now_ns, None, None
+        self._number += 1
         self.asked_count = sum(run.wanted for run in runs)
         corrections = self.budget.corrections
         told = [corrections.popleft() for _ in range(min(_CORRECTIONS, len(corrections)))]
+        starts = self.budget.reports
+        reports = [
+            Report(name, key, start_us, cost, receipt)
+            for name, key, receipt in list(starts)[:_CORRECTIONS]
+            for start_us, cost in [starts.pop((name, key, receipt))]
+        ]
         asked = {run.key for run in runs}
         runs = [
             *runs,
@@ -231,7 +275,10 @@ class TicketPeer:
             since_us=self._since_us,
             earliest_us=max(0, time_us - error_us),
             latest_us=time_us + error_us + self.settings.timeout_us + _LATE_US,
-            interval_us=self.settings.interval_us,
+            number=self._number,
+            ahead_us=self.settings.ahead_us,
+            life_us=self.wanted_life_us,
+            cycle_us=self.span_ns // 1000,
             difference_us=self.settings.difference_us,
             quarantine_us=self.settings.quarantine_us,
             has_jumped=self._has_jumped,
@@ -240,9 +287,9 @@ class TicketPeer:
             is_new_plan=self._is_new_plan,
             penalties=tuple((key, max(0, until_ns - now_ns) // 1000) for key, until_ns in self._penalties),
             corrections=tuple(told),
+            reports=tuple(reports),
             copies=tuple(copies),
             runs=tuple(runs),
-            waiting=waiting,
         )
 
     def receive(self, call: TicketCall, reply: TicketReply, *, is_step: bool, now_ns: int) -> bool:
@@ -275,6 +322,7 @@ class TicketPeer:
         if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
             self._is_new_plan = True  # one of its quotas has ended, and no peer is left that knows the next period
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
+        self._gap_ns, self.peers_count = reply.gap_us * 1000, reply.peers
         if not is_step:  # a state at a doubtful time is not remembered
             self._remember(reply, now_ns)
         if self._has_jumped:
@@ -282,9 +330,11 @@ class TicketPeer:
         return self._take_in(call, reply, now_ns)
 
     def _remember(self, reply: TicketReply, now_ns: int) -> None:
-        """Keep the authority's state of each limit, or ours if it is newer and may still be sent."""
+        """Keep the authority's state of each limit that it tells, or ours if it is newer and may still be sent."""
         self.limits = {each.name: (each.resource, each.used, each.amount, each.until_us) for each in reply.limits}
         for each in reply.limits:
+            if not each.text:
+                continue
             known = self._copies.get(each.name)
             until_ns = now_ns + (each.until_us - reply.now_us) * 1000
             if reply.quarantine_us and known is not None and known[0].serial >= each.serial:
@@ -294,48 +344,67 @@ class TicketPeer:
                 self._copies[each.name] = _copy_of(each), until_ns
 
     def _take_in(self, call: TicketCall, reply: TicketReply, now_ns: int) -> bool:
-        count, self.refusal = 0, None
-        times = [at_us for outcome in reply.outcomes for at_us, _ in outcome.tickets]
-        if times:
-            self.lag_us = max(times) - reply.now_us
+        count, self.refusal, again_us = 0, None, 0
         self.refused_keys.clear()
+        is_contended = False
         for run, outcome in zip(call.runs, reply.outcomes, strict=True):
             costs = dict(run.costs)
             if run.key:
                 self._take_in_key(run, outcome, reply.now_us, now_ns)
-            counted = [(each.name, each.resource) for each in reply.limits if each.resource in costs]
+            counted = [(each.name, each.resource, each.is_dated) for each in reply.limits if each.resource in costs]
+            is_key_dated = run.settings[:1] == "w" or (run.settings[:1] == "p" and run.settings.split(",")[3] != "0")
             for at_us, receipts in outcome.tickets:
                 held = tuple(
-                    (name, resource, receipt) for (name, resource), receipt in zip(counted, receipts, strict=False)
+                    (name, resource, receipt, is_dated)
+                    for (name, resource, is_dated), receipt in zip(counted, receipts, strict=False)
                 )
-                key_receipt = receipts[-1] if run.settings else 0
                 self.budget.hold(
                     HeldTicket(
-                        at_us, dict(costs), held, run.key, run.settings, run.key_cost if run.key else 0, key_receipt
+                        at_us,
+                        at_us + outcome.life_us,
+                        dict(costs),
+                        held,
+                        run.key,
+                        run.settings,
+                        run.key_cost if run.key else 0,
+                        receipts[-1] if run.settings else 0,
+                        is_key_dated,
                     )
                 )
+            if outcome.tickets:
+                self._life_us = outcome.life_us
             count += len(outcome.tickets)
             self.refused_count += run.wanted - len(outcome.tickets)
+            is_contended = is_contended or outcome.is_contended
             if outcome.holder == CLOCK_HOLDER:
                 continue
             if outcome.holder and self.refusal is None and outcome.holder != run.key:
-                self.refusal = Refusal(outcome.holder, outcome.at_us)
+                self.refusal, again_us = Refusal(outcome.holder, outcome.at_us), outcome.again_us
         self.granted_count += count
         if count:
             self.last_grant_ns = now_ns
-        self._ask_ns = now_ns
-        if self.refusal is not None:
-            when_ns = now_ns + _ASK_AGAIN_NS
-            if self.refusal.at_us and self.clock.is_known:
-                ahead_ns = 0 if self.refusal.holder == FAIR_HOLDER else self.settings.interval_us * 500
-                when_ns = min(when_ns, self.clock.here(self.refusal.at_us * 1000) - ahead_ns)
-            self._ask_ns = when_ns
+        self._is_contended = is_contended if call.runs else self._is_contended
+        self._ask_ns = now_ns if self.refusal is None else self._ask_again(again_us, count, now_ns)
         return count > 0
+
+    def _ask_again(self, again_us: int, count: int, now_ns: int) -> int:
+        """Return when to ask again after a refusal: when half of what came is due, or when that was told."""
+        half_ns = self.trip_ns // 2
+        when_ns = now_ns + _ASK_AGAIN_NS
+        due_us = self.budget.half_due_us() if count else again_us
+        if due_us and self.clock.is_known:
+            when_ns = min(when_ns, self.clock.here(due_us * 1000) - half_ns)
+        return max(when_ns, now_ns + min(half_ns, _SOON_NS) + _SOON_NS // 5)
+
+    def note_use(self, now_ns: int) -> None:
+        """After starts, remember to report them if others wait for what they free."""
+        if self._is_contended and self._report_ns is None and self.budget.reports:
+            self._report_ns = now_ns + _REPORT_NS
 
     def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
         """Record until when a key is refused, and remember the state of its limit."""
         if outcome.holder == run.key:
-            self.refused_keys[run.key] = outcome.at_us
+            self.refused_keys[run.key] = outcome.again_us
         if outcome.text and len(self._copies) < _REMEMBERED:
             limit = read_limit(run.settings, outcome.text, _ANY_US)
             until_us = told_us if limit is None else limit.use(told_us).until_us
@@ -372,7 +441,7 @@ class TicketPeer:
         self._move_to(PeerState.CLOSED)
         self.budget.give_all_back()
         self._untold = sorted((copy for copy, _ in self._copies.values() if copy.text), key=lambda copy: copy.is_key)
-        return self.request((), 0, self._called_ns or 0)
+        return self.request((), self._called_ns or 0)
 
     def quarantine_end(self, now_ns: int) -> int | None:
         """Return when the quarantine ends, in our time; None if it is over."""

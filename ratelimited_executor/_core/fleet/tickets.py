@@ -4,30 +4,34 @@
 The rules here keep those valid across processes, any of which may stop, and a server that may forget:
 
 1. **All or nothing.** A ticket has costs in several resources, and under its key's limit. All these limits are charged
-   at one time, or none: a refusal costs nothing. The time may lie in the near future, up to a grant interval ahead.
+   at one time, or none: a refusal costs nothing. The time may lie ahead, up to the *horizon* of the limit that holds
+   the ticket longest: so turns are reserved, and nobody polls.
 2. **In the peer's order.** A run refused by a limit of the plan blocks the peer's later runs. A run refused by the
-   limit of its key does not. It is admitted ahead of its key's time if the plan has no room before that time; otherwise
-   after all others, and by a tenth of an interval at most: a ticket with a later time moves all tickets behind it.
+   limit of its key does not.
 3. **One plan.** The limits in force are those that a process has set last, or with which it has started.
 4. **Time passes only if a peer vouches for it.** A call states the range of server times in which it may arrive, by a
    clock that its peer has compared with the server's, and since when the two have agreed. A call that arrives at
    another time has no effect: it is late, or the clock has stepped, which the peer then reports. After a gap that no
    such clock spans, an *era* begins, if there is anything to remember or a quarantine was not over. If the server's
    clock goes back by no more than the difference between two servers' clocks, time stands still here; if by more, an
-   era begins.
+   era begins. A call has a number, and what it corrects is corrected once, however often it is heard.
 5. **An era** begins if the state is missing, incomplete or damaged; after a restart of the server, whose last writes
    may be lost; and if a peer has seen the clock step. Until its *quarantine* is over, nothing is admitted, so that
    earlier tickets have lapsed. The state of limits is *redated*: it counts as if everything had been used at the end of
    the quarantine. So no unobserved time passes for it. Penalties end with the quarantine.
-6. **Peers remember what the server forgets.** Each reply contains the state of the limits, with a *serial*: the number
-   of the last change. Numbers begin at the time in each era, so that they rise across a loss. In a quarantine the peers
-   send the state back, and the latest of each limit is in force: it includes every ticket of a living peer, as each
-   peer has remembered at least its own. A peer that leaves sends its copies, too. Tickets of a peer that was killed
-   since, and that no other peer has heard of, are forgotten.
-7. **Fair shares.** A peer that was refused for lack of room is *hungry*, for two intervals and a second at most.
-   Another peer may be ahead of the least served hungry peer by the starts of the group in an interval, and no more. An
-   idle peer resumes level with it: as in start-time fair queueing (Goyal, Vin, Cheng, 1996), idleness earns no credit.
+6. **Peers remember what the server forgets**, of limits for which a start counts longer than a quarantine lasts. Each
+   reply contains the state of these, with a *serial*: the number of the last change. Numbers begin at the time in each
+   era, so that they rise across a loss. In a quarantine the peers send the state back, and the latest of each limit is
+   in force: it includes every ticket of a living peer, as each peer has remembered at least its own. A peer that leaves
+   sends its copies, too. Tickets of a peer that was killed since, and that no other peer has heard of, are forgotten.
+7. **Fair shares.** A peer that was refused is *hungry* until it is served, and for a short while after. What hungry
+   peers were served is counted, by weight: none may be ahead of the mean of the others by more than its share of what
+   can be reserved, as in start-time fair queueing (Goyal, Vin, Cheng, 1996). A peer that joins is level with the least
+   served, so idleness earns no credit. There is one order for the limits of the plan and one for each key; a ticket is
+   judged by the one that holds it longer, as two orders would block each other.
 8. **Keys at rest leave nothing behind.** Each call forgets some that are due, and more than it adds.
+9. **The load is bounded.** A reply says how long to wait before the next call: so long that the calls of all peers take
+   a quarter of a core, as it comes near that.
 
 A limit of another law is another limit, even under the same name or key: peers of two releases may differ in the law.
 """
@@ -38,16 +42,28 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from ratelimited_executor._core.fleet.laws import QuotaSettings, SharedLimit, decide, read_limit, read_settings
+from ratelimited_executor._core.fleet.laws import (
+    LimitSettings,
+    PaceSettings,
+    QuotaSettings,
+    SharedLimit,
+    WindowSettings,
+    agreed_time,
+    life_of,
+    read_limit,
+    read_settings,
+)
 
 __all__ = [
     "CLOCK_HOLDER",
+    "AHEAD_MAX_US",
     "FAIR_HOLDER",
     "Correction",
     "LimitCopy",
     "LimitState",
     "Outcome",
     "PlanLimit",
+    "Report",
     "TicketAuthority",
     "TicketCall",
     "TicketReply",
@@ -60,14 +76,25 @@ FAIR_HOLDER: Final = "peers"
 CLOCK_HOLDER: Final = "clock"
 """Holder of a ticket that was refused because its call did not vouch for the server's time."""
 
+AHEAD_MAX_US: Final = 250_000
+"""How far ahead a ticket may be admitted, in microseconds."""
+
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
-_SERVED_UNIT: Final = 1000  # of a ticket at weight 1
-_KEY_AHEAD: Final = 10  # a ticket may be ahead of its key's time by an interval divided by this
-_HUNGRY_INTERVALS: Final = 2
+_NEVER_US: Final = 1 << 53
+_UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
+_HUNGRY_US: Final = 50_000  # for which a peer is hungry, beyond the time in which it should call again
+_LINGER_US: Final = 30_000  # for which a peer that was served counts as hungry: it may be back at once
+_LEAD_US: Final = 1_000_000  # a lead or a debt beyond the starts of a share in this time is forgiven
+_CYCLES: Final = 2  # calls in which a hungry peer is expected to come back
 _SWEPT: Final = 2  # keys forgotten in each call, and again for each key of the call
 _UNREAD_US: Final = 86_400_000_000  # for which the copy of a key is kept without a request for it
-_LAWS: Final = {"p": "g", "b": "g", "w": "w", "q": "q"}  # letters of settings: letters of their states
-_HUNGRY_US: Final = 1_000_000  # added to the intervals: within it a peer calls again, however long it has to wait
+_LAWS: Final = {"p": "p", "b": "g", "w": "w", "q": "q"}  # letters of settings: letters of their states
+_SEEN_US: Final = 10_000_000  # for which a peer that does not call is known
+_CALLING_US: Final = 1_000_000  # peers that have called in this time share the load
+_CALL_US: Final = 60  # time of the server for a call
+_LINE_US: Final = 10  # and for each run or ticket in it
+_LOAD_US: Final = 250_000  # in which the load falls to the half, about
+_LOAD_PART: Final = 4  # a quarter of a core
 
 
 class PlanLimit(NamedTuple):
@@ -120,6 +147,24 @@ class Correction(NamedTuple):
     receipt: int
 
 
+class Report(NamedTuple):
+    """Starts by tickets that have the same receipt.
+
+    Attributes:
+        limit: the name of a limit of the plan; empty for a key's.
+        key: whose limit it is; empty for a limit of the plan.
+        start_us: a time by which all have surely started.
+        cost: of all.
+        receipt: of the tickets, from that limit.
+    """
+
+    limit: str
+    key: str
+    start_us: int
+    cost: int
+    receipt: int
+
+
 class LimitCopy(NamedTuple):
     """The state of a limit, as copied from a reply.
 
@@ -147,7 +192,10 @@ class TicketCall:
         since_us: since when its clock has agreed with the server's, in server time; 0 if not known yet.
         earliest_us: the earliest server time at which this call may arrive ...
         latest_us: ... and the latest.
-        interval_us: how far ahead a ticket may be admitted.
+        number: of the call; later calls of a peer have larger ones.
+        ahead_us: how far ahead a ticket may be admitted, if no more is needed to share it evenly.
+        life_us: how long the peer wants its tickets to live.
+        cycle_us: the time between two of its calls, at least.
         difference_us: the largest difference between the clocks of two servers.
         quarantine_us: how long a new era admits nothing; longer than all earlier tickets are valid.
         has_jumped: True if the server's clock has stepped in this era.
@@ -156,9 +204,9 @@ class TicketCall:
         is_new_plan: True if the plan is to be put in force.
         penalties: (key, how long nothing starts); an empty key stands for the whole group.
         corrections: of tickets of this era.
+        reports: of starts of this era.
         copies: the limits that the peer remembers, in a quarantine.
         runs: the tickets that it asks for, in order; a run of no tickets gives the settings for a key's correction.
-        waiting: how many more tickets it could use at once.
     """
 
     peer: str
@@ -167,7 +215,10 @@ class TicketCall:
     since_us: int = 0
     earliest_us: int = 0
     latest_us: int = 0
-    interval_us: int
+    number: int = 0
+    ahead_us: int
+    life_us: int = 0
+    cycle_us: int = 0
     difference_us: int
     quarantine_us: int
     has_jumped: bool = False
@@ -176,9 +227,9 @@ class TicketCall:
     is_new_plan: bool = False
     penalties: tuple[tuple[str, int], ...] = ()
     corrections: tuple[Correction, ...] = ()
+    reports: tuple[Report, ...] = ()
     copies: tuple[LimitCopy, ...] = ()
     runs: tuple[TicketRun, ...] = ()
-    waiting: int = 0
 
 
 class LimitState(NamedTuple):
@@ -190,8 +241,9 @@ class LimitState(NamedTuple):
         used: the amount in use.
         amount: the most that it admits.
         until_us: when all of it is free again; once past, the limit remembers nothing.
+        is_dated: True if it counts starts by their time: they are to be reported.
         serial: the number of its last change.
-        text: its state.
+        text: its state, if it counts for longer than a quarantine; else empty.
     """
 
     name: str
@@ -199,6 +251,7 @@ class LimitState(NamedTuple):
     used: int
     amount: int
     until_us: int
+    is_dated: bool
     serial: int
     text: str
 
@@ -209,16 +262,22 @@ class Outcome(NamedTuple):
     Attributes:
         tickets: the time and receipts of each admitted ticket. The receipts are those of the plan's limits on its
             resources, in the plan's order, and then that of the key's limit.
+        life_us: how long each may be used.
         holder: what refused the next ticket: the name of a limit or a key, ``FAIR_HOLDER`` or ``CLOCK_HOLDER``; empty
             if none was refused.
-        at_us: when the refused ticket could be admitted; 0 if not known, or never.
+        at_us: when the refused ticket could be used; 0 if not known, or never.
+        again_us: when to ask for it again; 0 if that is useless.
+        is_contended: True if others want what this run wants, or little of it is left: starts are to be reported soon.
         serial: of the key's limit, as in :class:`LimitState`; 0 without one.
         text: the state of the key's limit.
     """
 
     tickets: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    life_us: int = 0
     holder: str = ""
     at_us: int = 0
+    again_us: int = 0
+    is_contended: bool = False
     serial: int = 0
     text: str = ""
 
@@ -233,6 +292,8 @@ class TicketReply:
         quarantine_us: the remaining time in which nothing is admitted.
         plan_id: of the plan in force.
         penalty_us: the time before which nothing is admitted.
+        gap_us: how long to wait before the next call.
+        peers: how many peers have called lately.
         limits: of the plan in force.
         outcomes: of each run.
         flaw: ``state`` if the stored state was not valid; else empty.
@@ -243,6 +304,8 @@ class TicketReply:
     quarantine_us: int
     plan_id: str
     penalty_us: int
+    gap_us: int = 0
+    peers: int = 0
     limits: tuple[LimitState, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     flaw: str = ""
@@ -261,6 +324,29 @@ _NOTHING: Final = _Kept(0, 0, "", "")
 
 
 @dataclass(slots=True)
+class _Turn:
+    """A peer at a queue: what it was served, until when it is hungry, and the time between two of its calls."""
+
+    served: int
+    until_us: int
+    cycle_us: int
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The order of peers at the limits of a plan, or at the limit of a key."""
+
+    virtual: int = 0  # what the least served hungry peer was served
+    turns: dict[str, _Turn] = field(default_factory=dict)  # by peer
+
+    def hungry(self, now_us: int) -> list[str]:
+        """Return who is hungry, and forget who has not been for long."""
+        for peer in [peer for peer, turn in self.turns.items() if turn.until_us < now_us - _LEAD_US]:
+            del self.turns[peer]
+        return [peer for peer, turn in self.turns.items() if turn.until_us >= now_us]
+
+
+@dataclass(slots=True)
 class _State:
     """The memory of one executor's authority."""
 
@@ -276,31 +362,42 @@ class _State:
     limits: dict[str, _Kept] = field(default_factory=dict)  # by field, like all below
     key_penalties: dict[str, tuple[int, int]] = field(default_factory=dict)  # (beginning of the era, end)
     rest_us: dict[str, int] = field(default_factory=dict)  # when a key is at rest
-    served: dict[str, int] = field(default_factory=dict)  # of hungry peers
-    hungry_us: dict[str, int] = field(default_factory=dict)  # until when they are hungry
-    interval: int = 0  # the number of the running one
-    started: int = 0  # tickets of this interval ...
-    started_before: int = 0  # ... and of the one before
+    queues: dict[str, _Queue] = field(default_factory=dict)  # by key; empty for that of the plan
+    seen: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each peer, the time and number of its last call
+    load: float = 0.0  # microseconds of the server, with recent ones
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A run in progress: the limits that it is charged to, their names, its costs, and its key's limit."""
+    """A run in progress: the limits that it is charged to, their settings, names and costs, and its key's limit."""
 
     run: TicketRun
     limits: list[SharedLimit]
+    settings: list[LimitSettings]
     names: list[str]
     amounts: list[int]
     own: SharedLimit | None
     tickets: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     holder: str = ""
     at_us: int = 0
+    again_us: int = 0
+    is_contended: bool = False
 
-    def free_at(self, begin_us: int) -> int:
-        """Return when the plan's limits admit a ticket, 0 if never; until then its key blocks no other."""
-        if self.own is None:
-            return 0
-        return decide(self.limits[:-1], self.amounts[:-1], begin_us, -1).at_us or 0
+    def queue_at(self, place: int) -> str:
+        """Return the name of the queue for a limit: the key's, or the plan's."""
+        return self.run.key if self.own is not None and place == len(self.limits) - 1 else ""
+
+
+@dataclass(slots=True)
+class _Share:
+    """How much a peer may be served in one queue beside hungry others."""
+
+    queue: _Queue
+    place: int  # of the limit by which it is judged
+    hungry_count: int
+    served: int
+    most: float  # what it may have been served at most
+    gap_us: int
 
 
 class TicketAuthority:
@@ -340,9 +437,10 @@ class TicketAuthority:
         for key, us in call.penalties:
             self._penalize(key, self._now_us + us)
         settings = _settings_of(call)
+        is_new_call = self._meet(call)
         outcomes = [Outcome(holder="" if is_vouched else CLOCK_HOLDER) for _ in call.runs]
         if self._now_us >= state.safe_us:
-            if call.era == self._era:
+            if call.era == self._era and is_new_call:
                 self._correct(call, limits, keys)
             if is_vouched:
                 outcomes = self._admit(call, limits, keys)
@@ -355,23 +453,57 @@ class TicketAuthority:
             quarantine_us=max(0, state.safe_us - self._now_us),
             plan_id=state.plan_id,
             penalty_us=state.penalty_us,
-            limits=tuple(self._told(each, limits[each.name]) for each in state.plan),
+            gap_us=self._gap_of(call, outcomes),
+            peers=len(state.seen),
+            limits=tuple(self._told(each, limits[each.name], call) for each in state.plan),
             outcomes=tuple(
                 outcome._replace(serial=kept.serial, text=kept.text)
                 for run, outcome in zip(call.runs, outcomes, strict=True)
-                for kept in [self._kept_of(run.key, settings.get(run.key, ""))]
+                for kept in [self._kept_of(run.key, settings.get(run.key, ""), call)]
             ),
             flaw=self._flaw,
         )
 
-    def _told(self, each: PlanLimit, limit: SharedLimit) -> LimitState:
+    def _told(self, each: PlanLimit, limit: SharedLimit, call: TicketCall) -> LimitState:
         kept = self._state.limits.get(_field_of("l", each.name, each.settings), _NOTHING)
-        use = limit.use(self._now_us)
-        return LimitState(each.name, each.resource, use.used, use.amount, use.until_us, kept.serial, kept.text)
+        use, settings = limit.use(self._now_us), _read(each.settings)
+        return LimitState(
+            each.name,
+            each.resource,
+            use.used,
+            use.amount,
+            use.until_us,
+            _is_dated(settings),
+            kept.serial,
+            kept.text if _is_long(settings, call) else "",
+        )
 
-    def _kept_of(self, key: str, settings: str) -> _Kept:
-        """Return the stored form of a key's limit, or an empty one."""
-        return self._state.limits.get(_field_of("k", key, settings), _NOTHING) if settings else _NOTHING
+    def _kept_of(self, key: str, settings: str, call: TicketCall) -> _Kept:
+        """Return the stored form of a key's limit that is to be remembered, or an empty one."""
+        if not settings or not _is_long(_read(settings), call):
+            return _NOTHING
+        return self._state.limits.get(_field_of("k", key, settings), _NOTHING)
+
+    def _meet(self, call: TicketCall) -> bool:
+        """Note who calls; return False if this call has been heard before."""
+        seen, now_us = self._state.seen, self._now_us
+        _, number = seen.get(call.peer, (0, -1))
+        seen[call.peer] = now_us, max(number, call.number)
+        if len(seen) > 1 and call.number % 64 == 0:
+            for peer in [peer for peer, (us, _) in seen.items() if us < now_us - _SEEN_US]:
+                del seen[peer]
+        return call.number > number
+
+    def _gap_of(self, call: TicketCall, outcomes: list[Outcome]) -> int:
+        """Count the load of a call; return how long its peer is to wait before the next one."""
+        state = self._state
+        cost = _CALL_US + _LINE_US * sum(1 + len(each.tickets) for each in outcomes)
+        state.load += cost
+        mean = _LOAD_PART * state.load / _LOAD_US  # 1 at the load that is allowed
+        if mean < 0.6:
+            return 0
+        calling = sum(us > self._now_us - _CALLING_US for us, _ in state.seen.values())
+        return int(calling * cost * _LOAD_PART * min(1.0, (mean - 0.6) / 0.4))
 
     # The state.
 
@@ -391,6 +523,7 @@ class TicketAuthority:
         if is_first or run != state.run or is_step or (is_gap and max(state.until_us, state.safe_us) > state.last_us):
             self._begin_era(now_us, run, call)
         self._now_us = max(now_us, state.last_us)
+        state.load *= 0.5 ** ((self._now_us - state.last_us) / (0.7 * _LOAD_US))
         if is_vouched:
             state.last_us = self._now_us
         return is_vouched
@@ -402,8 +535,7 @@ class TicketAuthority:
         state.since_us = max(now_us, state.since_us + 1)
         state.count = max(now_us, state.count)
         state.penalty_us = min(state.penalty_us, state.safe_us)
-        state.served.clear()
-        state.hungry_us.clear()
+        state.queues.clear()
 
     def _adopt(self, call: TicketCall) -> None:
         """Adopt the caller's copies that are newer."""
@@ -511,6 +643,11 @@ class TicketAuthority:
     # The tickets.
 
     def _correct(self, call: TicketCall, limits: dict[str, SharedLimit], keys: dict[str, SharedLimit]) -> None:
+        for each in call.reports:
+            limit = keys.get(each.key) if each.key else limits.get(each.limit)
+            if limit is not None:
+                limit.report(each.start_us, each.cost, each.receipt)
+                self._state.count += 1
         for each in call.corrections:
             limit = keys.get(each.key) if each.key else limits.get(each.limit)
             if limit is None:
@@ -522,101 +659,222 @@ class TicketAuthority:
     def _admit(
         self, call: TicketCall, by_name: dict[str, SharedLimit], by_key: dict[str, SharedLimit]
     ) -> list[Outcome]:
-        """Decide on each run; then again, a little ahead, on the runs held back only by their keys."""
-        allowance = self._allowance(call)
-        asked = [_Asked(run, *self._limits_for(run, by_name, by_key.get(run.key))) for run in call.runs]
-        total, is_hungry = 0, call.waiting > 0
-        for ahead_us in (0, call.interval_us // _KEY_AHEAD):
-            for each in asked:
-                if ahead_us and (each.holder == "" or each.holder != each.run.key):
-                    continue
-                before = len(each.tickets)
-                is_short = self._decide(each, call, ahead_us, allowance - total)
-                total += len(each.tickets) - before
-                if is_short:
-                    is_hungry = is_hungry or each.at_us > 0
-                    break
-            else:
-                continue
-            break
-        self._serve(call, total, is_hungry=is_hungry)
-        return [Outcome(tuple(each.tickets), each.holder, each.at_us) for each in asked]
+        """Decide on each run, until one is refused by a limit of the plan."""
+        outcomes: list[Outcome] = []
+        blocked: _Asked | None = None
+        for run in call.runs:
+            asked = self._asked(run, by_name, by_key.get(run.key))
+            life_us = life_of(asked.settings, call.life_us)
+            if blocked is not None and run.wanted:
+                asked.holder, asked.at_us, asked.again_us = blocked.holder, blocked.at_us, blocked.again_us
+                asked.is_contended = True
+            elif run.wanted and self._decide(asked, call, life_us):
+                blocked = asked
+            outcomes.append(
+                Outcome(tuple(asked.tickets), life_us, asked.holder, asked.at_us, asked.again_us, asked.is_contended)
+            )
+        return outcomes
 
-    def _limits_for(
-        self, run: TicketRun, by_name: dict[str, SharedLimit], own: SharedLimit | None
-    ) -> tuple[list[SharedLimit], list[str], list[int], SharedLimit | None]:
-        """Return the limits that a ticket is charged to, their names and its costs, and its key's limit."""
+    def _asked(self, run: TicketRun, by_name: dict[str, SharedLimit], own: SharedLimit | None) -> _Asked:
+        """Return a run with the limits that a ticket is charged to."""
         costs = dict(run.costs)
         counted = [each for each in self._state.plan if each.resource in costs]
-        limits = [by_name[each.name] for each in counted]
-        names = [each.name for each in counted]
-        amounts = [costs[each.resource] for each in counted]
+        asked = _Asked(
+            run,
+            [by_name[each.name] for each in counted],
+            [_read(each.settings) for each in counted],
+            [each.name for each in counted],
+            [costs[each.resource] for each in counted],
+            own,
+        )
         if own is not None:
-            limits.append(own)
-            names.append(run.key)
-            amounts.append(run.key_cost)
-        return limits, names, amounts, own
+            asked.limits.append(own)
+            asked.settings.append(_read(self._limits[_field_of("k", run.key, run.settings)][1]))
+            asked.names.append(run.key)
+            asked.amounts.append(run.key_cost)
+        return asked
 
-    def _decide(self, asked: _Asked, call: TicketCall, ahead_us: int, allowance: int) -> bool:
+    def _decide(self, asked: _Asked, call: TicketCall, life_us: int) -> bool:
         """Admit as many tickets of a run as possible; return True if it blocks the runs after it."""
         state, now_us, run = self._state, self._now_us, asked.run
-        key_us = max(now_us, self._penalty_of(run.key)) if run.key else now_us
-        begin_us = max(key_us, state.penalty_us)
-        asked.holder, asked.at_us = "", 0
-        given = 0
+        begin_us = max(now_us, state.penalty_us, self._penalty_of(run.key) if run.key else 0)
+        longest = self._longest(asked)
+        share = self._share(asked, longest, call)
+        unit = _unit_of(call)
+        refused = ""  # the queue in which the peer is hungry from now on
+        is_refused = False
         while len(asked.tickets) < run.wanted:
-            first = key_us if asked.own is None else asked.own.earliest(key_us, run.key_cost)
-            if first is None or (first > now_us + ahead_us and first > asked.free_at(begin_us)):
-                asked.holder, asked.at_us = run.key, first or 0
-                return False
-            is_behind = given >= allowance
-            horizon_us = -1 if is_behind else now_us + call.interval_us
-            decision = decide(asked.limits, asked.amounts, begin_us, horizon_us)
-            if decision.receipts is None or decision.at_us is None:
-                asked.at_us = decision.at_us or 0
-                if is_behind and 0 < asked.at_us <= now_us + call.interval_us:
-                    asked.holder, asked.at_us = FAIR_HOLDER, now_us + call.interval_us // 4
-                else:
-                    asked.holder = "penalty" if decision.holder is None else asked.names[decision.holder]
-                return asked.own is None or decision.holder != len(asked.limits) - 1 or is_behind
-            asked.tickets.append((decision.at_us, tuple(decision.receipts)))
-            given += 1
+            when, place = agreed_time(asked.limits, asked.amounts, begin_us)
+            if when is None or when > min([_NEVER_US, *(limit.foreseen_us for limit in asked.limits)]):
+                asked.holder, asked.at_us = asked.names[place or 0], when or 0
+                asked.again_us = min(when, now_us + _LEAD_US) if when else 0
+                return asked.queue_at(place or 0) == ""
+            if when > now_us:
+                place = self._holder(asked, place)
+                horizon_us = self._horizon(asked, place, call)
+                if when > now_us + horizon_us:
+                    is_refused = True
+                    asked.holder = "penalty" if place is None else asked.names[place]
+                    asked.at_us = when
+                    asked.again_us = when - horizon_us
+                    if place is not None:
+                        refused = asked.queue_at(place)
+                        asked.again_us += self._before(refused, call.peer) * asked.settings[place].gap_us
+                    break
+            if share is not None and share.served + unit > share.most:
+                is_refused, refused = True, asked.queue_at(share.place)
+                asked.holder, asked.at_us = refused or FAIR_HOLDER, 0
+                missing = max(0.3, (share.served + unit - share.most) / _UNIT * share.hungry_count)
+                asked.again_us = now_us + int(min(share.hungry_count, missing) * share.gap_us) + 1
+                break
+            receipts = [
+                limit.take(when, cost, life_us) for limit, cost in zip(asked.limits, asked.amounts, strict=True)
+            ]
+            asked.tickets.append((when, tuple(receipts)))
             state.count += 1
-        return False
+            if share is not None:
+                share.served += unit
+        self._serve(asked, longest, share, call, refused=refused if is_refused else None)
+        asked.is_contended = is_refused or share is not None or self._is_busy(asked)
+        return is_refused and not refused
 
-    def _allowance(self, call: TicketCall) -> int:
-        """Return how many tickets the peer may get ahead of hungry ones."""
-        state = self._state
-        for peer, until in list(state.hungry_us.items()):
-            if until <= self._now_us:
-                del state.hungry_us[peer], state.served[peer]
-        number = self._now_us // call.interval_us
-        if number != state.interval:
-            state.started_before = state.started if number == state.interval + 1 else 0
-            state.interval, state.started = number, 0
-        rivals = [served for peer, served in state.served.items() if peer != call.peer]
-        if not rivals:
-            return 1 << 40
-        lead = max(1, state.started, state.started_before) * _SERVED_UNIT
-        own = state.served.get(call.peer, min(rivals))
-        return max(0, min(rivals) + lead - own + _cost_of(call) - 1) // _cost_of(call)
+    def _longest(self, asked: _Asked) -> dict[str, tuple[int, int]]:
+        """Return the limit of each queue that alone would hold a ticket longest, as (time, place)."""
+        longest: dict[str, tuple[int, int]] = {}
+        for place, (limit, cost) in enumerate(zip(asked.limits, asked.amounts, strict=True)):
+            when = limit.earliest(self._now_us, cost)
+            queue = asked.queue_at(place)
+            rank = _NEVER_US if when is None else when, place
+            if queue not in longest or rank[0] > longest[queue][0]:
+                longest[queue] = rank
+        return longest
 
-    def _serve(self, call: TicketCall, count: int, *, is_hungry: bool) -> None:
-        """Record the tickets of a peer, and that it is hungry if it wants more."""
-        state = self._state
-        state.started += count
-        rivals = [served for peer, served in state.served.items() if peer != call.peer]
-        own = state.served.get(call.peer, min(rivals, default=0)) + count * _cost_of(call)
-        if is_hungry:
-            state.served[call.peer] = own if rivals else 0
-            state.hungry_us[call.peer] = self._now_us + _HUNGRY_INTERVALS * call.interval_us + _HUNGRY_US
-        elif call.peer in state.served and call.runs:
-            del state.served[call.peer], state.hungry_us[call.peer]
+    def _holder(self, asked: _Asked, raised: int | None) -> int | None:
+        """Return the limit that alone would hold a ticket longest; None if only a penalty does."""
+        when, place = max(self._longest(asked).values(), default=(0, 0))
+        return place if when > self._now_us else raised
+
+    def _is_busy(self, asked: _Asked) -> bool:
+        """True if a limit that counts starts by their time is more than half used."""
+        return any(
+            2 * use.used > use.amount
+            for limit, settings in zip(asked.limits, asked.settings, strict=True)
+            if _is_dated(settings)
+            for use in [limit.use(self._now_us)]
+        )
+
+    # Fair shares.
+
+    def _share(self, asked: _Asked, longest: dict[str, tuple[int, int]], call: TicketCall) -> _Share | None:
+        """Return the share of a peer in the queue that holds it longest; None if no other is hungry."""
+        found: tuple[int, _Share] | None = None
+        for name, (when, place) in longest.items():
+            queue = self._state.queues.get(name)
+            if queue is None:
+                continue
+            others = [queue.turns[peer] for peer in queue.hungry(self._now_us) if peer != call.peer]
+            if others and (found is None or when > found[0]):
+                found = when, self._share_of(queue, others, place, asked, call)
+        return found[1] if found else None
+
+    def _share_of(self, queue: _Queue, others: list[_Turn], place: int, asked: _Asked, call: TicketCall) -> _Share:
+        settings, hungry_count = asked.settings[place], len(others) + 1
+        gap_us = settings.gap_us * max(1, asked.amounts[place])
+        near_us = max(call.ahead_us, _CYCLES * max(call.cycle_us, *(turn.cycle_us for turn in others)))
+        share = max(_UNIT, near_us * _UNIT / gap_us / hungry_count)
+        if not isinstance(settings, PaceSettings):
+            use = asked.limits[place].use(self._now_us)
+            share = max(share, (use.amount - use.used) / max(1, asked.amounts[place]) * _UNIT / hungry_count)
+        lead = max(share, _LEAD_US * _UNIT / gap_us / hungry_count)
+        least = min(turn.served for turn in others)
+        mean = sum(turn.served for turn in others) / len(others)
+        queue.virtual = max(queue.virtual, least)
+        turn = queue.turns.get(call.peer)
+        served = max(turn.served, queue.virtual - int(lead)) if turn else queue.virtual - _UNIT
+        return _Share(queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us)
+
+    def _serve(
+        self,
+        asked: _Asked,
+        longest: dict[str, tuple[int, int]],
+        share: _Share | None,
+        call: TicketCall,
+        *,
+        refused: str | None,
+    ) -> None:
+        """Record in each queue what a peer was served, and that it is hungry if it was refused there."""
+        queues, given = self._state.queues, len(asked.tickets) * _unit_of(call)
+        for name, (_, place) in longest.items():
+            queue = queues.get(name)
+            if queue is None:
+                if refused != name:
+                    continue
+                queue = queues[name] = _Queue()
+            turn = queue.turns.get(call.peer)
+            is_alone = not [peer for peer in queue.hungry(self._now_us) if peer != call.peer]
+            if share is not None and share.queue is queue:
+                served = share.served
+            else:
+                served = max(turn.served if turn else 0, queue.virtual) + given
+                if is_alone:
+                    queue.virtual = max(queue.virtual, served)  # nobody pays later for what nobody else wanted
+            until_us = self._now_us
+            if refused == name:
+                until_us = max(until_us, asked.again_us)
+                until_us += _CYCLES * (self._horizon(asked, place, call) + call.cycle_us) + _HUNGRY_US
+            elif turn is not None:
+                soon_us = self._now_us + _LINGER_US + _CYCLES * call.cycle_us
+                until_us = turn.until_us if refused is not None else min(turn.until_us, soon_us)
+            if queue.turns or refused == name:
+                queue.turns[call.peer] = _Turn(served, until_us, call.cycle_us)
+            elif name:
+                del queues[name]
+
+    def _before(self, name: str, peer: str) -> int:
+        """Count the hungry peers of a queue that are served before a peer."""
+        queue = self._state.queues.get(name)
+        if queue is None:
+            return 0
+        mine, count, is_past = queue.turns.get(peer), 0, False
+        served = mine.served if mine else queue.virtual
+        for other in queue.hungry(self._now_us):
+            is_past = is_past or other == peer
+            theirs = queue.turns[other].served
+            count += other != peer and (theirs < served or (theirs == served and not is_past))
+        return count
+
+    def _horizon(self, asked: _Asked, place: int | None, call: TicketCall) -> int:
+        """Return how far ahead a ticket held by a limit may be admitted."""
+        if place is None:
+            return call.ahead_us
+        settings = asked.settings[place]
+        queue = self._state.queues.get(asked.queue_at(place))
+        count = 1 if queue is None else len({call.peer, *queue.turns})
+        far = max(call.ahead_us * (1 if count < 2 else 2), 3 * count * settings.gap_us, 3 * call.cycle_us // 2)
+        if isinstance(settings, WindowSettings):
+            far = min(far, max(call.ahead_us, settings.width // 2))
+        return min(far, AHEAD_MAX_US)
 
 
-def _cost_of(call: TicketCall) -> int:
+def _unit_of(call: TicketCall) -> int:
     """Return how much a ticket of a peer counts in its share."""
-    return max(1, _SERVED_UNIT * 1000 // call.weight)
+    return max(1, _UNIT * 1000 // call.weight)
+
+
+def _read(settings: str) -> LimitSettings:
+    found = read_settings(settings)
+    assert found is not None, settings  # peers send sound settings
+    return found
+
+
+def _is_dated(settings: LimitSettings) -> bool:
+    """True if a limit counts starts by their time."""
+    return isinstance(settings, WindowSettings) or (isinstance(settings, PaceSettings) and settings.amount > 0)
+
+
+def _is_long(settings: LimitSettings, call: TicketCall) -> bool:
+    """True if a start may count for longer than a quarantine lasts: then peers remember the state."""
+    return settings.memory_us + settings.lives_us[1] + AHEAD_MAX_US > call.quarantine_us
 
 
 def _settings_of(call: TicketCall) -> dict[str, str]:
