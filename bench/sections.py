@@ -21,6 +21,7 @@ MODULES = {
     "watching": "bench.watching",
     "overflow": "bench.overflow",
     "overload": "bench.overload",
+    "fleet": "bench.fleet",
     "guest": "bench.guest",
     "soak": "bench.soak",
     "simulation": "bench.simulation",

@@ -1,0 +1,81 @@
+"""Limits that processes share: what users get of them, in virtual time.
+
+Production code runs in each process, which has an event loop and a processor core of its own; the server is the pure
+authority behind a model of its time and of the network. So a figure depends on the protocol alone: it is the same on
+any machine, however busy. ``world.py`` has the processes, ``server.py`` the server (the one module that knows the
+protocol), ``cases.py`` the programs and their goals, ``programs.py`` runs them, and ``figures.py`` computes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.fleet.cases import CASES
+from bench.fleet.programs import run_case
+from bench.harness import Figure, Table, Target
+
+if TYPE_CHECKING:
+    from bench.fleet.cases import Case
+    from bench.fleet.programs import Report
+    from bench.harness import Options
+
+__all__ = ["DESCRIPTION", "FIGURES", "NAME", "met", "run"]
+
+NAME = "fleet"
+DESCRIPTION = "what processes get of the limits that they share: use, shares, latency, calls; in virtual time"
+
+FIGURES: Final = {  # unit, and whether less is better
+    "use": ("", False),
+    "rate": ("/s", False),
+    "fair": ("", False),
+    "fair in 2 s": ("", False),
+    "fair in a key": ("", False),
+    "hot key": ("", False),
+    "p50": ("ms", True),
+    "p99": ("ms", True),
+    "hand-off p99": ("ms", True),
+    "first start": ("s", True),
+    "recovery": ("s", True),
+    "calls a start": ("", True),
+    "calls a second": ("", True),
+    "server us a start": ("us", True),
+    "lapsed a start": ("", True),
+}
+
+
+def run(options: Options) -> list[Table]:
+    """Run every case; a short version of each in a quick run."""
+    groups: dict[str, dict[str, Report]] = {}
+    for number, case in enumerate(CASES):
+        options.note(f"{number} of {len(CASES)}: {case.id}")
+        groups.setdefault(case.group, {})[case.name] = run_case(case, is_quick=options.quick)
+    cases = {(case.group, case.name): case for case in CASES}
+    return [
+        _table(group, {cases[group, name]: report for name, report in reports.items()})
+        for group, reports in groups.items()
+    ]
+
+
+def met(name: str, value: float, goal: float) -> bool:
+    """Return whether a figure reaches a goal."""
+    return value <= goal if FIGURES[name][1] else value >= goal
+
+
+def _table(group: str, reports: dict[Case, Report]) -> Table:
+    shown = [name for name in FIGURES if any(name in report.figures for report in reports.values())]
+    table = Table(f"Shared limits: {group}", [*shown, "worst windows"])
+    for case, report in reports.items():
+        cells: dict[str, Figure | str] = {
+            name: _figure(case, name, value) for name, value in report.figures.items() if value == value
+        }
+        table.add(case.name, {**cells, "worst windows": ", ".join(report.worst)})
+        table.check("laws broken", len(report.broken))
+        table.notes += [f"{case.name}: LAW BROKEN: {text}" for text in report.broken]
+    return table
+
+
+def _figure(case: Case, name: str, value: float) -> Figure:
+    unit, is_less_better = FIGURES[name]
+    goal = case.goals.get(name)
+    target = None if goal is None else Target(f"{'<=' if is_less_better else '>='} {goal:g}", goal)
+    return Figure([value], unit, smaller_is_better=is_less_better, target=target)
