@@ -30,12 +30,20 @@ forget:
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ratelimited_executor._core.fleet.memory import VersionError
 from ratelimited_executor._core.slots import LOST, WAITING, SlotPools
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
 __all__ = ["PoolState", "SlotAuthority", "SlotCall", "SlotDeclaration", "SlotEntry", "SlotReply", "peer_of"]
+
+_VERSION: Final = 1  # of the texts of the state; increment it with every change of their meaning
 
 
 class SlotEntry(NamedTuple):
@@ -178,6 +186,53 @@ class SlotAuthority:
         self._versions: dict[str, int] = {}  # of limits
         self._since_us = self._clock_us = self._last_us = self._safe_us = 0
 
+    @classmethod
+    def new(cls, run: str, now_us: int) -> Self:
+        """Return the authority of a group that has surely not existed before: it needs no quarantine."""
+        authority = cls()
+        authority._is_whole, authority._run = True, run
+        authority._since_us = authority._clock_us = authority._last_us = authority._safe_us = now_us
+        authority._pools.fence = now_us
+        return authority
+
+    # As texts: a head, and one for each token. A copy that reads those that have changed goes on like the original.
+
+    def head(self) -> str:
+        """Return the text of all that is of no token."""
+        clocks = self._since_us, self._clock_us, self._last_us, self._safe_us
+        pools = self._pools
+        return _text([_VERSION, self._run, clocks, pools.numbers(), pools.limits, self._declared, self._versions])
+
+    def changes(self) -> dict[str, str | None]:
+        """Return the text of each token that has changed since the last call of this; None if it is gone."""
+        changed, self._pools.changed = self._pools.changed, set()
+        found = {str(token): self._pools.fields_of(token) for token in changed}
+        return {token: None if fields is None else _text(fields) for token, fields in found.items()}
+
+    def read(self, head: str, changed: Iterable[tuple[str, str | None]]) -> None:
+        """Take in texts of another copy.
+
+        Raises:
+            VersionError: if they are those of another release.
+            ValueError: if they are damaged.
+        """
+        version, *rest = json.loads(head)
+        if version != _VERSION:
+            raise VersionError(version)
+        pools = self._pools
+        try:
+            self._run, clocks, numbers, limits, self._declared, self._versions = rest
+            self._since_us, self._clock_us, self._last_us, self._safe_us = clocks
+            for token, text in changed:
+                pools.copy(token, None if text is None else json.loads(text))
+            for name, limit in limits.items():
+                pools.copy_limit(name, limit)
+            pools.copy_numbers(*numbers)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"not the memory of an authority: {error}") from error
+        self._is_whole = True
+        pools.changed.clear()
+
     def call(self, now_us: int, run: str, call: SlotCall) -> SlotReply:
         """Answer one call.
 
@@ -264,6 +319,10 @@ class SlotAuthority:
             fence = entry.fence
             pools.adopt(entry.token, entry.pools, clock_us, fence=fence, until_us=until_us, note=entry.note)
         return fence
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _spare_of(call: SlotCall) -> int:
