@@ -359,6 +359,11 @@ class TicketAuthority:
         self._limits: dict[str, tuple[SharedLimit, str]] = {}  # read in this call, with their settings
         self._redated: set[str] = set()  # of these, the ones from another era
 
+    @property
+    def memory(self) -> TicketMemory:
+        """What it remembers, after a call."""
+        return self._state
+
     def call(self, now_us: int, run: str, call: TicketCall) -> TicketReply:
         """Answer one call.
 

@@ -1,0 +1,6 @@
+"""Peers that decide for themselves, by a memory in a place that all can reach: a file, or PostgreSQL."""
+
+from ratelimited_executor.peers.stored.file import FilePeers
+
+
+__all__ = ["FilePeers"]
