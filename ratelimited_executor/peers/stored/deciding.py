@@ -35,13 +35,16 @@ from ratelimited_executor.peers.transport import RefusedError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GONE_KEPT", "SLOTS", "Answer", "Change", "SlotAnswer", "SlotCopy", "answer", "bytes_of", "due_count", "name_of", "places"]
+__all__ = ["GONE_KEPT", "QUIET_US", "SLOTS", "Answer", "Change", "SlotAnswer", "SlotCopy", "answer", "bytes_of", "due_count", "name_of", "places", "quiet_us"]
 
 SLOTS: Final = b"s"
 """The name of the head and the records of slots."""
 
 GONE_KEPT: Final = 8192
 """Records of claims that are gone are kept for this many versions; a copy that is older reads all claims anew."""
+
+QUIET_US: Final = 3_000_000
+"""After this time, the tickets of another run have lapsed, and their starts left any window of a second."""
 
 _UPDATE: Final = "update this process, or stop those of the newer release"
 
@@ -98,6 +101,11 @@ def bytes_of(text: str) -> bytes:
 def text_of(place: bytes) -> str:
     """Return the text of bytes."""
     return bytes(place).decode("utf-8", "surrogatepass")
+
+
+def quiet_us(call: SlotCall) -> int:
+    """Return after what time the claims of another run have ended."""
+    return 2 * call.lease_us + call.difference_us
 
 
 def places(call: TicketCall) -> list[bytes]:

@@ -36,6 +36,7 @@ from ratelimited_executor._core.fleet.tickets import TicketCall
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.peers.stored.deciding import (
     GONE_KEPT,
+    QUIET_US,
     SLOTS,
     SlotCopy,
     answer,
@@ -43,6 +44,7 @@ from ratelimited_executor.peers.stored.deciding import (
     due_count,
     name_of,
     places,
+    quiet_us,
 )
 from ratelimited_executor.peers.stored.machine import boot_id, clock_us, network_system_of, wall_us
 from ratelimited_executor.peers.stored.peers import StoredPeers
@@ -67,7 +69,6 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 _FILE: Final = b"f"  # the name of the head that describes the file
 _VERSION: Final = 1  # of the tables
 _WALL_US: Final = 1_000_000  # by which the clock and the wall clock may disagree, where that matters
-_QUIET_US: Final = 3_000_000  # after which the tickets of another file have lapsed, and their starts left a second
 _WAIT_SECONDS: Final = 0.000_05  # for the first look at a lock, doubled up to 16 times that
 _TABLES: Final = (
     "create table if not exists heads (name blob primary key, number integer, text text) strict, without rowid",
@@ -322,7 +323,7 @@ class FileTransport(_LimitsFile):
         if needed:
             text = _READ_PLACES.format(",".join("?" * len(needed)))
             records += cursor.execute(text, (name, *needed))
-        is_new = now_us >= since_us + _QUIET_US or not since_us
+        is_new = not since_us or now_us >= since_us + QUIET_US
         try:
             found = answer(now_us, run, _vouched(call, now_us), heads.get(name), records, is_new=is_new)
         except RefusedError as error:
@@ -373,7 +374,7 @@ class FileSlotTransport(_LimitsFile):
             since = self._copy.since(head[0])
             if since != head[0]:
                 records = list(cursor.execute(_READ_SINCE, (SLOTS, since)))
-        is_new = not since_us or now_us >= since_us + 2 * call.lease_us + call.difference_us
+        is_new = not since_us or now_us >= since_us + quiet_us(call)
         found = self._copy.answer(now_us, run, call, head, records, is_new=is_new)
         if found.is_anew:
             cursor.execute(_DELETE_ALL, (SLOTS,))
