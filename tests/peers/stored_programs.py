@@ -65,7 +65,9 @@ class TicketProgram:
     def _step(self) -> TicketCall:
         draw = self.draw
         usual = draw.random() < 0.95
-        self.now_us += draw.choice([0, 300, 5_000, 40_000, 400_000] if usual else [-SECOND // 2, -9 * SECOND, 20 * SECOND])
+        self.now_us += draw.choice(
+            [0, 300, 5_000, 40_000, 400_000] if usual else [-SECOND // 2, -9 * SECOND, 20 * SECOND]
+        )
         if draw.random() < 0.01:
             self.run += "a"
         is_new_plan = draw.random() < 0.03

@@ -182,7 +182,9 @@ class InPostgres:
             await transport.connect()
             transport._run, transport._since_us = self.run, 0
             await transport._connection.execute("select set_config('test.now', $1, false)", (str(now_us),))
-            return await (transport.call([(NAME, call)]) if isinstance(call, TicketCall) else transport.call_slots(call))
+            return await (
+                transport.call([(NAME, call)]) if isinstance(call, TicketCall) else transport.call_slots(call)
+            )
 
         return self._runner.run(do())
 

@@ -23,17 +23,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
-from ratelimited_executor._core.fleet.tickets import TicketCall
 from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.peers.fleet import new_peer_id
 from ratelimited_executor.peers.stored.deciding import (
     GONE_KEPT,
     QUIET_US,
@@ -46,7 +44,7 @@ from ratelimited_executor.peers.stored.deciding import (
     places,
     quiet_us,
 )
-from ratelimited_executor.peers.stored.machine import boot_id, clock_us, network_system_of, wall_us
+from ratelimited_executor.peers.stored.machine import LockWait, boot_id, clock_us, network_system_of, wall_us
 from ratelimited_executor.peers.stored.peers import StoredPeers
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
@@ -59,8 +57,10 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Request
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
-    from ratelimited_executor._core.fleet.tickets import TicketReply
+    from ratelimited_executor._core.fleet.tickets import TicketCall, TicketReply
     from ratelimited_executor.peers.stored.deciding import Change
+
+T = TypeVar("T")
 
 __all__ = ["FilePeers", "FileSlotTransport", "FileTransport"]
 
@@ -69,7 +69,7 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 _FILE: Final = b"f"  # the name of the head that describes the file
 _VERSION: Final = 1  # of the tables
 _WALL_US: Final = 1_000_000  # by which the clock and the wall clock may disagree, where that matters
-_WAIT_SECONDS: Final = 0.000_05  # for the first look at a lock, doubled up to 16 times that
+_CONNECT_SECONDS: Final = 1.0  # for which another process may hold the file while it is opened
 _TABLES: Final = (
     "create table if not exists heads (name blob primary key, number integer, text text) strict, without rowid",
     """create table if not exists records (
@@ -155,12 +155,8 @@ class FilePeers(StoredPeers):
             new_id=wakes.new_id,
             group=str(path),
         )
-        transport.timeout = self._timeout
+        transport.wait_for(self._timeout)
         self._path = Path(path)
-
-    def slots(self) -> Any:
-        """Return the keeper of a manager's slots; only the manager calls it."""
-        return super().slots()
 
     def __repr__(self) -> str:
         return f"<FilePeers {str(self._path)!r} {self.id}>"
@@ -181,23 +177,22 @@ class _Moment(NamedTuple):
 
 
 class _LimitsFile(SQLiteFile):
-    """The tables of a file, and its clock.
+    """The tables of a file, and its clock."""
 
-    Attributes:
-        timeout: seconds for which another process may hold the file.
-    """
-
-    _busy_ms = 1000
+    _busy_ms = round(1000 * _CONNECT_SECONDS)
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path)
-        self.timeout = 1.0
-        self._waits_until = 0.0
+        self._wait = LockWait(_CONNECT_SECONDS)
         self._boot_id = boot_id()
         self._was_lost = False  # the file that was open before has been deleted or replaced
 
     def __repr__(self) -> str:
         return f"FilePeers({str(self._path)!r})"
+
+    def wait_for(self, seconds: float) -> None:
+        """Set for how long another process may hold the file."""
+        self._wait.seconds = seconds
 
     async def connect(self) -> None:
         """Open the file.
@@ -224,7 +219,9 @@ class _LimitsFile(SQLiteFile):
             try:
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             except OSError as error:
-                raise StoreUnavailableError(repr(self), f"{error.strerror}: make its directory, and let this process write it") from error
+                raise StoreUnavailableError(
+                    repr(self), f"{error.strerror}: make its directory, and let this process write it"
+                ) from error
         super()._connect()
 
     def _prepare(self, connection: Any) -> None:
@@ -233,7 +230,9 @@ class _LimitsFile(SQLiteFile):
         try:
             [(version,)] = connection.execute("pragma user_version")
             if version > _VERSION:
-                raise StoreUnavailableError(repr(self), f"a newer release has made it (version {version}): update this process")
+                raise StoreUnavailableError(
+                    repr(self), f"a newer release has made it (version {version}): update this process"
+                )
             for statement in _TABLES if version < _VERSION else ():
                 connection.execute(statement)
             connection.execute(f"pragma user_version = {_VERSION}")
@@ -243,15 +242,7 @@ class _LimitsFile(SQLiteFile):
                 connection.execute("rollback")
             raise
 
-    def _wait(self, count: int) -> bool:
-        """Wait for a lock of another process; return False to give up. SQLite's own pauses are up to 100 ms."""
-        now = time.monotonic()
-        if not count:
-            self._waits_until = now + self.timeout
-        time.sleep(_WAIT_SECONDS * (1 << min(count, 4)))
-        return now < self._waits_until
-
-    def _transact(self, work: Callable[[Any], Any]) -> Any:
+    def _transact(self, work: Callable[[Any], T]) -> T:
         """Do work with a cursor as one transaction; in the thread.
 
         Raises:
@@ -262,7 +253,9 @@ class _LimitsFile(SQLiteFile):
         try:
             self._check_file()
         except StoreUnavailableError:
-            LOGGER.warning("fleet: %r was deleted or replaced while it was open; a new run begins with the file there", self._path)
+            LOGGER.warning(
+                "fleet: %r was deleted or replaced while it was open; a new run begins with the file there", self._path
+            )
             self._was_lost = True
             self._close()
             self._connect()
@@ -270,7 +263,7 @@ class _LimitsFile(SQLiteFile):
             return self._in_transaction(work, "off")
         except StoreUnavailableError as error:
             if type(error.__cause__).__name__ == "BusyError":
-                raise TimeoutError(f"another process has held {self._path} for {self.timeout:g} s") from error
+                raise TimeoutError(f"another process has held {self._path} for {self._wait.seconds:g} s") from error
             raise RefusedError(str(error)) from error
 
     def _moment(self, cursor: Any, text: str | None, *, follows_wall: bool) -> _Moment:
@@ -288,7 +281,7 @@ class _LimitsFile(SQLiteFile):
             offset = wall - clock
         is_first = text is None and not self._was_lost
         self._was_lost = False
-        moment = _Moment(clock + offset, secrets.token_hex(8), 0 if is_first else clock + offset)
+        moment = _Moment(clock + offset, new_peer_id(), 0 if is_first else clock + offset)
         described = json.dumps([_VERSION, self._boot_id, offset, moment.run, moment.since_us])
         cursor.execute(_WRITE_HEAD, (_FILE, None, described))
         return moment
@@ -311,7 +304,9 @@ class FileTransport(_LimitsFile):
 
     async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[TicketReply | Exception]:
         """Answer calls, all in one transaction; return the replies, or the errors, in order."""
-        return await self._in_thread(lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls]))
+        return await self._in_thread(
+            lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls])
+        )
 
     def _call(self, cursor: Any, executor: str, call: Any) -> TicketReply | Exception:
         name = name_of(executor)
@@ -357,9 +352,9 @@ class FileSlotTransport(_LimitsFile):
         await self.connect()
         reply, woken = await self._in_thread(lambda: self._call(call))
         self._wakes.send(woken)
-        return reply  # type: ignore[no-any-return]  # of _call
+        return reply
 
-    def _call(self, call: SlotCall) -> Any:
+    def _call(self, call: SlotCall) -> tuple[SlotReply, list[str]]:
         try:
             return self._transact(lambda cursor: self._decide(cursor, call))
         except BaseException:

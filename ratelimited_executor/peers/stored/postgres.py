@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.slots import peer_of
-from ratelimited_executor._core.fleet.tickets import TicketCall
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.peers.stored.deciding import (
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Request
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
-    from ratelimited_executor._core.fleet.tickets import TicketReply
+    from ratelimited_executor._core.fleet.tickets import TicketCall, TicketReply
     from ratelimited_executor.peers.stored.deciding import Change
 
 __all__ = ["PostgresPeers", "PostgresSlotTransport", "PostgresTransport"]
@@ -68,7 +67,7 @@ _RUN: Final = """
 _READ_RUN: Final = "select since_us from fleet_run where run = $1"
 _BEGIN_RUN: Final = f"""
     with old as (delete from fleet_run returning 1)
-    insert into fleet_run select $1, case when exists (select from old) then {_NOW} else 0 end"""  # noqa: S608
+    insert into fleet_run select $1, case when exists (select from old) then {_NOW} else 0 end"""  # noqa: S608  # of constants
 _NOTE_NAME: Final = "insert into fleet_names values ($1, $2) on conflict do nothing"
 _TAKE: Final = "select pg_advisory_xact_lock($1)"
 _READ: Final = f"""
@@ -326,7 +325,8 @@ class PostgresTransport(_Connection):
 
     async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[TicketReply | Exception]:
         """Answer calls, all in one transaction; return the replies, or the errors, in order."""
-        return await self._in_transaction(partial(self._call, calls=calls))  # type: ignore[no-any-return]
+        replies: list[TicketReply | Exception] = await self._in_transaction(partial(self._call, calls=calls))
+        return replies
 
     async def _call(self, connection: Any, calls: Sequence[tuple[str, Any]]) -> list[TicketReply | Exception]:
         asked = [
@@ -368,10 +368,11 @@ class PostgresSlotTransport(_Connection):
             RefusedError: if the server refuses it.
         """
         try:
-            return await self._in_transaction(partial(self._call, call=call))  # type: ignore[no-any-return]
+            reply: SlotReply = await self._in_transaction(partial(self._call, call=call))
         except BaseException:
             self._copy.forget()
             raise
+        return reply
 
     async def _call(self, connection: Any, call: SlotCall) -> SlotReply:
         asked = await connection.execute(_READ_SLOTS, (self._group, SLOTS, self._copy.version))
