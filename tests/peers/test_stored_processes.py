@@ -192,5 +192,3 @@ def test_tables_that_a_crash_has_emptied_begin_with_a_quarantine(postgresql, tmp
         assert not [when for when, _ in group.starts() if lost + 0.7 < when < lost + 1.0]
     finally:
         group.close()
-
-

@@ -54,7 +54,9 @@ __all__ = ["PostgresPeers", "PostgresSlotTransport", "PostgresTransport"]
 
 _LOCK: Final = 7_261_833_406  # an advisory lock: one process at a time changes the schema
 _LEAST_MS: Final = 1000  # for a statement, and for a transaction without one
-_CLOSE_SECONDS: Final = 0.2  # for the closing of a connection that may hang
+_CLOSE_SECONDS: Final = (
+    0.1  # for the end of a call that nobody waits for any more, and for the closing of its connection
+)
 _REFUSALS: Final = ("28", "3D", "42", "25006", "0A")  # beginnings of states: rights, database, tables, standby
 _SCHEMA: Final = read_schema("postgres.sql", __package__)
 _NOW: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -197,7 +199,8 @@ class _Connection:
         self._lock = int.from_bytes(sha256(f"fleet {group}".encode()).digest()[:8], "big", signed=True)
         self.timeout = 1.0
         self._process = 0  # that has opened it
-        self._connection: Any = None
+        self._connection: Any = None  # unless it is in use
+        self._leaving: set[asyncio.Task[None]] = set()  # close connections
         self._run = ""
         self._since_us = 0  # when another run was seen last; 0 if there was none
 
@@ -273,9 +276,13 @@ class _Connection:
 
     async def aclose(self) -> None:
         """Close the connection."""
+        if self._process != os.getpid():
+            return
         connection, self._connection = self._connection, None
-        if connection is not None and self._process == os.getpid():
+        if connection is not None:
             await _close(connection)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     async def _in_transaction(self, work: Callable[[Any], Any]) -> Any:
         """Do work with the open connection as one transaction; close it after any error, as it may be anywhere then.
@@ -284,19 +291,20 @@ class _Connection:
             RefusedError: if the server refuses it.
         """
         await self.connect()
-        connection = self._connection
+        connection, self._connection = self._connection, None
         task = asyncio.ensure_future(self._transact(connection, work))
         try:
-            return await asyncio.shield(task)
+            result = await asyncio.shield(task)
         except BaseException as error:
-            self._connection = None
-            if not task.done():
-                _abandon(connection, task)
-            await _close(connection)
+            leaving = asyncio.ensure_future(_let_go(connection, task))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
             refusal = self._refusal(error)
             if refusal is None:
                 raise
             raise refusal from error
+        self._connection = connection
+        return result
 
     async def _transact(self, connection: Any, work: Callable[[Any], Any]) -> Any:
         async with connection.pipeline():
@@ -427,11 +435,19 @@ def _sorted(
     return now_us, is_known, head, records
 
 
-def _abandon(connection: Any, task: asyncio.Task[Any]) -> None:
-    """End the work of a task with a connection: cancelled, it would ask the server to cancel it, and wait for that."""
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as copy:
-        copy.shutdown(socket.SHUT_RDWR)
+async def _let_go(connection: Any, task: asyncio.Task[Any]) -> None:
+    """End the work of a task with a connection, and close it.
+
+    If the task were cancelled, the driver would ask the server to cancel the statement, and wait for that.
+    """
+    await asyncio.wait([task], timeout=_CLOSE_SECONDS)
+    if not task.done():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
+        await asyncio.wait([task], timeout=_CLOSE_SECONDS)
+    if not (task.cancel() or task.cancelled()):
+        task.exception()  # it has been raised, or nobody waits for it
+    await _close(connection)
 
 
 async def _close(connection: Any) -> None:
