@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,7 @@ async def slots(transport: Any) -> None:
             begin = time.perf_counter()
             entry = SlotEntry(f"q:{holders}{each}", ("one",), 0, 0, 0, "")
             releases = (f"q:{holders}{each - 1}",)
+            limits = (("one", 1),) if not each else ()
             await transport.call_slots(
                 SlotCall(
                     peer="q",
@@ -102,9 +103,9 @@ async def slots(transport: Any) -> None:
                     difference_us=SECOND,
                     entries=(entry,),
                     releases=releases,
-                    limits=(("one", 1),) if not each else (),
+                    limits=limits,
                     watched=("one",),
-                )  # fmt: skip
+                )
             )
             walls.append(time.perf_counter() - begin)
         print(f"  slot handed over beside {holders:4} holders {1e6 * statistics.median(walls):7.0f} us")
@@ -189,7 +190,7 @@ def handed(options: dict[str, str]) -> None:
         while not counted.empty():
             spans.append(counted.get())
     spans.sort()
-    gaps = sorted(after[0] - before[1] for before, after in zip(spans, spans[1:], strict=False))
+    gaps = sorted(after[0] - before[1] for before, after in pairwise(spans))
     print(f"  hand-off between two processes: {len(gaps)}, p50 {1e3 * gaps[len(gaps) // 2]:.1f} ms, "
           f"p99 {1e3 * gaps[len(gaps) * 99 // 100]:.1f} ms")  # fmt: skip
 
