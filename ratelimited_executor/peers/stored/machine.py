@@ -27,7 +27,7 @@ class LockWait:
     """The wait for the lock of another process, as a callback of SQLite, whose own pauses are up to 100 ms long.
 
     Attributes:
-        seconds: for which it waits at most.
+        seconds: for which it waits at most; 0 to give up at once.
     """
 
     __slots__ = ("_until", "seconds")
@@ -42,6 +42,8 @@ class LockWait:
         Args:
             count: of the moments waited for this lock so far.
         """
+        if not self.seconds:
+            return False
         now = time.monotonic()
         if not count:
             self._until = now + self.seconds
