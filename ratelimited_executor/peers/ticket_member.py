@@ -35,8 +35,10 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 _NS: Final = 1_000_000_000
 _TICKETS: Final = 200  # requested in a call: half a millisecond of the server's time, or a few
 _KEY_SOON_NS: Final = 2_000_000  # keys that are due by then come along
-_PREFETCH_COUNT: Final = 3  # runs of late, from which on tickets are requested for workers that will be back
-_BACK_SECONDS: Final = 0.002  # workers that started within this and two calls may be back at once
+_BACK_SECONDS: Final = 0.002  # workers that started within this and two calls may be back at once ...
+_BACK_COUNT: Final = 4  # ... if there were so many runs ...
+_BACK_SPANS: Final = 8  # ... in so many times as long
+_RUNS: Final = 64  # remembered
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
 
@@ -119,7 +121,8 @@ class TicketMember:
         self._numbers = count()
         self._turns: list[tuple[int, int, Hashable]] = []  # a heap of (time to ask for a key again, number, key)
         self._due: dict[Hashable, None] = {}  # keys for which that time has come
-        self._started: deque[tuple[float, int]] = deque()  # loop times of late, and how many starts had been by then
+        self._runs_of_late: deque[tuple[float, int]] = deque(maxlen=_RUNS)  # loop times, and how many started
+        self._noted_count = 0  # of starts
         self._sleeps_until = math.inf  # unless it is kicked, the group looks again at this time
 
     @property
@@ -152,9 +155,9 @@ class TicketMember:
 
     def look(self, now: float) -> None:
         """After a run, look for tasks that wait for tickets not requested yet."""
-        count = self.budget.used_count - (self._started[-1][1] if self._started else 0)
+        count, self._noted_count = self.budget.used_count - self._noted_count, self.budget.used_count
         if count > 0:
-            self._started.append((now, self.budget.used_count))
+            self._runs_of_late.append((now, count))
             self.peer.note_use(self.owner.timeline.to_ns(now))
             asyncio.get_running_loop().call_soon(self._note_cost, now, count)
         sleeps_until = self._sleeps_until
@@ -167,10 +170,10 @@ class TicketMember:
 
     def _coming_back(self, now: float) -> int:
         """Count the workers that are likely to be back before an answer: those that started within two calls."""
-        started, since = self._started, now - 2 * self.peer.span_ns / _NS - _BACK_SECONDS
-        while len(started) > _PREFETCH_COUNT + 1 and started[1][0] < since:
-            started.popleft()
-        return 0 if not started or started[-1][0] < since else self.budget.used_count - started[0][1]
+        runs, span = self._runs_of_late, 2 * self.peer.span_ns / _NS + _BACK_SECONDS
+        if len(runs) < _BACK_COUNT or runs[-_BACK_COUNT][0] < now - _BACK_SPANS * span:
+            return 0
+        return sum(count for when, count in runs if when >= now - span)
 
     def next_call(self, now: float) -> tuple[float, bool]:
         """Return the loop time of the next call, and True: each is a regular one."""
@@ -198,20 +201,18 @@ class TicketMember:
 
     def _wanted(self, now: float, most: int) -> int:
         """Count the due tasks without a ticket that could start; counting may stop at ``most``."""
-        if self.owner.is_paused or self.owner.queue.is_halted:
+        is_by_key = self.owner.queue.gate is not None
+        if self.owner.is_paused or self.owner.queue.is_halted or not (is_by_key or self.peer.resources):
             return 0
         seconds = self.peer.settings.ahead_us / 1e6
         held_count = self.budget.held_count(self.owner.timeline.to_ns(now))
-        is_by_key = self.owner.queue.gate is not None
         if is_by_key and self.owner.max_concurrency is None:
             wanted = held_count + most
         else:
             wanted = self._demand.count(now, now, now, now + seconds, held_count + most)
         if is_by_key:  # and of some keys none is to be requested now
             return sum(run.wanted for run in self._runs(min(wanted, most), self.owner.timeline.to_ns(now)))
-        if len(self._started) > _PREFETCH_COUNT:
-            wanted += self._coming_back(now)
-        return wanted - held_count
+        return wanted + self._coming_back(now) - held_count
 
     def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # every call is
         """Make the next request."""
@@ -231,12 +232,15 @@ class TicketMember:
         for key, needs, cost, most in upcoming(self.owner.queue, count):
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
-            costs = tuple(sorted((needs if needs and not is_beyond else {PERMITS: 1}).items()))
+            needed = needs if needs and not is_beyond else {PERMITS: 1}
+            costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
             limit = None
             if gate is not None and key is not None:
                 gate.meet(key, now_ns)
                 limit = gate.limit(key)
             if not isinstance(limit, KeyBudgetLimit):
+                if not costs:
+                    continue  # it needs no ticket
                 runs.append(TicketRun(min(most, count), costs))
                 self._lanes.append(key if isinstance(key, SlotLane) else None)
                 count -= most

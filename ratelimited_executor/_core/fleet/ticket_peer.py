@@ -64,7 +64,6 @@ class TicketSettings:
         weight: its share, relative to others, while demand exceeds the limits, in thousandths.
         ahead_us: how far ahead a ticket may be admitted, if no more is needed to share it evenly.
         difference_us: the largest difference between the clocks of two servers.
-        timeout_us: the time after which a call counts as lost.
         outage: the behaviour while the authority is away.
     """
 
@@ -72,7 +71,6 @@ class TicketSettings:
     weight: int
     ahead_us: int
     difference_us: int
-    timeout_us: int
     outage: Outage
 
     @property
@@ -115,9 +113,11 @@ class TicketPeer:
         asked_count: tickets requested in the latest call.
         refused_keys: when to ask again for the keys that the latest answer refused, by the authority's clock; 0 if not
             known.
+        resources: those that this process's limits count.
         peers_count: how many peers have called the authority lately.
         cost_ns: the time on the event loop that a start takes, of late.
         trip_ns: the time of a call, of late.
+        patience_us: the time after which the next call counts as lost.
     """
 
     def __init__(
@@ -145,10 +145,13 @@ class TicketPeer:
         self.peers_count = 0
         self.cost_ns = _COST_NS
         self.trip_ns = 0
+        self.patience_us = 0
         self._state = PeerState.SYNC
         self._plan_id, self._plan = plan_id, plan
+        self.resources = {each.resource for each in plan(0)}
         self._is_new_plan = True
         self._has_jumped = False
+        self._has_vouched = False  # the latest call did so for the authority's time
         self._since_us = 0  # since when our clock has agreed with the authority's, in the authority's time
         self._penalties: list[tuple[str, int]] = []  # (key, their end in our time)
         self._copies: dict[
@@ -182,6 +185,7 @@ class TicketPeer:
     def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
         """Request other limits for the whole group; tickets of the previous limits are void."""
         self._plan_id, self._plan = plan_id, plan
+        self.resources = {each.resource for each in plan(0)}
         self._is_new_plan = True
         self.budget.drop()
         self._ask_ns, self._news_ns = 0, now_ns
@@ -200,7 +204,7 @@ class TicketPeer:
             times.append(max(self._ask_ns, self._quarantine_ns, now_ns))
         if self._report_ns is not None and self.budget.reports:
             times.append(self._report_ns)
-        if self._untold or self._has_jumped:
+        if self._untold or self._has_jumped or (self._quarantine_ns > now_ns and not self._has_vouched):
             times.append(now_ns)
         if self._news_ns is not None:
             times.append(self._news_ns)
@@ -208,7 +212,7 @@ class TicketPeer:
             is_charge = any(each.cost < 0 for each in self.budget.corrections)
             times.append(now_ns if is_charge else (self._called_ns or now_ns) + _RETURN_NS)
         if self._remembers(now_ns):
-            times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 4)
+            times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 2)
         if not times:
             return None
         first = min(times)
@@ -268,13 +272,14 @@ class TicketPeer:
         error_us = self.clock.error_ns(now_ns) // 1000 + 1000
         if not self.clock.is_known:
             self._since_us = 0
+        self._has_vouched = self._since_us > 0
         return TicketCall(
             peer=self.settings.id,
             weight=self.settings.weight,
             era=self.era or "",
             since_us=self._since_us,
             earliest_us=max(0, time_us - error_us),
-            latest_us=time_us + error_us + self.settings.timeout_us + _LATE_US,
+            latest_us=time_us + error_us + self.patience_us + _LATE_US,
             number=self._number,
             ahead_us=self.settings.ahead_us,
             life_us=self.wanted_life_us,
