@@ -28,6 +28,7 @@ MODULES = {
     "java": "bench.java",
     "durable": "bench.durable",
     "load": "bench.load",
+    "shared": "bench.shared",
 }
 
 
