@@ -8,6 +8,7 @@ const task = JSON.parse(process.argv[2]);
 const { limit, load } = task;
 const [START, LEAVE, BEGUN, ALIVE] = [0, 1, 2, 3];
 const ALIVE_MS = 100;
+const HOT = 1; // as in worker.py
 const socket = dgram.createSocket('udp4');
 const now = () => Number(process.hrtime.bigint()) / 1e9;
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
@@ -29,8 +30,8 @@ function tell(kind, key = 0, submitted = 0) {
   socket.send(message);
 }
 
-function asks() {
-  asked += 1;
+function asks(counts = true) {
+  asked += counts;
   return now();
 }
 
@@ -84,8 +85,8 @@ async function arrivals() {
   for (;;) {
     at -= Math.log(1 - Math.random()) / load.rate;
     await sleep(Math.max(0, at - now()));
-    const key = Math.floor(Math.random() * load.keys);
-    const submitted = asks();
+    const key = Math.random() < load.hot ? HOT : HOT + 1 + Math.floor(Math.random() * load.keys);
+    const submitted = asks(key !== HOT);
     group.key(`key${key}`).schedule(async () => tell(START, key, submitted));
   }
 }

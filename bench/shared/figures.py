@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.shared.counter import Row
     from bench.shared.rounds import Round
 
-__all__ = ["extrapolated", "hand_offs", "most_in", "most_of_a_key", "overlaps", "percentile", "share", "waits"]
+__all__ = ["extrapolated", "hand_offs", "most_in", "most_of_a_key", "overlaps", "percentile", "share"]
 
 
 def most_in(times: Sequence[float], seconds: float) -> int:
@@ -51,11 +51,6 @@ def share(measured: Round) -> float | None:
     if not tally:
         return None
     return min(tally[number] for number in range(measured.processes)) / max(tally.values())
-
-
-def waits(measured: Round) -> list[float]:
-    """Return the milliseconds from asking to starting, by the clock of the process that asked."""
-    return [1000 * (row.told - row.submitted) for row in measured.starts if row.kind == START]
 
 
 def hand_offs(rows: Sequence[Row]) -> list[float]:

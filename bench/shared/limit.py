@@ -42,6 +42,7 @@ class Load:
         work: seconds of CPU time after each start: "closed"; seconds for which a slot is held: "slots".
         rate: arrivals a second of one process: "arrivals".
         keys: how many keys the arrivals have, all equally likely.
+        hot: the part of the arrivals that is of one further key; the counts of what was asked for leave those out.
         pause: the least and the greatest pause in seconds: "sparse".
         port: the port of the language model.
         costs: the least and the greatest cost of a call in tokens: "model".
@@ -52,6 +53,7 @@ class Load:
     work: float = 0.0
     rate: float = 0.0
     keys: int = 0
+    hot: float = 0.0
     pause: tuple[float, float] = (0.1, 0.3)
     port: int = 0
     costs: tuple[int, int] = (0, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import subprocess
@@ -26,7 +25,6 @@ def environment() -> dict[str, str]:
     return {**os.environ, "NODE_PATH": str(_folder() / "node_modules")}
 
 
-@functools.cache
 def missing(*, may_install: bool) -> str:
     """Return why Bottleneck cannot be measured here, after an attempt to install it; "" if it can."""
     for program in ("node", "npm"):

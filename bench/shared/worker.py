@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
 import socket
 import struct
 import time
+import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,31 +22,33 @@ if TYPE_CHECKING:
 
     from bench.shared.limit import Load, Task
 
-__all__ = ["CALL", "main"]
+__all__ = ["CALL", "HOT", "main"]
 
 ALIVE_SECONDS = 0.1
+HOT = 1  # the key that may have more arrivals than the others; 0 stands for no key
 CALL = struct.Struct("!II")  # a call of the language model: number and tokens; its answer: number and status
 
 
 def main(task: Task) -> None:
     """Work until ended, or for the lifetime at most."""
     logging.disable(logging.WARNING)  # a limiter that is asked for too much may well say so
-    asyncio.run(_work(task))
-    os._exit(0)  # without the orderly end of libraries whose waiters still wait
+    with contextlib.closing(Reporter(task.counter, task.number)) as reporter:
+        asyncio.run(_work(task, reporter))
 
 
-async def _work(task: Task) -> None:
-    reporter = Reporter(task.counter, task.number)
+async def _work(task: Task, reporter: Reporter) -> None:
     loop = asyncio.get_running_loop()
     reporter.tell(BEGUN)
     async with adapters.ADAPTERS[task.kind](task) as limiter:
         drive = _LOADS[task.load.kind](limiter, reporter, task.load, random.Random(task.number))
-        await asyncio.wait(
+        done, _ = await asyncio.wait(
             [loop.create_task(drive), loop.create_task(_stay_alive(reporter))],
             timeout=task.lifetime,
             return_when=asyncio.FIRST_EXCEPTION,
         )
-        os._exit(0)
+        for each in done:
+            traceback.print_exception(each.exception())
+        os._exit(1 if done else 0)  # without the orderly end of libraries whose waiters still wait
 
 
 async def _stay_alive(reporter: Reporter) -> None:
@@ -54,7 +58,7 @@ async def _stay_alive(reporter: Reporter) -> None:
 
 
 async def _one(limiter: Any, reporter: Reporter, key: int | None = None) -> None:
-    await limiter.start(partial(reporter.tell, START, key, reporter.asks()), key, 0)
+    await limiter.start(partial(reporter.tell, START, key, reporter.asks(counts=key != HOT)), key, 0)
 
 
 async def _closed(limiter: Any, reporter: Reporter, load: Load, _: random.Random) -> None:
@@ -86,7 +90,8 @@ async def _arrivals(limiter: Any, reporter: Reporter, load: Load, draw: random.R
         while True:
             at += draw.expovariate(load.rate)
             await asyncio.sleep(max(0.0, at - time.monotonic()))
-            group.create_task(_one(limiter, reporter, draw.randrange(load.keys)))
+            key = HOT if draw.random() < load.hot else HOT + 1 + draw.randrange(load.keys)
+            group.create_task(_one(limiter, reporter, key))
 
 
 async def _slots(limiter: Any, reporter: Reporter, load: Load, _: random.Random) -> None:
