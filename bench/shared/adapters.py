@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ADAPTERS", "SIDES", "Side"]
 
-_WAIT_SECONDS = 30.0  # how long a library with a limit of its own waits before it is asked again
 _RETRY_SECONDS_MIN = 0.001
 
 
@@ -115,9 +114,10 @@ async def _pyrate(task: Task) -> AsyncIterator[Acquired]:
 
 @contextlib.asynccontextmanager
 async def _throttled(task: Task) -> AsyncIterator[Acquired]:
-    """throttled-py: a key for each limit; it waits by itself, and is asked again when its time-out ends.
+    """throttled-py: a key for each limit; a caller sleeps for as long as the answer says, and asks again.
 
-    GCRA is as even as ours with a burst of 1; a key's burst and a number of tokens are those of the period.
+    Its own waiting sleeps for 0.2 s at least. GCRA is as even as ours with a
+    burst of 1; a key's burst and a number of tokens are those of the period.
     """
     from throttled.asyncio import RedisStore, Throttled, per_duration  # noqa: PLC0415  # an extra, imported on use
 
@@ -125,20 +125,21 @@ async def _throttled(task: Task) -> AsyncIterator[Acquired]:
 
     def throttled(count: int, seconds: float, burst: int) -> Any:
         quota = per_duration(_timedelta(seconds), count, burst)
-        return Throttled(using=task.variant, quota=quota, store=store, timeout=_WAIT_SECONDS)
+        return Throttled(using=task.variant, quota=quota, store=store)
 
     store = RedisStore(server=task.backend)
     starts = throttled(limit.count, limit.seconds, limit.count if limit.tokens else 1)
     keyed = throttled(limit.key_count, 1.0, limit.key_count) if limit.key_count else None
     costly = throttled(limit.tokens, limit.seconds, limit.tokens) if limit.tokens else None
 
+    async def take(limiter: Any, name: str, cost: int = 1) -> None:
+        while (answer := await limiter.limit(name, cost=cost, timeout=-1)).limited:  # noqa: ASYNC110  # it has no event
+            await asyncio.sleep(max(_RETRY_SECONDS_MIN, answer.state.retry_after))
+
     async def acquire(key: int | None, tokens: int) -> None:
         if costly is not None and tokens:
-            while (await costly.limit(f"{task.group}-tokens", cost=tokens)).limited:
-                pass
-        limiter, name = (starts, task.group) if keyed is None else (keyed, f"{task.group}-{key}")
-        while (await limiter.limit(name)).limited:
-            pass
+            await take(costly, f"{task.group}-tokens", tokens)
+        await (take(starts, task.group) if keyed is None else take(keyed, f"{task.group}-{key}"))
 
     yield Acquired(acquire)
 
