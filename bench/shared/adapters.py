@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import has_module
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ADAPTERS", "SIDES", "Side"]
 
 _RETRY_SECONDS_MIN = 0.001
+_WAIT_SECONDS = 30.0  # how long a library that waits by itself does so before it is asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,16 @@ class Side:
 
 
 _OURS = frozenset({"rate", "keys", "slots", "model"})
+_RATE = frozenset({"rate"})
 SIDES = [
     Side("ours, Paced", "ours", "Paced", can=_OURS - {"slots", "model"}),
     Side("ours, Window", "ours", "Window", can=_OURS),
-    Side("ours, Burst", "ours", "Burst", can=frozenset({"rate"})),
+    Side("ours, Burst", "ours", "Burst", can=_RATE),
     Side("PyrateLimiter", "pyrate", package="pyrate_limiter"),
     Side("throttled-py, GCRA", "throttled", "gcra", package="throttled"),
+    Side("throttled-py, GCRA, own waiting", "throttled", "gcra waits", "throttled", _RATE),
     Side("throttled-py, sliding window", "throttled", "sliding_window", package="throttled"),
+    Side("throttled-py, sliding window, own waiting", "throttled", "sliding_window waits", "throttled", _RATE),
     Side("limits, moving window", "limits", package="limits"),
     Side("Bottleneck", "bottleneck", can=frozenset({"rate", "keys", "slots"})),
     Side("redis-py, Lock", "lock", package="redis", can=frozenset({"slots"})),
@@ -116,24 +121,29 @@ async def _pyrate(task: Task) -> AsyncIterator[Acquired]:
 async def _throttled(task: Task) -> AsyncIterator[Acquired]:
     """throttled-py: a key for each limit; a caller sleeps for as long as the answer says, and asks again.
 
-    Its own waiting sleeps for 0.2 s at least. GCRA is as even as ours with a
-    burst of 1; a key's burst and a number of tokens are those of the period.
+    The variants with their own waiting leave that to the library, which sleeps for 0.2 s at least. The burst of GCRA is
+    that of our slack; for keys and tokens it is the number of the period.
     """
     from throttled.asyncio import RedisStore, Throttled, per_duration  # noqa: PLC0415  # an extra, imported on use
 
-    limit, store = task.limit, None
+    from bench.peers.peer import burst_of  # noqa: PLC0415  # no other side needs it
+
+    limit = task.limit
+    using, _, waits = task.variant.partition(" ")
+    timeout = _WAIT_SECONDS if waits else -1
+    store = RedisStore(server=task.backend)
 
     def throttled(count: int, seconds: float, burst: int) -> Any:
-        quota = per_duration(_timedelta(seconds), count, burst)
-        return Throttled(using=task.variant, quota=quota, store=store)
+        quota = per_duration(timedelta(seconds=seconds), count, burst)
+        return Throttled(using=using, quota=quota, store=store)
 
-    store = RedisStore(server=task.backend)
-    starts = throttled(limit.count, limit.seconds, limit.count if limit.tokens else 1)
+    even = burst_of(round(limit.count / limit.seconds))
+    starts = throttled(limit.count, limit.seconds, limit.count if limit.tokens else even)
     keyed = throttled(limit.key_count, 1.0, limit.key_count) if limit.key_count else None
     costly = throttled(limit.tokens, limit.seconds, limit.tokens) if limit.tokens else None
 
     async def take(limiter: Any, name: str, cost: int = 1) -> None:
-        while (answer := await limiter.limit(name, cost=cost, timeout=-1)).limited:  # noqa: ASYNC110  # it has no event
+        while (answer := await limiter.limit(name, cost=cost, timeout=timeout)).limited:  # noqa: ASYNC110  # it has no event
             await asyncio.sleep(max(_RETRY_SECONDS_MIN, answer.state.retry_after))
 
     async def acquire(key: int | None, tokens: int) -> None:
@@ -142,12 +152,6 @@ async def _throttled(task: Task) -> AsyncIterator[Acquired]:
         await (take(starts, task.group) if keyed is None else take(keyed, f"{task.group}-{key}"))
 
     yield Acquired(acquire)
-
-
-def _timedelta(seconds: float) -> Any:
-    from datetime import timedelta  # noqa: PLC0415  # one side alone needs it
-
-    return timedelta(seconds=seconds)
 
 
 @contextlib.asynccontextmanager
