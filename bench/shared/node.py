@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PACKAGES", "environment", "missing"]
+__all__ = ["PACKAGES", "environment", "missing", "versions"]
 
 PACKAGES: Final = ("bottleneck@2.19.5", "ioredis@5")
 PROGRAM: Final = Path(__file__).with_name("bottleneck.js")
@@ -23,6 +23,12 @@ def _folder() -> Path:
 def environment() -> dict[str, str]:
     """Return the environment in which Node finds the packages."""
     return {**os.environ, "NODE_PATH": str(_folder() / "node_modules")}
+
+
+def versions() -> str:
+    """Return what runs Bottleneck."""
+    told = subprocess.run(["node", "--version"], check=True, capture_output=True, text=True, timeout=60)
+    return f"{', '.join(PACKAGES)}, Node {told.stdout.strip()}"
 
 
 def missing(*, may_install: bool) -> str:

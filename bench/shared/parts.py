@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.harness import Figure, Table
-from bench.shared import figures
+from bench.shared import figures, node
 from bench.shared.adapters import SIDES
 from bench.shared.counter import START
 from bench.shared.limit import Job, Limit, Load
@@ -353,7 +353,11 @@ PARTS: Final[Mapping[str, Callable[[Bench], list[Table]]]] = {
 
 def sides_here(options: Options) -> tuple[list[Side], list[str]]:
     """Return the sides that can be measured, and notes about the others."""
-    missing = {side.name: side.missing(may_install=not options.quick) for side in SIDES}
-    return [side for side in SIDES if not missing[side.name]], [
-        f"{n}: skipped, {why}" for n, why in missing.items() if why
-    ]
+    sides, notes = [], []
+    for side in SIDES:
+        if why := side.missing(may_install=not options.quick):
+            notes.append(f"{side.name}: skipped, {why}")
+        else:
+            sides.append(side)
+            notes += [f"{side.name}: {node.versions()}"] if side.kind == "bottleneck" else []
+    return sides, notes
