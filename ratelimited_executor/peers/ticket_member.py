@@ -207,11 +207,11 @@ class TicketMember:
         seconds = self.peer.settings.ahead_us / 1e6
         held_count = self.budget.held_count(self.owner.timeline.to_ns(now))
         if is_by_key and self.owner.max_concurrency is None:
-            wanted = held_count + most
+            wanted = _TICKETS
         else:
             wanted = self._demand.count(now, now, now, now + seconds, held_count + most)
         if is_by_key:  # and of some keys none is to be requested now
-            return sum(run.wanted for run in self._runs(min(wanted, most), self.owner.timeline.to_ns(now)))
+            return sum(run.wanted for run in self._runs(min(wanted, _TICKETS), self.owner.timeline.to_ns(now)))
         return wanted + self._coming_back(now) - held_count
 
     def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # every call is
@@ -229,7 +229,7 @@ class TicketMember:
         self._asked.clear()
         self._lanes = []
         permits = self.owner.queue.costs
-        for key, needs, cost, most in upcoming(self.owner.queue, count):
+        for key, needs, cost, most in upcoming(self.owner.queue, count if gate is None else _TICKETS):
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
             needed = needs if needs and not is_beyond else {PERMITS: 1}

@@ -710,7 +710,7 @@ class TicketAuthority:
                 asked.again_us = min(when, now_us + _LEAD_US) if when else 0
                 return asked.queue_at(place or 0) == ""
             if when > now_us:
-                place = self._holder(asked, place)
+                place = self._holder(asked)
                 horizon_us = self._horizon(asked, place, call)
                 if when > now_us + horizon_us:
                     is_refused = True
@@ -749,10 +749,17 @@ class TicketAuthority:
                 longest[queue] = rank
         return longest
 
-    def _holder(self, asked: _Asked, raised: int | None) -> int | None:
-        """Return the limit that alone would hold a ticket longest; None if only a penalty does."""
-        when, place = max(self._longest(asked).values(), default=(0, 0))
-        return place if when > self._now_us else raised
+    def _holder(self, asked: _Asked) -> int | None:
+        """Return the limit that holds a ticket longest, after those that hold it before; None if none does."""
+        when, longest, holder = self._now_us, 0, None
+        while True:
+            times = [
+                limit.earliest(when, cost) or when for limit, cost in zip(asked.limits, asked.amounts, strict=True)
+            ]
+            latest = max(times, default=when)
+            if latest - when <= longest:
+                return holder
+            when, longest, holder = latest, latest - when, times.index(latest)
 
     def _is_busy(self, asked: _Asked) -> bool:
         """True if a limit that counts starts by their time is more than half used."""
