@@ -280,7 +280,7 @@ class FleetPeers(Fixed):
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
         # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
         phase = phase_of(f"{self._group}:{owner.name}")
-        if not owner.is_adaptive:
+        if not (owner.is_one_pace and self._has_paces):
             return self._join_limits(owner, settings)
         peer = Peer(
             settings,

@@ -291,6 +291,7 @@ class TicketReply:
         era: a change means that earlier tickets are void.
         quarantine_us: the remaining time in which nothing is admitted.
         plan_id: of the plan in force.
+        plan: this plan, if it is not the caller's; else empty.
         penalty_us: the time before which nothing is admitted.
         gap_us: how long to wait before the next call.
         peers: how many peers have called lately.
@@ -306,6 +307,7 @@ class TicketReply:
     penalty_us: int
     gap_us: int = 0
     peers: int = 0
+    plan: tuple[PlanLimit, ...] = ()
     limits: tuple[LimitState, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     flaw: str = ""
@@ -455,6 +457,7 @@ class TicketAuthority:
             penalty_us=state.penalty_us,
             gap_us=self._gap_of(call, outcomes),
             peers=len(state.seen),
+            plan=() if state.plan_id == call.plan_id else state.plan,
             limits=tuple(self._told(each, limits[each.name], call) for each in state.plan),
             outcomes=tuple(
                 outcome._replace(serial=kept.serial, text=kept.text)
