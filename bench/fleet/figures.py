@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ratelimited_executor import Burst, Rate, Strictness
+from ratelimited_executor import Burst, Rate
 from ratelimited_executor.testing import audit, worst_window
 
 if TYPE_CHECKING:
@@ -124,10 +124,10 @@ def gaps_after(ends: Iterable[float], starts: Iterable[float]) -> list[float]:
 
 
 def recovery(times: Iterable[float], since: float, rate: float, until: float, *, part: float = 0.9) -> float:
-    """Return the seconds after which a second has a part of the rate; infinity if none has before ``until``.
+    """Return the seconds until the first second that has a part of the rate begins; infinity if none ends by ``until``.
 
     >>> recovery([10.0 + 0.1 * number for number in range(40)], 9.0, 10.0, 14.0)
-    0.9
+    1.0
     """
     ordered = sorted(times)
     candidates = [since, *(time for time in ordered if time >= since)]

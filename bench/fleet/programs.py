@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "run_case"]
 
-_START_MAX: Final = 30.0  # seconds for which the first start is awaited
+_START_MAX: Final = 20.0  # seconds for which the first start is awaited
 _SLICE: Final = 0.25
+_TOGETHER: Final = 0.02  # seconds within which all processes begin
 _GRACE: Final = 0.25  # a task that has arrived so long before the end has to have started by then
 _SOON: Final = 2.0
 
@@ -96,8 +97,8 @@ class _Run:
     def measure(self, possible: float = math.inf) -> Report:
         """Run the case, and compute its figures."""
         case, world = self.case, self.world
-        for process in range(case.processes):
-            world.start(process, _Process(self, process).live())
+        for process in range(case.processes):  # none at the same instant: no two programs do
+            world.at(process / case.processes * _TOGETHER, self._begin, process)
         try:
             while not self.starts and world.now < _START_MAX:
                 world.run(world.now + _SLICE)
@@ -113,6 +114,9 @@ class _Run:
             self.server.is_closed = True
             world.close()
 
+    def _begin(self, process: int) -> None:
+        self.world.start(process, _Process(self, process).live())
+
     def _lapsed(self) -> float:
         found = [self.server.lapsed(executor) for who, executor in self.executors.items() if who not in self.world.dead]
         return math.nan if None in found else sum(count or 0 for count in found)
@@ -124,10 +128,16 @@ class _Run:
                     self.world.kill(process)
             case "away" | "back":
                 self.server.is_away = what == "away"
-            case "forget":
+            case "forgets":
                 self.server.forget()
-            case "step":
+            case "saves":
+                self.server.save()
+            case "restarts":
+                self.server.restart()
+            case "steps":
                 self.server.step(amount)
+            case "drift":
+                self.server.slew(amount)
             case _:
                 raise ValueError(what)
 

@@ -107,7 +107,7 @@ class World:
         loop.run_forever()  # one iteration
         self._plan(process)
 
-    def _note_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.errors.append(f"{context['message']}: {context.get('exception')!r}")
 
 
