@@ -47,8 +47,8 @@ FIGURES: Final = {  # unit, and whether less is better
 def run(options: Options) -> list[Table]:
     """Run every case; a short version of each in a quick run."""
     groups: dict[str, list[tuple[Case, Report]]] = {}
-    for number, case in enumerate(CASES, 1):
-        options.note(f"{number} of {len(CASES)}: {case.id}")
+    for number, case in enumerate(CASES):
+        options.note(f"{number + 1} of {len(CASES)}: {case.id}", part=number / len(CASES))
         groups.setdefault(case.group, []).append((case, run_case(case, is_quick=options.quick)))
     return [_table(group, reports) for group, reports in groups.items()]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Report", "run_case"]
 
 _START_MAX: Final = 20.0  # seconds for which the first start is awaited
-_SLICE: Final = 0.25
+_SLICE: Final = 0.02
 _TOGETHER: Final = 0.02  # seconds within which all processes begin
 _GRACE: Final = 0.25  # a task that has arrived so long before the end has to have started by then
 _SOON: Final = 2.0
@@ -104,12 +104,16 @@ class _Run:
                 world.run(world.now + _SLICE)
             begin = (self.starts[0].time if self.starts else world.now) + case.warm_up
             world.run(begin)
-            before = self.server.calls, self.server.busy, self._lapsed()
+            calls, busy, lapsed = self.server.calls, self.server.busy, self._lapsed()
             for fault in case.faults:
                 world.at(begin + fault.after, self._strike, fault.what, fault.amount)
             world.run(begin + self.seconds)
-            after = self.server.calls, self.server.busy, self._lapsed()
-            return self._report(begin, possible, [b - a for a, b in zip(before, after, strict=True)])
+            spent = {
+                "calls": self.server.calls - calls,
+                "busy": self.server.busy - busy,
+                "lapsed": sum(count - lapsed[who] for who, count in self._lapsed().items()),
+            }
+            return self._report(begin, possible, spent)
         finally:
             self.server.is_closed = True
             world.close()
@@ -117,9 +121,9 @@ class _Run:
     def _begin(self, process: int) -> None:
         self.world.start(process, _Process(self, process).live())
 
-    def _lapsed(self) -> float:
-        found = [self.server.lapsed(executor) for who, executor in self.executors.items() if who not in self.world.dead]
-        return math.nan if None in found else sum(count or 0 for count in found)
+    def _lapsed(self) -> dict[int, float]:
+        """Return how many tickets have lapsed so far in each living process."""
+        return {who: self.server.lapsed(each) for who, each in self.executors.items() if who not in self.world.dead}
 
     def _strike(self, what: str, amount: Any) -> None:
         match what:
@@ -141,10 +145,9 @@ class _Run:
             case _:
                 raise ValueError(what)
 
-    def _report(self, begin: float, possible: float, spent: list[float]) -> Report:
+    def _report(self, begin: float, possible: float, spent: dict[str, float]) -> Report:
         case, end = self.case, begin + self.seconds
         starts = [start for start in self.starts if begin <= start.time < end]
-        calls, busy, lapsed = spent
         count = len(starts)
         rate = (sum(begin <= time < end for time in self.accepted) if self.accepted else count) / self.seconds
         waits = [1e3 * (start.time - start.submitted) for start in starts]
@@ -154,10 +157,10 @@ class _Run:
             "use": self._served(begin, end) if self.submitted else rate / possible,
             "p50": quantile(waits, 0.5),
             "p99": quantile(waits, 0.99),
-            "calls a second": calls / self.seconds,
-            "calls a start": calls / count if count else math.inf,
-            "server us a start": 1e6 * busy / count if count else math.inf,
-            "lapsed a start": lapsed / count if count else math.nan,
+            "calls a second": spent["calls"] / self.seconds,
+            "calls a start": spent["calls"] / count if count else math.inf,
+            "server us a start": 1e6 * spent["busy"] / count if count else math.inf,
+            "lapsed a start": spent["lapsed"] / count if count else math.nan,
         }
         weights = {process: case.weights[process % len(case.weights)] for process in range(case.processes)}
         if case.processes > 1:

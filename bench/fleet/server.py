@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -104,10 +105,10 @@ class VirtualServer:
         """Return ``peers=`` for the manager of a process."""
         return _Peers(self, process, weight)
 
-    def lapsed(self, executor: Any) -> int | None:
-        """Return how many tickets of an executor have lapsed so far, if its statistics tell."""
+    def lapsed(self, executor: Any) -> float:
+        """Return how many tickets of an executor have lapsed so far; not a number if its statistics do not tell."""
         fleet = executor.statistics().fleet
-        return None if fleet is None else fleet.lapsed
+        return math.nan if fleet is None else fleet.lapsed
 
     def forget(self) -> None:
         """Lose everything, as by FLUSHALL."""

@@ -70,7 +70,7 @@ class World:
         while events and events[0][0] <= until:
             self.now, _, do, arguments = heapq.heappop(events)
             do(*arguments)
-        self.now = until
+        self.now = max(self.now, until)
         for main in self._mains.values():
             if main.done():
                 main.result()
