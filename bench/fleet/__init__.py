@@ -40,6 +40,7 @@ FIGURES: Final = {  # unit, and whether less is better
     "calls a start": ("", True),
     "calls a second": ("", True),
     "server us a start": ("us", True),
+    "server load": ("", True),
     "lapsed a start": ("", True),
 }
 

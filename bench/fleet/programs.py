@@ -160,6 +160,7 @@ class _Run:
             "calls a second": spent["calls"] / self.seconds,
             "calls a start": spent["calls"] / count if count else math.inf,
             "server us a start": 1e6 * spent["busy"] / count if count else math.inf,
+            "server load": spent["busy"] / self.seconds,
             "lapsed a start": spent["lapsed"] / count if count else math.nan,
         }
         weights = {process: case.weights[process % len(case.weights)] for process in range(case.processes)}
@@ -198,6 +199,11 @@ class _Run:
         for law in laws_of(str(case.settings.get("rate", "")), case.settings.get("policy")):
             if "adaptive" not in case.settings:
                 self._compare(report, law, {"": [start.time for start in self.starts]})
+        for law in laws_of(case.settings.get("resources", {}).get("tokens", ""), case.settings.get("policy")):
+            used = [start.tokens for start in self.starts]
+            most, too_many = excess(law, [start.time for start in self.starts], used)
+            report.worst.append(f"{most} of {law.name} tokens")
+            report.broken += [f"tokens: {most} in a window, {too_many} too many"] * (too_many > 0)
         by_key: dict[str, list[float]] = defaultdict(list)
         for start in self.starts:
             by_key[start.key].append(start.time)
@@ -294,29 +300,32 @@ class _Process:
 
     def _submit(self, load: Load) -> None:
         key = f"{load.key}{self._random.randrange(load.keys)}" if load.keys else None
-        slots = {} if self._pool is None else {"slots": self._pool}
+        options: dict[str, Any] = {} if self._pool is None else {"slots": self._pool}
+        tokens = self._random.randint(1, load.tokens) if load.tokens else 0
+        if tokens:
+            options["cost"] = {"tokens": tokens}
         work = self._work if load.work else self._start
-        self._executor.submit(work, load, key, self._loop.time(), key=key, **slots)
+        self._executor.submit(work, load, key, self._loop.time(), tokens, key=key, **options)
 
-    async def _work(self, load: Load, key: str | None, submitted: float) -> None:
+    async def _work(self, load: Load, key: str | None, submitted: float, tokens: int) -> None:
         span = [self._number, self._loop.time(), math.inf]
         self._run.spans.append(span)
         self._run.held[key or ""].append(span)
-        self._start(load, key, submitted)
+        self._start(load, key, submitted, tokens)
         try:
             await asyncio.sleep(load.work)
         finally:
             span[2] = self._loop.time()
 
-    def _start(self, load: Load, key: str | None, submitted: float) -> None:
-        self._note(load, key, submitted)
+    def _start(self, load: Load, key: str | None, submitted: float, tokens: int) -> None:
+        self._note(load, key, submitted, tokens)
         if load.kind == "tasks":
             self._submit(load)
 
-    def _note(self, load: Load, key: str | None, submitted: float) -> None:
+    def _note(self, load: Load, key: str | None, submitted: float, tokens: int = 0) -> None:
         """Count a start, and use the core for it."""
         run, now = self._run, self._loop.time()
-        run.starts.append(Start(now, self._number, key or "", submitted))
+        run.starts.append(Start(now, self._number, key or "", submitted, tokens))
         if "adaptive" in run.case.settings:
             self._serve(now)
         if load.cpu:
