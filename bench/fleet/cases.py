@@ -74,9 +74,8 @@ class Case:
         slots: the limit of a pool from which each task takes a slot; 0 for none.
         network: between the processes and the server.
         faults: while figures are taken.
-        alone: what the same program reaches without the others is what can be expected, if the limit is more. "each": every
-            process has all of the limits for itself, and what they reach adds up; "one": there is one process. Empty if
-            the limit can be used.
+        alone: what one process reaches alone is what can be expected, if the limit is more: "each" process can reach it
+            beside the others, or "one" can for all. Empty if the limit can be used.
         warm_up: seconds from the first start to the beginning of the measurement.
         seconds: of the measurement.
         quick_seconds: of it in a short run.

@@ -65,8 +65,8 @@ def run_case(case: Case, *, is_quick: bool = False) -> Report:
         seconds = case.quick_seconds if is_quick else case.seconds
         possible = case.limit
         if case.alone:
-            alone = case if case.alone == "each" else replace(case, processes=1)
-            possible = min(possible, _Run(alone, seconds, is_alone=True).measure().figures["rate"])
+            alone = _Run(replace(case, processes=1), seconds, is_alone=True).measure().figures["rate"]
+            possible = min(possible, alone * (case.processes if case.alone == "each" else 1))
         return _Run(case, seconds).measure(possible)
     finally:
         logger.setLevel(level)
