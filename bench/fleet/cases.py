@@ -556,7 +556,7 @@ def _faults() -> list[Case]:
                 name=f"{policy} 100/s, everything forgotten, n=4",
                 processes=4,
                 faults=(Fault(0.5, "forgets"),),
-                quick_seconds=5,
+                quick_seconds=6,
                 goals={"recovery": 2.0},
                 **common,
             ),
@@ -566,7 +566,7 @@ def _faults() -> list[Case]:
                 name=f"{policy} 100/s, {name}, n=4",
                 processes=4,
                 faults=faults,
-                quick_seconds=5,
+                quick_seconds=6,
                 goals={"recovery": 2.0},
                 **common,
             )
@@ -580,7 +580,7 @@ def _faults() -> list[Case]:
                 name=f"{policy} 100/s, the server's clock steps by {step:+g} s, n=4",
                 processes=4,
                 faults=(Fault(0.5, "steps", step),),
-                quick_seconds=5,
+                quick_seconds=6,
                 goals={"recovery": 2.0},
                 **common,
             )
