@@ -146,6 +146,7 @@ class FleetPeers(Fixed):
         "_clock",
         "_difference_us",
         "_group",
+        "_has_paces",
         "_is_away",
         "_is_closing",
         "_is_connected",
@@ -200,6 +201,7 @@ class FleetPeers(Fixed):
         if not isinstance(outage, Outage):
             raise TypeError(f"outage must be Outage.STOP, Outage.static(n) or Outage.LOCAL, got {outage!r}")
         self._transport = transport
+        self._has_paces = getattr(transport, "has_paces", False)
         self._timeout = self._patience = timeout
         self._group = group
         self._late = late
