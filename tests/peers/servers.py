@@ -86,6 +86,15 @@ class RedisServer(Process):
         return bool(self.ask("INFO", "replication")["role"] == "master")
 
 
+def as_new(server: RedisServer) -> RedisServer:
+    """Let a server run again, whatever the test before has done with it, without keys and scripts; return it."""
+    server.go_on()
+    if not server.is_running:
+        server.start()
+    server.flush()
+    return server
+
+
 class RedisCluster:
     """Masters that share the slots: ``slots[i]`` belong to ``masters[i]``."""
 
