@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,35 +25,40 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.fixture(scope="module", params=KINDS)
 def server_kind(request: pytest.FixtureRequest) -> Iterator[str]:
     """Redis and Valkey in turn: the servers that the test starts, or that its fixtures start, are of this kind."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(choose(request.param))
-        except FileNotFoundError as error:
-            pytest.skip(str(error))
+    with chosen(request.param):
         yield request.param
 
 
+@contextmanager
+def chosen(kind: str) -> Iterator[None]:
+    """Let servers be of a kind, or skip the test if there is none."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(choose(kind))
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
+        yield
+
+
 @pytest.fixture(scope="session")
-def shared_redis_servers() -> Iterator[Callable[[], RedisServer]]:
-    """Return the server of the present kind behind ``redis_server``; tests do not use it directly."""
-    servers: dict[Path, RedisServer] = {}
+def server_of() -> Iterator[Callable[[str], RedisServer]]:
+    """Return a function that returns the shared server of a kind, without keys and scripts."""
+    servers: dict[str, RedisServer] = {}
     with ExitStack() as stack:
 
-        def shared() -> RedisServer:
-            new = RedisServer()
-            if new.program in servers:
-                new.close()
-            else:
-                servers[new.program] = stack.enter_context(new)
-            return servers[new.program]
+        def shared(kind: str) -> RedisServer:
+            if kind not in servers:
+                with chosen(kind):
+                    servers[kind] = stack.enter_context(RedisServer())
+            return as_new(servers[kind])
 
         yield shared
 
 
 @pytest.fixture
-def redis_server(server_kind: str, shared_redis_servers: Callable[[], RedisServer]) -> RedisServer:
+def redis_server(server_kind: str, server_of: Callable[[str], RedisServer]) -> RedisServer:
     """A server without keys and scripts, of both kinds in turn; otherwise as ``redis_server`` of ``tests/conftest.py``."""
-    return as_new(shared_redis_servers())
+    return server_of(server_kind)
 
 
 @pytest.fixture(scope="module")
