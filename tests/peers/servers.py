@@ -3,7 +3,7 @@
 Each is a synchronous context manager. Nothing is persisted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -96,18 +96,29 @@ def as_new(server: RedisServer) -> RedisServer:
 
 
 class RedisCluster:
-    """Masters that share the slots: ``slots[i]`` belong to ``masters[i]``."""
+    """Masters that share the slots: ``slots[i]`` belong to ``masters[i]``, as far as no test moves them.
 
-    def __init__(self, masters: list[RedisServer]) -> None:
+    Args:
+        masters: servers.
+        replicas: further servers; ``replicas[i]`` copies ``masters[i % len(masters)]``.
+    """
+
+    def __init__(self, masters: list[RedisServer], replicas: Sequence[RedisServer] = ()) -> None:
         count = len(masters)
         bounds = [SLOT_COUNT * index // count for index in range(count + 1)]
         self.masters = masters
+        self.replicas = list(replicas)
         self.slots = [range(*pair) for pair in pairwise(bounds)]
 
+    @property
+    def nodes(self) -> list[RedisServer]:
+        """All servers."""
+        return [*self.masters, *self.replicas]
+
     def wait_whole(self, *, seconds: float = 20) -> None:
-        """Wait until all masters see each other, and an owner for each slot."""
-        for master in self.masters:
-            wait_until(partial(self._is_whole, master), f"{master!r} sees its cluster whole", seconds=seconds)
+        """Wait until all nodes see each other, and an owner for each slot."""
+        for node in self.nodes:
+            wait_until(partial(self._is_whole, node), f"{node!r} sees its cluster whole", seconds=seconds)
 
     @property
     def url(self) -> str:
@@ -125,25 +136,40 @@ class RedisCluster:
             master.flush()
 
     def _join(self) -> None:
-        first, *others = self.masters
+        first, *others = self.nodes
         for epoch, (master, slots) in enumerate(zip(self.masters, self.slots, strict=True), start=1):
             master.ask("CLUSTER SET-CONFIG-EPOCH", epoch)  # otherwise they would take a while to agree
             master.ask("CLUSTER ADDSLOTS", *slots)
         for other in others:
             first.ask("CLUSTER MEET", HOST, other.port)
         self.wait_whole()
+        for index, replica in enumerate(self.replicas):
+            replica.ask("CLUSTER REPLICATE", self.masters[index % len(self.masters)].ask("CLUSTER MYID"))
+        for replica in self.replicas:
+            wait_until(
+                lambda: replica.ask("INFO", "replication").get("master_link_status") == "up", f"{replica!r} copies"
+            )
+        for node in self.nodes:
+            wait_until(lambda: _replica_count(node) == len(self.replicas), f"{node!r} knows the replicas", seconds=20)
 
-    def _is_whole(self, master: RedisServer) -> bool:
-        info = master.ask("CLUSTER INFO")
-        return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == len(self.masters)
+    def _is_whole(self, node: RedisServer) -> bool:
+        info = node.ask("CLUSTER INFO")
+        return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == len(self.nodes)
+
+
+def _replica_count(node: RedisServer) -> int:
+    """Return how many replicas a node knows."""
+    return sum(len(replicas) for _, _, _, *replicas in node.ask("CLUSTER", "SLOTS"))
 
 
 @contextmanager
-def redis_cluster(master_count: int = 3) -> Iterator[RedisCluster]:
-    """Start masters, divide the slots, and wait until each of them sees the whole cluster: some 3 s."""
+def redis_cluster(master_count: int = 3, *, replica_count: int = 0) -> Iterator[RedisCluster]:
+    """Start masters with so many replicas each, divide the slots, and wait until each node sees all others: some 3 s."""
     config = ["cluster-enabled yes", "cluster-node-timeout 2000", f"cluster-announce-ip {HOST}"]
     with ExitStack() as stack:
-        cluster = RedisCluster([stack.enter_context(RedisServer(config=config)) for _ in range(master_count)])
+        count = master_count * (1 + replica_count)
+        nodes = [stack.enter_context(RedisServer(config=config)) for _ in range(count)]
+        cluster = RedisCluster(nodes[:master_count], nodes[master_count:])
         cluster._join()
         yield cluster
 
@@ -167,7 +193,7 @@ class Sentinel(Process):
 
 
 class SentinelGroup:
-    """Two servers, at first a master and its replica, and their sentinels."""
+    """Servers, at first a master and its replicas, and their sentinels."""
 
     name = "main"
 
@@ -211,8 +237,8 @@ class SentinelGroup:
     def _is_ready(self, sentinel: Sentinel) -> bool:
         """Return True if a sentinel knows the others: before that no failover could succeed."""
         state = self._state(sentinel)
-        others = len(self.sentinels) - 1
-        return (state["flags"], int(state["num-slaves"]), int(state["num-other-sentinels"])) == ("master", 1, others)
+        expected = "master", len(self.servers) - 1, len(self.sentinels) - 1
+        return (state["flags"], int(state["num-slaves"]), int(state["num-other-sentinels"])) == expected
 
     def _state(self, sentinel: Sentinel) -> dict[str, str]:
         with sentinel.client(decode_responses=True, protocol=2) as client:
@@ -221,22 +247,24 @@ class SentinelGroup:
 
 
 @contextmanager
-def sentinel_group(sentinel_count: int = 1) -> Iterator[SentinelGroup]:
-    """Start a master, its replica and sentinels, and wait until a failover could succeed.
+def sentinel_group(sentinel_count: int = 1, *, replica_count: int = 1) -> Iterator[SentinelGroup]:
+    """Start a master, its replicas and sentinels, and wait until a failover could succeed.
 
     One sentinel is enough for a failover, which takes 2 to 5 s; three find each other in some 3 s, and then need two.
     """
     with ExitStack() as stack:
         master = stack.enter_context(RedisServer())
-        replica = stack.enter_context(RedisServer(replica_of=master))
-        wait_until(
-            lambda: replica.ask("INFO", "replication")["master_link_status"] == "up", f"{replica!r} copies {master!r}"
-        )
+        replicas = [stack.enter_context(RedisServer(replica_of=master)) for _ in range(replica_count)]
+        for replica in replicas:
+            wait_until(
+                lambda: replica.ask("INFO", "replication")["master_link_status"] == "up",
+                f"{replica!r} copies {master!r}",
+            )
         quorum = sentinel_count // 2 + 1
         sentinels = [
             stack.enter_context(Sentinel(SentinelGroup.name, master, quorum=quorum)) for _ in range(sentinel_count)
         ]
-        group = SentinelGroup([master, replica], sentinels)
+        group = SentinelGroup([master, *replicas], sentinels)
         for sentinel in sentinels:
-            wait_until(partial(group._is_ready, sentinel), f"{sentinel!r} knows the others")
+            wait_until(partial(group._is_ready, sentinel), f"{sentinel!r} knows the others", seconds=20)
         yield group
