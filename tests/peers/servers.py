@@ -179,11 +179,11 @@ class Sentinel(Process):
 
     _options = ("--sentinel",)
 
-    def __init__(self, name: str, master: RedisServer, *, quorum: int) -> None:
+    def __init__(self, name: str, master: RedisServer, *, quorum: int, down_ms: int = SENTINEL_DOWN_MS) -> None:
         super().__init__()
         lines = [f"port {self.port}", f"sentinel monitor {name} {HOST} {master.port} {quorum}"]
         lines += [f"sentinel auth-user {name} {CONTROL}", f"sentinel auth-pass {name} {CONTROL}"]
-        lines += [f"sentinel down-after-milliseconds {name} {SENTINEL_DOWN_MS}"]
+        lines += [f"sentinel down-after-milliseconds {name} {down_ms}"]
         self._configure([*lines, f"sentinel failover-timeout {name} {SENTINEL_FAILOVER_MS}"])
 
     @property
@@ -225,6 +225,11 @@ class SentinelGroup:
         wait_until(lambda: self._has_left(old), f"a failover from {old!r} ends", seconds=seconds)
         return self.master()
 
+    def promotions(self) -> int:
+        """Return how many failovers the sentinels have told of; with more than one, two masters ran at the same time."""
+        logs = [(sentinel.folder / "server.log").read_text(encoding="utf-8") for sentinel in self.sentinels]
+        return max(log.count("+switch-master") for log in logs)
+
     def _has_left(self, old: RedisServer) -> bool:
         states = [self._state(sentinel) for sentinel in self._awake()]
         ports = {int(state["port"]) for state in states}
@@ -247,14 +252,18 @@ class SentinelGroup:
 
 
 @contextmanager
-def sentinel_group(sentinel_count: int = 1, *, replica_count: int = 1) -> Iterator[SentinelGroup]:
+def sentinel_group(
+    sentinel_count: int = 1, *, replica_count: int = 1, down_ms: int = SENTINEL_DOWN_MS, config: Iterable[str] = ()
+) -> Iterator[SentinelGroup]:
     """Start a master, its replicas and sentinels, and wait until a failover could succeed.
 
     One sentinel is enough for a failover, which takes 2 to 5 s; three find each other in some 3 s, and then need two.
+    A server that is silent for ``down_ms`` counts as down: on a busy machine a short time promotes one replica after the
+    other.
     """
     with ExitStack() as stack:
-        master = stack.enter_context(RedisServer())
-        replicas = [stack.enter_context(RedisServer(replica_of=master)) for _ in range(replica_count)]
+        master = stack.enter_context(RedisServer(config=config))
+        replicas = [stack.enter_context(RedisServer(replica_of=master, config=config)) for _ in range(replica_count)]
         for replica in replicas:
             wait_until(
                 lambda: replica.ask("INFO", "replication")["master_link_status"] == "up",
@@ -262,7 +271,8 @@ def sentinel_group(sentinel_count: int = 1, *, replica_count: int = 1) -> Iterat
             )
         quorum = sentinel_count // 2 + 1
         sentinels = [
-            stack.enter_context(Sentinel(SentinelGroup.name, master, quorum=quorum)) for _ in range(sentinel_count)
+            stack.enter_context(Sentinel(SentinelGroup.name, master, quorum=quorum, down_ms=down_ms))
+            for _ in range(sentinel_count)
         ]
         group = SentinelGroup([master, *replicas], sentinels)
         for sentinel in sentinels:

@@ -1,6 +1,6 @@
 """Lets faults happen to all families of limits at once, on real servers, and prints what the resource has counted.
 
-    python -m tests.peers.battery                                # every fault on a Redis and on a Valkey: some hours' half
+    python -m tests.peers.battery                                # every fault on a Redis and on a Valkey: about two hours
     python -m tests.peers.battery --fault kill --server redis    # one fault on one server
     python -m tests.peers.battery --list                         # the faults
 

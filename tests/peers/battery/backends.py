@@ -21,6 +21,9 @@ from ..servers import CONTROL, RedisCluster, RedisServer, SentinelGroup, redis_c
 from .clock import Clock
 
 FAILOVER_SECONDS = 30
+SENTINEL_DOWN_MS = 1500  # with a third of it a busy machine gets a second failover, and has two masters meanwhile
+# What the documentation says against two masters.
+ONE_MASTER = ("min-replicas-to-write 1", "min-replicas-max-lag 1")
 # What a process needs for every kind of limit, as the documentation says.
 RIGHTS = (
     "~{rle:battery}:* resetchannels &{rle:battery}::slots:* -@all +evalsha +script|load +time +info +exists +hget +hmget "
@@ -199,7 +202,13 @@ def _with_clock_of_processes(stack: ExitStack, _: str) -> Backend:
 
 
 def _sentinels(stack: ExitStack, _: str) -> Backend:
-    return Sentinels(stack.enter_context(sentinel_group(3, replica_count=2)))
+    return Sentinels(
+        stack.enter_context(sentinel_group(3, replica_count=2, down_ms=SENTINEL_DOWN_MS, config=ONE_MASTER))
+    )
+
+
+def _unprotected(stack: ExitStack, _: str) -> Backend:
+    return Sentinels(stack.enter_context(sentinel_group(3, replica_count=2, down_ms=SENTINEL_DOWN_MS)))
 
 
 def _cluster(stack: ExitStack, _: str) -> Backend:
@@ -209,7 +218,7 @@ def _cluster(stack: ExitStack, _: str) -> Backend:
 TOPOLOGIES: dict[str, Topology] = {
     "any": _one, "server": _one, "log": _with_log, "safe log": _with_safe_log, "proxy": _proxied, "tls": _with_tls,
     "partition": _partly, "passwords": _with_passwords, "clock": _with_clock, "clock of processes": _with_clock_of_processes,
-    "sentinels": _sentinels, "cluster": _cluster,
+    "sentinels": _sentinels, "unprotected": _unprotected, "cluster": _cluster,
 }  # fmt: skip
 
 

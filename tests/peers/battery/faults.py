@@ -16,6 +16,9 @@ from .backends import Backend, wait_master
 from .group import Group
 
 
+TWO_MASTERS = "the sentinels promoted a second replica while the first went on as a master"
+
+
 @dataclass
 class Scene:
     """What a fault happens to.
@@ -43,15 +46,22 @@ class Scene:
         """Note how long a failover took."""
         self.notes.append(f"failover in {time.monotonic() - since:.1f} s")
 
+    def wait_failed_over(self, old: Any, since: float) -> None:
+        """Wait until the sentinels have promoted another master, and note how long that took."""
+        self.backend.group.wait_failed_over(old)
+        self.note_failover(since)
+        if self.backend.group.promotions() > 1:
+            self.notes.append(TWO_MASTERS)
+
 
 @dataclass(frozen=True)
 class Fault:
     """A fault.
 
     Attributes:
+        name: by which the command knows it.
         topology: a name of ``backends.TOPOLOGIES``.
         happen: lets it happen to a scene.
-        loses_time: True if no start is possible for a part of it.
     """
 
     name: str
@@ -461,8 +471,7 @@ def sentinel_kill(scene: Scene) -> None:
     """The master is killed, and a replica promoted."""
     old, start = scene.backend.group.master(), time.monotonic()
     old.kill()
-    scene.backend.group.wait_failed_over(old)
-    scene.note_failover(start)
+    scene.wait_failed_over(old, start)
 
 
 @fault("sentinels")
@@ -477,8 +486,7 @@ def sentinel_lag(scene: Scene) -> None:
     old.kill()
     for replica in replicas:
         replica.go_on()
-    scene.backend.group.wait_failed_over(old)
-    scene.note_failover(start)
+    scene.wait_failed_over(old, start)
 
 
 @fault("sentinels")
@@ -486,8 +494,7 @@ def sentinel_stop(scene: Scene) -> None:
     """The master is stopped, a replica promoted, and a second later the old master goes on."""
     old, start = scene.backend.group.master(), time.monotonic()
     old.stop()
-    scene.backend.group.wait_failed_over(old)
-    scene.note_failover(start)
+    scene.wait_failed_over(old, start)
     scene.over = time.monotonic()
     time.sleep(1)
     old.go_on()
@@ -498,8 +505,13 @@ def sentinel_command(scene: Scene) -> None:
     """A failover is ordered while all servers run."""
     old, start = scene.backend.group.master(), time.monotonic()
     scene.backend.group.sentinels[0].ask("SENTINEL", "FAILOVER", scene.backend.group.name)
-    scene.backend.group.wait_failed_over(old)
-    scene.note_failover(start)
+    scene.wait_failed_over(old, start)
+
+
+@fault("unprotected")
+def sentinel_unprotected(scene: Scene) -> None:
+    """The master is killed, and nothing prevents that two masters accept writes at the same time."""
+    sentinel_kill(scene)
 
 
 @fault("cluster")

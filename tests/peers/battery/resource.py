@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
@@ -175,12 +175,25 @@ class Law(NamedTuple):
             most, at = most_in(times, self.seconds)
             if most > worst.most:
                 worst = Found(self.name, most, self.allowed, at)
+        if worst.is_broken:
+            starts = resource.starts(family)
+            early, decided = (
+                -1e3 * min(spare(times, self.allowed, self.seconds) for times in self._times(each).values())
+                for each in (starts, [start._replace(at=start.decided) for start in starts])
+            )
+            near = [start.arrived - start.decided for start in starts if 0 <= worst.at - start.at <= self.seconds]
+            note = (
+                f"early by {early:.1f} ms, by decisions {decided:.1f} ms; held up for {1e3 * max(near):.1f} ms at most"
+            )
+            worst = replace(worst, note=note)
         return worst
 
     def _times(self, starts: Iterable[Start]) -> dict[int, list[tuple[float, int]]]:
         by_key: dict[int, list[tuple[float, int]]] = defaultdict(list)
         for start in starts:
             by_key[start.key if self.per_key else 0].append((start.at, start.cost if self.of == "tokens" else 1))
+        for times in by_key.values():
+            times.sort()
         return by_key
 
 
@@ -252,6 +265,19 @@ class Quota(NamedTuple):
         """Return True if the present minute's part is used, or nearly so."""
         begin = now - (now + resource._ahead) % self.seconds
         return resource.count(family, begin, now + 1) >= self.allowed * 0.9
+
+
+def spare(times: list[tuple[float, int]], allowed: int, seconds: float) -> float:
+    """Return by how much longer than its window the shortest time with more than allowed was; below 0 it was shorter."""
+    found, total, first = inf, 0, 0
+    for when, cost in times:
+        total += cost
+        while total - times[first][1] > allowed:
+            total -= times[first][1]
+            first += 1
+        if total > allowed:
+            found = min(found, when - times[first][0] - seconds)
+    return found
 
 
 AnyLaw = Law | Bucket | AtOnce | Fences | Quota

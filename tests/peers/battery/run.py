@@ -88,6 +88,7 @@ def run(
     settings: Mapping[str, Any] | None = None,
     least: float = 5.5,
     most: float = 12.0,
+    until_first: bool = False,
     log: str = "",
     tell: Tell = lambda text, part: None,
 ) -> Outcome:
@@ -101,6 +102,7 @@ def run(
         settings: parameters of the peers.
         least: seconds to watch after the fault, at least.
         most: and at most, if not all families have recovered before.
+        until_first: True to watch only until all families have started something.
         log: level of what processes log to stderr.
         tell: is told what goes on, and the part that is done.
     """
@@ -112,7 +114,7 @@ def run(
             tell("first starts", 0.1)
             group.add(processes)
             _wait_for_starts(resource, len(families))
-            time.sleep(STEADY_SECONDS)
+            time.sleep(STEADY_SECONDS if not until_first else 1)
             tell(fault.text, 0.4)
             scene = Scene(authority, group)
             begin = time.monotonic()
@@ -122,7 +124,8 @@ def run(
             tell("recovery", 0.6)
             end = time.monotonic() + most
             while (now := time.monotonic()) < end:
-                recovered = [_recovery(resource, index, over, rate, now) for index, rate in enumerate(before)]
+                rates = [0.0] * len(before) if until_first else before
+                recovered = [_recovery(resource, index, over, rate, now) for index, rate in enumerate(rates)]
                 spent = [_is_spent(resource, index, each, now) for index, each in enumerate(families)]
                 if now > over + least and all(a is not None or b for a, b in zip(recovered, spent, strict=True)):
                     break
