@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 START, LEAVE, READY = range(3)  # kinds of messages
 # Kind, process, family, number of the task, cost, key, fence, monotonic time, seconds since the decision.
@@ -64,7 +64,7 @@ class Resource:
 
     def __init__(self) -> None:
         self.absences = Absences()
-        self._starts: dict[int, list[tuple[float, tuple[int | float, ...]]]] = defaultdict(list)
+        self._starts: dict[int, list[tuple[float, tuple[Any, ...]]]] = defaultdict(list)
         self._leaves: dict[tuple[int, int, int], float] = {}
         self.ready: set[int] = set()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -104,13 +104,16 @@ class Resource:
                 if kind == _TIMESTAMPS:
                     seconds, nanoseconds = struct.unpack("qq", value[:16])
                     arrived = seconds + nanoseconds / 1e9 - self._ahead
-            kind, process, family, number, *rest = MESSAGE.unpack(data)
-            if kind == START:
-                self._starts[family].append((arrived, (process, number, *rest)))
-            elif kind == LEAVE:
-                self._leaves[process, family, number] = arrived
-            else:
-                self.ready.add(process)
+            self.note(arrived, *MESSAGE.unpack(data))
+
+    def note(self, arrived: float, kind: int, process: int, family: int, number: int, *rest: Any) -> None:
+        """Note a message: the rest is cost, key, fence, monotonic time, and seconds since the decision."""
+        if kind == START:
+            self._starts[family].append((arrived, (process, number, *rest)))
+        elif kind == LEAVE:
+            self._leaves[process, family, number] = arrived
+        else:
+            self.ready.add(process)
 
     def count(self, family: int, start: float, end: float) -> int:
         """Count the arrivals of a family between two times."""

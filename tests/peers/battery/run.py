@@ -49,10 +49,11 @@ class Account:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fault did."""
+    """What a fault did, from ``begin`` on for ``took`` seconds."""
 
     fault: str
     server: str
+    begin: float
     took: float
     accounts: tuple[Account, ...]
     errors: Counter[str]
@@ -63,7 +64,10 @@ class Outcome:
     def broken(self) -> list[str]:
         """Describe what must never be: a law broken, a task lost, a process or a family that stands still."""
         words = [
-            f"{each.name}, {found}{found.note}" for each in self.accounts for found in each.laws if found.is_broken
+            f"{each.name}, {found} {found.at - self.begin:+.2f} s from the fault's begin on ({found.note})"
+            for each in self.accounts
+            for found in each.laws
+            if found.is_broken
         ]
         words += [f"{each.name}: {each.unstarted} tasks lost" for each in self.accounts if each.unstarted]
         words += [
@@ -146,7 +150,7 @@ def run(
             )
             for index, each in enumerate(families)
         )
-        return Outcome(name, server, over - begin, accounts, errors, frozenset(silent), tuple(scene.notes))
+        return Outcome(name, server, begin, over - begin, accounts, errors, frozenset(silent), tuple(scene.notes))
 
 
 def _wait_for_starts(resource: Resource, count: int) -> None:
