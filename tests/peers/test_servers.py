@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,8 +22,8 @@ from redis.sentinel import Sentinel as SentinelClient
 
 from . import binaries
 from .processes import ServerError, wait_until
-from .proxy import Proxy
-from .servers import RedisCluster, RedisServer, SentinelGroup, sentinel_group
+from .proxy import RESENT_SECONDS, Proxy
+from .servers import RedisCluster, RedisServer, SentinelGroup, redis_cluster, sentinel_group
 
 pytestmark = pytest.mark.real_time("real servers, real sockets")
 
@@ -250,6 +251,37 @@ def test_jitter_never_changes_the_order(proxy: Proxy, connect: Connect) -> None:
     assert value == client.get("key")
 
 
+def test_packet_that_is_sent_again_is_late_and_in_order(proxy: Proxy, connect: Connect) -> None:
+    """A packet that is lost comes a fifth of a second later, and those behind it wait for it."""
+    client = connect(proxy.url)
+    client.ping()
+
+    proxy.resent = 1.0
+    begin = time.monotonic()
+    client.ping()
+    assert 2 * RESENT_SECONDS <= time.monotonic() - begin < 5
+    proxy.resent = 0.3
+    assert list(range(1, 11)) == [client.incr("key") for _ in range(10)]
+
+
+def test_stalled_proxy_holds_everything_back_and_loses_nothing(proxy: Proxy, connect: Connect) -> None:
+    """What is sent through a stalled proxy arrives once it goes on, in order, also on connections made meanwhile."""
+    client, other = connect(proxy.url), connect(proxy.url, socket_timeout=SILENT_SECONDS)
+    client.ping()
+
+    proxy.stall()
+    with pytest.raises(redis.TimeoutError):
+        other.incr("key")
+    timer = threading.Timer(SILENT_SECONDS, proxy.go_on)
+    timer.start()
+    begin = time.monotonic()
+    assert client.set("next", "value")
+    assert SILENT_SECONDS / 2 < time.monotonic() - begin < 5
+    timer.join()
+    wait_until(lambda: client.get("key") in (None, "1"), "the other call is done, or its connection was closed before")
+    assert client.ping()
+
+
 def test_lost_reply_leaves_the_work_done(proxy: Proxy, redis_server: RedisServer, connect: Connect) -> None:
     """A lost reply closes the connection, although the server has done the call."""
     client = connect(proxy.url)
@@ -402,3 +434,28 @@ def test_three_sentinels_agree() -> None:
         group.sentinels[0].stop()
         old.stop()
         assert group.wait_failed_over(old) is replica
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("server_kind")
+def test_replicas_are_promoted_by_three_sentinels() -> None:
+    """Of two replicas one is promoted, once, and the servers' settings against two masters allow writes afterwards."""
+    config = ["min-replicas-to-write 1", "min-replicas-max-lag 2"]
+    with sentinel_group(3, replica_count=2, down_ms=1500, config=config) as group:
+        old, *replicas = group.servers
+        old.kill()
+        new = group.wait_failed_over(old)
+        assert new in replicas
+        wait_until(lambda: new.ask("SET", "key", "value"), "the other replica copies the new master")
+        assert 1 == group.promotions()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("server_kind")
+def test_replica_of_a_cluster_takes_over() -> None:
+    """Each master of a cluster has its replica, which takes over when the master is killed."""
+    with redis_cluster(3, replica_count=1) as cluster:
+        cluster.masters[0].kill()
+        wait_until(lambda: cluster.replicas[0].is_master, "the replica is promoted", seconds=20)
+        wait_until(lambda: cluster.replicas[0].ask("CLUSTER INFO")["cluster_state"] == "ok", "all slots are served")
+        assert not any(replica.is_master for replica in cluster.replicas[1:])
