@@ -25,7 +25,7 @@ EFFECT = 0.005  # seconds from a decision to the first statement that limits all
 
 
 class Start(NamedTuple):
-    """A start, with the time at which it counts: its arrival, less what it was held up for beyond ``EFFECT``."""
+    """A start: when it arrived, and when it should have: at most ``EFFECT`` after the decision."""
 
     at: float
     cost: int
@@ -172,32 +172,23 @@ class Law(NamedTuple):
     per_key: bool = False
 
     def look(self, resource: Resource, family: int) -> Found:
-        """Return the most in any window that begins with a start."""
+        """Return the most in any window, of starts that should and did take effect in it."""
+        by_key: dict[int, list[Start]] = defaultdict(list)
+        for start in resource.starts(family):
+            by_key[start.key if self.per_key else 0].append(start)
         worst = Found(self.name, 0, self.allowed, 0.0)
-        for times in self._times(resource.starts(family)).values():
-            most, at = most_in(times, self.seconds)
+        for starts in by_key.values():
+            costs = [start.cost if self.of == "tokens" else 1 for start in starts]
+            most, at = most_within(
+                [(start.at, start.arrived, cost) for start, cost in zip(starts, costs, strict=True)], self.seconds
+            )
             if most > worst.most:
                 worst = Found(self.name, most, self.allowed, at)
-        if worst.is_broken:
-            starts = resource.starts(family)
-            early, decided = (
-                -1e3 * min(spare(times, self.allowed, self.seconds) for times in self._times(each).values())
-                for each in (starts, [start._replace(at=start.decided) for start in starts])
-            )
-            near = [start.arrived - start.decided for start in starts if 0 <= worst.at - start.at <= self.seconds]
-            note = (
-                f"early by {early:.1f} ms, by decisions {decided:.1f} ms; held up for {1e3 * max(near):.1f} ms at most"
-            )
-            worst = replace(worst, note=note)
+            if most > self.allowed and most == worst.most:
+                arrivals = [(start.arrived, cost) for start, cost in zip(starts, costs, strict=True)]
+                early = -1e3 * spare(sorted(arrivals), self.allowed, self.seconds)
+                worst = replace(worst, note=f"early by {early:.1f} ms")
         return worst
-
-    def _times(self, starts: Iterable[Start]) -> dict[int, list[tuple[float, int]]]:
-        by_key: dict[int, list[tuple[float, int]]] = defaultdict(list)
-        for start in starts:
-            by_key[start.key if self.per_key else 0].append((start.at, start.cost if self.of == "tokens" else 1))
-        for times in by_key.values():
-            times.sort()
-        return by_key
 
 
 class Bucket(NamedTuple):
@@ -209,13 +200,21 @@ class Bucket(NamedTuple):
 
     def look(self, resource: Resource, family: int) -> Found:
         """Return by how much the worst window exceeds its law; 0 is allowed, but for the precision of clocks."""
-        excess, lowest, at = -inf, inf, 0.0
-        for count, when in enumerate(sorted(start.decided for start in resource.starts(family))):
+        starts = resource.starts(family)
+        decided = self._excess(sorted(start.decided for start in starts))
+        arrived = self._excess(sorted(start.arrived for start in starts))
+        excess, at = min(decided, arrived)  # one alone is what processes were held up for
+        return Found(self.name, round(excess, 2), 0, at)
+
+    def _excess(self, times: Iterable[float]) -> tuple[float, float]:
+        """Return the most by which any window exceeds the law, less what a millisecond allows, and when it ends."""
+        excess, lowest, at = -float(self.capacity), inf, 0.0
+        for count, when in enumerate(times):
             lowest = min(lowest, count - self.rate * when)
-            now = count + 1 - self.rate * when - lowest - self.capacity
+            now = count + 1 - self.rate * (when + 0.001) - lowest - self.capacity
             if now > excess:
                 excess, at = now, when
-        return Found(self.name, round(excess - 0.001 * self.rate, 3), 0, at) if at else Found(self.name, 0, 0, 0)
+        return excess, at
 
 
 class AtOnce(NamedTuple):
@@ -268,6 +267,37 @@ class Quota(NamedTuple):
         """Return True if the present minute's part is used, or nearly so."""
         begin = now - (now + resource._ahead) % self.seconds
         return resource.count(family, begin, now + 1) >= self.allowed * 0.9
+
+
+def spare(times: list[tuple[float, int]], allowed: int, seconds: float) -> float:
+    """Return by how much longer than its window the shortest time with more than allowed was; below 0 it was shorter."""
+    found, total, first = inf, 0, 0
+    for when, cost in times:
+        total += cost
+        while total - times[first][1] > allowed:
+            total -= times[first][1]
+            first += 1
+        if total > allowed:
+            found = min(found, when - times[first][0] - seconds)
+    return found
+
+
+AnyLaw = Law | Bucket | AtOnce | Fences | Quota
+
+
+def most_within(spans: list[tuple[float, float, int]], seconds: float) -> tuple[int, float]:
+    """Return the most cost of spans that lie within any half-open window of ``seconds``, and when it begins.
+
+    A span is (begin, end, cost); they are sorted. A start spans the time in which it should have taken effect and did.
+    """
+    most, at, last = 0, 0.0, 0
+    for index, (begin, _, _) in enumerate(spans):
+        while last < len(spans) and spans[last][0] < begin + seconds:
+            last += 1
+        inside = sum(cost for _, end, cost in spans[index:last] if end < begin + seconds)
+        if inside > most:
+            most, at = inside, begin
+    return most, at
 
 
 def spare(times: list[tuple[float, int]], allowed: int, seconds: float) -> float:
