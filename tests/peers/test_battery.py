@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from .battery.backends import TOPOLOGIES
+from .battery.backends import REDIS_TOPOLOGIES
 from .battery.clock import Clock, NoShimError
 from .battery.families import FAMILIES
 from .battery.faults import FAULTS
@@ -175,7 +175,7 @@ def test_clock_of_a_server_can_be_stepped(tmp_path: Path, server_kind: str) -> N
 def test_every_fault_says_what_it_is_and_needs_what_there_is() -> None:
     """Each fault has a line that ``--list`` prints, and a topology; and each topology a fault."""
     assert all(fault.text.endswith(".") for fault in FAULTS.values())
-    assert {fault.topology for fault in FAULTS.values()} == set(TOPOLOGIES)
+    assert {fault.topology for fault in FAULTS.values()} == set(REDIS_TOPOLOGIES)
     assert {fault for fault, _ in CASES} <= set(FAULTS)
 
 

@@ -24,6 +24,7 @@ from rich.table import Table
 
 from ..binaries import KINDS, find_binary, version_of
 from ..processes import ServerError
+from .backends import AUTHORITIES, topologies_of
 from .clock import NoShimError
 from .families import FAMILIES
 from .faults import FAULTS
@@ -61,13 +62,15 @@ def main() -> int:
     outcomes: list[Outcome] = []
     failures: list[str] = []
     for server in servers:
-        found = version_of(find_binary(server))
-        console.print(
-            f"[bold]{server}[/bold]: {' '.join(found or ())} ({find_binary(server)}), {options.processes} processes, {settings}"
+        program = (
+            "" if server in AUTHORITIES else f"{' '.join(version_of(find_binary(server)) or ())}, {find_binary(server)}"
         )
+        console.print(f"[bold]{server}[/bold]: {program}; {options.processes} processes, {settings}")
     with _progress(console, len(faults) * len(servers)) as progress:
         for server in servers:
             for name in faults:
+                if FAULTS[name].topology not in topologies_of(server):
+                    continue
                 try:
                     outcome = run(
                         name, server, families=options.family or list(FAMILIES), processes=options.processes,

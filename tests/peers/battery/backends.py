@@ -1,15 +1,15 @@
 """Authorities that a group shares its limits by, each with the faults that it can have.
 
-A backend tells the processes how to reach it (``peers``, see ``worker.py``), and has methods for faults. Faults name the
-topology that they need; every backend has the topology ``any``. A new authority, such as a file or another database, is
-a class here, and a function in ``worker.py``.
+A backend tells the processes how to reach it (``peers``, see ``worker.py``), and faults use its methods. A fault names the
+topology that it needs: ``any`` is what every authority has; a ``server`` can also be killed, started again, and stopped,
+and the other ones are those of Redis and Valkey. A new authority, such as a file or another database, is a function here
+for each topology that it has, in ``AUTHORITIES``, and one function in ``worker.py``.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -140,33 +140,33 @@ def wait_master(server: RedisServer, *, seconds: float = FAILOVER_SECONDS) -> No
 
 # Topologies, by the names that faults use.
 
-Topology = Callable[[ExitStack, str], Backend]
+Topology = Callable[[ExitStack], Backend]
 
 
 def _server(stack: ExitStack, **options: Any) -> RedisServer:
     return stack.enter_context(RedisServer(config=["enable-debug-command yes"], **options))
 
 
-def _one(stack: ExitStack, _: str) -> Backend:
+def _one(stack: ExitStack) -> Backend:
     return OneServer(_server(stack))
 
 
-def _with_log(stack: ExitStack, _: str) -> Backend:
+def _with_log(stack: ExitStack) -> Backend:
     config = ["appendonly yes", "appendfsync everysec", "enable-debug-command yes"]
     return OneServer(stack.enter_context(RedisServer(config=config)))
 
 
-def _with_safe_log(stack: ExitStack, _: str) -> Backend:
+def _with_safe_log(stack: ExitStack) -> Backend:
     config = ["appendonly yes", "appendfsync always", "enable-debug-command yes"]
     return OneServer(stack.enter_context(RedisServer(config=config)))
 
 
-def _proxied(stack: ExitStack, _: str) -> Backend:
+def _proxied(stack: ExitStack) -> Backend:
     server = _server(stack)
     return BehindProxy(server, stack.enter_context(Proxy(server.port)))
 
 
-def _with_tls(stack: ExitStack, _: str) -> Backend:
+def _with_tls(stack: ExitStack) -> Backend:
     from ..certificates import make_certificate
 
     server = _server(stack)
@@ -174,18 +174,18 @@ def _with_tls(stack: ExitStack, _: str) -> Backend:
     return BehindProxy(server, stack.enter_context(Proxy(server.port, certificate=make_certificate(folder))))
 
 
-def _partly(stack: ExitStack, _: str) -> Backend:
+def _partly(stack: ExitStack) -> Backend:
     server = _server(stack)
     return PartlyBehindProxy(server, stack.enter_context(Proxy(server.port)))
 
 
-def _with_passwords(stack: ExitStack, _: str) -> Backend:
+def _with_passwords(stack: ExitStack) -> Backend:
     server = _server(stack, users={"default": "off", WithPasswords.user: f"on {RIGHTS}"})
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     return WithPasswords(server, folder / "password")
 
 
-def _with_clock(stack: ExitStack, _: str) -> Backend:
+def _with_clock(stack: ExitStack) -> Backend:
     clock = Clock(Path(stack.enter_context(tempfile.TemporaryDirectory())))
     stack.callback(clock.close)
     server = RedisServer(config=["enable-debug-command yes"])
@@ -193,7 +193,7 @@ def _with_clock(stack: ExitStack, _: str) -> Backend:
     return WithClock(stack.enter_context(server), clock)
 
 
-def _with_clock_of_processes(stack: ExitStack, _: str) -> Backend:
+def _with_clock_of_processes(stack: ExitStack) -> Backend:
     clock = Clock(Path(stack.enter_context(tempfile.TemporaryDirectory())))
     stack.callback(clock.close)
     backend = WithClock(_server(stack), clock)
@@ -201,25 +201,33 @@ def _with_clock_of_processes(stack: ExitStack, _: str) -> Backend:
     return backend
 
 
-def _sentinels(stack: ExitStack, _: str) -> Backend:
+def _sentinels(stack: ExitStack) -> Backend:
     return Sentinels(
         stack.enter_context(sentinel_group(3, replica_count=2, down_ms=SENTINEL_DOWN_MS, config=ONE_MASTER))
     )
 
 
-def _unprotected(stack: ExitStack, _: str) -> Backend:
+def _unprotected(stack: ExitStack) -> Backend:
     return Sentinels(stack.enter_context(sentinel_group(3, replica_count=2, down_ms=SENTINEL_DOWN_MS)))
 
 
-def _cluster(stack: ExitStack, _: str) -> Backend:
+def _cluster(stack: ExitStack) -> Backend:
     return Cluster(stack.enter_context(redis_cluster(3, replica_count=1)))
 
 
-TOPOLOGIES: dict[str, Topology] = {
-    "any": _one, "server": _one, "log": _with_log, "safe log": _with_safe_log, "proxy": _proxied, "tls": _with_tls,
-    "partition": _partly, "passwords": _with_passwords, "clock": _with_clock, "clock of processes": _with_clock_of_processes,
-    "sentinels": _sentinels, "unprotected": _unprotected, "cluster": _cluster,
+REDIS_TOPOLOGIES: dict[str, Topology] = {
+    "any": _one, "server": _one, "redis": _one, "log": _with_log, "safe log": _with_safe_log, "proxy": _proxied,
+    "tls": _with_tls, "partition": _partly, "passwords": _with_passwords, "clock": _with_clock,
+    "clock of processes": _with_clock_of_processes, "sentinels": _sentinels, "unprotected": _unprotected,
+    "cluster": _cluster,
 }  # fmt: skip
+# Authorities other than a Redis or Valkey, by the name that the command takes as a server.
+AUTHORITIES: dict[str, Mapping[str, Topology]] = {}
+
+
+def topologies_of(server: str) -> Mapping[str, Topology]:
+    """Return what a server can be part of."""
+    return AUTHORITIES.get(server, REDIS_TOPOLOGIES)
 
 
 @contextmanager
@@ -227,8 +235,10 @@ def backend(topology: str, server: str) -> Iterator[Backend]:
     """Start an authority.
 
     Args:
-        topology: a name of ``TOPOLOGIES``.
-        server: ``redis``, ``valkey``, ``debian``, or the path of a server's program.
+        topology: one of ``topologies_of(server)``.
+        server: a name of ``AUTHORITIES``, or ``redis``, ``valkey``, ``debian``, or the path of a server's program.
     """
-    with choose(server), ExitStack() as stack:
-        yield TOPOLOGIES[topology](stack, server)
+    with ExitStack() as stack:
+        if server not in AUTHORITIES:
+            stack.enter_context(choose(server))
+        yield topologies_of(server)[topology](stack)

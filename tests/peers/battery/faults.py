@@ -60,7 +60,7 @@ class Fault:
 
     Attributes:
         name: by which the command knows it.
-        topology: a name of ``backends.TOPOLOGIES``.
+        topology: what it needs, see ``backends.py``.
         happen: lets it happen to a scene.
     """
 
@@ -187,26 +187,29 @@ def stop(scene: Scene) -> None:
     scene.server.go_on()
 
 
-@fault("server")
+# Commands of Redis.
+
+
+@fault("redis")
 def pause(scene: Scene) -> None:
     """The server lets all clients wait for 2 s."""
     scene.server.ask("CLIENT", "PAUSE", 2000, "ALL")
     time.sleep(2)
 
 
-@fault("server")
+@fault("redis")
 def slow_command(scene: Scene) -> None:
     """The server is busy with one command for 1.5 s."""
     scene.server.ask("DEBUG", "SLEEP", "1.5")
 
 
-@fault("server")
+@fault("redis")
 def flush_all(scene: Scene) -> None:
     """All keys are deleted."""
     scene.server.ask("FLUSHALL")
 
 
-@fault("server")
+@fault("redis")
 def flush_often(scene: Scene) -> None:
     """All keys are deleted three times, 1.5 s apart."""
     for _ in range(3):
@@ -215,7 +218,7 @@ def flush_often(scene: Scene) -> None:
         time.sleep(1.5)
 
 
-@fault("server")
+@fault("redis")
 def delete_keys(scene: Scene) -> None:
     """Ten keys of the group are deleted, one after the other, as a server that evicts would."""
     draw = random.Random(1)
@@ -228,7 +231,7 @@ def delete_keys(scene: Scene) -> None:
             time.sleep(0.3)
 
 
-@fault("server")
+@fault("redis")
 def old_memory(scene: Scene) -> None:
     """The server is killed, and comes back with its state of 3 s ago."""
     scene.server.ask("SAVE")
@@ -236,7 +239,7 @@ def old_memory(scene: Scene) -> None:
     scene.server.restart()
 
 
-@fault("server")
+@fault("redis")
 def reload(scene: Scene) -> None:
     """The server saves all keys, and reads them anew."""
     scene.server.ask("DEBUG", "RELOAD")
@@ -254,20 +257,20 @@ def safe_log(scene: Scene) -> None:
     scene.server.restart()
 
 
-@fault("server")
+@fault("redis")
 def client_kill(scene: Scene) -> None:
     """All connections are ended every half a second, for 5 s."""
     for_all = [("CLIENT", "KILL", "TYPE", kind) for kind in ("normal", "pubsub")]
     again(lambda: [scene.server.ask(*each) for each in for_all], 5, 0.5)
 
 
-@fault("server")
+@fault("redis")
 def script_flush(scene: Scene) -> None:
     """All scripts are forgotten every 0.3 s, for 4 s."""
     again(lambda: scene.server.ask("SCRIPT", "FLUSH"), 4, 0.3)
 
 
-@fault("server")
+@fault("redis")
 def evict(scene: Scene) -> None:
     """The server has too little memory, and evicts any keys."""
     with scene.server.client(decode_responses=True) as client:
@@ -284,7 +287,7 @@ def evict(scene: Scene) -> None:
         scene.notes.append(f"{len(kept)} keys of the group kept")
 
 
-@fault("server")
+@fault("redis")
 def out_of_memory(scene: Scene) -> None:
     """The server has no memory for what it should write, for 3 s."""
     scene.server.ask("CONFIG", "SET", "maxmemory", 100_000)
@@ -292,7 +295,7 @@ def out_of_memory(scene: Scene) -> None:
     scene.server.ask("CONFIG", "SET", "maxmemory", 0)
 
 
-@fault("server")
+@fault("redis")
 def rights_withdrawn(scene: Scene) -> None:
     """The user may not run scripts for 3 s."""
     scene.server.ask("ACL", "SETUSER", "default", "-evalsha", "-eval", "-publish")
