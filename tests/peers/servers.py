@@ -146,20 +146,22 @@ class RedisCluster:
         for index, replica in enumerate(self.replicas):
             replica.ask("CLUSTER REPLICATE", self.masters[index % len(self.masters)].ask("CLUSTER MYID"))
         for replica in self.replicas:
-            wait_until(
-                lambda: replica.ask("INFO", "replication").get("master_link_status") == "up", f"{replica!r} copies"
-            )
+            wait_until(partial(_copies, replica), f"{replica!r} copies its master")
         for node in self.nodes:
-            wait_until(lambda: _replica_count(node) == len(self.replicas), f"{node!r} knows the replicas", seconds=20)
+            wait_until(partial(self._knows_replicas, node), f"{node!r} knows the replicas", seconds=20)
+
+    def _knows_replicas(self, node: RedisServer) -> bool:
+        known = sum(len(replicas) for _, _, _, *replicas in node.ask("CLUSTER", "SLOTS"))
+        return known == len(self.replicas)
 
     def _is_whole(self, node: RedisServer) -> bool:
         info = node.ask("CLUSTER INFO")
         return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == len(self.nodes)
 
 
-def _replica_count(node: RedisServer) -> int:
-    """Return how many replicas a node knows."""
-    return sum(len(replicas) for _, _, _, *replicas in node.ask("CLUSTER", "SLOTS"))
+def _copies(replica: RedisServer) -> bool:
+    """Return True if a replica has the data of its master, and follows it."""
+    return bool(replica.ask("INFO", "replication").get("master_link_status") == "up")
 
 
 @contextmanager
@@ -265,10 +267,7 @@ def sentinel_group(
         master = stack.enter_context(RedisServer(config=config))
         replicas = [stack.enter_context(RedisServer(replica_of=master, config=config)) for _ in range(replica_count)]
         for replica in replicas:
-            wait_until(
-                lambda: replica.ask("INFO", "replication")["master_link_status"] == "up",
-                f"{replica!r} copies {master!r}",
-            )
+            wait_until(partial(_copies, replica), f"{replica!r} copies {master!r}")
         quorum = sentinel_count // 2 + 1
         sentinels = [
             stack.enter_context(Sentinel(SentinelGroup.name, master, quorum=quorum, down_ms=down_ms))

@@ -1,6 +1,6 @@
 """Lets faults happen to all families of limits at once, on real servers, and prints what the resource has counted.
 
-    python -m tests.peers.battery                                # every fault on a Redis and on a Valkey: about two hours
+    python -m tests.peers.battery                                # every fault on a Redis and on a Valkey: some forty minutes
     python -m tests.peers.battery --fault kill --server redis    # one fault on one server
     python -m tests.peers.battery --list                         # the faults
 
@@ -61,10 +61,13 @@ def main() -> int:
     settings = {name: ast.literal_eval(value) for name, _, value in (each.partition("=") for each in options.setting)}
     outcomes: list[Outcome] = []
     failures: list[str] = []
-    for server in servers:
-        program = (
-            "" if server in AUTHORITIES else f"{' '.join(version_of(find_binary(server)) or ())}, {find_binary(server)}"
-        )
+    for server in list(servers):
+        try:
+            program = "" if server in AUTHORITIES else _program(server)
+        except FileNotFoundError as error:
+            console.print(f"{server} left out: {error}")
+            servers.remove(server)
+            continue
         console.print(f"[bold]{server}[/bold]: {program}; {options.processes} processes, {settings}")
     with _progress(console, len(faults) * len(servers)) as progress:
         for server in servers:
@@ -94,7 +97,7 @@ def main() -> int:
     for each in [*broken, *failures]:
         console.print(f"[red]{escape(each)}[/red]")
     console.print(f"{len(outcomes)} runs, {len(broken)} with something broken, {len(failures)} that could not be run")
-    return 1 if broken or failures else 0
+    return 1 if broken or failures or not outcomes else 0
 
 
 @contextmanager
@@ -112,6 +115,12 @@ def _progress(console: Console, total: int) -> Iterator[object]:
                 done = int(done) + 1
 
         yield show
+
+
+def _program(server: str) -> str:
+    """Return kind, version and path of a server's program."""
+    program = find_binary(server)
+    return f"{' '.join(version_of(program) or ())}, {program}"
 
 
 def _faults() -> Table:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..binaries import choose
-from ..processes import HOST, wait_until
+from ..processes import wait_until
 from ..proxy import Proxy
-from ..servers import CONTROL, RedisCluster, RedisServer, SentinelGroup, redis_cluster, sentinel_group
+from ..servers import RedisCluster, RedisServer, SentinelGroup, redis_cluster, sentinel_group
 from .clock import Clock
 
 FAILOVER_SECONDS = 30

@@ -298,33 +298,3 @@ def most_within(spans: list[tuple[float, float, int]], seconds: float) -> tuple[
         if inside > most:
             most, at = inside, begin
     return most, at
-
-
-def spare(times: list[tuple[float, int]], allowed: int, seconds: float) -> float:
-    """Return by how much longer than its window the shortest time with more than allowed was; below 0 it was shorter."""
-    found, total, first = inf, 0, 0
-    for when, cost in times:
-        total += cost
-        while total - times[first][1] > allowed:
-            total -= times[first][1]
-            first += 1
-        if total > allowed:
-            found = min(found, when - times[first][0] - seconds)
-    return found
-
-
-AnyLaw = Law | Bucket | AtOnce | Fences | Quota
-
-
-def most_in(times: list[tuple[float, int]], seconds: float) -> tuple[int, float]:
-    """Return the most in any half-open window of ``seconds``, and its last start; ``times`` are sorted."""
-    best = total = first = 0
-    at = 0.0
-    for when, cost in times:
-        total += cost
-        while times[first][0] <= when - seconds:
-            total -= times[first][1]
-            first += 1
-        if total > best:
-            best, at = total, when
-    return best, at

@@ -17,6 +17,7 @@ from .resource import Found, Quota, Resource
 POLL_SECONDS = 0.05
 WARM_SECONDS = 30  # to the first start of each family
 STEADY_SECONDS = 2.5  # from then on to the fault
+STILL_SECONDS = 30  # without a start, after which a family stands still
 PART = 0.85  # of the rate before the fault that a second must have for the recovery to be over
 FEW = 5.0  # starts a second below which a second says nothing: then the next start is the recovery
 
@@ -71,7 +72,9 @@ class Outcome:
         ]
         words += [f"{each.name}: {each.unstarted} tasks lost" for each in self.accounts if each.unstarted]
         words += [
-            f"{each.name}: nothing has started" for each in self.accounts if each.first is None and not each.is_spent
+            f"{each.name}: nothing has started for {STILL_SECONDS} s"
+            for each in self.accounts
+            if each.first is None and not each.is_spent
         ]
         words += [f"process {process} does not answer" for process in sorted(self.silent)]
         return words + [f"{count} times {error}" for error, count in self.errors.items()]
@@ -105,7 +108,7 @@ def run(
         processes: how many there are at first.
         settings: parameters of the peers.
         least: seconds to watch after the fault, at least.
-        most: and at most, if not all families have recovered before.
+        most: and at most, if not all families have recovered before; longer only if one has not started at all.
         until_first: True to watch only until all families have started something.
         log: level of what processes log to stderr.
         tell: is told what goes on, and the part that is done.
@@ -126,12 +129,12 @@ def run(
             over = scene.over or time.monotonic()
             before = [_before(resource, index, begin, FAMILIES[each].ceiling) for index, each in enumerate(families)]
             tell("recovery", 0.6)
-            end = time.monotonic() + most
-            while (now := time.monotonic()) < end:
-                rates = [0.0] * len(before) if until_first else before
-                recovered = [_recovery(resource, index, over, rate, now) for index, rate in enumerate(rates)]
-                spent = [_is_spent(resource, index, each, now) for index, each in enumerate(families)]
-                if now > over + least and all(a is not None or b for a, b in zip(recovered, spent, strict=True)):
+            some = [0.0] * len(before)
+            rates = some if until_first else before
+            while (now := time.monotonic()) < over + max(most, STILL_SECONDS):
+                if now > over + least and _are_back(resource, families, over, rates, now):
+                    break
+                if now > over + most and _are_back(resource, families, over, some, now):
                     break
                 time.sleep(POLL_SECONDS)
             now = time.monotonic()
@@ -187,6 +190,14 @@ def _recovery(resource: Resource, family: int, over: float, rate: float, now: fl
         if first + needed <= len(times) and times[first + needed - 1] < candidate + 1:
             return candidate - over
     return None
+
+
+def _are_back(resource: Resource, families: Sequence[str], over: float, rates: Sequence[float], now: float) -> bool:
+    """Return True if all families have recovered to their rates, or used their quota."""
+    return all(
+        _recovery(resource, index, over, rate, now) is not None or _is_spent(resource, index, name, now)
+        for index, (name, rate) in enumerate(zip(families, rates, strict=True))
+    )
 
 
 def _is_spent(resource: Resource, family: int, name: str, now: float) -> bool:
