@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ class Account:
         is_spent: True if its quota was used, so that it could not recover.
         laws: what each law has found.
         unstarted: tasks that have neither started nor wait.
+        may_stand: True if it may stand still.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Account:
     is_spent: bool
     laws: tuple[Found, ...]
     unstarted: int
+    may_stand: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Outcome:
         words += [
             f"{each.name}: nothing has started for {STILL_SECONDS} s"
             for each in self.accounts
-            if each.first is None and not each.is_spent
+            if each.first is None and not (each.is_spent or each.may_stand)
         ]
         words += [f"process {process} does not answer" for process in sorted(self.silent)]
         return words + [f"{count} times {error}" for error, count in self.errors.items()]
@@ -95,7 +97,7 @@ def run(
     settings: Mapping[str, Any] | None = None,
     least: float = 5.5,
     most: float = 12.0,
-    until_first: bool = False,
+    awaited: Collection[str] = (),
     log: str = "",
     tell: Tell = lambda text, part: None,
 ) -> Outcome:
@@ -109,7 +111,8 @@ def run(
         settings: parameters of the peers.
         least: seconds to watch after the fault, at least.
         most: and at most, if not all families have recovered before; longer only if one has not started at all.
-        until_first: True to watch only until all families have started something.
+        awaited: families of which only the first starts, before and after the fault, are awaited, instead of the recovery
+            of all; the other ones may stand still.
         log: level of what processes log to stderr.
         tell: is told what goes on, and the part that is done.
     """
@@ -120,8 +123,9 @@ def run(
         with Group(resource, families, peers, authority.environment, log) as group:
             tell("first starts", 0.1)
             group.add(processes)
-            _wait_for_starts(resource, len(families))
-            time.sleep(STEADY_SECONDS if not until_first else 1)
+            must = [index for index, each in enumerate(families) if not awaited or each in awaited]
+            _wait_for_starts(resource, must)
+            time.sleep(1 if awaited else STEADY_SECONDS)
             tell(fault.text, 0.4)
             scene = Scene(authority, group)
             begin = time.monotonic()
@@ -129,12 +133,11 @@ def run(
             over = scene.over or time.monotonic()
             before = [_before(resource, index, begin, FAMILIES[each].ceiling) for index, each in enumerate(families)]
             tell("recovery", 0.6)
-            some = [0.0] * len(before)
-            rates = some if until_first else before
+            rates = {index: 0.0 if awaited else before[index] for index in must}
             while (now := time.monotonic()) < over + max(most, STILL_SECONDS):
                 if now > over + least and _are_back(resource, families, over, rates, now):
                     break
-                if now > over + most and _are_back(resource, families, over, some, now):
+                if now > over + most and _are_back(resource, families, over, dict.fromkeys(must, 0.0), now):
                     break
                 time.sleep(POLL_SECONDS)
             now = time.monotonic()
@@ -150,18 +153,17 @@ def run(
                 _is_spent(resource, index, each, now),
                 tuple(law.look(resource, index) for law in FAMILIES[each].laws),
                 unstarted.get(each, 0),
+                index not in must,
             )
             for index, each in enumerate(families)
         )
         return Outcome(name, server, begin, over - begin, accounts, errors, frozenset(silent), tuple(scene.notes))
 
 
-def _wait_for_starts(resource: Resource, count: int) -> None:
-    """Wait until all families have started something."""
+def _wait_for_starts(resource: Resource, families: Iterable[int]) -> None:
+    """Wait until families have started something."""
     end = time.monotonic() + WARM_SECONDS
-    while time.monotonic() < end:
-        if all(resource.count(index, 0, end) for index in range(count)):
-            return
+    while time.monotonic() < end and not all(resource.count(index, 0, end) for index in families):
         time.sleep(POLL_SECONDS)
 
 
@@ -192,11 +194,11 @@ def _recovery(resource: Resource, family: int, over: float, rate: float, now: fl
     return None
 
 
-def _are_back(resource: Resource, families: Sequence[str], over: float, rates: Sequence[float], now: float) -> bool:
-    """Return True if all families have recovered to their rates, or used their quota."""
+def _are_back(resource: Resource, families: Sequence[str], over: float, rates: Mapping[int, float], now: float) -> bool:
+    """Return True if families have recovered to their rates, or used their quota."""
     return all(
-        _recovery(resource, index, over, rate, now) is not None or _is_spent(resource, index, name, now)
-        for index, (name, rate) in enumerate(zip(families, rates, strict=True))
+        _recovery(resource, index, over, rate, now) is not None or _is_spent(resource, index, families[index], now)
+        for index, rate in rates.items()
     )
 
 
