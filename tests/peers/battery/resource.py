@@ -119,6 +119,10 @@ class Resource:
         """Count the arrivals of a family between two times."""
         return sum(start <= arrived < end for arrived, _ in list(self._starts[family]))
 
+    def arrivals(self, family: int, start: float) -> list[float]:
+        """Return the arrivals of a family from a time on."""
+        return [arrived for arrived, _ in list(self._starts[family]) if arrived >= start]
+
     def starts(self, family: int) -> list[Start]:
         """Return the starts of a family, by the times at which they count."""
         found = []

@@ -15,6 +15,7 @@ from .group import Group
 from .resource import Found, Quota, Resource
 
 POLL_SECONDS = 0.05
+LOOK_SECONDS = 0.25  # a look takes some milliseconds, for which a proxy in this process waits
 WARM_SECONDS = 30  # to the first start of each family
 STEADY_SECONDS = 2.5  # from then on to the fault
 STILL_SECONDS = 30  # without a start, after which a family stands still
@@ -139,7 +140,7 @@ def run(
                     break
                 if now > over + most and _are_back(resource, families, over, dict.fromkeys(must, 0.0), now):
                     break
-                time.sleep(POLL_SECONDS)
+                time.sleep(LOOK_SECONDS)
             now = time.monotonic()
             unstarted, errors, silent = group.reports()
             tell("done", 1.0)
@@ -172,15 +173,14 @@ def _before(resource: Resource, family: int, begin: float, ceiling: float) -> fl
 
 
 def _first(resource: Resource, family: int, over: float) -> float | None:
-    times = [start.arrived - over for start in resource.starts(family) if start.arrived >= over]
-    return min(times, default=None)
+    return min((at - over for at in resource.arrivals(family, over)), default=None)
 
 
 def _recovery(resource: Resource, family: int, over: float, rate: float, now: float) -> float | None:
     """Return when the first second began that had most of the rate, in seconds from the end of the fault on."""
     if rate < FEW:
         return _first(resource, family, over)
-    times = [start.arrived for start in resource.starts(family) if start.arrived >= over]
+    times = sorted(resource.arrivals(family, over))
     needed = max(1, round(PART * rate))
     candidates = [over, *times]
     first = 0
