@@ -133,14 +133,14 @@ def _from_debian() -> Path:
         # The C library is the machine's: a second one does not work beside it.
         needs = {name for name in re.findall(r"Depends: ((?:lib|lua)\S+)", listing) if name != "libc6"}
         _run(["apt-get", "download", *PACKAGES, *sorted(needs)], folder)
-        root = folder / "root"
+        files = folder / "files"
         for package in folder.glob("*.deb"):
-            _run(["dpkg-deb", "--extract", str(package), str(root)], folder)
-        libraries = sorted({str(file.parent.relative_to(root)) for file in root.rglob("*.so*")})
-        places = ":".join(f"$here/root/{each}" for each in libraries)
+            _run(["dpkg-deb", "--extract", str(package), str(files)], folder)
+        libraries = sorted({str(file.parent.relative_to(files)) for file in files.rglob("*.so*")})
+        places = ":".join(f"$here/files/{each}" for each in libraries)
         wrapper = folder / "redis-server"
         wrapper.write_text(
-            f'#!/bin/sh\nhere="$(dirname "$0")"\nLD_LIBRARY_PATH="{places}" exec "$here/root/usr/bin/redis-server" "$@"\n'
+            f'#!/bin/sh\nhere="$(dirname "$0")"\nLD_LIBRARY_PATH="{places}" exec "$here/files/usr/bin/redis-server" "$@"\n'
         )
         wrapper.chmod(0o755)
         if version_of(wrapper) is None:
