@@ -68,7 +68,8 @@ class Outcome:
     def broken(self) -> list[str]:
         """Describe what must never be: a law broken, a task lost, a process or a family that stands still."""
         words = [
-            f"{each.name}, {found} {found.at - self.begin:+.2f} s from the fault's begin on ({found.note})"
+            f"{each.name}, {found} {found.at - self.begin:+.2f} s from the fault's begin on"
+            + (f" ({found.note})" if found.note else "")
             for each in self.accounts
             for found in each.laws
             if found.is_broken
