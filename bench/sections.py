@@ -21,6 +21,7 @@ MODULES = {
     "watching": "bench.watching",
     "overflow": "bench.overflow",
     "overload": "bench.overload",
+    "fleet": "bench.fleet",
     "guest": "bench.guest",
     "soak": "bench.soak",
     "simulation": "bench.simulation",
@@ -28,6 +29,7 @@ MODULES = {
     "java": "bench.java",
     "durable": "bench.durable",
     "load": "bench.load",
+    "shared": "bench.shared",
 }
 
 

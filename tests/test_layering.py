@@ -23,8 +23,14 @@ CORE_MAY_USE = {
 }  # fmt: skip
 # Which kernel runs depends on the Python, on a variable and on a file. One module looks at these once, when it is
 # imported, so that nothing that the kernel decides afterwards depends on them.
-# The keys of durable tasks are text in JSON, which is read for people who look at them.
-ALSO = {"_kernel/choice.py": {"binascii", "os", "pathlib", "sys"}, "_core/durable/tasks.py": {"json"}}
+# The keys of durable tasks are text in JSON, which is read for people who look at them. The memory of an authority is
+# text in JSON, too.
+ALSO = {
+    "_kernel/choice.py": {"binascii", "os", "pathlib", "sys"},
+    "_core/durable/tasks.py": {"json"},
+    "_core/fleet/memory.py": {"json"},
+    "_core/fleet/slots.py": {"json"},
+}
 FOR_TYPES_ONLY = {"contextvars", "datetime"}  # values that the core only passes on, or asks for their seconds
 
 # What a layer may import of the package, as prefixes of module names.

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.lazy_heap import LazyHeap
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
 __all__ = ["FOREVER_US", "LOST", "WAITING", "SlotLease", "SlotPool", "SlotPools"]
 
@@ -57,6 +57,8 @@ class SlotLease:
         until_us: when it ends unless renewed.
         limit: the limit that applies to each of its pools at hand-over; None for the limits of the pools.
         note: the holder's description of itself.
+        priority: larger goes first.
+        number: of the request.
         end: its valid entry in the heap of ends; its other entries there are stale.
     """
 
@@ -67,6 +69,8 @@ class SlotLease:
     until_us: int
     limit: int | None = None
     note: Any = None
+    priority: float = 0
+    number: int = 0
     end: Any = field(default=None, repr=False)
 
 
@@ -114,9 +118,21 @@ class SlotPools:
         confirm_us: as passed.
         fence: the fence of the last lease; 0 if there was none.
         is_halted: True if nothing is handed over for now.
+        changed: tokens whose leases have changed; the caller empties it.
     """
 
-    __slots__ = ("_ends", "_handed", "_leases", "_now_us", "_number", "_pools", "confirm_us", "fence", "is_halted")
+    __slots__ = (
+        "_ends",
+        "_handed",
+        "_leases",
+        "_now_us",
+        "_number",
+        "_pools",
+        "changed",
+        "confirm_us",
+        "fence",
+        "is_halted",
+    )
 
     def __init__(self, *, confirm_us: int = FOREVER_US) -> None:
         self.confirm_us = confirm_us
@@ -128,6 +144,7 @@ class SlotPools:
         self._number = 0  # numbers requests and ends, to keep equal entries in order
         self._ends: LazyHeap[tuple[int, int, SlotLease]] = LazyHeap(lambda end: end[2].end is not end)
         self._handed: list[SlotLease] = []  # to waiters, since the last handed()
+        self.changed: set[Hashable] = set()
 
     def pool(self, name: str) -> SlotPool:
         """Return a pool, to be read; a pool without a set limit is halted."""
@@ -165,12 +182,9 @@ class SlotPools:
         lease = self._leases.get(token)
         if lease is None:
             asked = tuple(map(self.pool, pools))
-            lease = self._leases[token] = SlotLease(token, asked, WAITING, self._now_us, until_us, limit, note)
             self._number += 1
-            for pool in asked:
-                pool.line.push((-priority, self._number, lease))
-                pool.waiting_count += 1
-            self._end_at(lease, until_us)
+            lease = SlotLease(token, asked, WAITING, self._now_us, until_us, limit, note, priority, self._number)
+            self._add(lease)
             self.look(now_us)
             self._hand_over(asked)
         if lease in self._handed:  # the result reports the hand-over
@@ -195,12 +209,8 @@ class SlotPools:
     ) -> None:
         """Add a lease that was handed over before these pools existed; it counts, whatever the limits are."""
         self.look(now_us)
-        asked = tuple(map(self.pool, pools))
-        lease = self._leases[token] = SlotLease(token, asked, fence, self._now_us, until_us, note=note)
-        for pool in asked:
-            pool.holding[token] = lease
+        self._add(SlotLease(token, tuple(map(self.pool, pools)), fence, self._now_us, until_us, note=note))
         self.fence = max(self.fence, fence)
-        self._end_at(lease, until_us)
 
     def release(self, token: Hashable, now_us: int) -> bool:
         """Give slots back, or stop waiting for them; return False, with no change, if the token has neither."""
@@ -256,6 +266,60 @@ class SlotPools:
         handed, self._handed = self._handed, []
         return handed
 
+    # For a copy of these pools elsewhere.
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The limits that were set, by pool."""
+        return {name: pool.limit for name, pool in self._pools.items() if pool.is_set}
+
+    def numbers(self) -> tuple[int, ...]:
+        """Return the numbers of these pools as a whole, for :meth:`copy_numbers`."""
+        return self._now_us, self._number, self.fence, int(self.is_halted)
+
+    def copy_numbers(self, now_us: int, number: int, fence: int, is_halted: int) -> None:
+        """Continue with the numbers of other pools."""
+        self._now_us, self._number, self.fence, self.is_halted = now_us, number, fence, bool(is_halted)
+
+    def copy_limit(self, name: str, limit: int) -> None:
+        """Note a limit that is in force in other pools; nothing is handed over."""
+        pool = self.pool(name)
+        pool.limit, pool.is_set = limit, True
+
+    def fields_of(self, token: Hashable) -> tuple[Any, ...] | None:
+        """Return the fields of a lease, for :meth:`copy`; None if the token has none."""
+        lease = self._leases.get(token)
+        if lease is None:
+            return None
+        pools = tuple(pool.name for pool in lease.pools)
+        return (pools, lease.fence, lease.since_us, lease.until_us, lease.limit, lease.note, lease.priority, lease.number)
+
+    def copy(self, token: Hashable, fields: Sequence[Any] | None) -> None:
+        """Put a lease of other pools in the place of the token's own; with None, there is none."""
+        old = self._leases.get(token)
+        if old is not None and fields is not None:
+            _, fence, _, until_us, *_, number = fields
+            if (old.fence, old.number) == (fence, number):
+                self._end_at(old, until_us)  # it keeps its place in line
+                return
+        if old is not None:
+            self._ends.note_stale()
+            self._drop(old)
+        if fields is not None:
+            pools, *rest = fields
+            self._add(SlotLease(token, tuple(map(self.pool, pools)), *rest))
+
+    def _add(self, lease: SlotLease) -> None:
+        """Enter a holder or a waiter in its pools."""
+        self._leases[lease.token] = lease
+        for pool in lease.pools:
+            if lease.fence:
+                pool.holding[lease.token] = lease
+            else:
+                pool.line.push((-lease.priority, lease.number, lease))
+                pool.waiting_count += 1
+        self._end_at(lease, lease.until_us)
+
     def _hand_over(self, pools: Iterable[SlotPool]) -> None:
         """Hand over the free slots of some pools, and of pools whose lines advance as a result."""
         if self.is_halted:
@@ -282,6 +346,7 @@ class SlotPools:
 
     def _drop(self, lease: SlotLease) -> None:
         """Forget a lease or a waiter."""
+        self.changed.add(lease.token)
         lease.end = None
         del self._leases[lease.token]
         if lease.fence:
@@ -303,6 +368,7 @@ class SlotPools:
             self._end_at(lease, until_us)
 
     def _end_at(self, lease: SlotLease, until_us: int) -> None:
+        self.changed.add(lease.token)
         if lease.end is not None:
             self._ends.note_stale()
         lease.until_us = until_us

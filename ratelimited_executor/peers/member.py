@@ -121,9 +121,9 @@ class FleetMember:
 
     # For an adaptive rate.
 
-    def follow(self, rate: Rate) -> None:
+    def follow(self, plan: Any) -> None:
         """Adopt a rate that another peer has put in force."""
-        self.peer.follow(rate)
+        self.peer.follow(plan.rate)
 
     def watch(self, now: float) -> None:
         """Keep calling to learn the rate in force, until every calling peer would know of a rate set now."""

@@ -59,6 +59,7 @@ class SQLiteFile:
 
     _is_creating = True  # create the file if it does not exist
     _begin = "begin immediate"  # begins a transaction
+    _busy_ms = _BUSY_MS
 
     def __init__(self, path: str | PathLike[str]) -> None:
         if not isinstance(path, (str, PathLike)):
@@ -122,7 +123,8 @@ class SQLiteFile:
 
         Args:
             work: the work.
-            synchronous: ``"full"`` to have it on disk when this returns, ``"normal"`` if a loss of power may undo it.
+            synchronous: ``"full"`` to have it on disk when this returns, ``"normal"`` if a loss of power may undo it,
+                ``"off"`` if it may damage the file.
         """
         self._check_file()
         cursor = self._connection.cursor()
@@ -161,7 +163,7 @@ class SQLiteFile:
         with self._translated(**({} if self._is_creating else {"CantOpenError": _NO_FILE})):
             connection = apsw.Connection(os.fspath(self._path), flags)
             try:
-                connection.set_busy_timeout(_BUSY_MS)
+                connection.set_busy_timeout(self._busy_ms)
                 if not is_mended(apsw.sqlite_lib_version()):
                     connection.execute("pragma locking_mode = exclusive")
                 self._check(connection)

@@ -299,10 +299,11 @@ class BudgetLimit(Limit):
         budget: the tickets held.
         resource: its name.
         cost_max: the largest cost that the group's limits ever admit; None for any.
+        is_free: True if nothing limits the resource: starts need no ticket for it.
         estimate: returns when a total cost will have been admitted, by this process's limits; None if never.
     """
 
-    __slots__ = ("_budget", "_cost_max", "_estimate", "_newest", "_resource")
+    __slots__ = ("_budget", "_cost_max", "_estimate", "_is_free", "_newest", "_resource")
 
     def __init__(
         self,
@@ -310,10 +311,12 @@ class BudgetLimit(Limit):
         resource: str,
         *,
         cost_max: int | None,
+        is_free: bool,
         estimate: Callable[[int, int], int | None],
     ) -> None:
         self._budget = budget
         self._resource = resource
+        self._is_free = is_free
         self._cost_max = cost_max
         self._estimate = estimate
         self._newest: list[list[Any]] | None = None  # parts used by the last start
@@ -325,15 +328,17 @@ class BudgetLimit(Limit):
 
     def count(self, now_ns: int) -> int:
         """Return the amount that may be used now."""
-        return self._budget.left_of(self._resource, now_ns)
+        return UNLIMITED if self._is_free else self._budget.left_of(self._resource, now_ns)
 
     def admits(self, cost: int, now_ns: int) -> bool:
         """True if tickets cover a start; for a cost of 0, a ticket that was granted while there was no deficit."""
-        return super().admits(cost, now_ns) if cost else self._budget.names(self._resource, now_ns)
+        return self._is_free or (
+            super().admits(cost, now_ns) if cost else self._budget.names(self._resource, now_ns)
+        )
 
     def take(self, cost: int, now_ns: int) -> Any:
         """Record a start; return the parts of tickets that it uses."""
-        self._newest = self._budget.use(self._resource, cost, now_ns)
+        self._newest = [] if self._is_free else self._budget.use(self._resource, cost, now_ns)
         return self._newest
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
@@ -357,11 +362,11 @@ class BudgetLimit(Limit):
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when held tickets admit a start of a cost; None if that is not known yet."""
-        return self._budget.when(self._resource, cost, now_ns)
+        return now_ns if self._is_free else self._budget.when(self._resource, cost, now_ns)
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
-        left = count - self._budget.left_of(self._resource, now_ns)
+        left = 0 if self._is_free else count - self._budget.left_of(self._resource, now_ns)
         return now_ns if left <= 0 else self._estimate(left, now_ns)
 
     def count_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # the group decides
@@ -374,7 +379,7 @@ class BudgetLimit(Limit):
 
     def change_to(self, other: Self, now_ns: int) -> None:  # noqa: ARG002  # tickets stay as they are
         """Adopt the settings of another limit."""
-        self._cost_max, self._estimate = other._cost_max, other._estimate
+        self._cost_max, self._estimate, self._is_free = other._cost_max, other._estimate, other._is_free
 
     def idle_at(self, now_ns: int) -> int:
         """Return the present: the authority remembers."""

@@ -136,6 +136,11 @@ class LimitSettings(ABC):
     def memory_us(self) -> int:
         """How long a start counts."""
 
+    @property
+    @abstractmethod
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+
     def read(self, text: str | None, now_us: int) -> SharedLimit | None:
         """Return the limit in the state of a text; None if the text is not sound."""
         limit = self.at_rest(now_us)
@@ -191,6 +196,11 @@ class PaceSettings(LimitSettings):
     def memory_us(self) -> int:
         """How long a start counts."""
         return self.width
+
+    @property
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+        return _per_second(self.whole_us, self.rest_ps)
 
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
@@ -248,6 +258,11 @@ class BurstSettings(LimitSettings):
         """How long a start counts: until the bucket is full again."""
         return _span(self.capacity, self.whole_us * _PS + self.rest_ps) // _PS
 
+    @property
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+        return _per_second(self.whole_us, self.rest_ps)
+
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
         return _Bucket(self, now_us)
@@ -291,6 +306,11 @@ class WindowSettings(LimitSettings):
     def memory_us(self) -> int:
         """How long a start counts."""
         return self.width
+
+    @property
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+        return Fraction(self.amount * _SECOND_US, self.width) * (1 + DRIFT)
 
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
@@ -349,6 +369,11 @@ class QuotaSettings(LimitSettings):
         """How long a start counts."""
         return self.next_end_us - self.begin_us
 
+    @property
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+        return Fraction(self.amount * _SECOND_US, self.end_us - self.begin_us)
+
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
         return _Quota(self, now_us)
@@ -372,6 +397,11 @@ def _gap_of(count: int, per_us: int) -> tuple[int, int]:
         return _FAR_US, 0
     gap = -(per_us * _PS * (1 + DRIFT) // -count)
     return (gap // _PS, gap % _PS) if gap < _FAR_US * _PS else (_FAR_US, 0)
+
+
+def _per_second(whole_us: int, rest_ps: int) -> Fraction:
+    """Return the rate of a gap that was made longer by the drift of clocks; 0 for a pause."""
+    return Fraction(0) if whole_us >= _FAR_US else Fraction(_SECOND_US * _PS, whole_us * _PS + rest_ps) * (1 + DRIFT)
 
 
 def _is_gap(whole_us: int, rest_ps: int) -> bool:

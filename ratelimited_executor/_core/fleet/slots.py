@@ -30,12 +30,19 @@ forget:
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ratelimited_executor._core.fleet.memory import VersionError
 from ratelimited_executor._core.slots import LOST, WAITING, SlotPools
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 __all__ = ["PoolState", "SlotAuthority", "SlotCall", "SlotDeclaration", "SlotEntry", "SlotReply", "peer_of"]
+
+_VERSION: Final = 1  # of the texts of the state; increment it with every change of their meaning
 
 
 class SlotEntry(NamedTuple):
@@ -152,6 +159,9 @@ def peer_of(token: str) -> str:
 class SlotAuthority:
     """Decides on the slots of a group.
 
+    Args:
+        is_clock_steady: True if the server's clock makes no steps while nobody looks: then rule 2 is not needed.
+
     Attributes:
         woken: tokens of other peers that were handed slots, to notify these peers; the caller empties it.
     """
@@ -159,6 +169,7 @@ class SlotAuthority:
     __slots__ = (
         "_clock_us",
         "_declared",
+        "_is_clock_steady",
         "_is_whole",
         "_last_us",
         "_pools",
@@ -169,14 +180,59 @@ class SlotAuthority:
         "woken",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_clock_steady: bool = False) -> None:
         self.woken: list[str] = []
+        self._is_clock_steady = is_clock_steady
         self._is_whole = False
         self._run = ""
         self._pools = SlotPools()
         self._declared: dict[str, int] = {}
         self._versions: dict[str, int] = {}  # of limits
         self._since_us = self._clock_us = self._last_us = self._safe_us = 0
+
+    def begin(self, run: str, now_us: int) -> None:
+        """Begin for a group that has surely not existed before: it needs no quarantine."""
+        self._is_whole, self._run = True, run
+        self._since_us = self._clock_us = self._last_us = self._safe_us = now_us
+        self._pools.fence = now_us
+
+    # As texts: a head, and one for each token. A copy that reads those that have changed goes on like the original.
+
+    def head(self) -> str:
+        """Return the text of all that is of no token."""
+        clocks = self._since_us, self._clock_us, self._last_us, self._safe_us
+        pools = self._pools
+        return _text([_VERSION, self._run, clocks, pools.numbers(), pools.limits, self._declared, self._versions])
+
+    def changes(self) -> dict[str, str | None]:
+        """Return the text of each token that has changed since the last call of this; None if it is gone."""
+        changed, self._pools.changed = self._pools.changed, set()
+        found = {str(token): self._pools.fields_of(token) for token in changed}
+        return {token: None if fields is None else _text(fields) for token, fields in found.items()}
+
+    def read(self, head: str, changed: Iterable[tuple[str, str | None]]) -> None:
+        """Take in texts of another copy.
+
+        Raises:
+            VersionError: if they are those of another release.
+            ValueError: if they are damaged.
+        """
+        version, *rest = json.loads(head)
+        if version != _VERSION:
+            raise VersionError(version)
+        pools = self._pools
+        try:
+            self._run, clocks, numbers, limits, self._declared, self._versions = rest
+            self._since_us, self._clock_us, self._last_us, self._safe_us = clocks
+            for token, text in changed:
+                pools.copy(token, None if text is None else json.loads(text))
+            for name, limit in limits.items():
+                pools.copy_limit(name, limit)
+            pools.copy_numbers(*numbers)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"not the memory of an authority: {error}") from error
+        self._is_whole = True
+        pools.changed.clear()
 
     def call(self, now_us: int, run: str, call: SlotCall) -> SlotReply:
         """Answer one call.
@@ -228,7 +284,7 @@ class SlotAuthority:
             self._since_us = self._clock_us = now_us
         elif run == self._run:
             passed_us, self._last_us = now_us - self._last_us, now_us
-            if 0 <= passed_us <= _spare_of(call):
+            if 0 <= passed_us and (self._is_clock_steady or passed_us <= _spare_of(call)):
                 self._clock_us += passed_us
             return self._clock_us
         self._run, self._last_us = run, now_us
@@ -264,6 +320,10 @@ class SlotAuthority:
             fence = entry.fence
             pools.adopt(entry.token, entry.pools, clock_us, fence=fence, until_us=until_us, note=entry.note)
         return fence
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _spare_of(call: SlotCall) -> int:

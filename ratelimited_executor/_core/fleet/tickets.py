@@ -53,6 +53,11 @@ from ratelimited_executor._core.fleet.laws import (
     read_limit,
     read_settings,
 )
+from ratelimited_executor._core.fleet.memory import LEAD_US as _LEAD_US
+from ratelimited_executor._core.fleet.memory import Kept as _Kept
+from ratelimited_executor._core.fleet.memory import PlanLimit, TicketMemory, place_order
+from ratelimited_executor._core.fleet.memory import Queue as _Queue
+from ratelimited_executor._core.fleet.memory import Turn as _Turn
 
 __all__ = [
     "CLOCK_HOLDER",
@@ -68,6 +73,8 @@ __all__ = [
     "TicketCall",
     "TicketReply",
     "TicketRun",
+    "places_of",
+    "swept_count",
 ]
 
 FAIR_HOLDER: Final = "peers"
@@ -84,7 +91,6 @@ _NEVER_US: Final = 1 << 53
 _UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
 _HUNGRY_US: Final = 50_000  # for which a peer is hungry, beyond the time in which it should call again
 _LINGER_US: Final = 30_000  # for which a peer that was served counts as hungry: it may be back at once
-_LEAD_US: Final = 1_000_000  # a lead or a debt beyond the starts of a share in this time is forgiven
 _CYCLES: Final = 2  # calls in which a hungry peer is expected to come back
 _SWEPT: Final = 2  # keys forgotten in each call, and again for each key of the call
 _UNREAD_US: Final = 86_400_000_000  # for which the copy of a key is kept without a request for it
@@ -95,20 +101,6 @@ _CALL_US: Final = 60  # time of the server for a call
 _LINE_US: Final = 10  # and for each run or ticket in it
 _LOAD_US: Final = 250_000  # in which the load falls to the half, about
 _LOAD_PART: Final = 4  # a quarter of a core
-
-
-class PlanLimit(NamedTuple):
-    """One limit of a plan.
-
-    Attributes:
-        name: unique in the plan; the same in all processes and after a change of the amount.
-        resource: that it counts.
-        settings: their text, by ``laws.py``.
-    """
-
-    name: str
-    resource: str
-    settings: str
 
 
 class TicketRun(NamedTuple):
@@ -291,6 +283,7 @@ class TicketReply:
         era: a change means that earlier tickets are void.
         quarantine_us: the remaining time in which nothing is admitted.
         plan_id: of the plan in force.
+        plan: this plan, if it is not the caller's; else empty.
         penalty_us: the time before which nothing is admitted.
         gap_us: how long to wait before the next call.
         peers: how many peers have called lately.
@@ -306,65 +299,13 @@ class TicketReply:
     penalty_us: int
     gap_us: int = 0
     peers: int = 0
+    plan: tuple[PlanLimit, ...] = ()
     limits: tuple[LimitState, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     flaw: str = ""
 
 
-class _Kept(NamedTuple):
-    """The stored form of a limit: the beginning of its era (0 for a copy), serial, settings and text."""
-
-    since_us: int
-    serial: int
-    settings: str
-    text: str
-
-
 _NOTHING: Final = _Kept(0, 0, "", "")
-
-
-@dataclass(slots=True)
-class _Turn:
-    """A peer at a queue: what it was served, until when it is hungry, and the time between two of its calls."""
-
-    served: int
-    until_us: int
-    cycle_us: int
-
-
-@dataclass(slots=True)
-class _Queue:
-    """The order of peers at the limits of a plan, or at the limit of a key."""
-
-    virtual: int = 0  # what the least served hungry peer was served
-    turns: dict[str, _Turn] = field(default_factory=dict)  # by peer
-
-    def hungry(self, now_us: int) -> list[str]:
-        """Return who is hungry, and forget who has not been for long."""
-        for peer in [peer for peer, turn in self.turns.items() if turn.until_us < now_us - _LEAD_US]:
-            del self.turns[peer]
-        return [peer for peer, turn in self.turns.items() if turn.until_us >= now_us]
-
-
-@dataclass(slots=True)
-class _State:
-    """The memory of one executor's authority."""
-
-    run: str
-    since_us: int
-    last_us: int
-    safe_us: int
-    count: int = 0
-    penalty_us: int = 0
-    until_us: int = 0  # when all limits are at rest
-    plan_id: str = ""
-    plan: tuple[PlanLimit, ...] = ()
-    limits: dict[str, _Kept] = field(default_factory=dict)  # by field, like all below
-    key_penalties: dict[str, tuple[int, int]] = field(default_factory=dict)  # (beginning of the era, end)
-    rest_us: dict[str, int] = field(default_factory=dict)  # when a key is at rest
-    queues: dict[str, _Queue] = field(default_factory=dict)  # by key; empty for that of the plan
-    seen: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each peer, the time and number of its last call
-    load: float = 0.0  # microseconds of the server, with recent ones
 
 
 @dataclass(slots=True)
@@ -401,18 +342,29 @@ class _Share:
 
 
 class TicketAuthority:
-    """Decides on the tickets of one executor's group."""
+    """Decides on the tickets of one executor's group.
+
+    Args:
+        memory: what is remembered; without it, everything may have been forgotten.
+    """
 
     __slots__ = ("_flaw", "_is_damaged", "_limits", "_now_us", "_redated", "_state")
 
-    _state: _State
+    _state: TicketMemory
 
-    def __init__(self) -> None:
+    def __init__(self, memory: TicketMemory | None = None) -> None:
+        if memory is not None:
+            self._state = memory
         self._now_us = 0
         self._flaw = ""
         self._is_damaged = False
         self._limits: dict[str, tuple[SharedLimit, str]] = {}  # read in this call, with their settings
         self._redated: set[str] = set()  # of these, the ones from another era
+
+    @property
+    def memory(self) -> TicketMemory:
+        """What it remembers, after a call."""
+        return self._state
 
     def call(self, now_us: int, run: str, call: TicketCall) -> TicketReply:
         """Answer one call.
@@ -444,9 +396,9 @@ class TicketAuthority:
                 self._correct(call, limits, keys)
             if is_vouched:
                 outcomes = self._admit(call, limits, keys)
-        self._write(is_vouched=is_vouched)
+        self._write(call, is_vouched=is_vouched)
         if is_vouched and self._now_us >= state.safe_us:
-            self._sweep(_SWEPT * (1 + len({run.key for run in call.runs if run.key})))
+            self._sweep(now_us, swept_count(call))
         return TicketReply(
             now_us=now_us,
             era=self._era,
@@ -455,6 +407,7 @@ class TicketAuthority:
             penalty_us=state.penalty_us,
             gap_us=self._gap_of(call, outcomes),
             peers=len(state.seen),
+            plan=() if state.plan_id == call.plan_id else state.plan,
             limits=tuple(self._told(each, limits[each.name], call) for each in state.plan),
             outcomes=tuple(
                 outcome._replace(serial=kept.serial, text=kept.text)
@@ -515,7 +468,7 @@ class TicketAuthority:
         """Advance time, or begin an era; return True if the caller vouches for the time."""
         is_first = not hasattr(self, "_state")
         if is_first:
-            self._state = _State(run, 0, now_us, now_us)
+            self._state = TicketMemory(run, 0, now_us, now_us)
         state = self._state
         is_vouched = call.since_us > 0 and call.earliest_us <= now_us <= call.latest_us
         is_gap = is_vouched and now_us - state.last_us > call.quarantine_us // 2 and call.since_us > state.last_us
@@ -535,7 +488,7 @@ class TicketAuthority:
         state.since_us = max(now_us, state.since_us + 1)
         state.count = max(now_us, state.count)
         state.penalty_us = min(state.penalty_us, state.safe_us)
-        state.queues.clear()
+        state.forget_queues()
 
     def _adopt(self, call: TicketCall) -> None:
         """Adopt the caller's copies that are newer."""
@@ -601,10 +554,12 @@ class TicketAuthority:
         since_us, until_us = self._state.key_penalties.get(f"p:{key}", (0, 0))
         return until_us if since_us == self._state.since_us else 0
 
-    def _write(self, *, is_vouched: bool) -> None:
+    def _write(self, call: TicketCall, *, is_vouched: bool) -> None:
         """Store changed limits, and delete those of keys at rest."""
         for place in self._limits:
             self._keep(place, is_vouched=is_vouched)
+        for key in {run.key for run in call.runs if run.key}:
+            self._state.note_queue(key)
 
     def _keep(self, place: str, *, is_vouched: bool = True) -> None:
         state, (limit, settings) = self._state, self._limits[place]
@@ -623,12 +578,13 @@ class TicketAuthority:
             if is_key:
                 state.rest_us[place] = rest_us
 
-    def _sweep(self, count: int) -> None:
+    def _sweep(self, now_us: int, count: int) -> None:
         """Forget some keys that are due; first redate those from another era."""
         state = self._state
-        due = nsmallest(count, ((us, place.encode()) for place, us in state.rest_us.items() if us <= self._now_us))
-        for _, name in due:
-            place = name.decode()
+        due = nsmallest(
+            count, ((us, place) for place, us in state.rest_us.items() if us <= now_us), key=place_order
+        )
+        for _, place in due:
             kept = state.limits.get(place, _NOTHING)
             is_old = kept.since_us != state.since_us and kept.settings != ""
             limit = self._load(place, kept, kept.settings) if is_old else None
@@ -636,9 +592,7 @@ class TicketAuthority:
                 self._limits[place] = limit, kept.settings
                 self._keep(place)
             else:
-                state.key_penalties.pop(place, None)
-                state.limits.pop(place, None)
-                del state.rest_us[place]
+                state.forget(place)
 
     # The tickets.
 
@@ -710,7 +664,7 @@ class TicketAuthority:
                 asked.again_us = min(when, now_us + _LEAD_US) if when else 0
                 return asked.queue_at(place or 0) == ""
             if when > now_us:
-                place = self._holder(asked, place)
+                place = self._holder(asked)
                 horizon_us = self._horizon(asked, place, call)
                 if when > now_us + horizon_us:
                     is_refused = True
@@ -749,10 +703,17 @@ class TicketAuthority:
                 longest[queue] = rank
         return longest
 
-    def _holder(self, asked: _Asked, raised: int | None) -> int | None:
-        """Return the limit that alone would hold a ticket longest; None if only a penalty does."""
-        when, place = max(self._longest(asked).values(), default=(0, 0))
-        return place if when > self._now_us else raised
+    def _holder(self, asked: _Asked) -> int | None:
+        """Return the limit that holds a ticket longest, after those that hold it before; None if none does."""
+        when, longest, holder = self._now_us, 0, None
+        while True:
+            times = [
+                limit.earliest(when, cost) or when for limit, cost in zip(asked.limits, asked.amounts, strict=True)
+            ]
+            latest = max(times, default=when)
+            if latest - when <= longest:
+                return holder
+            when, longest, holder = latest, latest - when, times.index(latest)
 
     def _is_busy(self, asked: _Asked) -> bool:
         """True if a limit that counts starts by their time is more than half used."""
@@ -880,6 +841,19 @@ def _is_long(settings: LimitSettings, call: TicketCall) -> bool:
 def _settings_of(call: TicketCall) -> dict[str, str]:
     """Return the settings of keys' limits; the last ones of a key with several."""
     return {run.key: run.settings for run in call.runs if run.key and run.settings}
+
+
+def swept_count(call: TicketCall) -> int:
+    """Return how many places a call forgets at most."""
+    return _SWEPT * (1 + len({run.key for run in call.runs if run.key}))
+
+
+def places_of(call: TicketCall) -> set[str]:
+    """Return the places of keys that a call may need."""
+    keys = {run.key for run in call.runs if run.key}.union(key for key, _ in call.penalties if key)
+    limits = {_field_of("k", key, settings) for key, settings in _settings_of(call).items()}
+    copies = {f"k:{copy.text[:1]}{copy.name}" for copy in call.copies if copy.is_key}
+    return limits.union(copies, (f"{kind}:{key}" for key in keys for kind in "pq"))
 
 
 def _field_of(kind: str, name: str, settings: str) -> str:

@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
-from ratelimited_executor._core.urls import ENCODE
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for
 from ratelimited_executor.stores.tasks import moves
 from ratelimited_executor.stores.tasks.moves import Together
 from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
@@ -44,7 +44,6 @@ _CONNECT_SECONDS: Final = 2.0  # ... and for one attempt of the pool: its own pa
 _NOTIFY_SECONDS: Final = 0.01  # between two NOTIFY of one process
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CHANNEL: Final = "durable_tasks"
-_CREDENTIALS: Final = ("user", "password")  # parts of a conninfo that may contain any character
 _CANCELLED: Final = "cancelled"  # the payload of a notification that a claimed task was cancelled
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
 _LOCK_NOT_AVAILABLE: Final = "55P03"
@@ -73,12 +72,7 @@ class PostgresStore(SQLStore, TaskStore):
     durability = Durability.FSYNC
 
     def __init__(self, conninfo: str, *, create: bool = True) -> None:
-        if not isinstance(conninfo, str):
-            raise TypeError(
-                f"conninfo must be a str such as 'postgresql://host/database', got {type(conninfo).__name__}"
-            )
-        if not conninfo:
-            raise ValueError("conninfo must be a str such as 'postgresql://host/database', got an empty one")
+        check_text(conninfo)
         super().__init__()
         self._conninfo = conninfo
         self._is_creating = create
@@ -96,11 +90,11 @@ class PostgresStore(SQLStore, TaskStore):
     async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
         check_process(repr(self), self._process)
         if self._pool is None:
-            driver = _psycopg(self)
+            driver = driver_for(type(self).__name__)
             from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415  # comes with the extra
 
             with self._translated():
-                self._check_conninfo(driver)
+                check_conninfo(repr(self), driver, self._conninfo)
                 await self._make_schema(driver)
                 pools = [
                     AsyncConnectionPool(
@@ -174,7 +168,7 @@ class PostgresStore(SQLStore, TaskStore):
         if pool is None:
             raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
         check_process(repr(self), self._process)
-        driver = _psycopg(self)
+        driver = driver_for(type(self).__name__)
         loop = asyncio.get_running_loop()
         until, left = loop.time() + _TIMEOUT_SECONDS, _ATTEMPTS
         while True:
@@ -214,7 +208,7 @@ class PostgresStore(SQLStore, TaskStore):
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
         """Put tasks through the user's ``psycopg.AsyncConnection``; other processes notice at their next poll."""
-        driver = _psycopg(self)
+        driver = driver_for(type(self).__name__)
         if not isinstance(connection, driver.AsyncConnection):
             raise TypeError(f"connection must be a psycopg.AsyncConnection, got {connection!r}")
         if connection.info.transaction_status == driver.pq.TransactionStatus.INERROR:
@@ -226,20 +220,6 @@ class PostgresStore(SQLStore, TaskStore):
         raw = _RawConnection(connection, driver.AsyncRawCursor)
         with self._translated():
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))
-
-    def _check_conninfo(self, driver: Any) -> None:
-        """Refuse text that libpq cannot read, or reads otherwise than it was meant: its messages would repeat a password."""
-        try:
-            parts = driver.conninfo.conninfo_to_dict(self._conninfo.partition("\0")[0])
-        except (driver.ProgrammingError, UnicodeError):
-            parts = None
-        if parts is None or "\0" in self._conninfo:
-            reason = "it must be a URL such as 'postgresql://user@host/database', or name=value ..."
-        elif "://" in self._conninfo and _is_cut(parts):
-            reason = f"its user name or password ends too early; {ENCODE}"
-        else:
-            return
-        raise StoreUnavailableError(repr(self), f"conninfo cannot be read: {reason}")
 
     async def _make_schema(self, driver: Any) -> None:
         async with await driver.AsyncConnection.connect(self._conninfo) as connection:
@@ -272,7 +252,7 @@ class PostgresStore(SQLStore, TaskStore):
 
     async def _listen(self) -> None:
         """Wake waiters when another process has made a change."""
-        driver = _psycopg(self)
+        driver = driver_for(type(self).__name__)
         while True:
             with contextlib.suppress(driver.Error):
                 async with await driver.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
@@ -289,7 +269,7 @@ class PostgresStore(SQLStore, TaskStore):
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Raise the driver's errors as one of ours."""
-        driver = _psycopg(self)
+        driver = driver_for(type(self).__name__)
         try:
             yield
         except driver.Error as error:
@@ -299,13 +279,6 @@ class PostgresStore(SQLStore, TaskStore):
                 else ""
             )
             raise StoreUnavailableError(repr(self), f"{type(error).__name__}: {error}".strip() + remedy) from error
-
-
-def _is_cut(parts: dict[str, Any]) -> bool:
-    """True if the rest of a password, which should have been encoded, has become a part of its own."""
-    others = [str(value) for name, value in parts.items() if name not in _CREDENTIALS]
-    ports = str(parts.get("port", "")).split(",")
-    return any("@" in value for value in others) or any(port and not port.isdecimal() for port in ports)
 
 
 def _as_json(arguments: Together) -> tuple[Any, ...]:
@@ -345,14 +318,3 @@ async def _replaced_if_read_only(driver: Any, connection: Any) -> AsyncIterator[
     except driver.errors.ReadOnlySqlTransaction:
         await connection.close()
         raise
-
-
-def _psycopg(store: PostgresStore) -> Any:
-    try:
-        import psycopg  # noqa: PLC0415  # the extra `postgres`
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{type(store).__name__} needs the package psycopg: pip install 'ratelimited-executor[postgres]'",
-            name=error.name,
-        ) from error
-    return psycopg

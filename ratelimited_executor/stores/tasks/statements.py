@@ -34,9 +34,9 @@ class SchemaStep(NamedTuple):
     statements: tuple[str, ...]
 
 
-def read_schema(name: str) -> tuple[SchemaStep, ...]:
-    """Read the steps of a schema from a file, each under a line ``-- version: ...``."""
-    _, *parts = _VERSION.split(read_text(name))
+def read_schema(name: str, package: str = __package__) -> tuple[SchemaStep, ...]:
+    """Read the steps of a schema from a file of a package, each under a line ``-- version: ...``."""
+    _, *parts = _VERSION.split(read_text(name, package))
     return tuple(
         SchemaStep(int(version), int(least), tuple(text for text, _ in numbered(statements)))
         for version, least, statements in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
@@ -68,9 +68,9 @@ def lacking(
     return missing
 
 
-def read_text(file: str) -> str:
-    """Read a file beside this one."""
-    return files(__package__).joinpath(file).read_text(encoding="utf-8")
+def read_text(file: str, package: str = __package__) -> str:
+    """Read a file of a package: of this one, by default."""
+    return files(package).joinpath(file).read_text(encoding="utf-8")
 
 
 def numbered(text: str) -> list[tuple[str, list[int]]]:

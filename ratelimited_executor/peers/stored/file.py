@@ -1,0 +1,404 @@
+"""Peers that share their limits through a file, for the processes of one machine.
+
+Each call is one transaction: it locks the file, reads what it needs, decides, writes what has changed. The thread of the
+file does that, so that the event loop never waits for a lock or a disk. Nothing is forced to the disk: a process that
+crashes loses nothing, as the system has all that it wrote, and a machine that crashes may damage the file, which then is
+worth nothing anyway, as all processes are gone.
+
+Time is that of the machine's clock, by which all its processes measure, plus an offset that makes it agree with the wall
+clock of when the group began. So a step of the wall clock does not matter, unless there is a quota, whose days are those
+of the wall clock: then the offset is renewed.
+
+The *run* of the file changes if the machine was restarted, the offset is renewed, or a process has come from another file
+at this path: what was remembered may then be incomplete, and a quarantine begins, as after a restart of a server. Else
+there is none, not for a new group either: a file of this run has all that was ever written to it, because the system
+loses nothing while it runs, so no head in it means that no peer has ever been answered. The exception are peers that were
+answered from a file that was deleted or replaced since. Each notices that at its next call, and then begins a new run;
+for up to a second, both files may admit starts. Two machines that share a file, on a file system that is not known to
+be one of a network, see each other's boot id, and begin a new run each time, so that nothing is ever admitted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor._core.fleet.tickets import TicketCall
+from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.peers.stored.deciding import (
+    GONE_KEPT,
+    QUIET_US,
+    SLOTS,
+    SlotCopy,
+    answer,
+    bytes_of,
+    due_count,
+    name_of,
+    places,
+    quiet_us,
+)
+from ratelimited_executor.peers.stored.machine import boot_id, clock_us, network_system_of, wall_us
+from ratelimited_executor.peers.stored.peers import StoredPeers
+from ratelimited_executor.peers.stored.wakes import Wakes
+from ratelimited_executor.peers.transport import RefusedError
+from ratelimited_executor.stores.sqlite_file import SQLiteFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from os import PathLike
+
+    from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor._core.fleet.protocol import Request
+    from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
+    from ratelimited_executor._core.fleet.tickets import TicketReply
+    from ratelimited_executor.peers.stored.deciding import Change
+
+__all__ = ["FilePeers", "FileSlotTransport", "FileTransport"]
+
+LOGGER: Final = logging.getLogger("ratelimited_executor")
+
+_FILE: Final = b"f"  # the name of the head that describes the file
+_VERSION: Final = 1  # of the tables
+_WALL_US: Final = 1_000_000  # by which the clock and the wall clock may disagree, where that matters
+_WAIT_SECONDS: Final = 0.000_05  # for the first look at a lock, doubled up to 16 times that
+_TABLES: Final = (
+    "create table if not exists heads (name blob primary key, number integer, text text) strict, without rowid",
+    """create table if not exists records (
+        name blob, place blob, number integer, text text, primary key (name, place)) strict, without rowid""",
+    "create index if not exists records_by_number on records (name, number, place)",
+)
+_READ_HEADS: Final = "select name, number, text from heads where name in (?, ?)"
+_WRITE_HEAD: Final = """
+    insert into heads values (?, ?, ?) on conflict do update set number = excluded.number, text = excluded.text"""
+_READ_DUE: Final = """
+    select place, number, text from records where name = ? and number <= ? order by number, place limit ?"""
+_READ_PLACES: Final = "select place, number, text from records where name = ? and place in ({})"
+_READ_SINCE: Final = "select place, text from records where name = ? and number > ?"
+_WRITE: Final = """
+    insert into records values (?, ?, ?, ?) on conflict do update set number = excluded.number, text = excluded.text"""
+_DELETE: Final = "delete from records where name = ? and place = ?"
+_DELETE_ALL: Final = "delete from records where name = ?"
+_DELETE_QUEUES: Final = "delete from records where name = ? and place >= x'713a' and place < x'713b'"  # q:
+_DELETE_GONE: Final = "delete from records where name = ? and text is null and number <= ?"
+
+
+class FilePeers(StoredPeers):
+    """Share the limits of each executor with all processes of this machine that use the same file.
+
+    No server is needed: each process decides for itself, in a transaction. An executor shares its limits with the
+    executors of the same name in the other processes; the limits in force are those that were set last. The slots of a
+    manager are shared as well. Adaptive rates are not.
+
+    Args:
+        path: of the file, which is created if it does not exist, for this user alone. Its directory is on this machine's
+            own disk or in its memory; the group is the file.
+        weight: this process's share, relative to others, while demand exceeds the limits, > 0.
+        strictness: the law for the starts of the group.
+        outage: the behaviour while the file cannot be used.
+        interval: how far ahead permits may be reserved, in seconds, 0.05 to 5.
+        late: how many seconds after its time a permit may be used, 0.003 to 0.1.
+        timeout: seconds, 0.001 to 60, after which a call counts as lost: for so long other processes may lock the file.
+        lease: seconds, 0.5 to 600, for which a slot is held without renewal; the same in all processes.
+        hang_timeout: seconds, at least ``lease``, for which an event loop may be blocked before its slots are no longer
+            renewed.
+
+    Raises:
+        ModuleNotFoundError: without the extra ``sqlite``.
+        NotImplementedError: on Windows.
+        TypeError: if an argument has another type.
+        ValueError: if one is out of range.
+
+    >>> peers = FilePeers("app.limits")  # doctest: +SKIP
+    >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        weight: float = 1.0,
+        strictness: Strictness = Strictness.EXACT,
+        outage: Outage = Outage.STOP,
+        interval: DurationLike = 0.25,
+        late: DurationLike = 0.019,
+        timeout: DurationLike = 0.25,
+        lease: DurationLike = 10.0,
+        hang_timeout: DurationLike = 60.0,
+    ) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError("FilePeers do not work on Windows: use RedisPeers or PostgresPeers")
+        transport = FileTransport(path)
+        wakes = Wakes()
+        super().__init__(
+            transport,
+            partial(FileSlotTransport, path, wakes),
+            weight=weight,
+            strictness=strictness,
+            outage=outage,
+            interval=interval,
+            late=late,
+            clock_difference=_WALL_US / 1e6,
+            timeout=timeout,
+            lease=lease,
+            hang_timeout=hang_timeout,
+            new_id=wakes.new_id,
+            group=str(path),
+        )
+        transport.timeout = self._timeout
+        self._path = Path(path)
+
+    def slots(self) -> Any:
+        """Return the keeper of a manager's slots; only the manager calls it."""
+        return super().slots()
+
+    def __repr__(self) -> str:
+        return f"<FilePeers {str(self._path)!r} {self.id}>"
+
+
+class _Moment(NamedTuple):
+    """A time of the file, and the run that it belongs to.
+
+    Attributes:
+        now_us: the time.
+        run: the run.
+        since_us: when that began; 0 for the first one of the file.
+    """
+
+    now_us: int
+    run: str
+    since_us: int
+
+
+class _LimitsFile(SQLiteFile):
+    """The tables of a file, and its clock.
+
+    Attributes:
+        timeout: seconds for which another process may hold the file.
+    """
+
+    _busy_ms = 1000
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        super().__init__(path)
+        self.timeout = 1.0
+        self._waits_until = 0.0
+        self._boot_id = boot_id()
+        self._was_lost = False  # the file that was open before has been deleted or replaced
+
+    def __repr__(self) -> str:
+        return f"FilePeers({str(self._path)!r})"
+
+    async def connect(self) -> None:
+        """Open the file.
+
+        Raises:
+            RefusedError: if it cannot be used.
+        """
+        try:
+            await self._open_file()
+        except StoreUnavailableError as error:
+            raise RefusedError(str(error)) from error
+
+    async def aclose(self) -> None:
+        """Close the file."""
+        await self._close_file()
+
+    def _connect(self) -> None:
+        if self._connection is None:
+            system = network_system_of(self._path)
+            if system:
+                raise StoreUnavailableError(
+                    repr(self), f"it is on a file system of a network ({system}): name a file on a disk of this machine"
+                )
+            try:
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            except OSError as error:
+                raise StoreUnavailableError(repr(self), f"{error.strerror}: make its directory, and let this process write it") from error
+        super()._connect()
+
+    def _prepare(self, connection: Any) -> None:
+        connection.set_busy_handler(self._wait)
+        connection.execute("begin immediate")
+        try:
+            [(version,)] = connection.execute("pragma user_version")
+            if version > _VERSION:
+                raise StoreUnavailableError(repr(self), f"a newer release has made it (version {version}): update this process")
+            for statement in _TABLES if version < _VERSION else ():
+                connection.execute(statement)
+            connection.execute(f"pragma user_version = {_VERSION}")
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+
+    def _wait(self, count: int) -> bool:
+        """Wait for a lock of another process; return False to give up. SQLite's own pauses are up to 100 ms."""
+        now = time.monotonic()
+        if not count:
+            self._waits_until = now + self.timeout
+        time.sleep(_WAIT_SECONDS * (1 << min(count, 4)))
+        return now < self._waits_until
+
+    def _transact(self, work: Callable[[Any], Any]) -> Any:
+        """Do work with a cursor as one transaction; in the thread.
+
+        Raises:
+            RefusedError: if the file cannot be used.
+        """
+        if self._connection is None:
+            self._connect()
+        try:
+            self._check_file()
+        except StoreUnavailableError:
+            LOGGER.warning("fleet: %r was deleted or replaced while it was open; a new run begins with the file there", self._path)
+            self._was_lost = True
+            self._close()
+            self._connect()
+        try:
+            return self._in_transaction(work, "off")
+        except StoreUnavailableError as error:
+            if type(error.__cause__).__name__ == "BusyError":
+                raise TimeoutError(f"another process has held {self._path} for {self.timeout:g} s") from error
+            raise RefusedError(str(error)) from error
+
+    def _moment(self, cursor: Any, text: str | None, *, follows_wall: bool) -> _Moment:
+        """Return the time, by the head that describes the file; begin a new run if there is a reason."""
+        clock, wall = clock_us(), wall_us()
+        try:
+            version, boot, offset, run, since_us = json.loads(text or "[0, 0, 0, 0, 0]")
+        except ValueError:
+            version = 0
+        is_known = version == _VERSION
+        is_set = is_known and (follows_wall or not self._boot_id) and abs(clock + offset - wall) > _WALL_US
+        if is_known and boot == self._boot_id and not is_set and not self._was_lost:
+            return _Moment(clock + offset, run, since_us)
+        if not is_known or boot != self._boot_id or is_set:
+            offset = wall - clock
+        is_first = text is None and not self._was_lost
+        self._was_lost = False
+        moment = _Moment(clock + offset, secrets.token_hex(8), 0 if is_first else clock + offset)
+        described = json.dumps([_VERSION, self._boot_id, offset, moment.run, moment.since_us])
+        cursor.execute(_WRITE_HEAD, (_FILE, None, described))
+        return moment
+
+    def _write(self, cursor: Any, name: bytes, changes: Sequence[Change]) -> None:
+        gone = [(name, bytes_of(place)) for place, number, _ in changes if number is None]
+        kept = [(name, bytes_of(place), number, text) for place, number, text in changes if number is not None]
+        if kept:
+            cursor.executemany(_WRITE, kept)
+        if gone:
+            cursor.executemany(_DELETE, gone)
+
+
+class FileTransport(_LimitsFile):
+    """Decides on the calls of executors in a file.
+
+    Args:
+        path: of the file.
+    """
+
+    async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[TicketReply | Exception]:
+        """Answer calls, all in one transaction; return the replies, or the errors, in order."""
+        return await self._in_thread(lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls]))
+
+    def _call(self, cursor: Any, executor: str, call: Any) -> TicketReply | Exception:
+        name = name_of(executor)
+        heads = {key: text for key, _, text in cursor.execute(_READ_HEADS, (_FILE, name))}
+        is_by_calendar = any(each.settings.startswith("q") for each in call.plan)
+        now_us, run, since_us = self._moment(cursor, heads.get(_FILE), follows_wall=is_by_calendar)
+        records = list(cursor.execute(_READ_DUE, (name, now_us, due_count(call))))
+        needed = places(call)
+        if needed:
+            text = _READ_PLACES.format(",".join("?" * len(needed)))
+            records += cursor.execute(text, (name, *needed))
+        is_new = not since_us or now_us >= since_us + QUIET_US
+        try:
+            found = answer(now_us, run, _vouched(call, now_us), heads.get(name), records, is_new=is_new)
+        except RefusedError as error:
+            return error
+        if found.is_new_era:
+            cursor.execute(_DELETE_QUEUES, (name,))
+        self._write(cursor, name, found.changes)
+        cursor.execute(_WRITE_HEAD, (name, None, found.head))
+        return found.reply
+
+
+class FileSlotTransport(_LimitsFile):
+    """Decides on the calls of slots in a file.
+
+    Args:
+        path: of the file.
+        wakes: notify other processes.
+    """
+
+    def __init__(self, path: str | PathLike[str], wakes: Wakes) -> None:
+        super().__init__(path)
+        self._copy = SlotCopy(is_clock_steady=True)
+        self._wakes = wakes
+
+    async def call_slots(self, call: SlotCall) -> SlotReply:
+        """Answer a call.
+
+        Raises:
+            RefusedError: if the file cannot be used.
+        """
+        await self.connect()
+        reply, woken = await self._in_thread(lambda: self._call(call))
+        self._wakes.send(woken)
+        return reply  # type: ignore[no-any-return]  # of _call
+
+    def _call(self, call: SlotCall) -> Any:
+        try:
+            return self._transact(lambda cursor: self._decide(cursor, call))
+        except BaseException:
+            self._copy.forget()
+            raise
+
+    def _decide(self, cursor: Any, call: SlotCall) -> tuple[SlotReply, list[str]]:
+        heads = {key: (number, text) for key, number, text in cursor.execute(_READ_HEADS, (_FILE, SLOTS))}
+        now_us, run, since_us = self._moment(cursor, heads.get(_FILE, (0, None))[1], follows_wall=False)
+        head, records = heads.get(SLOTS), []
+        if head is not None:
+            since = self._copy.since(head[0])
+            if since != head[0]:
+                records = list(cursor.execute(_READ_SINCE, (SLOTS, since)))
+        is_new = not since_us or now_us >= since_us + quiet_us(call)
+        found = self._copy.answer(now_us, run, call, head, records, is_new=is_new)
+        if found.is_anew:
+            cursor.execute(_DELETE_ALL, (SLOTS,))
+        self._write(cursor, SLOTS, found.changes)
+        cursor.execute(_WRITE_HEAD, (SLOTS, found.version, found.head))
+        if found.version % GONE_KEPT == 0:
+            cursor.execute(_DELETE_GONE, (SLOTS, found.version - GONE_KEPT))
+        return found.reply, found.woken
+
+    async def listen(self, peer: str, listening: Callable[[], None], woken: Callable[[str], None]) -> None:  # noqa: ARG002  # the socket is the peer's
+        """Receive notices of hand-overs until that fails."""
+        await self._wakes.listen(listening, woken)
+
+    async def aclose(self) -> None:
+        """Close the file and the socket."""
+        self._wakes.close()
+        await super().aclose()
+
+
+def _vouched(call: TicketCall, now_us: int) -> TicketCall:
+    """Return a call whose peer vouches for all time so far, as the clock of the file makes no steps.
+
+    A peer that does not know the clock yet vouches for the present: it is the answer that tells it the time.
+    """
+    if call.since_us:
+        return replace(call, since_us=1)
+    return replace(call, since_us=1, earliest_us=now_us, latest_us=now_us)
