@@ -17,8 +17,8 @@ all windows that begin until then, a cost is given back where it counts or at an
 
 **Pace**: starts at the numbers of a grid, one gap apart. The law is a window: as many starts as there are gaps in the
 shortest whole number of gaps that takes a second or more. The grid only makes the starts even, so it needs no proof: a
-number may be used up to a *slack*, less than a gap, after its time. It belongs to one ticket, is free again if that is
-given back before its time, and a new grid begins at the present if nothing of the old one is left. A nominal pace has
+number may be used up to a *slack*, less than a gap, after its time. It belongs to one ticket, is free again if all of that
+is given back, and a new grid begins at the present if nothing of the old one is left. A nominal pace has
 the grid alone: at most one start more in any time.
 
 **Burst**: starts in [a, b] cost ``capacity`` + (b - a) / gap at most. The state is the time T at which the bucket is
@@ -459,8 +459,8 @@ class SharedLimit(ABC):
         """Admit a cost at a time that :meth:`earliest` returned; return the receipt."""
 
     @abstractmethod
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
-        """Return a part of a ticket's cost, admitted at ``t_us``, that surely was not used and will not be."""
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:
+        """Return a part of a ticket's cost, admitted at ``t_us``, that surely was not used and will not be; or the whole."""
 
     @abstractmethod
     def add(self, t_us: int, cost: int, receipt: int) -> None:
@@ -593,8 +593,8 @@ class _Log:
             left += self._change(self._times[index], -left)
         begin = self._begin(t_us)
         place = bisect_left(self._ahead, (begin, 0))
-        if place < len(self._ahead) and self._ahead[place][0] == begin:
-            ahead = max(0, self._ahead[place][1] - cost)
+        if left < cost and place < len(self._ahead) and self._ahead[place][0] == begin:
+            ahead = max(0, self._ahead[place][1] - (cost - left))
             self._ahead[place : place + 1] = [(begin, ahead)] if ahead else []
         return left < cost
 
@@ -688,7 +688,7 @@ class _Window(SharedLimit):
         self.is_changed = self.is_changed or cost > 0
         return self._log.take(t_us, cost, life_us)
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
         self.is_changed |= self._log.give_back(t_us, cost, receipt)
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the receipt says where it counts
@@ -745,10 +745,10 @@ class _Pace(SharedLimit):
         self._first = first_us * _PS + first_ps
         self._runs = [*zip(numbers[_GRID_COUNT:end:2], numbers[_GRID_COUNT + 1 : end : 2], strict=True)]
         gap = gap_us * _PS + gap_ps
-        end = self._first + self._beyond(gap)
-        self._owed = max(0, end - self._at * _PS)
+        latest = self._first + self._beyond(gap)
+        self._owed = max(0, latest - self._at * _PS)
         if gap != self._gap:
-            self._change_gap(end, gap)
+            self._change_gap(latest, gap)
         self._drop()
         return self._log.load(numbers[end:])
 
@@ -776,12 +776,10 @@ class _Pace(SharedLimit):
             self._at, self.is_changed = self._now, True
         return self._log.take(t_us, cost, life_us) if self._settings.amount else t_us
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:
         if self._settings.amount:
             self.is_changed |= self._log.give_back(t_us, cost, receipt)
-        if (
-            t_us > max(self._now, self._born) and self._gap >= 2 * _PS
-        ):  # it has not begun: all of it may be used by others
+        if is_whole and t_us >= self._born and self._gap >= 2 * _PS:
             self._free_numbers((t_us * _PS - self._first) // self._gap, cost)
             self.is_changed = True
 
@@ -828,7 +826,7 @@ class _Pace(SharedLimit):
         """Begin a grid of the gap that is set, after one of another: each number that is ahead takes the new gap."""
         begun = min(end - gap, self._now * _PS)
         self._first = begun + _span(_level(end - gap - begun, gap) + 1, self._gap)
-        self._born = max(self._now, _ceil(end))
+        self._born = max(self._now + 1, _ceil(end))
         self._runs.clear()
 
     def _drop(self) -> None:
@@ -949,7 +947,7 @@ class _Bucket(SharedLimit):
         self.is_changed = True
         return self._full // _PS + self._returned
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
         left = min(receipt, self._full // _PS + self._returned) - self._returned - self._at
         back = min(_span(cost, self._gap), left * _PS)
         if t_us < self._born or back <= 0 or self._returned + _ceil(back) > _FAR_US:
@@ -1041,7 +1039,7 @@ class _Quota(SharedLimit):
             self.add(t_us, cost, t_us)
         return t_us
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the time decides
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
         first, count, _ = self._periods(t_us)
         if count == 1 and t_us >= self._born:  # near a boundary, another peer may have seen it on one side only
             place = first - self._number + 2
