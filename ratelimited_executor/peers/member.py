@@ -110,6 +110,11 @@ class FleetMember:
         """Start over after our clock stood still."""
         self.peer.resync()
 
+    def note_step(self, told_us: int) -> None:
+        """Drop all permits, because an answer to another member shows a step of the authority's clock."""
+        self.peer.note_step(told_us)
+        self.owner.queue.admission.forget()
+
     def set_rate(self, rate: Rate) -> None:
         """Request a rate for the whole group; an infinite one lifts the limit only here."""
         self.is_shared = not rate.is_unlimited

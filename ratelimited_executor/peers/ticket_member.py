@@ -287,6 +287,11 @@ class TicketMember:
         """Start over after our clock stood still."""
         self.peer.resync()
 
+    def note_step(self, told_us: int) -> None:
+        """Drop all permits, because an answer to another member shows a step of the authority's clock."""
+        self.peer.note_step(told_us)
+        self.owner.queue.admission.forget()
+
     def _look_alone(self) -> None:
         """Use a part of the limits while the outage policy says so; otherwise, tickets."""
         outage = self.peer.settings.outage
