@@ -42,6 +42,7 @@ _BACK_SECONDS: Final = 0.002  # workers that started within this and two calls m
 _BACK_COUNT: Final = 4  # ... if there were so many runs ...
 _BACK_SPANS: Final = 8  # ... in so many times as long
 _RUNS: Final = 64  # remembered
+_TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
 
@@ -115,6 +116,7 @@ class TicketMember:
         self._warn = warn
         self._demand = Demand(owner)
         self._retry_at = -math.inf  # no call before this time, because the last ones were refused
+        self._planned_at = math.inf  # loop time of the next call, as the group knows it
         self._failed_at = math.inf  # since when answers have been missing
         self._refusal: str | None = None  # of the last call
         self._call: TicketCall | None = None  # in flight
@@ -128,7 +130,6 @@ class TicketMember:
         self._turned: dict[Hashable, None] = {}  # the same, until they get a ticket: they go first
         self._runs_of_late: deque[tuple[float, int]] = deque(maxlen=_RUNS)  # loop times, and how many started
         self._noted_count = 0  # of starts
-        self._sleeps_until = math.inf  # unless it is kicked, the group looks again at this time
 
     @property
     def budget(self) -> TicketBudget:
@@ -210,13 +211,15 @@ class TicketMember:
         if count > 0:
             self._runs_of_late.append((now, count))
             self.peer.note_use(self.owner.timeline.to_ns(now))
-            asyncio.get_running_loop().call_soon(self._note_cost, now, count)
-        sleeps_until = self._sleeps_until
-        if self.next_call(now)[0] < sleeps_until:
+            asyncio.get_running_loop().call_soon(self._note_cost, now, count, _TURNS)
+        if self._next_call(now) < self._planned_at:
             self._kick()
 
-    def _note_cost(self, began: float, count: int) -> None:
-        """Learn how long the first steps of tasks took that a run has started."""
+    def _note_cost(self, began: float, count: int, turns: int) -> None:
+        """Learn how long the first steps of tasks took that a run has started: they come in the next turns of the loop."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._note_cost, began, count, turns - 1)
+            return
         self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - self.owner.timeline.to_ns(began))
 
     def _coming_back(self, now: float) -> int:
@@ -228,6 +231,10 @@ class TicketMember:
 
     def next_call(self, now: float) -> tuple[float, bool]:
         """Return the loop time of the next call, and True: each is a regular one."""
+        self._planned_at = self._next_call(now)
+        return self._planned_at, True
+
+    def _next_call(self, now: float) -> float:
         timeline = self.owner.timeline
         self._demand.look(now)
         self._look_alone()
@@ -235,12 +242,10 @@ class TicketMember:
         when = self.peer.next_call(self._wanted(now, 1), timeline.to_ns(now), is_due=self._is_due(now))
         if when is None:
             self.peer.idle()
-            self._sleeps_until = math.inf
+            called_at = math.inf
         else:
-            self._sleeps_until = max(timeline.to_loop(when), self._retry_at)
-        if self._turns:
-            self._sleeps_until = min(self._sleeps_until, timeline.to_loop(self._turns[0][0]))
-        return self._sleeps_until, True
+            called_at = max(timeline.to_loop(when), self._retry_at)
+        return min(called_at, timeline.to_loop(self._turns[0][0])) if self._turns else called_at
 
     def _look_at_keys(self, now_ns: int) -> None:
         """Let the tasks of keys that may be asked for again be seen, although their keys are held."""
@@ -398,6 +403,11 @@ class TicketMember:
     def resync(self) -> None:
         """Start over after our clock stood still."""
         self.peer.resync()
+
+    def note_step(self, told_us: int) -> None:
+        """Drop all permits, because an answer to another member shows a step of the authority's clock."""
+        self.peer.note_step(told_us)
+        self.owner.queue.admission.forget()
 
     def _look_alone(self) -> None:
         """Use a part of the limits while the outage policy says so; otherwise, tickets."""

@@ -246,7 +246,7 @@ class TicketPeer:
         times: list[int] = []
         if wanted > 0:
             times.append(max(0 if is_due else self._ask_ns, self._quarantine_ns, now_ns))
-        if self._report_ns is not None and self.budget.reports:
+        if self._report_ns is not None and self.budget.has_reports:
             times.append(self._report_ns)
         if self._untold or self._has_jumped or (self._quarantine_ns > now_ns and not self._has_vouched):
             times.append(now_ns)
@@ -300,6 +300,7 @@ class TicketPeer:
         self.asked_count = sum(run.wanted for run in runs)
         corrections = self.budget.corrections
         told = [corrections.popleft() for _ in range(min(_CORRECTIONS, len(corrections)))]
+        self.budget.look_at_starts()
         starts = self.budget.reports
         reports = [
             Report(name, key, start_us, cost, receipt)
@@ -451,7 +452,7 @@ class TicketPeer:
 
     def note_use(self, now_ns: int) -> None:
         """After starts, remember to report them if others wait for what they free."""
-        if self._is_contended and self._report_ns is None and self.budget.reports:
+        if self._is_contended and self._report_ns is None and self.budget.has_reports:
             self._report_ns = now_ns + _REPORT_NS
 
     def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
@@ -473,6 +474,13 @@ class TicketPeer:
         self._ask_ns = now_ns
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
             self._move_to(PeerState.OUTAGE)
+
+    def note_step(self, told_us: int) -> None:
+        """Drop all tickets after a step of the authority's clock to a time; the next call, at once, reports it."""
+        self.budget.drop()
+        self._since_us = told_us
+        self._has_jumped = self.era is not None
+        self._ask_ns = 0
 
     def resync(self) -> None:
         """Start over after our own clock stood still: the times of held tickets are no longer known."""
