@@ -143,12 +143,17 @@ class TicketBudget:
 
     @property
     def ticket_count(self) -> int:
-        """How many tickets are held."""
-        return len(self._open) + len(self._coming)
+        """How many tickets are held, and not used up."""
+        return sum(any(ticket.left.values()) or ticket.key_cost > 0 for ticket in self._open) + len(self._coming)
+
+    def lapse_us(self) -> int:
+        """Return when the next ticket lapses, by the authority's clock; call only if one is held."""
+        return min(ticket.until_us for ticket in (*self._open, *self._coming)) + 1
 
     def half_due_us(self) -> int | None:
         """Return by when half of the held tickets are due, by the authority's clock; None if none is ahead."""
-        place = self.ticket_count // 2 - len(self._open)
+        count = self.ticket_count
+        place = count // 2 - (count - len(self._coming))
         return self._coming[max(0, place)].at_us if self._coming else None
 
     def give_all_back(self) -> None:

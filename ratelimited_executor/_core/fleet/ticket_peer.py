@@ -245,7 +245,9 @@ class TicketPeer:
         """
         times: list[int] = []
         if wanted > 0:
-            times.append(max(0 if is_due else self._ask_ns, self._quarantine_ns, now_ns))
+            is_full = not self.room
+            full_ns = self.clock.surely_after(self.budget.lapse_us() * 1000, now_ns) if is_full else now_ns
+            times.append(max(0 if is_due else self._ask_ns, self._quarantine_ns, full_ns))
         if self._report_ns is not None and self.budget.has_reports:
             times.append(self._report_ns)
         if self._untold or self._has_jumped or (self._quarantine_ns > now_ns and not self._has_vouched):
