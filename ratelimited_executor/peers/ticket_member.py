@@ -222,6 +222,11 @@ class TicketMember:
             return
         self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - self.owner.timeline.to_ns(began))
 
+    def _count_of_late(self, now_ns: int) -> int:
+        """Count the starts in a time as long as a ticket may be ahead."""
+        since = self.owner.timeline.to_loop(now_ns) - self.peer.settings.ahead_us / 1e6
+        return sum(count for when, count in self._runs_of_late if when >= since)
+
     def _coming_back(self, now: float) -> int:
         """Count the workers that are likely to be back before an answer: those that started within two calls."""
         runs, span = self._runs_of_late, 2 * self.peer.span_ns / _NS + _BACK_SECONDS
@@ -303,6 +308,8 @@ class TicketMember:
                 continue
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
+            if isinstance(key, SlotLane):  # its slots come one by one: as fast as of late, or a little faster
+                most = min(most, 1 + self._count_of_late(now_ns))
             needed = needs if needs and not is_beyond else {PERMITS: 1}
             costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
             limit = None
@@ -330,7 +337,7 @@ class TicketMember:
                     self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0:
                 break
-        if runs and not runs[-1].key:  # the remaining tasks count like the last one
+        if runs and not runs[-1].key and self._lanes[-1] is None:  # the remaining tasks count like the last one
             runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + max(0, count))
         return runs
 
