@@ -211,16 +211,16 @@ class TicketMember:
         if count > 0:
             self._runs_of_late.append((now, count))
             self.peer.note_use(self.owner.timeline.to_ns(now))
-            asyncio.get_running_loop().call_soon(self._note_cost, now, count, _TURNS)
+            asyncio.get_running_loop().call_soon(self._note_cost, self.budget.take_first_use_ns(), count, _TURNS)
         if self._next_call(now) < self._planned_at:
             self._kick()
 
-    def _note_cost(self, began: float, count: int, turns: int) -> None:
-        """Learn how long the first steps of tasks took that a run has started: they come in the next turns of the loop."""
+    def _note_cost(self, begin_ns: int, count: int, turns: int) -> None:
+        """Learn how long some starts took, with the first steps of tasks, which come in the next turns of the loop."""
         if turns:
-            asyncio.get_running_loop().call_soon(self._note_cost, began, count, turns - 1)
+            asyncio.get_running_loop().call_soon(self._note_cost, begin_ns, count, turns - 1)
             return
-        self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - self.owner.timeline.to_ns(began))
+        self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - begin_ns)
 
     def _count_of_late(self, now_ns: int) -> int:
         """Count the starts in a time as long as a ticket may be ahead."""

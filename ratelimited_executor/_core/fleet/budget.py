@@ -97,6 +97,7 @@ class TicketBudget:
         "_clock",
         "_coming",
         "_coming_keys",
+        "_first_use_ns",
         "_keys",
         "_looked_ns",
         "_open",
@@ -115,6 +116,7 @@ class TicketBudget:
         self.is_usable = is_clock_whole
         self.generation = 0
         self._looked_ns = 0  # the time of the last look
+        self._first_use_ns = 0
         self._begun: deque[tuple[tuple[str, Any], int]] = deque()  # starts that have taken effect: receipt, time of ours
         self._coming: list[HeldTicket] = []  # by time
         self._open: list[HeldTicket] = []  # usable now, by the end of their lives
@@ -169,6 +171,11 @@ class TicketBudget:
         self._keys.clear()
         self._coming_keys.clear()
 
+    def take_first_use_ns(self) -> int:
+        """Return when a ticket was used first since this was asked last."""
+        first_ns, self._first_use_ns = self._first_use_ns, 0
+        return first_ns or self._looked_ns
+
     def held_count(self, now_ns: int) -> int:
         """Count the permits held that have not lapsed."""
         self._look(now_ns)
@@ -201,6 +208,7 @@ class TicketBudget:
                 amount -= part
             if not amount:
                 break
+        self._first_use_ns = self._first_use_ns or self._looked_ns
         used = sum(part for _, part in parts)
         self._sums[resource] -= used
         if resource == PERMITS:

@@ -284,7 +284,7 @@ class SlotAuthority:
             self._since_us = self._clock_us = now_us
         elif run == self._run:
             passed_us, self._last_us = now_us - self._last_us, now_us
-            if 0 <= passed_us and (self._is_clock_steady or passed_us <= _spare_of(call)):
+            if passed_us >= 0 and (self._is_clock_steady or passed_us <= _spare_of(call)):
                 self._clock_us += passed_us
             return self._clock_us
         self._run, self._last_us = run, now_us

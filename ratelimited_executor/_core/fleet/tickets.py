@@ -60,8 +60,8 @@ from ratelimited_executor._core.fleet.memory import Queue as _Queue
 from ratelimited_executor._core.fleet.memory import Turn as _Turn
 
 __all__ = [
-    "CLOCK_HOLDER",
     "AHEAD_MAX_US",
+    "CLOCK_HOLDER",
     "FAIR_HOLDER",
     "Correction",
     "LimitCopy",
@@ -99,7 +99,7 @@ _SEEN_US: Final = 10_000_000  # for which a peer that does not call is known
 _CALLING_US: Final = 1_000_000  # peers that have called in this time share the load
 _CALL_US: Final = 60  # time of the server for a call
 _LINE_US: Final = 10  # and for each run or ticket in it
-_LOAD_US: Final = 250_000  # in which the load falls to the half, about
+_LOAD_US: Final = 250_000  # in which the load falls to the half
 _LOAD_PART: Final = 4  # a quarter of a core
 
 
@@ -129,7 +129,8 @@ class Correction(NamedTuple):
         key: whose limit it is; empty for a limit of the plan.
         admitted_us: the ticket's time.
         cost: to give back; if negative, to charge.
-        receipt: of the ticket, from that limit.
+        receipt: of the ticket, from that limit; or, of what may have been reported, a time no later than its start.
+        is_whole: True if all that the ticket cost is given back.
     """
 
     limit: str
@@ -137,6 +138,7 @@ class Correction(NamedTuple):
     admitted_us: int
     cost: int
     receipt: int
+    is_whole: bool = False
 
 
 class Report(NamedTuple):
@@ -476,7 +478,7 @@ class TicketAuthority:
         if is_first or run != state.run or is_step or (is_gap and max(state.until_us, state.safe_us) > state.last_us):
             self._begin_era(now_us, run, call)
         self._now_us = max(now_us, state.last_us)
-        state.load *= 0.5 ** ((self._now_us - state.last_us) / (0.7 * _LOAD_US))
+        state.load = state.load * _LOAD_US // (_LOAD_US + self._now_us - state.last_us)
         if is_vouched:
             state.last_us = self._now_us
         return is_vouched
@@ -488,7 +490,6 @@ class TicketAuthority:
         state.since_us = max(now_us, state.since_us + 1)
         state.count = max(now_us, state.count)
         state.penalty_us = min(state.penalty_us, state.safe_us)
-        state.forget_queues()
 
     def _adopt(self, call: TicketCall) -> None:
         """Adopt the caller's copies that are newer."""
@@ -606,8 +607,10 @@ class TicketAuthority:
             limit = keys.get(each.key) if each.key else limits.get(each.limit)
             if limit is None:
                 continue  # of another plan
-            change = limit.give_back if each.cost > 0 else limit.add
-            change(each.admitted_us, abs(each.cost), each.receipt)
+            if each.cost > 0:
+                limit.give_back(each.admitted_us, each.cost, each.receipt, is_whole=each.is_whole)
+            else:
+                limit.add(each.admitted_us, -each.cost, each.receipt)
             self._state.count += 1
 
     def _admit(
@@ -615,9 +618,10 @@ class TicketAuthority:
     ) -> list[Outcome]:
         """Decide on each run, until one is refused by a limit of the plan."""
         outcomes: list[Outcome] = []
+        keys = _settings_of(call)
         blocked: _Asked | None = None
         for run in call.runs:
-            asked = self._asked(run, by_name, by_key.get(run.key))
+            asked = self._asked(run, by_name, by_key.get(run.key), keys.get(run.key, ""))
             life_us = life_of(asked.settings, call.life_us)
             if blocked is not None and run.wanted:
                 asked.holder, asked.at_us, asked.again_us = blocked.holder, blocked.at_us, blocked.again_us
@@ -629,7 +633,7 @@ class TicketAuthority:
             )
         return outcomes
 
-    def _asked(self, run: TicketRun, by_name: dict[str, SharedLimit], own: SharedLimit | None) -> _Asked:
+    def _asked(self, run: TicketRun, by_name: dict[str, SharedLimit], own: SharedLimit | None, key: str) -> _Asked:
         """Return a run with the limits that a ticket is charged to."""
         costs = dict(run.costs)
         counted = [each for each in self._state.plan if each.resource in costs]
@@ -643,7 +647,7 @@ class TicketAuthority:
         )
         if own is not None:
             asked.limits.append(own)
-            asked.settings.append(_read(self._limits[_field_of("k", run.key, run.settings)][1]))
+            asked.settings.append(_read(key))
             asked.names.append(run.key)
             asked.amounts.append(run.key_cost)
         return asked
@@ -726,11 +730,16 @@ class TicketAuthority:
 
     # Fair shares.
 
+    def _queue(self, name: str) -> _Queue | None:
+        """Return a queue of this era; None if nobody was hungry there."""
+        queue = self._state.queues.get(name)
+        return queue if queue is not None and queue.since_us == self._state.since_us else None
+
     def _share(self, asked: _Asked, longest: dict[str, tuple[int, int]], call: TicketCall) -> _Share | None:
         """Return the share of a peer in the queue that holds it longest; None if no other is hungry."""
         found: tuple[int, _Share] | None = None
         for name, (when, place) in longest.items():
-            queue = self._state.queues.get(name)
+            queue = self._queue(name)
             if queue is None:
                 continue
             others = [queue.turns[peer] for peer in queue.hungry(self._now_us) if peer != call.peer]
@@ -766,11 +775,11 @@ class TicketAuthority:
         """Record in each queue what a peer was served, and that it is hungry if it was refused there."""
         queues, given = self._state.queues, len(asked.tickets) * _unit_of(call)
         for name, (_, place) in longest.items():
-            queue = queues.get(name)
+            queue = self._queue(name)
             if queue is None:
                 if refused != name:
                     continue
-                queue = queues[name] = _Queue()
+                queue = queues[name] = _Queue(self._state.since_us)
             turn = queue.turns.get(call.peer)
             is_alone = not [peer for peer in queue.hungry(self._now_us) if peer != call.peer]
             if share is not None and share.queue is queue:
@@ -793,7 +802,7 @@ class TicketAuthority:
 
     def _before(self, name: str, peer: str) -> int:
         """Count the hungry peers of a queue that are served before a peer."""
-        queue = self._state.queues.get(name)
+        queue = self._queue(name)
         if queue is None:
             return 0
         mine, count, is_past = queue.turns.get(peer), 0, False
@@ -809,7 +818,7 @@ class TicketAuthority:
         if place is None:
             return call.ahead_us
         settings = asked.settings[place]
-        queue = self._state.queues.get(asked.queue_at(place))
+        queue = self._queue(asked.queue_at(place))
         count = 1 if queue is None else len({call.peer, *queue.turns})
         far = max(call.ahead_us * (1 if count < 2 else 2), 3 * count * settings.gap_us, 3 * call.cycle_us // 2)
         if isinstance(settings, WindowSettings):

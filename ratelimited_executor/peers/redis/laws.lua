@@ -25,13 +25,18 @@
 --
 -- Numbers are doubles: times and amounts stay below 2^53, where integers are exact; a time with picoseconds is two of them.
 
-local PS, FAR, BEYOND, AMOUNT_MAX, AHEAD_MAX, PARTS = 1000000, 2 ^ 50, 2 ^ 53, 2 ^ 52, 600000000, 256
+local BEYOND, MATCH, FORMAT, SUB, FLOOR = 2 ^ 53, string.match, string.format, string.sub, math.floor
+local CEIL, MAX, MIN, PACK, UNPACK = math.ceil, math.max, math.min, struct.pack, struct.unpack
+local form_of, read_settings, read_limit, life_of, agreed_time, window, pace, quota
+
+do  -- a function of Lua has 200 local variables at most
+
+local PS, FAR, AMOUNT_MAX, AHEAD_MAX, PARTS = 1000000, 2 ^ 50, 2 ^ 52, 600000000, 256
 local SECOND, LATE_MAX, LIFE_MAX, LIFE, LIFE_MIN, LIVES, LIVES_MIN, TEXT_MAX = 1000000, 60000000, 500000, 20000, 2000, 20, 4, 160
-local MATCH, FORMAT, SUB, FLOOR, CEIL, MAX, MIN = string.match, string.format, string.sub, math.floor, math.ceil, math.max, math.min
-local PACK, UNPACK, INSERT, REMOVE = struct.pack, struct.unpack, table.insert, table.remove
+local INSERT, REMOVE = table.insert, table.remove
 local IS_LONG = FORMAT('%d', AMOUNT_MAX) == '4503599627370496'
 
-local function form_of(text)  -- %d is faster, where it has 64 bits
+function form_of(text)  -- %d is faster, where it has 64 bits
   return IS_LONG and text or (string.gsub(text, '%%d', '%%.0f'))
 end
 
@@ -478,7 +483,7 @@ end
 
 -- Window.
 
-local window = {}
+window = {}
 
 function window.read(settings, text, now)
   local log = new_log(settings, now)
@@ -516,7 +521,7 @@ function window.use(limit, now) return log_used(limit.log, now), limit.set.amoun
 
 -- Pace: `first` and `first_ps` are the time of the first free number, `runs` and `counts` the taken ones beyond it.
 
-local pace = {}
+pace = {}
 
 local function later_by(limit, count)  -- moves the first number
   local us, ps = span(count, limit.gap_us, limit.gap_ps)
@@ -817,7 +822,7 @@ end
 -- Quota: `used` of number - 2 to number + 1.
 
 local Q1, Q1_TEXT = '^q1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', form_of('q1,%d,%d,%d,%d,%d,%d,%d')
-local quota = {}
+quota = {}
 
 function quota.read(settings, text, now)
   local limit = {law = quota, set = settings, foreseen = settings.next_end - settings.valid - settings.late - 1,
@@ -962,7 +967,7 @@ local function is_quota(set)
     and MIN(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
 end
 
-local function read_settings(text)
+function read_settings(text)
   local known = known_settings[text]
   if known then return known end
   local kind, set, is_sound = SUB(text, 1, 1), nil, nil
@@ -989,13 +994,13 @@ local function read_settings(text)
   return set
 end
 
-local function read_limit(settings, state, now)
+function read_limit(settings, state, now)
   local set = read_settings(settings)
   if not set then return nil end
   return set.law.read(set, state ~= '' and state, now)
 end
 
-local function life_of(settings, wanted)  -- of a ticket under some limits
+function life_of(settings, wanted)  -- of a ticket under some limits
   local least, most
   for _, set in ipairs(settings) do
     least, most = MIN(least or set.life_least, set.life_least), MIN(most or set.life_most, set.life_most)
@@ -1005,7 +1010,7 @@ end
 
 -- All of them at once.
 
-local function agreed_time(limits, costs, t)  -- the first time that all admit, and the last to raise it; nil if one never does
+function agreed_time(limits, costs, t)  -- the first time that all admit, and the last to raise it; nil if one never does
   local when, holder, agreed, place, count = t, nil, 0, 1, #limits
   while agreed < count do  -- in a row
     local limit = limits[place]
@@ -1016,4 +1021,6 @@ local function agreed_time(limits, costs, t)  -- the first time that all admit, 
     place = place % count + 1
   end
   return when, holder
+end
+
 end
