@@ -178,8 +178,8 @@ class Table:
 class Progress(Protocol):
     """Shows how far a run has come."""
 
-    def note(self, text: str) -> None:
-        """Say what is being done."""
+    def note(self, text: str, *, part: float = 0.0) -> None:
+        """Say what is being done, after a part of the section."""
         ...
 
 
@@ -218,10 +218,10 @@ class Options:
         """Return how many rounds count: those that the user wants, else 1 in a quick run and ``full`` in another."""
         return self.rounds_wanted or (1 if self.quick else full)
 
-    def note(self, text: str) -> None:
-        """Tell the user what is being done."""
+    def note(self, text: str, *, part: float = 0.0) -> None:
+        """Tell the user what is being done, and which part of the section is done, if that is known."""
         if self.progress is not None:
-            self.progress.note(text)
+            self.progress.note(text, part=part)
 
     def in_turns(
         self,

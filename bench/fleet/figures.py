@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ratelimited_executor import Burst, Rate, Strictness
+from ratelimited_executor import Burst, Rate
 from ratelimited_executor.testing import audit, worst_window
 
 if TYPE_CHECKING:
@@ -24,12 +24,14 @@ class Start(NamedTuple):
         process: that started it.
         key: of the task; empty if it has none.
         submitted: when it was submitted.
+        tokens: that it uses.
     """
 
     time: float
     process: int
     key: str
     submitted: float
+    tokens: int = 0
 
 
 class Law(NamedTuple):
@@ -64,14 +66,16 @@ def laws_of(rates: str, policy: object = None) -> list[Law]:
     return laws
 
 
-def excess(law: Law, times: Iterable[float]) -> tuple[int, int]:
+def excess(law: Law, times: Sequence[float], costs: Sequence[int] | None = None) -> tuple[int, int]:
     """Return the starts in the worst window and how many of them are too many; 0 or less if the law was kept.
+
+    With costs, of each start under a limit that has windows, what they add up to counts instead.
 
     >>> excess(Law("2/s", 2, 1.0, 2.0), [0.0, 0.5, 0.9, 2.0])
     (3, 1)
     """
     if law.width:
-        most, _ = worst_window(times, law.width)
+        most, _ = worst_window(times, law.width, costs=costs)
         return most, most - law.permits
     found = audit(times, law.rate, burst=law.permits)
     return int(found.count), math.ceil(found.worst_excess - 1e-6) if found.total else 0
@@ -124,10 +128,10 @@ def gaps_after(ends: Iterable[float], starts: Iterable[float]) -> list[float]:
 
 
 def recovery(times: Iterable[float], since: float, rate: float, until: float, *, part: float = 0.9) -> float:
-    """Return the seconds after which a second has a part of the rate; infinity if none has before ``until``.
+    """Return the seconds until the first second that has a part of the rate begins; infinity if none ends by ``until``.
 
     >>> recovery([10.0 + 0.1 * number for number in range(40)], 9.0, 10.0, 14.0)
-    0.9
+    1.0
     """
     ordered = sorted(times)
     candidates = [since, *(time for time in ordered if time >= since)]

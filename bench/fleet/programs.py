@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "run_case"]
 
-_START_MAX: Final = 30.0  # seconds for which the first start is awaited
-_SLICE: Final = 0.25
+_START_MAX: Final = 20.0  # seconds for which the first start is awaited
+_SLICE: Final = 0.02
+_TOGETHER: Final = 0.02  # seconds within which all processes begin
 _GRACE: Final = 0.25  # a task that has arrived so long before the end has to have started by then
 _SOON: Final = 2.0
 
@@ -64,8 +65,8 @@ def run_case(case: Case, *, is_quick: bool = False) -> Report:
         seconds = case.quick_seconds if is_quick else case.seconds
         possible = case.limit
         if case.alone:
-            alone = case if case.alone == "each" else replace(case, processes=1)
-            possible = min(possible, _Run(alone, seconds, is_alone=True).measure().figures["rate"])
+            alone = _Run(replace(case, processes=1), seconds, is_alone=True).measure().figures["rate"]
+            possible = min(possible, alone * (case.processes if case.alone == "each" else 1))
         return _Run(case, seconds).measure(possible)
     finally:
         logger.setLevel(level)
@@ -96,26 +97,33 @@ class _Run:
     def measure(self, possible: float = math.inf) -> Report:
         """Run the case, and compute its figures."""
         case, world = self.case, self.world
-        for process in range(case.processes):
-            world.start(process, _Process(self, process).live())
+        for process in range(case.processes):  # none at the same instant: no two programs do
+            world.at(process / case.processes * _TOGETHER, self._begin, process)
         try:
             while not self.starts and world.now < _START_MAX:
                 world.run(world.now + _SLICE)
             begin = (self.starts[0].time if self.starts else world.now) + case.warm_up
             world.run(begin)
-            before = self.server.calls, self.server.busy, self._lapsed()
+            calls, busy, lapsed = self.server.calls, self.server.busy, self._lapsed()
             for fault in case.faults:
                 world.at(begin + fault.after, self._strike, fault.what, fault.amount)
             world.run(begin + self.seconds)
-            after = self.server.calls, self.server.busy, self._lapsed()
-            return self._report(begin, possible, [b - a for a, b in zip(before, after, strict=True)])
+            spent = {
+                "calls": self.server.calls - calls,
+                "busy": self.server.busy - busy,
+                "lapsed": sum(count - lapsed[who] for who, count in self._lapsed().items()),
+            }
+            return self._report(begin, possible, spent)
         finally:
             self.server.is_closed = True
             world.close()
 
-    def _lapsed(self) -> float:
-        found = [self.server.lapsed(executor) for who, executor in self.executors.items() if who not in self.world.dead]
-        return math.nan if None in found else sum(count or 0 for count in found)
+    def _begin(self, process: int) -> None:
+        self.world.start(process, _Process(self, process).live())
+
+    def _lapsed(self) -> dict[int, float]:
+        """Return how many tickets have lapsed so far in each living process."""
+        return {who: self.server.lapsed(each) for who, each in self.executors.items() if who not in self.world.dead}
 
     def _strike(self, what: str, amount: Any) -> None:
         match what:
@@ -124,17 +132,22 @@ class _Run:
                     self.world.kill(process)
             case "away" | "back":
                 self.server.is_away = what == "away"
-            case "forget":
+            case "forgets":
                 self.server.forget()
-            case "step":
+            case "saves":
+                self.server.save()
+            case "restarts":
+                self.server.restart()
+            case "steps":
                 self.server.step(amount)
+            case "drift":
+                self.server.slew(amount)
             case _:
                 raise ValueError(what)
 
-    def _report(self, begin: float, possible: float, spent: list[float]) -> Report:
+    def _report(self, begin: float, possible: float, spent: dict[str, float]) -> Report:
         case, end = self.case, begin + self.seconds
         starts = [start for start in self.starts if begin <= start.time < end]
-        calls, busy, lapsed = spent
         count = len(starts)
         rate = (sum(begin <= time < end for time in self.accepted) if self.accepted else count) / self.seconds
         waits = [1e3 * (start.time - start.submitted) for start in starts]
@@ -144,10 +157,11 @@ class _Run:
             "use": self._served(begin, end) if self.submitted else rate / possible,
             "p50": quantile(waits, 0.5),
             "p99": quantile(waits, 0.99),
-            "calls a second": calls / self.seconds,
-            "calls a start": calls / count if count else math.inf,
-            "server us a start": 1e6 * busy / count if count else math.inf,
-            "lapsed a start": lapsed / count if count else math.nan,
+            "calls a second": spent["calls"] / self.seconds,
+            "calls a start": spent["calls"] / count if count else math.inf,
+            "server us a start": 1e6 * spent["busy"] / count if count else math.inf,
+            "server load": spent["busy"] / self.seconds,
+            "lapsed a start": spent["lapsed"] / count if count else math.nan,
         }
         weights = {process: case.weights[process % len(case.weights)] for process in range(case.processes)}
         if case.processes > 1:
@@ -185,6 +199,11 @@ class _Run:
         for law in laws_of(str(case.settings.get("rate", "")), case.settings.get("policy")):
             if "adaptive" not in case.settings:
                 self._compare(report, law, {"": [start.time for start in self.starts]})
+        for law in laws_of(case.settings.get("resources", {}).get("tokens", ""), case.settings.get("policy")):
+            used = [start.tokens for start in self.starts]
+            most, too_many = excess(law, [start.time for start in self.starts], used)
+            report.worst.append(f"{most} of {law.name} tokens")
+            report.broken += [f"tokens: {most} in a window, {too_many} too many"] * (too_many > 0)
         by_key: dict[str, list[float]] = defaultdict(list)
         for start in self.starts:
             by_key[start.key].append(start.time)
@@ -281,29 +300,32 @@ class _Process:
 
     def _submit(self, load: Load) -> None:
         key = f"{load.key}{self._random.randrange(load.keys)}" if load.keys else None
-        slots = {} if self._pool is None else {"slots": self._pool}
+        options: dict[str, Any] = {} if self._pool is None else {"slots": self._pool}
+        tokens = self._random.randint(1, load.tokens) if load.tokens else 0
+        if tokens:
+            options["cost"] = {"tokens": tokens}
         work = self._work if load.work else self._start
-        self._executor.submit(work, load, key, self._loop.time(), key=key, **slots)
+        self._executor.submit(work, load, key, self._loop.time(), tokens, key=key, **options)
 
-    async def _work(self, load: Load, key: str | None, submitted: float) -> None:
+    async def _work(self, load: Load, key: str | None, submitted: float, tokens: int) -> None:
         span = [self._number, self._loop.time(), math.inf]
         self._run.spans.append(span)
         self._run.held[key or ""].append(span)
-        self._start(load, key, submitted)
+        self._start(load, key, submitted, tokens)
         try:
             await asyncio.sleep(load.work)
         finally:
             span[2] = self._loop.time()
 
-    def _start(self, load: Load, key: str | None, submitted: float) -> None:
-        self._note(load, key, submitted)
+    def _start(self, load: Load, key: str | None, submitted: float, tokens: int) -> None:
+        self._note(load, key, submitted, tokens)
         if load.kind == "tasks":
             self._submit(load)
 
-    def _note(self, load: Load, key: str | None, submitted: float) -> None:
+    def _note(self, load: Load, key: str | None, submitted: float, tokens: int = 0) -> None:
         """Count a start, and use the core for it."""
         run, now = self._run, self._loop.time()
-        run.starts.append(Start(now, self._number, key or "", submitted))
+        run.starts.append(Start(now, self._number, key or "", submitted, tokens))
         if "adaptive" in run.case.settings:
             self._serve(now)
         if load.cpu:

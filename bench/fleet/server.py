@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -89,7 +90,8 @@ class VirtualServer:
         skew = network.skew
         self._parts = [0.5 + self._random.uniform(-skew, skew) for _ in world.loops]  # of each trip: the way there
         self._free_at = 0.0
-        self._ahead = 0.0
+        self._ahead = _EPOCH
+        self._drift = 0.0
         self._run = 1
         self._tickets: dict[str, TicketAuthority] = {}
         self._paces: dict[str, Authority] = {}
@@ -103,10 +105,10 @@ class VirtualServer:
         """Return ``peers=`` for the manager of a process."""
         return _Peers(self, process, weight)
 
-    def lapsed(self, executor: Any) -> int | None:
-        """Return how many tickets of an executor have lapsed so far, if its statistics tell."""
+    def lapsed(self, executor: Any) -> float:
+        """Return how many tickets of an executor have lapsed so far; not a number if its statistics do not tell."""
         fleet = executor.statistics().fleet
-        return None if fleet is None else fleet.lapsed
+        return math.nan if fleet is None else fleet.lapsed
 
     def forget(self) -> None:
         """Lose everything, as by FLUSHALL."""
@@ -124,6 +126,11 @@ class VirtualServer:
     def step(self, seconds: float) -> None:
         """Step the server's clock."""
         self._ahead += seconds
+
+    def slew(self, drift: float) -> None:
+        """Let the server's clock run faster by a part from now on."""
+        self._ahead += self.world.now * (self._drift - drift)
+        self._drift = drift
 
     # For the connections.
 
@@ -148,7 +155,7 @@ class VirtualServer:
 
     def now_us(self) -> int:
         """Return the server's time when it comes to the call that it is working on."""
-        return round((_EPOCH + max(self.world.now, self._free_at) + self._ahead) * 1e6)
+        return round((max(self.world.now, self._free_at) * (1 + self._drift) + self._ahead) * 1e6)
 
     def _send(self, now: float, process: int, work: Callable[[], tuple[Any, int]], answered: Any) -> None:
         network = self._network

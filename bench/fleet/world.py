@@ -70,7 +70,7 @@ class World:
         while events and events[0][0] <= until:
             self.now, _, do, arguments = heapq.heappop(events)
             do(*arguments)
-        self.now = until
+        self.now = max(self.now, until)
         for main in self._mains.values():
             if main.done():
                 main.result()
@@ -107,7 +107,7 @@ class World:
         loop.run_forever()  # one iteration
         self._plan(process)
 
-    def _note_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _note_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.errors.append(f"{context['message']}: {context.get('exception')!r}")
 
 

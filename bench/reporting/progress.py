@@ -50,11 +50,11 @@ class SectionProgress:
         self._done += 1
         self.note("done")
 
-    def note(self, text: str) -> None:
-        """Show what is being done."""
+    def note(self, text: str, *, part: float = 0.0) -> None:
+        """Show what is being done, and how far the section has come."""
         text = f"{self._name}: {text}"
         if self._is_bar:
-            self._bar.update(self._task, completed=self._done, description=text, refresh=True)
+            self._bar.update(self._task, completed=self._done + part, description=text, refresh=True)
         else:
             print(f"[{time.monotonic() - self._began:7.1f} s] {text}", file=sys.stderr, flush=True)
 

@@ -165,7 +165,7 @@ class Controls:
         if self.queue.gate is not None:
             self._keys.refresh(self._keys.limits, now)  # the gate depends on the distance of permits
         if self.member is not None and is_told:
-            self.member.follow(plan.rate)
+            self.member.follow(plan)
         elif self.member is not None:
             self.member.set_plan(plan)
         self._apply_rate(now)

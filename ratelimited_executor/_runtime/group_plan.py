@@ -131,7 +131,13 @@ def group_permits(plan: PolicyPlan, budget: TicketBudget, *, time_ns: Callable[[
         None,
         [
             Bound(
-                BudgetLimit(budget, resource, cost_max=plan.cost_max(resource), estimate=_estimate_of(each)),
+                BudgetLimit(
+                    budget,
+                    resource,
+                    cost_max=plan.cost_max(resource),
+                    is_free=all(isinstance(rate, Rate) and rate.is_unlimited for rate in each),
+                    estimate=_estimate_of(each),
+                ),
                 resource=resource,
                 text=", ".join(map(str, each)),
                 kind="group",

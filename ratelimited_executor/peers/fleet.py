@@ -56,7 +56,7 @@ no answer                           the call is repeated, twice after some 20 ms
                                     use up their permits, and then follow the outage policy
 one rate is refused, others not     an outage of that member alone; it pauses for an interval between its calls
 all calls are refused               an outage; the log says what the authority refuses, and what to do about it
-the answer contradicts the clock    it has stepped: earlier permits are void, and the next call reports it
+the answer contradicts the clock    it has stepped: earlier permits of all members are void, and their next calls report it
 this machine was suspended          earlier permits are void, and the clock is unknown: each member is in SYNC again
 the round trip is nearly ``late``   one warning, as permits come too late to be used
 an internal error                   logged; the task continues after an interval
@@ -114,6 +114,8 @@ _FAR_SECONDS: Final = 3600.0
 _SLOW_COUNT: Final = 4  # slow answers in a row, after which a warning is logged
 _GOODBYE_SECONDS: Final = 0.25  # for the last call, which only lets the others know at once
 _CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages; longer than any call may take
+_PATIENCE_SECONDS: Final = 1.0  # for an answer, at most, where the way to the authority is slow
+_TRIPS: Final = 4  # of the latest duration, for which an answer is waited
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
 _RETRY_COUNT: Final = 2
 _REPEAT_SECONDS: Final = 60.0  # for which a warning is not repeated
@@ -144,6 +146,7 @@ class FleetPeers(Fixed):
         "_clock",
         "_difference_us",
         "_group",
+        "_has_paces",
         "_is_away",
         "_is_closing",
         "_is_connected",
@@ -153,6 +156,7 @@ class FleetPeers(Fixed):
         "_lives",
         "_members",
         "_monotonic",
+        "_patience",
         "_random",
         "_seed",
         "_settings",
@@ -197,7 +201,8 @@ class FleetPeers(Fixed):
         if not isinstance(outage, Outage):
             raise TypeError(f"outage must be Outage.STOP, Outage.static(n) or Outage.LOCAL, got {outage!r}")
         self._transport = transport
-        self._timeout = timeout
+        self._has_paces = getattr(transport, "has_paces", False)
+        self._timeout = self._patience = timeout
         self._group = group
         self._late = late
         self._difference_us = round(clock_difference * 1e6)
@@ -277,7 +282,7 @@ class FleetPeers(Fixed):
         settings = replace(self._settings, id=f"{self.id}:{next(self._lives)}")
         # Equal rates of different names would otherwise have all their permits at the same instants, and start late.
         phase = phase_of(f"{self._group}:{owner.name}")
-        if not owner.is_adaptive:
+        if not (owner.is_one_pace and self._has_paces):
             return self._join_limits(owner, settings)
         peer = Peer(
             settings,
@@ -301,7 +306,6 @@ class FleetPeers(Fixed):
             weight=max(1, round(settings.weight * 1000)),
             ahead_us=min(100_000, AHEAD_MAX_US, settings.interval_us),
             difference_us=self._difference_us,
-            timeout_us=round(self._timeout * 1e6),
             outage=settings.outage,
         )
         member = TicketMember(
@@ -361,6 +365,8 @@ class FleetPeers(Fixed):
         if not due and not self._leaving:
             await self._sleep(wake - now)
         elif self._is_connected:  # requests are made only now, because they count as sent
+            for member, _ in due:
+                member.peer.patience_us = round(self._patience * 1e6)
             await self._call([(member, member.request(now, is_regular=is_regular)) for member, is_regular in due])
         else:
             await self._connect([member for member, _ in due])
@@ -383,7 +389,7 @@ class FleetPeers(Fixed):
         leaving, self._leaving = self._leaving, []
         sent = self._monotonic()
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._patience):
                 replies = await self._transport.call(
                     leaving + [(member.owner.name, request) for member, request in calls]
                 )
@@ -395,6 +401,7 @@ class FleetPeers(Fixed):
             await self._fail([member for member, _ in calls], error)
             return
         got = self._monotonic()
+        self._patience = max(self._timeout, min(_TRIPS * (got - sent), _PATIENCE_SECONDS))
         answers: list[tuple[_Member, Any, Any]] = []  # a request and a reply, of the member's kind
         refused: dict[_Member, Exception] = {}
         for (member, request), reply in zip(
@@ -419,6 +426,8 @@ class FleetPeers(Fixed):
                 self._warn_seldom(
                     "fleet: the authority's clock has stepped, or is slewed by more than 500 ppm; earlier permits are void"
                 )
+                for member in set(self._members.values()) - {answered for answered, _, _ in answers}:
+                    member.note_step(answers[0][2].now_us)
             self._look_at_round_trip(got - sent)
             for member, request, reply in answers:
                 member.peer.trip_ns = timeline.to_ns(got) - timeline.to_ns(sent)
@@ -462,6 +471,8 @@ class FleetPeers(Fixed):
 
     async def _fail(self, members: list[_Member], error: Exception) -> None:
         self._is_connected = False
+        if isinstance(error, TimeoutError):  # the way may be slow
+            self._patience = max(self._timeout, min(2 * self._patience, _PATIENCE_SECONDS))
         now = self._monotonic()
         for member in members:
             member.fail(now, error)

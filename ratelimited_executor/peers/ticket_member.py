@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ratelimited_executor._core.fleet.budget import KeyBudgetLimit
 from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
+from ratelimited_executor._core.fleet.laws import read_settings
 from ratelimited_executor._core.fleet.peer_states import PeerState
+from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS
 from ratelimited_executor._core.fleet.tickets import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.slot_lanes import SlotLane
@@ -23,6 +25,7 @@ from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+    from fractions import Fraction
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.fleet.ticket_peer import TicketPeer
@@ -35,8 +38,11 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 _NS: Final = 1_000_000_000
 _TICKETS: Final = 200  # requested in a call: half a millisecond of the server's time, or a few
 _KEY_SOON_NS: Final = 2_000_000  # keys that are due by then come along
-_PREFETCH_COUNT: Final = 3  # runs of late, from which on tickets are requested for workers that will be back
-_BACK_SECONDS: Final = 0.002  # workers that started within this and two calls may be back at once
+_BACK_SECONDS: Final = 0.002  # workers that started within this and two calls may be back at once ...
+_BACK_COUNT: Final = 4  # ... if there were so many runs ...
+_BACK_SPANS: Final = 8  # ... in so many times as long
+_RUNS: Final = 64  # remembered
+_TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
 
@@ -45,6 +51,7 @@ class TicketOwner(Worker, Protocol):
 
     name: str
     is_paused: bool
+    is_adaptive: bool
 
     def monotonic(self) -> float:
         """Return the loop time."""
@@ -109,6 +116,7 @@ class TicketMember:
         self._warn = warn
         self._demand = Demand(owner)
         self._retry_at = -math.inf  # no call before this time, because the last ones were refused
+        self._planned_at = math.inf  # loop time of the next call, as the group knows it
         self._failed_at = math.inf  # since when answers have been missing
         self._refusal: str | None = None  # of the last call
         self._call: TicketCall | None = None  # in flight
@@ -119,8 +127,9 @@ class TicketMember:
         self._numbers = count()
         self._turns: list[tuple[int, int, Hashable]] = []  # a heap of (time to ask for a key again, number, key)
         self._due: dict[Hashable, None] = {}  # keys for which that time has come
-        self._started: deque[tuple[float, int]] = deque()  # loop times of late, and how many starts had been by then
-        self._sleeps_until = math.inf  # unless it is kicked, the group looks again at this time
+        self._turned: dict[Hashable, None] = {}  # the same, until they get a ticket: they go first
+        self._runs_of_late: deque[tuple[float, int]] = deque(maxlen=_RUNS)  # loop times, and how many started
+        self._noted_count = 0  # of starts
 
     @property
     def budget(self) -> TicketBudget:
@@ -148,95 +157,168 @@ class TicketMember:
         bounds = {name: self._bounds[name] for name in ("valid_us", "is_exact")}
         return lambda plan, rate, key: make(plan, rate, key, self.budget, **bounds)
 
+    # For an adaptive rate.
+
+    def follow(self, plan: Any) -> None:  # noqa: ARG002  # the owner has it already
+        """Adopt limits that another process has put in force."""
+        self.peer.follow(*self.owner.group_limits(**self._bounds))
+
+    def watch(self, now: float) -> None:
+        """Keep calling to learn the limits in force, until every calling peer would know of those set now."""
+        self.peer.watch(self.owner.timeline.to_ns(now) + NEWS_NS)
+        self._kick()
+
+    def news_seconds(self) -> float:
+        """Return the longest time until every calling peer knows of a new rate."""
+        return NEWS_NS / _NS
+
+    def is_told(self, now: float) -> bool:
+        """True while the rate in force is known."""
+        return self.peer.is_told(self.owner.timeline.to_ns(now))
+
+    @property
+    def is_news(self) -> bool:
+        """True if a new rate in the latest answer is recent; False if this peer had not called for long."""
+        return self.peer.is_new
+
+    @property
+    def is_left_alone(self) -> bool:
+        """True during an outage in which each process uses its own rate."""
+        return self.peer.state is PeerState.OUTAGE and self.peer.settings.outage.kind == "local"
+
+    @property
+    def is_first(self) -> bool:
+        """True if no other peer has taken part recently."""
+        return self.peer.peers_count <= 1
+
+    @property
+    def refused_count(self) -> int:
+        """How many tickets were requested and not granted so far."""
+        return self.peer.refused_count
+
+    def rate_of_others(self) -> Fraction | None:
+        """Return the permits a second that another peer has set for the group; None if none has."""
+        if self.peer.is_own_plan or not self.peer.is_settled:
+            return None
+        settings = (read_settings(each.settings) for each in self.peer.plan_in_force if each.resource == PERMITS)
+        return next((each.per_second for each in settings if each is not None), None)
+
     # Calling.
 
     def look(self, now: float) -> None:
         """After a run, look for tasks that wait for tickets not requested yet."""
-        count = self.budget.used_count - (self._started[-1][1] if self._started else 0)
+        count, self._noted_count = self.budget.used_count - self._noted_count, self.budget.used_count
         if count > 0:
-            self._started.append((now, self.budget.used_count))
+            self._runs_of_late.append((now, count))
             self.peer.note_use(self.owner.timeline.to_ns(now))
-            asyncio.get_running_loop().call_soon(self._note_cost, now, count)
-        sleeps_until = self._sleeps_until
-        if self.next_call(now)[0] < sleeps_until:
+            asyncio.get_running_loop().call_soon(self._note_cost, self.budget.take_first_use_ns(), count, _TURNS)
+        if self._next_call(now) < self._planned_at:
             self._kick()
 
-    def _note_cost(self, began: float, count: int) -> None:
-        """Learn how long the first steps of tasks took that a run has started."""
-        self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - self.owner.timeline.to_ns(began))
+    def _note_cost(self, begin_ns: int, count: int, turns: int) -> None:
+        """Learn how long some starts took, with the first steps of tasks, which come in the next turns of the loop."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._note_cost, begin_ns, count, turns - 1)
+            return
+        self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - begin_ns)
+
+    def _count_of_late(self, now_ns: int) -> int:
+        """Count the starts in a time as long as a ticket may be ahead."""
+        since = self.owner.timeline.to_loop(now_ns) - self.peer.settings.ahead_us / 1e6
+        return sum(count for when, count in self._runs_of_late if when >= since)
 
     def _coming_back(self, now: float) -> int:
         """Count the workers that are likely to be back before an answer: those that started within two calls."""
-        started, since = self._started, now - 2 * self.peer.span_ns / _NS - _BACK_SECONDS
-        while len(started) > _PREFETCH_COUNT + 1 and started[1][0] < since:
-            started.popleft()
-        return 0 if not started or started[-1][0] < since else self.budget.used_count - started[0][1]
+        runs, span = self._runs_of_late, 2 * self.peer.span_ns / _NS + _BACK_SECONDS
+        if len(runs) < _BACK_COUNT or runs[-_BACK_COUNT][0] < now - _BACK_SPANS * span:
+            return 0
+        return sum(count for when, count in runs if when >= now - span)
 
     def next_call(self, now: float) -> tuple[float, bool]:
         """Return the loop time of the next call, and True: each is a regular one."""
+        self._planned_at = self._next_call(now)
+        return self._planned_at, True
+
+    def _next_call(self, now: float) -> float:
         timeline = self.owner.timeline
         self._demand.look(now)
         self._look_alone()
         self._look_at_keys(timeline.to_ns(now))
-        when = self.peer.next_call(self._wanted(now, 1), timeline.to_ns(now))
+        when = self.peer.next_call(self._wanted(now, 1), timeline.to_ns(now), is_due=self._is_due(now))
         if when is None:
             self.peer.idle()
-            self._sleeps_until = math.inf
+            called_at = math.inf
         else:
-            self._sleeps_until = max(timeline.to_loop(when), self._retry_at)
-        if self._turns:
-            self._sleeps_until = min(self._sleeps_until, timeline.to_loop(self._turns[0][0]))
-        return self._sleeps_until, True
+            called_at = max(timeline.to_loop(when), self._retry_at)
+        return min(called_at, timeline.to_loop(self._turns[0][0])) if self._turns else called_at
 
     def _look_at_keys(self, now_ns: int) -> None:
         """Let the tasks of keys that may be asked for again be seen, although their keys are held."""
         while self._turns and self._turns[0][0] <= now_ns + _KEY_SOON_NS:
-            self._due[heappop(self._turns)[2]] = None
+            key = heappop(self._turns)[2]
+            self._due[key] = self._turned[key] = None
         gate = self.owner.queue.gate
         for key in self._due if gate is not None else ():
             gate.look_again(key)
 
     def _wanted(self, now: float, most: int) -> int:
         """Count the due tasks without a ticket that could start; counting may stop at ``most``."""
-        if self.owner.is_paused or self.owner.queue.is_halted:
+        is_by_key = self.owner.queue.gate is not None
+        if self.owner.is_paused or self.owner.queue.is_halted or not (is_by_key or self.peer.resources):
             return 0
         seconds = self.peer.settings.ahead_us / 1e6
         held_count = self.budget.held_count(self.owner.timeline.to_ns(now))
-        is_by_key = self.owner.queue.gate is not None
         if is_by_key and self.owner.max_concurrency is None:
-            wanted = held_count + most
+            wanted = _TICKETS
         else:
             wanted = self._demand.count(now, now, now, now + seconds, held_count + most)
         if is_by_key:  # and of some keys none is to be requested now
-            return sum(run.wanted for run in self._runs(min(wanted, most), self.owner.timeline.to_ns(now)))
-        if len(self._started) > _PREFETCH_COUNT:
-            wanted += self._coming_back(now)
-        return wanted - held_count
+            return sum(run.wanted for run in self._runs(min(wanted, _TICKETS), self.owner.timeline.to_ns(now)))
+        return wanted + self._coming_back(now) - held_count
+
+    def _is_due(self, now: float) -> bool:
+        """True if some key's own time has come, whatever the limits of the plan have refused."""
+        return bool(self._due) and bool(self._runs(_TICKETS, self.owner.timeline.to_ns(now), is_due=True))
 
     def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # every call is
         """Make the next request."""
         count = min(max(0, self._wanted(now, _TICKETS)), self.peer.room, _TICKETS)
-        runs = self._runs(count, self.owner.timeline.to_ns(now)) if count else []
+        now_ns = self.owner.timeline.to_ns(now)
+        runs = self._runs(count, now_ns, is_due=self.peer.is_refused(now_ns)) if count else []
         self._call = self.peer.request(runs, self.owner.timeline.to_ns(now))
         self._due.clear()
         return self._call
 
-    def _runs(self, count: int, now_ns: int) -> list[TicketRun]:
-        """Return the needs of the first tasks, in their order, less the tickets held for their keys."""
+    def _runs(self, count: int, now_ns: int, *, is_due: bool = False) -> list[TicketRun]:
+        """Return the needs of the first tasks, in their order, less the tickets held for their keys.
+
+        Args:
+            count: of tickets, at most.
+            now_ns: our time.
+            is_due: True for those of keys whose own time has come alone.
+        """
         gate = self.owner.queue.gate
         runs: list[TicketRun] = []
         self._asked.clear()
         self._lanes = []
         permits = self.owner.queue.costs
-        for key, needs, cost, most in upcoming(self.owner.queue, count):
+        waiting = upcoming(self.owner.queue, count if gate is None else _TICKETS)
+        for key, needs, cost, most in sorted(waiting, key=lambda each: each.key not in self._turned):
+            if is_due and key not in self._due:
+                continue
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
-            costs = tuple(sorted((needs if needs and not is_beyond else {PERMITS: 1}).items()))
+            if isinstance(key, SlotLane):  # its slots come one by one: as fast as of late, or a little faster
+                most = min(most, 1 + self._count_of_late(now_ns))
+            needed = needs if needs and not is_beyond else {PERMITS: 1}
+            costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
             limit = None
             if gate is not None and key is not None:
                 gate.meet(key, now_ns)
                 limit = gate.limit(key)
             if not isinstance(limit, KeyBudgetLimit):
+                if not costs:
+                    continue  # it needs no ticket
                 runs.append(TicketRun(min(most, count), costs))
                 self._lanes.append(key if isinstance(key, SlotLane) else None)
                 count -= most
@@ -255,7 +337,7 @@ class TicketMember:
                     self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0:
                 break
-        if runs and not runs[-1].key:  # the remaining tasks count like the last one
+        if runs and not runs[-1].key and self._lanes[-1] is None:  # the remaining tasks count like the last one
             runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + max(0, count))
         return runs
 
@@ -273,7 +355,7 @@ class TicketMember:
                 f"fleet: the authority's state of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
                 "until it is safe"
             )
-        if was_own and not peer.is_own_plan and not request.is_new_plan:
+        if was_own and not peer.is_own_plan and not request.is_new_plan and not self.owner.is_adaptive:
             LOGGER.warning("fleet: %s uses the limits of another process: %s", self.owner.name, reply.plan_id)
         if reply.penalty_us > reply.now_us:
             self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))
@@ -283,7 +365,8 @@ class TicketMember:
                 when = timeline.to_loop(peer.clock.here(at_us * 1000)) - _SLOTS_AHEAD
                 heappush(self._ahead, (when, next(self._numbers), lane))
         self.look_ahead(now)
-        if self._note_keys() or has_come:
+        is_to_follow = self.owner.is_adaptive and not peer.is_own_plan
+        if self._note_keys() or has_come or is_to_follow:
             self.owner.wake()
 
     def look_ahead(self, now: float) -> float:
@@ -301,6 +384,9 @@ class TicketMember:
         if gate is None:
             return False
         now_ns, half_ns = self.owner.timeline.to_ns(self._now()), self.peer.trip_ns // 2
+        for key in self._asked.values():
+            if self.peer.refusal is None or self.budget.held_of_key(gate.limit(key).text):
+                self._turned.pop(key, None)
         for text, again_us in self.peer.refused_keys.items():
             key = self._asked.get(text)
             limit = gate.limit(key)
@@ -324,6 +410,11 @@ class TicketMember:
     def resync(self) -> None:
         """Start over after our clock stood still."""
         self.peer.resync()
+
+    def note_step(self, told_us: int) -> None:
+        """Drop all permits, because an answer to another member shows a step of the authority's clock."""
+        self.peer.note_step(told_us)
+        self.owner.queue.admission.forget()
 
     def _look_alone(self) -> None:
         """Use a part of the limits while the outage policy says so; otherwise, tickets."""
@@ -388,9 +479,6 @@ class TicketMember:
         if refusal is None or not refusal.at_us or not clock.is_known:
             return None
         return self.owner.timeline.to_loop(clock.here(refusal.at_us * 1000))
-
-    def rate_of_others(self) -> None:
-        """Return None: the limits of others are not a single rate."""
 
     def close(self) -> None:
         """Leave the group: the executor has closed."""

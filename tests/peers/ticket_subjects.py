@@ -16,7 +16,7 @@ from ratelimited_executor.peers.redis.ticket_script import (
 
 from .subjects import REPLACED
 
-KEYS = ("tickets", "keys", "rest", "hungry", "seen")
+KEYS = ("tickets", "keys", "rest", "seen")
 
 _numbers = itertools.count(1)
 
@@ -61,7 +61,8 @@ class TicketsInMemory:
     def left(self) -> int:
         """Count the keys."""
         state = self.authority._state
-        assert {*state.key_penalties, *(place for place in state.limits if place[0] == "k")} == {*state.rest_us}
+        keys = {*state.key_penalties, *(place for place in state.limits if place[0] == "k")}
+        assert keys == {place for place in state.rest_us if place[0] != "q"}
         return len(state.rest_us)
 
     def cleanup(self) -> None:
@@ -97,7 +98,7 @@ class TicketsOnRedis:
 
     def read(self, key: str) -> dict[str, str]:
         """Return a hash."""
-        return {field.decode(): value.decode() for field, value in self._client.hgetall(self.name(key)).items()}
+        return {field.decode(): value.decode("latin-1") for field, value in self._client.hgetall(self.name(key)).items()}
 
     def write(self, key: str, field: str, value: Any) -> None:
         """Set a field of a hash."""

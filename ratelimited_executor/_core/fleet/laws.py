@@ -12,12 +12,14 @@ if every t - width is at most every u: intervals that overlap in pairs have a co
 intervals [t - width, u] of all tickets never overlap by more than ``amount``. It holds whatever the order of admission:
 a ticket may be admitted for a time before that of an earlier one. The log holds the cost at each u, rounded up to parts
 of a 256th of the width if there may be more starts than parts. The times t are of interest only while they are ahead of
-the present: what has begun may share a window with anything that comes.
+the present: what has begun may share a window with anything that comes. They are rounded down. As costs at u count for
+all windows that begin until then, a cost is given back where it counts or at any earlier u, whosever that was.
 
 **Pace**: starts at the numbers of a grid, one gap apart. The law is a window: as many starts as there are gaps in the
 shortest whole number of gaps that takes a second or more. The grid only makes the starts even, so it needs no proof: a
-number may be used up to a *slack* after its time, is free again if it is given back, and a new grid begins at the
-present if nothing of the old one is left. A nominal pace has the grid alone: at most one start more in any time.
+number may be used up to a *slack*, less than a gap, after its time. It belongs to one ticket, is free again if all of that
+is given back, and a new grid begins at the present if nothing of the old one is left. A nominal pace has
+the grid alone: at most one start more in any time.
 
 **Burst**: starts in [a, b] cost ``capacity`` + (b - a) / gap at most. The state is the time T at which the bucket is
 full: max over i of u(i) + gap * (costs from i on). A ticket needs T + gap * cost <= t + gap * capacity, which means for
@@ -32,8 +34,8 @@ such period.
 more than there was, or a pace is not paid for. It changes nothing. A cost that is added later counts at its last moment.
 
 **Corrected costs**: :meth:`SharedLimit.add` is never refused, and later tickets wait. :meth:`SharedLimit.give_back`
-returns an amount that surely was not used, by the ticket's *receipt*. In the window and the quota the ticket's part of
-the log gets smaller; the grid of a pace gets its latest numbers back. A bucket might have overflowed meanwhile: for a
+returns an amount that surely was not used, by the ticket's *receipt*; of a ticket whose start may have been reported, by
+a time no later than that start. In the window and the quota the ticket's part of the log gets smaller. A bucket might have overflowed meanwhile: for a
 ticket k that left T(k) it gets back gap * cost at most, and no more than T(k) - u(last) less the returns since. For a
 ticket i after k counted gap * (costs from k + 1 on) above T(k), its own chain from u(i) <= u(last) is at most that much
 below T, so T stays above it.
@@ -54,11 +56,11 @@ from bisect import bisect_left
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
-from hashlib import sha1
+from struct import pack, unpack
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 __all__ = [
     "DRIFT",
@@ -97,6 +99,8 @@ _LIFE_MIN_US: Final = 2_000  # of a ticket under any limit: less could not be us
 _LIVES: Final = 20  # a ticket lives for this part of a window, unless its peer is slower
 _LIVES_MIN: Final = 4  # and for this part at most
 _SECOND_US: Final = 1_000_000
+_GRID_COUNT: Final = 7  # numbers of a grid before its runs
+_LOG_COUNT: Final = 4  # numbers of a log before its pairs
 
 
 # Settings.
@@ -131,6 +135,11 @@ class LimitSettings(ABC):
     @abstractmethod
     def memory_us(self) -> int:
         """How long a start counts."""
+
+    @property
+    @abstractmethod
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
 
     def read(self, text: str | None, now_us: int) -> SharedLimit | None:
         """Return the limit in the state of a text; None if the text is not sound."""
@@ -188,6 +197,11 @@ class PaceSettings(LimitSettings):
         """How long a start counts."""
         return self.width
 
+    @property
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+        return _per_second(self.whole_us, self.rest_ps)
+
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
         return _Pace(self, now_us)
@@ -244,6 +258,11 @@ class BurstSettings(LimitSettings):
         """How long a start counts: until the bucket is full again."""
         return _span(self.capacity, self.whole_us * _PS + self.rest_ps) // _PS
 
+    @property
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+        return _per_second(self.whole_us, self.rest_ps)
+
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
         return _Bucket(self, now_us)
@@ -287,6 +306,11 @@ class WindowSettings(LimitSettings):
     def memory_us(self) -> int:
         """How long a start counts."""
         return self.width
+
+    @property
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+        return Fraction(self.amount * _SECOND_US, self.width) * (1 + DRIFT)
 
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
@@ -345,6 +369,11 @@ class QuotaSettings(LimitSettings):
         """How long a start counts."""
         return self.next_end_us - self.begin_us
 
+    @property
+    def per_second(self) -> Fraction:
+        """The starts a second that it was made for, by a clock without drift."""
+        return Fraction(self.amount * _SECOND_US, self.end_us - self.begin_us)
+
     def at_rest(self, now_us: int) -> SharedLimit:
         """Return the limit without a state."""
         return _Quota(self, now_us)
@@ -355,7 +384,7 @@ def life_of(settings: Sequence[LimitSettings], wanted_us: int) -> int:
     if not settings:
         return wanted_us
     lives = [each.lives_us for each in settings]
-    return min(max(wanted_us, min(least for least, _ in lives)), min(most for _, most in lives))
+    return min(max(wanted_us, min(least for least, _ in lives)), *(most for _, most in lives))
 
 
 def _between(value: int, least: int, most: int) -> int:
@@ -368,6 +397,11 @@ def _gap_of(count: int, per_us: int) -> tuple[int, int]:
         return _FAR_US, 0
     gap = -(per_us * _PS * (1 + DRIFT) // -count)
     return (gap // _PS, gap % _PS) if gap < _FAR_US * _PS else (_FAR_US, 0)
+
+
+def _per_second(whole_us: int, rest_ps: int) -> Fraction:
+    """Return the rate of a gap that was made longer by the drift of clocks; 0 for a pause."""
+    return Fraction(0) if whole_us >= _FAR_US else Fraction(_SECOND_US * _PS, whole_us * _PS + rest_ps) * (1 + DRIFT)
 
 
 def _is_gap(whole_us: int, rest_ps: int) -> bool:
@@ -425,8 +459,8 @@ class SharedLimit(ABC):
         """Admit a cost at a time that :meth:`earliest` returned; return the receipt."""
 
     @abstractmethod
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
-        """Return a part of a ticket's cost, admitted at ``t_us``, that surely was not used and will not be."""
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:
+        """Return a part of a ticket's cost, admitted at ``t_us``, that surely was not used and will not be; or the whole."""
 
     @abstractmethod
     def add(self, t_us: int, cost: int, receipt: int) -> None:
@@ -459,50 +493,42 @@ class SharedLimit(ABC):
 class _Log:
     """The tickets of a window: their costs by last moment, and by time while that is ahead.
 
-    Its text is ``u:cost,`` of each last moment, ``/``, and ``t:cost,`` of each time ahead; a number is the difference
-    from the one before it, the first from ``base``.
+    Its numbers are ``gone`` (all last moments up to it are forgotten), the sum of the costs, the part to which times are
+    rounded, the number of times ahead, (t, cost) of each, and (u, cost) of each last moment.
     """
 
-    __slots__ = ("_ahead", "_costs", "_part", "_times", "amount", "now_us", "total", "width")
+    __slots__ = ("_ahead", "_costs", "_gone", "_life", "_part", "_times", "amount", "now_us", "total", "width")
 
-    FORM: Final = r"((?:[0-9]+:[0-9]+,)*)/((?:[0-9]+:[0-9]+,)*)"
-
-    def __init__(self, amount: int, width: int, now_us: int) -> None:
-        self.amount, self.width, self.now_us = amount, width, now_us
+    def __init__(self, amount: int, width: int, life: int, now_us: int) -> None:
+        self.amount, self.width, self.now_us, self._life = amount, width, now_us, life
         self._part = 1 if amount <= _PARTS else -(width // -_PARTS)
+        self._gone = max(0, now_us - 1)
         self._times: list[int] = []  # last moments, in order
         self._costs: list[int] = []
         self._ahead: list[tuple[int, int]] = []  # (t, cost), in order
         self.total = 0
 
     @property
-    def latest_us(self) -> int:
-        """The latest last moment; 0 if there is none."""
-        return self._times[-1] if self._times else 0
+    def is_empty(self) -> bool:
+        """True if it holds nothing."""
+        return not self._times
 
-    def load(self, base: int, texts: Sequence[str]) -> bool:
-        """Load the two parts of a text; return False if a number is too large."""
-        lasts, ahead = (_pairs(base, text) for text in texts)
-        if max([0, *(time for time, _ in lasts + ahead)]) > self.now_us + _AHEAD_MAX_US:
+    def load(self, numbers: Sequence[int]) -> bool:
+        """Load its numbers; return False if they are not sound."""
+        self._gone, self.total, part, count, *pairs = numbers
+        if len(pairs) % 2 or 2 * count > len(pairs):
             return False
-        self._times, self._costs = [time for time, _ in lasts], [cost for _, cost in lasts]
-        self._ahead, self.total = ahead, sum(self._costs)
-        return self.total < _WHOLE_MAX
+        times, costs = pairs[::2], pairs[1::2]
+        if part == self._part:  # else they were rounded in another way
+            self._ahead = [*zip(times[:count], costs[:count], strict=True)]
+        self._times, self._costs = times[count:], costs[count:]
+        return max([0, *times[-1:], *times[:count]]) <= self.now_us + _AHEAD_MAX_US and self.total <= _AMOUNT_MAX
 
-    def write(self, base: int) -> str:
-        """Return the text."""
-        return f"{_text(base, zip(self._times, self._costs, strict=True))}/{_text(base, self._ahead)}"
-
-    def base(self) -> int:
-        """Return a time before all others."""
-        return min([self.now_us, *self._times[:1], *(time for time, _ in self._ahead[:1])])
-
-    def forget(self) -> None:
-        """Forget what no window holds any more, and which tickets were ahead."""
-        gone = bisect_left(self._times, self.now_us - self.width)
-        self.total -= sum(self._costs[:gone])
-        del self._times[:gone], self._costs[:gone]
-        del self._ahead[: bisect_left(self._ahead, (self.now_us + 1, 0))]
+    def numbers(self) -> list[int]:
+        """Return its numbers."""
+        ahead = (number for pair in self._ahead for number in pair)
+        lasts = (number for pair in zip(self._times, self._costs, strict=True) for number in pair)
+        return [self._gone, self.total, self._part, len(self._ahead), *ahead, *lasts]
 
     def earliest(self, t_us: int, cost: int) -> int | None:
         """Return the first time from ``t_us`` on at which there is room; None if never."""
@@ -511,39 +537,32 @@ class _Log:
         if self.total + cost <= self.amount:
             return t_us
         when, width = t_us, self.width
-        behind = sum(cost for time, cost in self._ahead if time > when)  # cannot share a window that ends at `when`
         index = bisect_left(self._times, when - width)
         room = self.amount - cost - self.total + sum(self._costs[:index])
-        place = len(self._ahead) - sum(time > when for time, _ in self._ahead)  # of the first of these
+        place = bisect_left(self._ahead, (when + 1, 0))
+        behind = sum(cost for _, cost in self._ahead[place:])  # cannot share a window that ends at `when`
         while True:
             if room + behind < 0:
                 when = self._times[index] + width + 1
-                room += self._costs[index]
-                index += 1
-                while place < len(self._ahead) and self._ahead[place][0] <= when:
-                    behind -= self._ahead[place][1]
-                    place += 1
-                continue
-            later = self._conflict(index, place, room, behind)
-            if later is None:
-                return when
-            when = later
-            while place < len(self._ahead) and self._ahead[place][0] <= when:
-                behind -= self._ahead[place][1]
-                place += 1
+            else:
+                later = self._conflict(when, index, place, room, behind)
+                if later is None:
+                    return when
+                when = later
             while index < len(self._times) and self._times[index] < when - width:
                 room += self._costs[index]
                 index += 1
+            while place < len(self._ahead) and self._ahead[place][0] <= when:
+                behind -= self._ahead[place][1]
+                place += 1
 
-    def _conflict(self, index: int, place: int, room: int, behind: int) -> int | None:
+    def _conflict(self, when: int, index: int, place: int, room: int, behind: int) -> int | None:
         """Return the time of the first ticket ahead in whose window there is no room; None if there is room in each."""
-        while place < len(self._ahead):
+        last = self._round(when + self._life)
+        while place < len(self._ahead) and self._ahead[place][0] - self.width <= last:
             time, cost = self._ahead[place]
             behind -= cost
             place += 1
-            while place < len(self._ahead) and self._ahead[place][0] == time:
-                behind -= self._ahead[place][1]
-                place += 1
             while index < len(self._times) and self._times[index] < time - self.width:
                 room += self._costs[index]
                 index += 1
@@ -555,31 +574,36 @@ class _Log:
         """Count a cost; return its receipt: where it counts."""
         last = self._round(t_us + life_us)
         if cost:
-            self.forget()
+            self._forget()
             self._change(last, cost)
-            if t_us > self.now_us:
-                place = bisect_left(self._ahead, (t_us, 0))
-                if place < len(self._ahead) and self._ahead[place][0] == t_us:
-                    self._ahead[place] = t_us, self._ahead[place][1] + cost
-                else:
-                    self._ahead.insert(place, (t_us, cost))
+            begin = self._begin(t_us)
+            if begin > self.now_us:
+                place = bisect_left(self._ahead, (begin, 0))
+                if place < len(self._ahead) and self._ahead[place][0] == begin:
+                    cost += self._ahead.pop(place)[1]
+                self._ahead.insert(place, (begin, cost))
         return last
 
     def give_back(self, t_us: int, cost: int, receipt: int) -> bool:
-        """Return a cost; True if it was counted."""
-        back = -self._change(receipt, -cost)
-        place = bisect_left(self._ahead, (t_us, 0))
-        if back and place < len(self._ahead) and self._ahead[place][0] == t_us:
-            left = max(0, self._ahead[place][1] - back)
-            self._ahead[place : place + 1] = [(t_us, left)] if left else []
-        return back > 0
+        """Return a cost that counts at a receipt or later: the first that does so; True if there was some."""
+        if receipt <= self._gone or receipt < self.now_us - self.width:
+            return False  # it may be forgotten
+        index, left = bisect_left(self._times, receipt), cost
+        while left and index < len(self._times):
+            left += self._change(self._times[index], -left)
+        begin = self._begin(t_us)
+        place = bisect_left(self._ahead, (begin, 0))
+        if left < cost and place < len(self._ahead) and self._ahead[place][0] == begin:
+            ahead = max(0, self._ahead[place][1] - (cost - left))
+            self._ahead[place : place + 1] = [(begin, ahead)] if ahead else []
+        return left < cost
 
-    def add(self, t_us: int, cost: int, receipt: int) -> bool:
+    def add(self, cost: int, receipt: int) -> bool:
         """Count an additional cost; True if it counts."""
         more = max(0, min(cost, _AMOUNT_MAX - self.total))
         if not more or receipt + self.width < self.now_us:
             return False
-        self._change(receipt, more)
+        self._change(max(receipt, self._gone + 1), more)
         return True
 
     def report(self, start_us: int, cost: int, receipt: int) -> bool:
@@ -588,27 +612,40 @@ class _Log:
         if start >= receipt:
             return False
         moved = -self._change(receipt, -cost)
-        if moved:
+        if start > self._gone:
             self._change(start, moved)
         return moved > 0
 
     def redate(self, t_us: int) -> None:
         """Count everything at a time."""
         self.now_us = t_us
+        self._gone = max(0, t_us - 1)
         self._ahead.clear()
         if self._times:
             self._times, self._costs = [t_us], [self.total]
 
     def used(self, now_us: int) -> int:
         """Return how much the windows that hold the present hold."""
-        return sum(self._costs[bisect_left(self._times, now_us - self.width) :])
+        return self.total - sum(self._costs[: bisect_left(self._times, now_us - self.width)])
 
     def until_us(self, now_us: int) -> int:
         """Return when everything is forgotten."""
         return max(now_us, self._times[-1] + self.width + 1) if self._times else now_us
 
+    def _forget(self) -> None:
+        """Forget what no window holds any more, and which tickets were ahead."""
+        count = bisect_left(self._times, self.now_us - self.width)
+        if count:
+            self._gone = self._times[count - 1]
+            self.total -= sum(self._costs[:count])
+            del self._times[:count], self._costs[:count]
+        del self._ahead[: bisect_left(self._ahead, (self.now_us + 1, 0))]
+
     def _round(self, time_us: int) -> int:
         return -(time_us // -self._part) * self._part
+
+    def _begin(self, t_us: int) -> int:
+        return t_us // self._part * self._part
 
     def _change(self, time: int, change: int) -> int:
         """Change what counts at a time; return by how much."""
@@ -628,25 +665,21 @@ class _Log:
 
 
 class _Window(SharedLimit):
-    """A log: ``w2,check,base;`` and its text. The check covers the text behind it."""
+    """A log: ``w2`` and its numbers."""
 
     __slots__ = ("_log", "_settings")
-
-    _FORM: Final = re.compile(r"w2,([0-9a-f]{8}),(" + _NUMBER + ";" + _Log.FORM + ")", re.ASCII)
 
     def __init__(self, settings: WindowSettings, now_us: int) -> None:
         super().__init__()
         self._settings = settings
-        self._log = _Log(settings.amount, settings.width, now_us)
+        self._log = _Log(settings.amount, settings.width, settings.lives_us[1], now_us)
 
     def load(self, text: str) -> bool:
-        match = self._FORM.fullmatch(text)
-        return match is not None and match[1] == _check(match[2]) and self._log.load(int(match[3]), match.groups()[3:])
+        numbers = _unpack("w2", text)
+        return len(numbers) >= _LOG_COUNT and self._log.load(numbers)
 
     def write(self) -> str:
-        base = self._log.base()
-        body = f"{base};{self._log.write(base)}"
-        return f"w2,{_check(body)},{body}"
+        return _pack("w2", self._log.numbers())
 
     def earliest(self, t_us: int, cost: int) -> int | None:
         return self._log.earliest(t_us, cost)
@@ -655,11 +688,11 @@ class _Window(SharedLimit):
         self.is_changed = self.is_changed or cost > 0
         return self._log.take(t_us, cost, life_us)
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
         self.is_changed |= self._log.give_back(t_us, cost, receipt)
 
-    def add(self, t_us: int, cost: int, receipt: int) -> None:
-        self.is_changed |= self._log.add(t_us, cost, receipt)
+    def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the receipt says where it counts
+        self.is_changed |= self._log.add(cost, receipt)
 
     def report(self, start_us: int, cost: int, receipt: int) -> None:
         self.is_changed |= self._log.report(start_us, cost, receipt)
@@ -669,67 +702,67 @@ class _Window(SharedLimit):
         self.is_changed = True
 
     def is_at_rest(self, now_us: int) -> bool:
-        return self._log.latest_us + self._log.width < now_us or not self._log.latest_us
+        return self._log.until_us(0) <= now_us
 
     def use(self, now_us: int) -> Use:
         return Use(self._log.used(now_us), self._settings.amount, self._log.until_us(now_us))
 
 
 class _Pace(SharedLimit):
-    """A grid and, for an exact pace, a log: ``p2,check,us,ps;from:count,...;base;`` and the log's text.
+    """A grid and, for an exact pace, a log: ``p2``, the numbers of the grid and those of the log.
 
-    ``us`` and ``ps`` are the time of the first free number; the numbers taken beyond it follow as runs, each as its
-    distance from the end of the one before, and its length.
+    The grid has the time of the first free number and its gap, each in microseconds and picoseconds, ``at`` (the present
+    at the latest change), ``born`` (numbers of tickets until then are not given back), how many runs of taken numbers
+    follow, and (number, count) of each, where the first free number is 0.
     """
 
-    __slots__ = ("_first", "_gap", "_log", "_now", "_runs", "_settings", "_slack")
-
-    _FORM: Final = re.compile(
-        r"p2,([0-9a-f]{8}),(" + _NUMBER + "," + _NUMBER + r";((?:[0-9]+:[0-9]+,)*);" + _NUMBER + ";" + _Log.FORM + ")",
-        re.ASCII,
-    )
+    __slots__ = ("_at", "_born", "_first", "_gap", "_log", "_now", "_owed", "_runs", "_settings", "_slack")
 
     def __init__(self, settings: PaceSettings, now_us: int) -> None:
         super().__init__()
         self._settings = settings
         self._gap = settings.whole_us * _PS + settings.rest_ps
-        self._slack = min(self._gap, max(self._gap // 2, _LIFE_US * _PS))
-        self._now = now_us
+        self._slack = max(_PS, min(self._gap - _PS, max(self._gap // 2, _LIFE_US * _PS)))
+        self._now = self._at = self._born = now_us
         self._first = now_us * _PS  # the time of the first free number
+        self._owed = 0  # how far what is taken was ahead at the latest change
         self._runs: list[tuple[int, int]] = []  # taken numbers beyond it: (first, count)
-        self._log = _Log(settings.amount, settings.width, now_us)
+        self._log = _Log(settings.amount, settings.width, settings.lives_us[1], now_us)
 
     def load(self, text: str) -> bool:
-        match = self._FORM.fullmatch(text)
-        if match is None or match[1] != _check(match[2]):
+        numbers = _unpack("p2", text)
+        if len(numbers) < _GRID_COUNT + _LOG_COUNT:
             return False
-        us, ps = int(match[3]), int(match[4])
-        self._first = us * _PS + ps
-        number, self._runs = 0, []
-        for distance, count in _pairs(0, match[5], is_sum=False):
-            number += distance
-            self._runs.append((number, count))
-            number += count
-        return (
-            us <= self._now + _AHEAD_MAX_US + _FAR_US and ps < _PS and self._log.load(int(match[6]), match.groups()[6:])
-        )
+        first_us, first_ps, gap_us, gap_ps, self._at, self._born, count = numbers[:_GRID_COUNT]
+        end = _GRID_COUNT + 2 * count
+        if (
+            len(numbers) < end + _LOG_COUNT
+            or first_us > self._now + _AHEAD_MAX_US + 2 * _FAR_US
+            or self._at > self._now + _AHEAD_MAX_US
+            or not _is_gap(gap_us, gap_ps)
+        ):
+            return False
+        self._first = first_us * _PS + first_ps
+        self._runs = [*zip(numbers[_GRID_COUNT:end:2], numbers[_GRID_COUNT + 1 : end : 2], strict=True)]
+        gap = gap_us * _PS + gap_ps
+        latest = self._first + self._beyond(gap)
+        self._owed = max(0, latest - self._at * _PS)
+        if gap != self._gap:
+            self._change_gap(latest, gap)
+        self._drop()
+        return self._log.load(numbers[end:])
 
     def write(self) -> str:
-        base, runs, number = self._log.base(), [], 0
-        for first, count in self._runs:
-            runs.append(f"{first - number}:{count},")
-            number = first + count
-        us, ps = divmod(self._first, _PS)
-        body = f"{us},{ps};{''.join(runs)};{base};{self._log.write(base)}"
-        return f"p2,{_check(body)},{body}"
+        runs = (number for run in self._runs for number in run)
+        grid = [*divmod(self._first, _PS), *divmod(self._gap, _PS), self._at, self._born, len(self._runs), *runs]
+        return _pack("p2", grid + self._log.numbers())
 
     def earliest(self, t_us: int, cost: int) -> int | None:
         if cost * self._settings.whole_us >= _FAR_US:
             return None
         when = t_us
         while True:
-            first, _ = self._free(when, cost)
-            when = max(when, _ceil(first))
+            when = max(when, _ceil(self._first + _span(self._free(when, cost), self._gap)))
             if not self._settings.amount:
                 return when
             later = self._log.earliest(when, cost)
@@ -739,105 +772,122 @@ class _Pace(SharedLimit):
 
     def take(self, t_us: int, cost: int, life_us: int) -> int:
         if cost:
-            self._keep_grid()
-            self._take_numbers(self._free(t_us, cost)[1], cost)
-            self.is_changed = True
+            self._take_numbers(self._free(t_us, cost), cost)
+            self._at, self.is_changed = self._now, True
         return self._log.take(t_us, cost, life_us) if self._settings.amount else t_us
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:
         if self._settings.amount:
             self.is_changed |= self._log.give_back(t_us, cost, receipt)
-        least = max(self._now, t_us) * _PS
-        number = (t_us * _PS - self._first) // self._gap  # of the ticket, or below 0
-        place = next((i for i, (first, count) in enumerate(self._runs) if first <= number < first + count), None)
-        if place is not None:  # the latest numbers of that run
-            first, count = self._runs[place]
-            back = min(cost, first + count - number)
-            self._runs[place : place + 1] = [(first, count - back)] if count > back else []
-        elif number < 0:  # the latest numbers before the first free one
-            back = min(cost, max(0, (self._first - least) // self._gap))
-            self._first -= back * self._gap
-            self._runs = [(first + back, count) for first, count in self._runs]
-        else:
-            back = 0
-        self.is_changed = self.is_changed or back > 0
+        if is_whole and t_us >= self._born and self._gap >= 2 * _PS:
+            self._free_numbers((t_us * _PS - self._first) // self._gap, cost)
+            self.is_changed = True
 
-    def add(self, t_us: int, cost: int, receipt: int) -> None:
+    def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the next numbers are taken
         if self._settings.amount:
-            self._log.add(t_us, cost, receipt)
-        self._keep_grid()
-        left = cost
-        while left and self._first < (self._now + _FAR_US) * _PS:
-            free = min(left, self._runs[0][0] if self._runs else left)
+            self._log.add(cost, receipt)
+        left, latest = cost, (self._now + _FAR_US) * _PS
+        while left and self._runs:
+            free = min(left, self._runs[0][0])
             self._take_numbers(0, free)
             left -= free
-        self.is_changed = True
+        if self._first < latest:
+            self._first += _span(left, self._gap)
+        self._at, self.is_changed = self._now, True
 
     def report(self, start_us: int, cost: int, receipt: int) -> None:
         if self._settings.amount:
             self.is_changed |= self._log.report(start_us, cost, receipt)
 
     def redate(self, t_us: int) -> None:
-        self._now, self._first = t_us, t_us * _PS
+        self._now = self._at = self._born = t_us
+        self._first = t_us * _PS + min(self._owed, _FAR_US * _PS)
         self._runs.clear()
         self._log.redate(t_us)
         self.is_changed = True
 
     def is_at_rest(self, now_us: int) -> bool:
-        is_over = self._log.latest_us + self._log.width < now_us or not self._log.latest_us
-        return is_over and not self._runs and _ceil(self._first) <= now_us
+        return self._log.until_us(0) <= now_us and _ceil(self._end()) <= now_us
 
     def use(self, now_us: int) -> Use:
-        until = max(now_us, _ceil(self._first + (sum(self._runs[-1]) * self._gap if self._runs else 0)))
+        until = max(now_us, _ceil(self._end()))
         if not self._settings.amount:
             return Use(_level(self._first - now_us * _PS, self._gap) if self._first > now_us * _PS else 0, 1, until)
         return Use(self._log.used(now_us), self._settings.amount, max(until, self._log.until_us(now_us)))
 
-    def _grid(self) -> int:
-        """Return the time of the first free number; a new grid begins now if nothing is left of the old one."""
-        if not self._runs and self._first + self._slack < self._now * _PS:
-            return self._now * _PS
-        return self._first
+    def _end(self) -> int:
+        """Return the time of the first number after all that are taken."""
+        return self._first + self._beyond(self._gap)
 
-    def _free(self, t_us: int, cost: int) -> tuple[int, int]:
-        """Return the first numbers that may be used at a time or after it: the time of the first of them, and itself."""
-        first = self._grid()
-        number = max(0, -((first + self._slack - t_us * _PS) // self._gap))
+    def _beyond(self, gap: int) -> int:
+        return _span(sum(self._runs[-1]), gap) if self._runs else 0
+
+    def _change_gap(self, end: int, gap: int) -> None:
+        """Begin a grid of the gap that is set, after one of another: each number that is ahead takes the new gap."""
+        begun = min(end - gap, self._now * _PS)
+        self._first = begun + _span(_level(end - gap - begun, gap) + 1, self._gap)
+        self._born = max(self._now + 1, _ceil(end))
+        self._runs.clear()
+
+    def _drop(self) -> None:
+        """Drop the numbers whose time is over; begin a new grid at the present if none is taken beyond it."""
+        over = self._until(self._now)
+        while over > 0 and self._runs:
+            begin, count = self._runs[0]
+            step = min(over, begin)
+            over -= step
+            if step == begin:
+                step += count
+                over -= count
+                del self._runs[0]
+            self._first += _span(step, self._gap)
+            self._runs = [(first - step, many) for first, many in self._runs]
+        if over > 0:
+            self._first = self._now * _PS
+
+    def _until(self, t_us: int) -> int:
+        """Count the numbers that may not be used at a time any more."""
+        return _level(max(0, t_us * _PS - self._slack - self._first), self._gap)
+
+    def _free(self, t_us: int, cost: int) -> int:
+        """Return the first of the free numbers that may be used at a time or after it."""
+        number = self._until(t_us)
         for begin, count in self._runs:
             if number + max(1, cost) <= begin:
                 break
             number = max(number, begin + count)
-        return first + number * self._gap, number
-
-    def _keep_grid(self) -> None:
-        """Begin a new grid if nothing is left of the old one; else drop the numbers whose time is over."""
-        self._first = self._grid()
-        over = -((self._first + self._slack - self._now * _PS) // self._gap)
-        while over > 0 and self._runs:
-            begin, count = self._runs[0]
-            step = min(over, begin)
-            self._first += step * self._gap
-            self._runs = [(one - step, many) for one, many in self._runs]
-            over -= step
-            if self._runs[0][0] > 0:
-                break
-            self._first += count * self._gap
-            self._runs = [(one - count, many) for one, many in self._runs[1:]]
-            over -= count
+        return number
 
     def _take_numbers(self, number: int, count: int) -> None:
         """Take consecutive free numbers."""
-        place = sum(first < number for first, _ in self._runs)
-        self._runs.insert(place, (number, count))
-        if place + 1 < len(self._runs) and self._runs[place + 1][0] == number + count:
-            self._runs[place : place + 2] = [(number, count + self._runs[place + 1][1])]
+        place = bisect_left(self._runs, (number, 0))
+        if place < len(self._runs) and self._runs[place][0] == number + count:
+            count += self._runs.pop(place)[1]
         if place and sum(self._runs[place - 1]) == number:
-            first, before = self._runs[place - 1]
-            self._runs[place - 1 : place + 1] = [(first, before + self._runs[place][1])]
-        if self._runs[0][0] == 0:
-            _, passed = self._runs.pop(0)
-            self._first += passed * self._gap
-            self._runs = [(first - passed, many) for first, many in self._runs]
+            place -= 1
+            number, before = self._runs.pop(place)
+            count += before
+        if number > 0:
+            self._runs.insert(place, (number, count))
+        else:
+            self._first += _span(count, self._gap)
+            self._runs = [(first - count, many) for first, many in self._runs]
+
+    def _free_numbers(self, number: int, count: int) -> None:
+        """Free consecutive numbers that a ticket has taken."""
+        if number < 0:  # count from the first of them
+            self._first -= _span(-number, self._gap)
+            self._runs = [(0, -number), *((first - number, many) for first, many in self._runs)]
+            number = 0
+        runs: list[tuple[int, int]] = []
+        for first, many in self._runs:
+            parts = (first, min(first + many, number)), (max(first, number + count), first + many)
+            runs += [(begin, end - begin) for begin, end in parts if begin < end]
+        self._runs = runs
+        if runs and runs[0][0] == 0:
+            _, taken = runs.pop(0)
+            self._first += _span(taken, self._gap)
+            self._runs = [(first - taken, many) for first, many in runs]
 
 
 class _Bucket(SharedLimit):
@@ -897,7 +947,7 @@ class _Bucket(SharedLimit):
         self.is_changed = True
         return self._full // _PS + self._returned
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
         left = min(receipt, self._full // _PS + self._returned) - self._returned - self._at
         back = min(_span(cost, self._gap), left * _PS)
         if t_us < self._born or back <= 0 or self._returned + _ceil(back) > _FAR_US:
@@ -989,7 +1039,7 @@ class _Quota(SharedLimit):
             self.add(t_us, cost, t_us)
         return t_us
 
-    def give_back(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the time decides
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
         first, count, _ = self._periods(t_us)
         if count == 1 and t_us >= self._born:  # near a boundary, another peer may have seen it on one side only
             place = first - self._number + 2
@@ -1079,27 +1129,21 @@ def _numbers(form: re.Pattern[str], text: str) -> list[int] | None:
     return numbers if max(numbers) < _WHOLE_MAX else None
 
 
-def _pairs(base: int, text: str, *, is_sum: bool = True) -> list[tuple[int, int]]:
-    """Read pairs of a difference and an amount; with ``is_sum``, of the sum of differences."""
-    pairs: list[tuple[int, int]] = []
-    for each in text.split(",")[:-1]:
-        number, amount = map(int, each.split(":"))
-        base = base + number if is_sum else number
-        pairs.append((base, amount))
-    return pairs
+def _pack(kind: str, numbers: list[int]) -> str:
+    """Write a kind and whole numbers as Lua's ``struct.pack`` does, a character for each byte."""
+    return kind + pack(f"<{len(numbers)}d", *numbers).decode("latin-1")
 
 
-def _text(base: int, pairs: Iterable[tuple[int, int]]) -> str:
-    """Write pairs of a number and an amount, with the differences of the numbers."""
-    texts = []
-    for number, amount in pairs:
-        texts.append(f"{number - base}:{amount},")
-        base = number
-    return "".join(texts)
-
-
-def _check(text: str) -> str:
-    return sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]
+def _unpack(kind: str, text: str) -> list[int]:
+    """Read the numbers of :func:`_pack`; return none if they are not sound."""
+    if text[: len(kind)] != kind or len(text) % 8 != len(kind):
+        return []
+    try:
+        numbers = unpack(f"<{len(text) // 8}d", text[len(kind) :].encode("latin-1"))
+    except UnicodeEncodeError:
+        return []
+    is_whole = all(0 <= number < _WHOLE_MAX and number.is_integer() for number in numbers)
+    return [int(number) for number in numbers] if is_whole else []
 
 
 def _ceil(time: int) -> int:

@@ -62,6 +62,7 @@ class Turn:
 class Queue:
     """The order of peers at the limits of a plan, or at the limit of a key."""
 
+    since_us: int  # the beginning of its era
     virtual: int = 0  # what the least served hungry peer was served
     turns: dict[str, Turn] = field(default_factory=dict)  # by peer
 
@@ -97,7 +98,7 @@ class TicketMemory:
     rest_us: dict[str, int] = field(default_factory=dict)  # when the place of a key is at rest
     queues: dict[str, Queue] = field(default_factory=dict)  # by key; empty for that of the plan
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each peer, the time and number of its last call
-    load: float = 0.0  # microseconds of the server, with recent ones
+    load: int = 0  # microseconds of the server, with recent ones
 
     @classmethod
     def new(cls, run: str, now_us: int) -> TicketMemory:
@@ -111,12 +112,6 @@ class TicketMemory:
             self.rest_us.pop(f"q:{key}", None)
         else:
             self.rest_us[f"q:{key}"] = LEAD_US + max((turn.until_us for turn in queue.turns.values()), default=0)
-
-    def forget_queues(self) -> None:
-        """Forget all queues."""
-        self.queues.clear()
-        for place in [place for place in self.rest_us if place.startswith("q:")]:
-            del self.rest_us[place]
 
     def forget(self, place: str) -> None:
         """Forget the place of a key."""
@@ -198,12 +193,12 @@ def place_order(rest: tuple[int, str]) -> tuple[int, bytes]:
 
 def _queue_text(queue: Queue) -> list[Any]:
     turns = queue.turns.items()
-    return [queue.virtual, {peer: [turn.served, turn.until_us, turn.cycle_us] for peer, turn in turns}]
+    return [queue.since_us, queue.virtual, {peer: [turn.served, turn.until_us, turn.cycle_us] for peer, turn in turns}]
 
 
 def _queue_of(value: Any) -> Queue:
-    virtual, turns = value
-    return Queue(virtual, {peer: Turn(*turn) for peer, turn in turns.items()})
+    since_us, virtual, turns = value
+    return Queue(since_us, virtual, {peer: Turn(*turn) for peer, turn in turns.items()})
 
 
 def _text(value: Any) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.clock import ServerClock
     from ratelimited_executor._core.fleet.policies import Outage
 
-__all__ = ["Refusal", "TicketPeer", "TicketSettings"]
+__all__ = ["NEWS_NS", "Refusal", "TicketPeer", "TicketSettings"]
 
 _ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, even if it named a later time
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority counts as away
@@ -48,6 +48,9 @@ _REPORT_NS: Final = 500_000_000  # after a start that others wait for, it is rep
 _SOON_NS: Final = 1_000_000  # a call after a refusal comes at least this later, or half a trip
 _COST_NS: Final = 20_000  # of a start on the loop, at least
 _COSTS: Final = 5  # the latest starts count for a fifth
+NEWS_NS: Final = 750_000_000
+"""The longest time until every calling peer knows of new limits."""
+
 _SLOW_NS: Final = 5_000_000  # round trips beyond that make lives longer
 _LATE_US: Final = 20_000  # how long after it was made a call may be sent
 _COPIES: Final = 200  # in a call
@@ -64,7 +67,6 @@ class TicketSettings:
         weight: its share, relative to others, while demand exceeds the limits, in thousandths.
         ahead_us: how far ahead a ticket may be admitted, if no more is needed to share it evenly.
         difference_us: the largest difference between the clocks of two servers.
-        timeout_us: the time after which a call counts as lost.
         outage: the behaviour while the authority is away.
     """
 
@@ -72,7 +74,6 @@ class TicketSettings:
     weight: int
     ahead_us: int
     difference_us: int
-    timeout_us: int
     outage: Outage
 
     @property
@@ -107,7 +108,8 @@ class TicketPeer:
         budget: the tickets held.
         era: the authority's; None before the first answer.
         limits: each limit's state in the latest reply, by name.
-        is_own_plan: True if the plan in force is the one that this process has set.
+        is_own_plan: True if the plan in force is the one that this process has set or follows.
+        plan_in_force: that of another process; empty if it is this one's.
         refusal: of the latest answer; None if it refused nothing.
         granted_count: tickets granted.
         refused_count: tickets requested and not granted.
@@ -115,9 +117,11 @@ class TicketPeer:
         asked_count: tickets requested in the latest call.
         refused_keys: when to ask again for the keys that the latest answer refused, by the authority's clock; 0 if not
             known.
+        resources: those that this process's limits count.
         peers_count: how many peers have called the authority lately.
         cost_ns: the time on the event loop that a start takes, of late.
         trip_ns: the time of a call, of late.
+        patience_us: the time after which the next call counts as lost.
     """
 
     def __init__(
@@ -145,10 +149,19 @@ class TicketPeer:
         self.peers_count = 0
         self.cost_ns = _COST_NS
         self.trip_ns = 0
+        self.patience_us = 0
         self._state = PeerState.SYNC
         self._plan_id, self._plan = plan_id, plan
+        self.resources = {each.resource for each in plan(0)}
         self._is_new_plan = True
         self._has_jumped = False
+        self._followed_id = ""  # of the limits of others that this process has adopted ...
+        self._told_id = ""  # ... and of those in the latest answer
+        self._watched_until_ns = 0
+        self._told_ns = -NEWS_NS  # the time of the latest answer
+        self._is_new = False
+        self.plan_in_force: tuple[PlanLimit, ...] = ()
+        self._has_vouched = False  # the latest call did so for the authority's time
         self._since_us = 0  # since when our clock has agreed with the authority's, in the authority's time
         self._penalties: list[tuple[str, int]] = []  # (key, their end in our time)
         self._copies: dict[
@@ -182,9 +195,34 @@ class TicketPeer:
     def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
         """Request other limits for the whole group; tickets of the previous limits are void."""
         self._plan_id, self._plan = plan_id, plan
+        self.resources = {each.resource for each in plan(0)}
         self._is_new_plan = True
         self.budget.drop()
         self._ask_ns, self._news_ns = 0, now_ns
+
+    def follow(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]]) -> None:
+        """Adopt the limits in force, which another process has set, as this process's own."""
+        self._plan_id, self._plan, self._followed_id = plan_id, plan, self._told_id
+        self.resources = {each.resource for each in plan(0)}
+        self.is_own_plan = True
+
+    def watch(self, until_ns: int) -> None:
+        """Call again and again until a time of ours, to learn the limits in force."""
+        self._watched_until_ns = max(self._watched_until_ns, until_ns)
+
+    @property
+    def is_settled(self) -> bool:
+        """True unless this process has set limits that the authority has not confirmed."""
+        return not self._is_new_plan
+
+    @property
+    def is_new(self) -> bool:
+        """True if the latest answer tells what has changed since a recent one."""
+        return self._is_new
+
+    def is_told(self, now_ns: int) -> bool:
+        """True while the latest answer is recent enough to know the limits in force, up to changes made just now."""
+        return self._state is PeerState.ACTIVE and now_ns - self._told_ns <= NEWS_NS
 
     def penalize(self, key: str, until_ns: int, now_ns: int) -> None:
         """Admit nothing in the group before a time of ours; with a key, nothing of that key."""
@@ -193,14 +231,26 @@ class TicketPeer:
 
     # Calling.
 
-    def next_call(self, wanted: int, now_ns: int) -> int | None:
-        """Return when the next call is due, given how many more tickets are wanted; None if none is due."""
+    def is_refused(self, now_ns: int) -> bool:
+        """True while it is useless to ask for what the limits of the plan have refused."""
+        return self._ask_ns > now_ns
+
+    def next_call(self, wanted: int, now_ns: int, *, is_due: bool = False) -> int | None:
+        """Return when the next call is due; None if none is.
+
+        Args:
+            wanted: how many more tickets are wanted.
+            now_ns: our time.
+            is_due: True if the time has come to ask for a key.
+        """
         times: list[int] = []
         if wanted > 0:
-            times.append(max(self._ask_ns, self._quarantine_ns, now_ns))
-        if self._report_ns is not None and self.budget.reports:
+            is_full = not self.room
+            full_ns = self.clock.surely_after(self.budget.lapse_us() * 1000, now_ns) if is_full else now_ns
+            times.append(max(0 if is_due else self._ask_ns, self._quarantine_ns, full_ns))
+        if self._report_ns is not None and self.budget.has_reports:
             times.append(self._report_ns)
-        if self._untold or self._has_jumped:
+        if self._untold or self._has_jumped or (self._quarantine_ns > now_ns and not self._has_vouched):
             times.append(now_ns)
         if self._news_ns is not None:
             times.append(self._news_ns)
@@ -208,7 +258,9 @@ class TicketPeer:
             is_charge = any(each.cost < 0 for each in self.budget.corrections)
             times.append(now_ns if is_charge else (self._called_ns or now_ns) + _RETURN_NS)
         if self._remembers(now_ns):
-            times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 4)
+            times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 2)
+        if self._watched_until_ns > now_ns:
+            times.append((self._called_ns or now_ns) + NEWS_NS // 3)
         if not times:
             return None
         first = min(times)
@@ -220,7 +272,7 @@ class TicketPeer:
     def wanted_life_us(self) -> int:
         """How long tickets should live: four starts, or three round trips of a slow way."""
         way_ns = 3 * self.trip_ns + self._gap_ns if self.trip_ns > _SLOW_NS else 0
-        return max(4 * self.cost_ns, way_ns) // 1000
+        return max(6 * self.cost_ns, way_ns) // 1000
 
     @property
     def room(self) -> int:
@@ -250,6 +302,7 @@ class TicketPeer:
         self.asked_count = sum(run.wanted for run in runs)
         corrections = self.budget.corrections
         told = [corrections.popleft() for _ in range(min(_CORRECTIONS, len(corrections)))]
+        self.budget.look_at_starts()
         starts = self.budget.reports
         reports = [
             Report(name, key, start_us, cost, receipt)
@@ -268,13 +321,14 @@ class TicketPeer:
         error_us = self.clock.error_ns(now_ns) // 1000 + 1000
         if not self.clock.is_known:
             self._since_us = 0
+        self._has_vouched = self._since_us > 0
         return TicketCall(
             peer=self.settings.id,
             weight=self.settings.weight,
             era=self.era or "",
             since_us=self._since_us,
             earliest_us=max(0, time_us - error_us),
-            latest_us=time_us + error_us + self.settings.timeout_us + _LATE_US,
+            latest_us=time_us + error_us + self.patience_us + _LATE_US,
             number=self._number,
             ahead_us=self.settings.ahead_us,
             life_us=self.wanted_life_us,
@@ -318,7 +372,9 @@ class TicketPeer:
             self._is_new_plan = False
         del self._penalties[: len(call.penalties)]
         self._move_to(PeerState.ACTIVE)
-        self.is_own_plan = reply.plan_id == self._plan_id
+        self._told_id, self.plan_in_force = reply.plan_id, reply.plan
+        self.is_own_plan = reply.plan_id in (self._plan_id, self._followed_id)
+        self._is_new, self._told_ns = now_ns - self._told_ns <= NEWS_NS, now_ns
         if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
             self._is_new_plan = True  # one of its quotas has ended, and no peer is left that knows the next period
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
@@ -398,7 +454,7 @@ class TicketPeer:
 
     def note_use(self, now_ns: int) -> None:
         """After starts, remember to report them if others wait for what they free."""
-        if self._is_contended and self._report_ns is None and self.budget.reports:
+        if self._is_contended and self._report_ns is None and self.budget.has_reports:
             self._report_ns = now_ns + _REPORT_NS
 
     def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
@@ -420,6 +476,13 @@ class TicketPeer:
         self._ask_ns = now_ns
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
             self._move_to(PeerState.OUTAGE)
+
+    def note_step(self, told_us: int) -> None:
+        """Drop all tickets after a step of the authority's clock to a time; the next call, at once, reports it."""
+        self.budget.drop()
+        self._since_us = told_us
+        self._has_jumped = self.era is not None
+        self._ask_ns = 0
 
     def resync(self) -> None:
         """Start over after our own clock stood still: the times of held tickets are no longer known."""

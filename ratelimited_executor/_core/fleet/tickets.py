@@ -99,7 +99,7 @@ _SEEN_US: Final = 10_000_000  # for which a peer that does not call is known
 _CALLING_US: Final = 1_000_000  # peers that have called in this time share the load
 _CALL_US: Final = 60  # time of the server for a call
 _LINE_US: Final = 10  # and for each run or ticket in it
-_LOAD_US: Final = 250_000  # in which the load falls to the half, about
+_LOAD_US: Final = 250_000  # in which the load falls to the half
 _LOAD_PART: Final = 4  # a quarter of a core
 
 
@@ -129,7 +129,8 @@ class Correction(NamedTuple):
         key: whose limit it is; empty for a limit of the plan.
         admitted_us: the ticket's time.
         cost: to give back; if negative, to charge.
-        receipt: of the ticket, from that limit.
+        receipt: of the ticket, from that limit; or, of what may have been reported, a time no later than its start.
+        is_whole: True if all that the ticket cost is given back.
     """
 
     limit: str
@@ -137,6 +138,7 @@ class Correction(NamedTuple):
     admitted_us: int
     cost: int
     receipt: int
+    is_whole: bool = False
 
 
 class Report(NamedTuple):
@@ -283,6 +285,7 @@ class TicketReply:
         era: a change means that earlier tickets are void.
         quarantine_us: the remaining time in which nothing is admitted.
         plan_id: of the plan in force.
+        plan: this plan, if it is not the caller's; else empty.
         penalty_us: the time before which nothing is admitted.
         gap_us: how long to wait before the next call.
         peers: how many peers have called lately.
@@ -298,6 +301,7 @@ class TicketReply:
     penalty_us: int
     gap_us: int = 0
     peers: int = 0
+    plan: tuple[PlanLimit, ...] = ()
     limits: tuple[LimitState, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     flaw: str = ""
@@ -405,6 +409,7 @@ class TicketAuthority:
             penalty_us=state.penalty_us,
             gap_us=self._gap_of(call, outcomes),
             peers=len(state.seen),
+            plan=() if state.plan_id == call.plan_id else state.plan,
             limits=tuple(self._told(each, limits[each.name], call) for each in state.plan),
             outcomes=tuple(
                 outcome._replace(serial=kept.serial, text=kept.text)
@@ -473,7 +478,7 @@ class TicketAuthority:
         if is_first or run != state.run or is_step or (is_gap and max(state.until_us, state.safe_us) > state.last_us):
             self._begin_era(now_us, run, call)
         self._now_us = max(now_us, state.last_us)
-        state.load *= 0.5 ** ((self._now_us - state.last_us) / (0.7 * _LOAD_US))
+        state.load = state.load * _LOAD_US // (_LOAD_US + self._now_us - state.last_us)
         if is_vouched:
             state.last_us = self._now_us
         return is_vouched
@@ -485,7 +490,6 @@ class TicketAuthority:
         state.since_us = max(now_us, state.since_us + 1)
         state.count = max(now_us, state.count)
         state.penalty_us = min(state.penalty_us, state.safe_us)
-        state.forget_queues()
 
     def _adopt(self, call: TicketCall) -> None:
         """Adopt the caller's copies that are newer."""
@@ -601,8 +605,10 @@ class TicketAuthority:
             limit = keys.get(each.key) if each.key else limits.get(each.limit)
             if limit is None:
                 continue  # of another plan
-            change = limit.give_back if each.cost > 0 else limit.add
-            change(each.admitted_us, abs(each.cost), each.receipt)
+            if each.cost > 0:
+                limit.give_back(each.admitted_us, each.cost, each.receipt, is_whole=each.is_whole)
+            else:
+                limit.add(each.admitted_us, -each.cost, each.receipt)
             self._state.count += 1
 
     def _admit(
@@ -610,9 +616,10 @@ class TicketAuthority:
     ) -> list[Outcome]:
         """Decide on each run, until one is refused by a limit of the plan."""
         outcomes: list[Outcome] = []
+        keys = _settings_of(call)
         blocked: _Asked | None = None
         for run in call.runs:
-            asked = self._asked(run, by_name, by_key.get(run.key))
+            asked = self._asked(run, by_name, by_key.get(run.key), keys.get(run.key, ""))
             life_us = life_of(asked.settings, call.life_us)
             if blocked is not None and run.wanted:
                 asked.holder, asked.at_us, asked.again_us = blocked.holder, blocked.at_us, blocked.again_us
@@ -624,7 +631,7 @@ class TicketAuthority:
             )
         return outcomes
 
-    def _asked(self, run: TicketRun, by_name: dict[str, SharedLimit], own: SharedLimit | None) -> _Asked:
+    def _asked(self, run: TicketRun, by_name: dict[str, SharedLimit], own: SharedLimit | None, key: str) -> _Asked:
         """Return a run with the limits that a ticket is charged to."""
         costs = dict(run.costs)
         counted = [each for each in self._state.plan if each.resource in costs]
@@ -638,7 +645,7 @@ class TicketAuthority:
         )
         if own is not None:
             asked.limits.append(own)
-            asked.settings.append(_read(self._limits[_field_of("k", run.key, run.settings)][1]))
+            asked.settings.append(_read(key))
             asked.names.append(run.key)
             asked.amounts.append(run.key_cost)
         return asked
@@ -659,7 +666,7 @@ class TicketAuthority:
                 asked.again_us = min(when, now_us + _LEAD_US) if when else 0
                 return asked.queue_at(place or 0) == ""
             if when > now_us:
-                place = self._holder(asked, place)
+                place = self._holder(asked)
                 horizon_us = self._horizon(asked, place, call)
                 if when > now_us + horizon_us:
                     is_refused = True
@@ -698,10 +705,17 @@ class TicketAuthority:
                 longest[queue] = rank
         return longest
 
-    def _holder(self, asked: _Asked, raised: int | None) -> int | None:
-        """Return the limit that alone would hold a ticket longest; None if only a penalty does."""
-        when, place = max(self._longest(asked).values(), default=(0, 0))
-        return place if when > self._now_us else raised
+    def _holder(self, asked: _Asked) -> int | None:
+        """Return the limit that holds a ticket longest, after those that hold it before; None if none does."""
+        when, longest, holder = self._now_us, 0, None
+        while True:
+            times = [
+                limit.earliest(when, cost) or when for limit, cost in zip(asked.limits, asked.amounts, strict=True)
+            ]
+            latest = max(times, default=when)
+            if latest - when <= longest:
+                return holder
+            when, longest, holder = latest, latest - when, times.index(latest)
 
     def _is_busy(self, asked: _Asked) -> bool:
         """True if a limit that counts starts by their time is more than half used."""
@@ -714,11 +728,16 @@ class TicketAuthority:
 
     # Fair shares.
 
+    def _queue(self, name: str) -> _Queue | None:
+        """Return a queue of this era; None if nobody was hungry there."""
+        queue = self._state.queues.get(name)
+        return queue if queue is not None and queue.since_us == self._state.since_us else None
+
     def _share(self, asked: _Asked, longest: dict[str, tuple[int, int]], call: TicketCall) -> _Share | None:
         """Return the share of a peer in the queue that holds it longest; None if no other is hungry."""
         found: tuple[int, _Share] | None = None
         for name, (when, place) in longest.items():
-            queue = self._state.queues.get(name)
+            queue = self._queue(name)
             if queue is None:
                 continue
             others = [queue.turns[peer] for peer in queue.hungry(self._now_us) if peer != call.peer]
@@ -754,11 +773,11 @@ class TicketAuthority:
         """Record in each queue what a peer was served, and that it is hungry if it was refused there."""
         queues, given = self._state.queues, len(asked.tickets) * _unit_of(call)
         for name, (_, place) in longest.items():
-            queue = queues.get(name)
+            queue = self._queue(name)
             if queue is None:
                 if refused != name:
                     continue
-                queue = queues[name] = _Queue()
+                queue = queues[name] = _Queue(self._state.since_us)
             turn = queue.turns.get(call.peer)
             is_alone = not [peer for peer in queue.hungry(self._now_us) if peer != call.peer]
             if share is not None and share.queue is queue:
@@ -781,7 +800,7 @@ class TicketAuthority:
 
     def _before(self, name: str, peer: str) -> int:
         """Count the hungry peers of a queue that are served before a peer."""
-        queue = self._state.queues.get(name)
+        queue = self._queue(name)
         if queue is None:
             return 0
         mine, count, is_past = queue.turns.get(peer), 0, False
@@ -797,7 +816,7 @@ class TicketAuthority:
         if place is None:
             return call.ahead_us
         settings = asked.settings[place]
-        queue = self._state.queues.get(asked.queue_at(place))
+        queue = self._queue(asked.queue_at(place))
         count = 1 if queue is None else len({call.peer, *queue.turns})
         far = max(call.ahead_us * (1 if count < 2 else 2), 3 * count * settings.gap_us, 3 * call.cycle_us // 2)
         if isinstance(settings, WindowSettings):

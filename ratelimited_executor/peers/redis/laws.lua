@@ -3,32 +3,52 @@
 -- The rules are those of `_core/fleet/laws.py`, which is the same over Python's integers and says why they hold: one suite of
 -- tests holds for both, and a change of a rule is one of both.
 --
---     read_limit(settings, state, now)   the limit of two texts, false or '' for no state; nil if one of them is not sound
---     decide(limits, costs, t, horizon)  takes a ticket of all limits or of none: its time, who held it longest, receipts
---     limit.law                          its functions: earliest, take, give_back, add, redate, is_at_rest, use, write
---     limit.is_changed                   whether its text is another one
+--     read_limit(settings, state, now)         the limit of two texts, false or '' for no state; nil if one of them is not sound
+--     agreed_time(limits, costs, t)            the first time that all limits admit, and who held it longest
+--     life_of(settings, wanted)                how long a ticket lives
+--     limit.law                                its functions: earliest, take, give_back, add, report, redate, is_at_rest, use, write
+--     limit.is_changed                         whether its text is another one
 --
 -- Texts of settings: a letter and numbers.
 --
---   p   pace: gap in us, picoseconds of it
---   b   burst: capacity, gap in us, picoseconds of it, valid
---   w   window: amount, width, valid
+--   p   pace: gap in us, picoseconds of it, amount, width
+--   b   burst: capacity, gap in us, picoseconds of it
+--   w   window: amount, width
 --   q   quota: amount, calendar, number, begin, end, next end, valid, late
 --
--- Texts of states.
+-- Texts of states. Those of windows and paces are doubles, as `struct` packs them: so a call reads only what it needs.
 --
---   g1  pace, burst: at, born, T, picoseconds of it, returned, gap in us, picoseconds of it
---   w1  window: check, last, gone, closed, total, u, amount; then '<us>:<amount>,' of each part but the latest
+--   g1  burst: at, born, T, picoseconds of it, returned, gap in us, picoseconds of it
+--   w2  window: a log: gone, total, part, count of those ahead; t, cost of each; then u, cost of each, in order
+--   p2  pace: first, picoseconds of it, gap in us, picoseconds of it, at, born, count of runs; number, count of each; then a log
 --   q1  quota: calendar, number, born, used of number - 2 to number + 1
 --
 -- Numbers are doubles: times and amounts stay below 2^53, where integers are exact; a time with picoseconds is two of them.
 
-local PS, FAR, BEYOND, AMOUNT_MAX, VALID_MAX, AHEAD_MAX, PARTS = 1000000, 2 ^ 50, 2 ^ 53, 2 ^ 52, 60000000, 600000000, 64
-local MATCH, FORMAT, TEXT_MAX = string.match, string.format, 136
+local BEYOND, MATCH, FORMAT, SUB, FLOOR = 2 ^ 53, string.match, string.format, string.sub, math.floor
+local CEIL, MAX, MIN, PACK, UNPACK = math.ceil, math.max, math.min, struct.pack, struct.unpack
+local form_of, read_settings, read_limit, life_of, agreed_time, window, pace, quota
+
+do  -- a function of Lua has 200 local variables at most
+
+local PS, FAR, AMOUNT_MAX, AHEAD_MAX, PARTS = 1000000, 2 ^ 50, 2 ^ 52, 600000000, 256
+local SECOND, LATE_MAX, LIFE_MAX, LIFE, LIFE_MIN, LIVES, LIVES_MIN, TEXT_MAX = 1000000, 60000000, 500000, 20000, 2000, 20, 4, 160
+local INSERT, REMOVE = table.insert, table.remove
 local IS_LONG = FORMAT('%d', AMOUNT_MAX) == '4503599627370496'
 
-local function form_of(text)  -- %d is faster, where it has 64 bits
+function form_of(text)  -- %d is faster, where it has 64 bits
   return IS_LONG and text or (string.gsub(text, '%%d', '%%.0f'))
+end
+
+local doubles = {}  -- formats of some doubles
+
+local function doubles_of(count)
+  local form = doubles[count]
+  if not form then
+    form = '<' .. string.rep('d', count)
+    doubles[count] = form
+  end
+  return form
 end
 
 local function numbers_of(text, pattern)  -- nothing if it does not match, or a number is 2^53 or more
@@ -48,9 +68,9 @@ local function is_gap(us, ps) return us <= FAR and ps < PS and us + ps > 0 end
 
 local function span(cost, gap_us, gap_ps)  -- cost times gap; no more than FAR
   if cost * gap_us >= FAR then return FAR, 0 end
-  local high = math.floor(cost / PS)
+  local high = FLOOR(cost / PS)
   local rest = (cost - high * PS) * gap_ps
-  local carry = math.floor(rest / PS)
+  local carry = FLOOR(rest / PS)
   local us = cost * gap_us + high * gap_ps + carry
   if us >= FAR then return FAR, 0 end
   return us, rest - carry * PS
@@ -60,7 +80,7 @@ local function is_less(us, ps, other_us, other_ps) return us < other_us or (us =
 
 local function level_of(us, ps, gap_us, gap_ps)  -- a time divided by a gap, rounded up
   if us >= FAR then us, ps = FAR, 0 end
-  local level = math.ceil((us + ps / PS) / (gap_us + gap_ps / PS))  -- or a few more or less
+  local level = CEIL((us + ps / PS) / (gap_us + gap_ps / PS))  -- or a few more or less
   if level >= AMOUNT_MAX then return AMOUNT_MAX end
   while level > 0 do
     local below_us, below_ps = span(level - 1, gap_us, gap_ps)
@@ -74,7 +94,7 @@ local function level_of(us, ps, gap_us, gap_ps)  -- a time divided by a gap, rou
   end
 end
 
--- Pace and burst.
+-- Burst.
 
 local G1, G1_TEXT = '^g1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', form_of('g1,%d,%d,%d,%d,%d,%d,%d')
 local bucket = {}
@@ -107,28 +127,24 @@ end
 
 function bucket.earliest(limit, t, cost)
   local set = limit.set
-  if cost * set.gap_us >= FAR then return nil end
+  if cost * set.gap_us >= FAR or cost > set.capacity then return nil end
   local us, ps = due_of(limit)
-  if set.capacity then
-    if cost > set.capacity then return nil end
-    local more_us, more_ps = span(set.capacity - cost, set.gap_us, set.gap_ps)
-    us, ps = us - more_us, ps - more_ps
-  end
+  local more_us, more_ps = span(set.capacity - cost, set.gap_us, set.gap_ps)
+  us, ps = us - more_us, ps - more_ps
   if ps > 0 then us = us + 1 end
   return us > t and us or t
 end
 
-function bucket.take(limit, t, cost)
+function bucket.take(limit, t, cost, life)
   if cost == 0 then return limit.us + limit.returned end
   local set = limit.set
   if limit.gap_us ~= set.gap_us or limit.gap_ps ~= set.gap_ps then
     limit.us, limit.ps = due_of(limit)
     limit.gap_us, limit.gap_ps = set.gap_us, set.gap_ps
-    limit.born = math.max(limit.at, t) + 1
+    limit.born = MAX(limit.at, t) + 1
   end
-  local last = t + set.valid
-  local us, ps = limit.us, limit.ps
-  if us < last and (set.capacity or ceil_of(us, ps) < last) then us, ps = last, 0 end
+  local last, us, ps = t + life, limit.us, limit.ps
+  if us < last then us, ps = last, 0 end
   local more_us, more_ps = span(cost, limit.gap_us, limit.gap_ps)
   us, ps = us + more_us, ps + more_ps
   if ps >= PS then us, ps = us + 1, ps - PS end
@@ -138,7 +154,7 @@ function bucket.take(limit, t, cost)
 end
 
 function bucket.give_back(limit, t, cost, receipt)
-  local left = math.min(receipt, limit.us + limit.returned) - limit.returned - limit.at
+  local left = MIN(receipt, limit.us + limit.returned) - limit.returned - limit.at
   if t < limit.born or left <= 0 then return end
   local us, ps = span(cost, limit.gap_us, limit.gap_ps)
   if us >= left then us, ps = left, 0 end
@@ -149,8 +165,8 @@ function bucket.give_back(limit, t, cost, receipt)
 end
 
 function bucket.add(limit, t, cost, receipt)
-  local last = t + limit.set.valid
-  if last > limit.at then  -- of a ticket of cost 0, which has changed nothing, or of a changed `valid`
+  local last = t + limit.set.life_most
+  if last > limit.at then  -- of a ticket of cost 0, which has changed nothing, or of a shorter life
     local us, ps = last, 0
     if limit.at >= t and limit.us >= limit.at then us, ps = last + limit.us - limit.at, limit.ps end
     if is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
@@ -164,11 +180,14 @@ function bucket.add(limit, t, cost, receipt)
   limit.is_changed = true
 end
 
+function bucket.report() end  -- it counts by t alone
+
 function bucket.redate(limit, t)
   local us, ps = 0, 0
   if is_less(limit.at, 0, limit.us, limit.ps) then us, ps = limit.us - limit.at, limit.ps end
   if us >= FAR then us, ps = FAR, 0 end
-  limit.now, limit.at, limit.born = t, t + limit.set.valid, t + limit.set.valid + 1
+  local life = limit.set.life_most
+  limit.now, limit.at, limit.born = t, t + life, t + life + 1
   limit.us, limit.ps, limit.returned, limit.is_changed = limit.at + us, ps, 0, true
 end
 
@@ -179,182 +198,647 @@ end
 
 function bucket.use(limit, now)
   local us, ps = due_of(limit)
-  local start = now + limit.set.valid
-  local used = us >= start and level_of(us - start, ps, limit.set.gap_us, limit.set.gap_ps) or 0
-  return used, limit.set.capacity or 1, math.max(now, ceil_of(us, ps))
+  local used = us >= now and level_of(us - now, ps, limit.set.gap_us, limit.set.gap_ps) or 0
+  return used, limit.set.capacity, MAX(now, ceil_of(us, ps))
 end
 
--- Window: `tail` has the parts but the latest, of which `count` are read so far; `first` is the first that has not left.
+-- The log of a window. Of the records in `text`, those up to `head` are read one by one, the others are in `times` and `costs`.
+-- Records are counted from 1 over both; those before `first` are forgotten.
 
-local W1, W1_TEXT = '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+);()', form_of('%d,%d,%d,%d,%d,%d;')
-local window = {}
+local CHUNK = 24  -- records read at a time, from the end
 
-function window.read(settings, text, now)
-  local limit = {law = window, set = settings, foreseen = math.huge, last = 0, gone = 0, closed = 0, total = 0, tail = '',
-    first = 1, count = 0, times = {}, amounts = {}, ends = {[0] = 1}}
-  if not text then return limit end
-  local body = string.sub(text, 13)
-  if string.sub(text, 1, 12) ~= 'w1,' .. string.sub(redis.sha1hex(body), 1, 8) .. ',' then return nil end
-  local last, gone, closed, total, latest, amount, begin = MATCH(body, W1)
-  if not last then return nil end
-  limit.last, limit.gone, limit.closed, limit.total = last - 0, gone - 0, closed - 0, total - 0
-  limit.latest, limit.amount, limit.tail, limit.times[0] = latest - 0, amount - 0, string.sub(body, begin), limit.gone
-  if limit.last > now + AHEAD_MAX or limit.latest > now + AHEAD_MAX then return nil end
-  return limit
+local function new_log(set, now)
+  return {amount = set.amount, width = set.width, life = set.life_most, part = set.part, now = now, gone = MAX(0, now - 1), total = 0,
+    ahead = 0, ahead_times = {}, ahead_costs = {}, text = '', begin = 1, head = 0, times = {}, costs = {}, count = 0, first = 1}
 end
 
-local PART = form_of('%d:%d,')
-
-function window.write(limit)
-  local body = FORMAT(W1_TEXT, limit.last, limit.gone, limit.closed, limit.total, limit.latest, limit.amount)
-    .. string.sub(limit.tail, limit.ends[limit.first - 1])
-  return 'w1,' .. string.sub(redis.sha1hex(body), 1, 8) .. ',' .. body
-end
-
-local function part_at(limit, index)  -- time and amount of a part but the latest; nil if there are not so many
-  while limit.count < index do
-    local count = limit.count
-    local us, amount, stop = MATCH(limit.tail, '^(%d+):(%d+),()', limit.ends[count])
-    if not us then return nil end
-    limit.times[count + 1], limit.amounts[count + 1], limit.ends[count + 1] = limit.times[count] + us, tonumber(amount), stop
-    limit.count = count + 1
+local function read_log(log, text, begin, at)  -- its numbers begin at a byte of a text
+  local size = #text - begin + 1
+  if size < 32 or size % 16 ~= 0 then return false end
+  local gone, total, part, ahead = UNPACK('<dddd', text, begin)
+  if not (ahead >= 0 and 32 + 16 * ahead <= size) then return false end
+  log.gone, log.total, log.text, log.begin = gone, total, text, begin + 32 + 16 * ahead
+  log.head = (size - 32) / 16 - ahead
+  local latest = 0
+  if log.head > 0 then latest = UNPACK('<d', text, #text - 15) end
+  if ahead > 0 then
+    local pairs_ahead = {UNPACK(doubles_of(2 * ahead), text, begin + 32)}
+    local times, costs = log.ahead_times, log.ahead_costs
+    for index = 1, ahead do
+      times[index], costs[index] = pairs_ahead[2 * index - 1], pairs_ahead[2 * index]
+      latest = MAX(latest, times[index])
+    end
+    if part == log.part then log.ahead = ahead else log.ahead_times, log.ahead_costs = {}, {} end
   end
-  return limit.times[index], limit.amounts[index]
+  return latest <= at + AHEAD_MAX and total >= 0 and total <= AMOUNT_MAX and gone >= 0 and gone < BEYOND
 end
 
-function window.earliest(limit, t, cost)
-  local set = limit.set
-  if cost > set.amount then return nil end
-  local when, room, index = t, set.amount - limit.total, limit.first
-  if limit.last > t then when = limit.last end
-  while room < cost and limit.latest do
-    local time, amount = part_at(limit, index)
-    if not time then return math.max(when, limit.latest + set.width + 1) end
-    room = room + amount
-    if time + set.width + 1 > when then when = time + set.width + 1 end
-    index = index + 1
+local function write_log(log)
+  local count = log.ahead
+  local values, size = {log.gone, log.total, log.part, count}, 4
+  for index = 1, count do
+    values[size + 1], values[size + 2] = log.ahead_times[index], log.ahead_costs[index]
+    size = size + 2
   end
-  return when
+  local middle = ''
+  if log.first <= log.head then middle = SUB(log.text, log.begin + 16 * (log.first - 1), log.begin + 16 * log.head - 1) end
+  local text = PACK(doubles_of(size), unpack(values)) .. middle
+  local begin = MAX(1, log.first - log.head)
+  if begin <= log.count then
+    values, size = {}, 0
+    for index = begin, log.count do
+      values[size + 1], values[size + 2] = log.times[index], log.costs[index]
+      size = size + 2
+    end
+    text = text .. PACK(doubles_of(size), unpack(values))
+  end
+  return text
 end
 
-local function log(limit, last, cost)  -- counts a cost at a time, or at the latest one if that is later; that time
-  local set = limit.set
-  limit.is_changed = true
-  if not limit.latest then
-    limit.gone = last - 1
-    limit.closed, limit.times[0], limit.latest, limit.amount, limit.total = limit.gone, limit.gone, last, cost, cost
-    return last
+local function record(log, index)  -- time and cost; nil if there are not so many
+  local head = log.head
+  if index > head then return log.times[index - head], log.costs[index - head] end
+  return UNPACK('<dd', log.text, log.begin + 16 * (index - 1))
+end
+
+local function latest_of(log)  -- the latest last moment; nil if there is none
+  if log.count > 0 then return log.count >= log.first - log.head and log.times[log.count] or nil end
+  if log.head >= log.first then return (UNPACK('<d', log.text, log.begin + 16 * (log.head - 1))) end
+end
+
+local function place_in(log, time)  -- the place in `times` of the first record of that time or later, which is read before
+  local times, costs = log.times, log.costs
+  while log.head >= log.first and (log.count == 0 or times[1] >= time)
+    and UNPACK('<d', log.text, log.begin + 16 * (log.head - 1)) >= time do
+    local more = MIN(CHUNK, log.head - log.first + 1)
+    local values = {UNPACK(doubles_of(2 * more), log.text, log.begin + 16 * (log.head - more))}
+    local new_times, new_costs = {}, {}
+    for index = 1, more do new_times[index], new_costs[index] = values[2 * index - 1], values[2 * index] end
+    for index = 1, log.count do new_times[more + index], new_costs[more + index] = times[index], costs[index] end
+    times, costs = new_times, new_costs
+    log.times, log.costs, log.count, log.head = times, costs, log.count + more, log.head - more
   end
-  last, limit.total = math.max(last, limit.latest), limit.total + cost
-  local part = math.ceil((set.width + set.valid) / PARTS)
-  if math.floor(limit.latest / part) == math.floor(last / part) then
-    limit.latest, limit.amount = last, limit.amount + cost
+  local low, high = MAX(1, log.first - log.head), log.count + 1
+  if high > low and times[high - 1] < time then return high end
+  while low < high do
+    local middle = FLOOR((low + high) / 2)
+    if times[middle] < time then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
+local function change(log, time, amount)  -- what counts at a time; by how much
+  local place = place_in(log, time)
+  local costs = log.costs
+  if log.times[place] == time then
+    amount = MAX(amount, -costs[place])
+    costs[place] = costs[place] + amount
+    if costs[place] == 0 then
+      REMOVE(log.times, place)
+      REMOVE(costs, place)
+      log.count = log.count - 1
+    end
+  elseif amount > 0 then
+    INSERT(log.times, place, time)
+    INSERT(costs, place, amount)
+    log.count = log.count + 1
   else
-    limit.tail = limit.tail .. FORMAT(PART, limit.latest - limit.closed, limit.amount)
-    limit.closed, limit.latest, limit.amount = limit.latest, last, cost
+    return 0
+  end
+  log.total = log.total + amount
+  return amount
+end
+
+local function seek(log, t, cost)  -- from which time on there may be room, where a search of the same or less has been; a place there
+  if log.place and t >= log.sought and (t >= log.when or cost >= log.cost) then
+    if t < log.when then t = log.when end
+  else
+    log.index, log.rest, log.place, log.behind = log.first, log.total, 1, 0
+    for index = 1, log.ahead do log.behind = log.behind + log.ahead_costs[index] end
+    log.when = -1
+  end
+  return t
+end
+
+local function move(log, when)  -- the place of the first record, and ahead, that are of interest at a time
+  local stop, index, rest = when - log.width, log.index, log.rest
+  local time, cost = record(log, index)
+  while time and time < stop do
+    rest, index = rest - cost, index + 1
+    time, cost = record(log, index)
+  end
+  log.index, log.rest = index, rest
+  local place, behind, times = log.place, log.behind, log.ahead_times
+  while place <= log.ahead and times[place] <= when do
+    behind, place = behind - log.ahead_costs[place], place + 1
+  end
+  log.place, log.behind, log.when = place, behind, when
+end
+
+local function conflict(log, cost)  -- the time of the first ticket ahead in whose window there is no room; nil if there is room in each
+  local place, times, width, index, rest, behind = log.place, log.ahead_times, log.width, log.index, log.rest, log.behind
+  if place > log.ahead then return nil end
+  local part = log.part
+  local last = CEIL((log.when + log.life) / part) * part
+  while place <= log.ahead and times[place] - width <= last do
+    local stop = times[place] - width
+    behind = behind - log.ahead_costs[place]
+    local time, amount = record(log, index)
+    while time and time < stop do
+      rest, index = rest - amount, index + 1
+      time, amount = record(log, index)
+    end
+    if rest - behind + cost > log.amount then return times[place] end
+    place = place + 1
+  end
+  return nil
+end
+
+local function log_earliest(log, t, cost)
+  if cost > log.amount then return nil end
+  if log.total + cost <= log.amount then return t end
+  local when = seek(log, t, cost)
+  local sought = t
+  while true do
+    move(log, when)
+    if log.rest - log.behind + cost > log.amount then
+      when = record(log, log.index) + log.width + 1
+    else
+      local later = conflict(log, cost)
+      if not later then
+        log.sought, log.cost = sought, cost
+        return when
+      end
+      when = later
+    end
+  end
+end
+
+local function forget(log)
+  local stop, first = log.now - log.width, log.first
+  local time, cost = record(log, first)
+  while time and time < stop do
+    log.gone, log.total, first = time, log.total - cost, first + 1
+    time, cost = record(log, first)
+  end
+  log.first = first
+  local gone, times, costs = 0, log.ahead_times, log.ahead_costs
+  while gone < log.ahead and times[gone + 1] <= log.now do gone = gone + 1 end
+  if gone > 0 then
+    for index = 1, log.ahead do times[index], costs[index] = times[index + gone], costs[index + gone] end
+    log.ahead = log.ahead - gone
+    if log.place then log.place = MAX(1, log.place - gone) end
+  end
+end
+
+local function ahead_at(log, begin)  -- the place of the first ticket ahead at a time or later
+  local place = log.ahead + 1
+  while place > 1 and log.ahead_times[place - 1] >= begin do place = place - 1 end
+  return place
+end
+
+local function note(log, last, begin, cost)  -- a cost at a last moment, of a ticket at a time
+  change(log, last, cost)
+  if log.place then log.rest = log.rest + cost end
+  if begin <= log.now then return end
+  local place = ahead_at(log, begin)
+  if log.ahead_times[place] == begin and place <= log.ahead then
+    log.ahead_costs[place] = log.ahead_costs[place] + cost
+  else
+    INSERT(log.ahead_times, place, begin)
+    INSERT(log.ahead_costs, place, cost)
+    log.ahead = log.ahead + 1
+    if log.place and begin <= log.when then log.place = log.place + 1 end
+  end
+  if log.place and begin > log.when then log.behind = log.behind + cost end
+end
+
+local function log_take(log, t, cost, life)
+  local part = log.part
+  local last = CEIL((t + life) / part) * part
+  if cost > 0 then
+    forget(log)
+    note(log, last, FLOOR(t / part) * part, cost)
   end
   return last
 end
 
-function window.take(limit, t, cost)
-  local set = limit.set
-  local last = t + set.valid
-  if cost == 0 then return last end
-  limit.last = t
-  if not limit.latest then return log(limit, last, cost) end
-  while true do
-    local time, amount = part_at(limit, limit.first)
-    if not time or time + set.width >= t then break end
-    limit.gone, limit.total, limit.first = time, limit.total - amount, limit.first + 1
+local function log_give_back(log, t, cost, receipt)
+  if receipt <= log.gone or receipt < log.now - log.width then return false end
+  log.place = nil
+  local place, left = place_in(log, receipt), cost
+  while left > 0 and place <= log.count do left = left + change(log, log.times[place], -left) end
+  local begin = FLOOR(t / log.part) * log.part
+  place = ahead_at(log, begin)
+  if left < cost and place <= log.ahead and log.ahead_times[place] == begin then
+    log.ahead_costs[place] = MAX(0, log.ahead_costs[place] - (cost - left))
+    if log.ahead_costs[place] == 0 then
+      REMOVE(log.ahead_times, place)
+      REMOVE(log.ahead_costs, place)
+      log.ahead = log.ahead - 1
+    end
   end
-  if limit.latest + set.width < t then  -- all have left
-    limit.is_changed = true
-    limit.gone, limit.closed, limit.latest, limit.amount, limit.total = limit.latest, limit.latest, last, cost, cost
-    limit.tail, limit.first, limit.count, limit.ends[0], limit.times[0] = '', 1, 0, 1, limit.gone
-    return last
-  end
-  return log(limit, last, cost)
+  return left < cost
 end
 
-local function change_part(limit, receipt, cost)  -- by cost, below 0 too, as far as a part goes; the one of a ticket
-  if cost > 0 and receipt + limit.set.width >= limit.last then
-    receipt = math.max(receipt, limit.gone + 1)  -- a ticket of cost 0 may be older than the log
-  end
-  if receipt <= limit.gone then return end
-  if not limit.latest or receipt > limit.latest then  -- of a ticket of cost 0
-    if cost > 0 then log(limit, receipt, cost) end
-    return
-  end
-  local index = limit.first
-  if receipt > limit.closed then index = math.huge end
-  local time, amount
-  while index < math.huge do
-    time, amount = part_at(limit, index)
-    if not time or time >= receipt then break end
-    index = index + 1
-  end
-  if not time then
-    cost = math.max(cost, -limit.amount)
-    limit.amount = limit.amount + cost
-  else
-    cost = math.max(cost, -amount)
-    limit.tail = string.sub(limit.tail, 1, limit.ends[index - 1] - 1)
-      .. FORMAT(PART, time - limit.times[index - 1], amount + cost)
-      .. string.sub(limit.tail, limit.ends[index])
-    limit.count = index - 1
-  end
-  limit.total, limit.is_changed = limit.total + cost, true
+local function log_add(log, cost, receipt)
+  local more = MAX(0, MIN(cost, AMOUNT_MAX - log.total))
+  if more == 0 or receipt + log.width < log.now then return false end
+  log.place = nil
+  change(log, MAX(receipt, log.gone + 1), more)
+  return true
 end
 
-function window.give_back(limit, t, cost, receipt) change_part(limit, receipt, -cost) end
+local function log_report(log, start, cost, receipt)
+  start = CEIL(start / log.part) * log.part
+  if start >= receipt then return false end
+  log.place = nil
+  local moved = -change(log, receipt, -cost)
+  if start > log.gone then change(log, start, moved) end
+  return moved > 0
+end
 
-function window.add(limit, t, cost, receipt)
-  change_part(limit, receipt, math.max(0, math.min(cost, AMOUNT_MAX - limit.total)))
+local function log_redate(log, t)
+  local has_some = latest_of(log)
+  log.now, log.gone, log.ahead, log.ahead_times, log.ahead_costs, log.place = t, MAX(0, t - 1), 0, {}, {}, nil
+  if has_some then
+    log.text, log.begin, log.head, log.first, log.times, log.costs, log.count = '', 1, 0, 1, {t}, {log.total}, 1
+  end
+end
+
+local function log_used(log, now)
+  local used, index, stop = log.total, log.first, now - log.width
+  local time, cost = record(log, index)
+  while time and time < stop do
+    used, index = used - cost, index + 1
+    time, cost = record(log, index)
+  end
+  return used
+end
+
+local function log_until(log, now)
+  local latest = latest_of(log)
+  return latest and MAX(now, latest + log.width + 1) or now
+end
+
+-- Window.
+
+window = {}
+
+function window.read(settings, text, now)
+  local log = new_log(settings, now)
+  local limit = {law = window, set = settings, foreseen = math.huge, log = log}
+  if not text or SUB(text, 1, 2) == 'w2' and read_log(log, text, 3, now) then return limit end
+end
+
+function window.write(limit) return 'w2' .. write_log(limit.log) end
+
+function window.earliest(limit, t, cost) return log_earliest(limit.log, t, cost) end
+
+function window.take(limit, t, cost, life)
+  limit.is_changed = limit.is_changed or cost > 0
+  return log_take(limit.log, t, cost, life)
+end
+
+function window.give_back(limit, t, cost, receipt)
+  limit.is_changed = log_give_back(limit.log, t, cost, receipt) or limit.is_changed
+end
+
+function window.add(limit, t, cost, receipt) limit.is_changed = log_add(limit.log, cost, receipt) or limit.is_changed end
+
+function window.report(limit, start, cost, receipt)
+  limit.is_changed = log_report(limit.log, start, cost, receipt) or limit.is_changed
 end
 
 function window.redate(limit, t)
-  if not limit.latest then return end
-  limit.last, limit.latest, limit.amount, limit.is_changed = t, t + limit.set.valid, limit.total, true
-  limit.gone = limit.latest - 1
-  limit.closed, limit.times[0], limit.ends[0], limit.tail, limit.first, limit.count = limit.gone, limit.gone, 1, '', 1, 0
+  log_redate(limit.log, t)
+  limit.is_changed = true
 end
 
-function window.is_at_rest(limit, now)
-  return not limit.latest or math.max(limit.latest + limit.set.width, limit.last - 1) < now
+function window.is_at_rest(limit, now) return log_until(limit.log, 0) <= now end
+
+function window.use(limit, now) return log_used(limit.log, now), limit.set.amount, log_until(limit.log, now) end
+
+-- Pace: `first` and `first_ps` are the time of the first free number, `runs` and `counts` the taken ones beyond it.
+
+pace = {}
+
+local function later_by(limit, count)  -- moves the first number
+  local us, ps = span(count, limit.gap_us, limit.gap_ps)
+  us, ps = limit.us + us, limit.ps + ps
+  if ps >= PS then us, ps = us + 1, ps - PS end
+  limit.us, limit.ps = us, ps
 end
 
-function window.use(limit, now)
-  local width, used, index = limit.set.width, limit.total, limit.first
-  if not limit.latest then return 0, limit.set.amount, now end
-  while true do
-    local time, amount = part_at(limit, index)
-    if not time or time + width >= now then break end
-    used, index = used - amount, index + 1
+local function shift(limit, count)  -- the first number is that count of them later
+  later_by(limit, count)
+  for index = 1, limit.size do limit.runs[index] = limit.runs[index] - count end
+end
+
+local function over_at(limit, t)  -- how many numbers may not be used at a time any more
+  local us, ps = t - limit.set.slack_us - limit.us, -limit.set.slack_ps - limit.ps
+  while ps < 0 do us, ps = us - 1, ps + PS end
+  return us < 0 and 0 or level_of(us, ps, limit.gap_us, limit.gap_ps)
+end
+
+local function beyond(limit, gap_us, gap_ps)  -- how far the number after all that are taken is beyond the first
+  if limit.size == 0 then return 0, 0 end
+  return span(limit.runs[limit.size] + limit.counts[limit.size], gap_us, gap_ps)
+end
+
+local function end_of(limit, gap_us, gap_ps)
+  local us, ps = beyond(limit, gap_us, gap_ps)
+  us, ps = limit.us + us, limit.ps + ps
+  if ps >= PS then us, ps = us + 1, ps - PS end
+  return us, ps
+end
+
+local function drop(limit)
+  local over = over_at(limit, limit.now)
+  while over > 0 and limit.size > 0 do
+    local step = MIN(over, limit.runs[1])
+    over = over - step
+    if step == limit.runs[1] then
+      local count = REMOVE(limit.counts, 1)
+      REMOVE(limit.runs, 1)
+      limit.size = limit.size - 1
+      step, over = step + count, over - count
+    end
+    shift(limit, step)
   end
-  if limit.latest + width < now then used = 0 end
-  return used, limit.set.amount, math.max(now, limit.latest + width + 1)
+  if over > 0 then limit.us, limit.ps = limit.now, 0 end
+end
+
+function pace.read(settings, text, now)
+  local log = new_log(settings, now)
+  local limit = {law = pace, set = settings, now = now, foreseen = math.huge, log = log, us = now, ps = 0, at = now, born = now,
+    gap_us = settings.gap_us, gap_ps = settings.gap_ps, size = 0, runs = {}, counts = {}, owed_us = 0, owed_ps = 0}
+  if not text then return limit end
+  if SUB(text, 1, 2) ~= 'p2' or #text < 90 then return nil end
+  local us, ps, gap_us, gap_ps, at, born, size = UNPACK('<ddddddd', text, 3)
+  if not (size >= 0 and 90 + 16 * size <= #text and us <= now + AHEAD_MAX + 2 * FAR and at <= now + AHEAD_MAX and us >= 0
+    and at >= 0 and born >= 0 and born < BEYOND and ps >= 0 and gap_us >= 0 and gap_ps >= 0 and is_gap(gap_us, gap_ps)) then return nil end
+  limit.us, limit.ps, limit.at, limit.born, limit.size = us, ps, at, born, size
+  if size > 0 then
+    local values = {UNPACK(doubles_of(2 * size), text, 59)}
+    for index = 1, size do limit.runs[index], limit.counts[index] = values[2 * index - 1], values[2 * index] end
+  end
+  local end_us, end_ps = end_of(limit, gap_us, gap_ps)
+  if is_less(at, 0, end_us, end_ps) then limit.owed_us, limit.owed_ps = end_us - at, end_ps end
+  if gap_us ~= settings.gap_us or gap_ps ~= settings.gap_ps then  -- each number that is ahead takes the new gap
+    local last_us, last_ps = end_us - gap_us, end_ps - gap_ps
+    if last_ps < 0 then last_us, last_ps = last_us - 1, last_ps + PS end
+    local count = 1
+    if is_less(now, 0, last_us, last_ps) then
+      count = level_of(last_us - now, last_ps, gap_us, gap_ps) + 1
+      last_us, last_ps = now, 0
+    end
+    limit.us, limit.ps, limit.size, limit.runs, limit.counts = last_us, last_ps, 0, {}, {}
+    limit.born = MAX(now + 1, ceil_of(end_us, end_ps))
+    later_by(limit, count)
+  end
+  drop(limit)
+  return read_log(log, text, 59 + 16 * size, now) and limit or nil
+end
+
+function pace.write(limit)
+  local values, size = {limit.us, limit.ps, limit.gap_us, limit.gap_ps, limit.at, limit.born, limit.size}, 7
+  for index = 1, limit.size do
+    values[size + 1], values[size + 2] = limit.runs[index], limit.counts[index]
+    size = size + 2
+  end
+  return 'p2' .. PACK(doubles_of(size), unpack(values)) .. write_log(limit.log)
+end
+
+local function free_at(limit, t, cost)  -- the first of the free numbers that may be used at a time or after it
+  local number, runs, counts = over_at(limit, t), limit.runs, limit.counts
+  if cost == 0 then cost = 1 end
+  for index = 1, limit.size do
+    local begin = runs[index]
+    if number + cost <= begin then break end
+    if begin + counts[index] > number then number = begin + counts[index] end
+  end
+  return number
+end
+
+local function time_of(limit, number)
+  local us, ps = limit.us, limit.ps
+  if number > 0 then
+    local more_us, more_ps = span(number, limit.gap_us, limit.gap_ps)
+    us, ps = us + more_us, ps + more_ps
+    if ps >= PS then us, ps = us + 1, ps - PS end
+  end
+  return us, ps
+end
+
+function pace.earliest(limit, t, cost)
+  local set, when = limit.set, t
+  if cost * set.gap_us >= FAR then return nil end
+  while true do
+    local us, ps = time_of(limit, free_at(limit, when, cost))
+    if ps > 0 then us = us + 1 end
+    if us > when then when = us end
+    if set.amount == 0 then return when end
+    local later = log_earliest(limit.log, when, cost)
+    if not later or later == when then return later end
+    when = later
+  end
+end
+
+local function take_numbers(limit, number, count)
+  local runs, counts, place = limit.runs, limit.counts, 1
+  while place <= limit.size and runs[place] < number do place = place + 1 end
+  if place <= limit.size and runs[place] == number + count then
+    count = count + REMOVE(counts, place)
+    REMOVE(runs, place)
+    limit.size = limit.size - 1
+  end
+  if place > 1 and runs[place - 1] + counts[place - 1] == number then
+    place = place - 1
+    count, number = count + REMOVE(counts, place), REMOVE(runs, place)
+    limit.size = limit.size - 1
+  end
+  if number > 0 then
+    INSERT(runs, place, number)
+    INSERT(counts, place, count)
+    limit.size = limit.size + 1
+  else
+    shift(limit, count)
+  end
+end
+
+function pace.take(limit, t, cost, life)
+  if cost > 0 then
+    take_numbers(limit, free_at(limit, t, cost), cost)
+    limit.at, limit.is_changed = limit.now, true
+  end
+  return limit.set.amount > 0 and log_take(limit.log, t, cost, life) or t
+end
+
+function pace.run(limit, t, latest, life, most)  -- takes some tickets of cost 1 at a number's time each, up to a latest; their first time, and count
+  local set, log = limit.set, limit.log
+  local number = free_at(limit, t, 1)
+  local us, ps = time_of(limit, number)
+  if us < t then return us, ps, 0 end  -- this one is late
+  local first_us, first_ps = us, ps
+  if number < (limit.runs[1] or 0) then most = MIN(most, limit.runs[1] - number)
+  elseif limit.size > 0 and number < limit.runs[limit.size] then return us, ps, 0 end
+  local gap_us, gap_ps, count = limit.gap_us, limit.gap_ps, 0
+  if set.amount == 0 then
+    while count < most and ceil_of(us, ps) <= latest do
+      us, ps, count = us + gap_us, ps + gap_ps, count + 1
+      if ps >= PS then us, ps = us + 1, ps - PS end
+    end
+  else
+    local when = ps > 0 and us + 1 or us
+    if when > latest or (log.ahead > 0 and log.ahead_times[log.ahead] > when) then return us, ps, 0 end
+    forget(log)
+    log.place = nil
+    seek(log, when, 1)
+    move(log, when)
+    local part, width, amount, rest, index = log.part, log.width, log.amount, log.rest, log.index
+    local last, begin, some = CEIL((when + life) / part) * part, FLOOR(when / part) * part, 0
+    local time, cost = record(log, index)
+    local stop = time and time + width or math.huge
+    while count < most and when <= latest do
+      while when > stop do
+        rest, index = rest - cost, index + 1
+        time, cost = record(log, index)
+        stop = time and time + width or math.huge
+      end
+      if rest >= amount then break end
+      if when + life > last or when >= begin + part then
+        if some > 0 then
+          note(log, last, begin, some)
+          time, cost = record(log, index)
+          stop = time and time + width or math.huge
+        end
+        last, begin, some = CEIL((when + life) / part) * part, FLOOR(when / part) * part, 0
+      end
+      rest, some, count = rest + 1, some + 1, count + 1
+      us, ps = us + gap_us, ps + gap_ps
+      if ps >= PS then us, ps = us + 1, ps - PS end
+      when = ps > 0 and us + 1 or us
+    end
+    if some > 0 then note(log, last, begin, some) end
+    log.place = nil
+  end
+  if count > 0 then
+    take_numbers(limit, number, count)
+    limit.at, limit.is_changed = limit.now, true
+  end
+  return first_us, first_ps, count
+end
+
+local function free_numbers(limit, number, count)
+  if number < 0 then  -- count from the first of them
+    local us, ps = span(-number, limit.gap_us, limit.gap_ps)
+    limit.us, limit.ps = limit.us - us, limit.ps - ps
+    if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + PS end
+    for index = 1, limit.size do limit.runs[index] = limit.runs[index] - number end
+    INSERT(limit.runs, 1, 0)
+    INSERT(limit.counts, 1, -number)
+    limit.size, number = limit.size + 1, 0
+  end
+  local runs, counts, size = {}, {}, 0
+  for index = 1, limit.size do
+    local first, stop = limit.runs[index], limit.runs[index] + limit.counts[index]
+    local below, above = MIN(stop, number), MAX(first, number + count)
+    if first < below then
+      size = size + 1
+      runs[size], counts[size] = first, below - first
+    end
+    if above < stop then
+      size = size + 1
+      runs[size], counts[size] = above, stop - above
+    end
+  end
+  limit.runs, limit.counts, limit.size = runs, counts, size
+  if size > 0 and runs[1] == 0 then
+    local taken = REMOVE(counts, 1)
+    REMOVE(runs, 1)
+    limit.size = size - 1
+    shift(limit, taken)
+  end
+end
+
+function pace.give_back(limit, t, cost, receipt, is_whole)
+  if limit.set.amount > 0 then limit.is_changed = log_give_back(limit.log, t, cost, receipt) or limit.is_changed end
+  if is_whole and t >= limit.born and limit.gap_us >= 2 then
+    local number
+    if is_less(t, 0, limit.us, limit.ps) then
+      local us, ps = limit.us - t, limit.ps
+      number = -level_of(us, ps, limit.gap_us, limit.gap_ps)
+    else
+      local us, ps = t - limit.us, -limit.ps + 1
+      if ps < 0 then us, ps = us - 1, ps + PS end
+      number = level_of(us, ps, limit.gap_us, limit.gap_ps) - 1
+    end
+    free_numbers(limit, number, cost)
+    limit.is_changed = true
+  end
+end
+
+function pace.add(limit, t, cost, receipt)
+  if limit.set.amount > 0 then log_add(limit.log, cost, receipt) end
+  local left = cost
+  while left > 0 and limit.size > 0 do
+    local free = MIN(left, limit.runs[1])
+    take_numbers(limit, 0, free)
+    left = left - free
+  end
+  if limit.us < limit.now + FAR then later_by(limit, left) end
+  limit.at, limit.is_changed = limit.now, true
+end
+
+function pace.report(limit, start, cost, receipt)
+  if limit.set.amount > 0 then limit.is_changed = log_report(limit.log, start, cost, receipt) or limit.is_changed end
+end
+
+function pace.redate(limit, t)
+  local us, ps = limit.owed_us, limit.owed_ps
+  if us >= FAR then us, ps = FAR, 0 end
+  limit.now, limit.at, limit.born, limit.us, limit.ps = t, t, t, t + us, ps
+  limit.size, limit.runs, limit.counts, limit.is_changed = 0, {}, {}, true
+  log_redate(limit.log, t)
+end
+
+function pace.is_at_rest(limit, now)
+  if log_until(limit.log, 0) > now then return false end
+  local us, ps = end_of(limit, limit.gap_us, limit.gap_ps)
+  return ceil_of(us, ps) <= now
+end
+
+function pace.use(limit, now)
+  local us, ps = end_of(limit, limit.gap_us, limit.gap_ps)
+  local till = MAX(now, ceil_of(us, ps))
+  if limit.set.amount == 0 then
+    local used = limit.us >= now and level_of(limit.us - now, limit.ps, limit.gap_us, limit.gap_ps) or 0
+    return used, 1, till
+  end
+  return log_used(limit.log, now), limit.set.amount, MAX(till, log_until(limit.log, now))
 end
 
 -- Quota: `used` of number - 2 to number + 1.
 
 local Q1, Q1_TEXT = '^q1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', form_of('q1,%d,%d,%d,%d,%d,%d,%d')
-local quota = {}
+quota = {}
 
 function quota.read(settings, text, now)
   local limit = {law = quota, set = settings, foreseen = settings.next_end - settings.valid - settings.late - 1,
     number = settings.number, born = now, used = {0, 0, 0, 0}}
   if not text then return limit end
   local n = {numbers_of(text, Q1)}
-  if not n[1] or n[3] > now + AHEAD_MAX or math.max(n[4], n[5], n[6], n[7]) > AMOUNT_MAX then return nil end
+  if not n[1] or n[3] > now + AHEAD_MAX or MAX(n[4], n[5], n[6], n[7]) > AMOUNT_MAX then return nil end
   local used = limit.used
   if n[1] ~= settings.calendar then
-    local total = math.min(math.min(n[4] + n[5], AMOUNT_MAX) + math.min(n[6] + n[7], AMOUNT_MAX), AMOUNT_MAX)
+    local total = MIN(MIN(n[4] + n[5], AMOUNT_MAX) + MIN(n[6] + n[7], AMOUNT_MAX), AMOUNT_MAX)
     for index = 1, 3 do used[index] = total end
     if now + AHEAD_MAX >= settings.stop - settings.valid - settings.late then used[4] = total end
     return limit
   end
-  limit.number, limit.born = math.max(n[2], settings.number), n[3]
-  local shift = math.min(limit.number - n[2], 4)
+  limit.number, limit.born = MAX(n[2], settings.number), n[3]
+  local shift = MIN(limit.number - n[2], 4)
   for index = 1, 4 - shift do used[index] = n[3 + index + shift] end
   return limit
 end
@@ -389,7 +873,7 @@ function quota.earliest(limit, t, cost)
     if is_free then return when end
     when = following
   end
-  return math.max(t, set.next_end + set.late)
+  return MAX(t, set.next_end + set.late)
 end
 
 function quota.add(limit, t, cost, receipt)
@@ -397,8 +881,8 @@ function quota.add(limit, t, cost, receipt)
   local begin, stop = first - limit.number + 3, first - limit.number + 2 + count
   if count == 0 and following then begin, stop = 1, begin  -- some period before these
   elseif count == 0 then stop = 4 end  -- or after
-  for place = math.max(begin, 1), math.min(stop, 4) do
-    limit.used[place] = math.min(limit.used[place] + cost, AMOUNT_MAX)
+  for place = MAX(begin, 1), MIN(stop, 4) do
+    limit.used[place] = MIN(limit.used[place] + cost, AMOUNT_MAX)
     limit.is_changed = true
   end
 end
@@ -412,10 +896,12 @@ function quota.give_back(limit, t, cost, receipt)
   local first, count = periods_of(limit.set, t)
   local place = first - limit.number + 3
   if count == 1 and t >= limit.born and limit.used[place] then
-    limit.used[place] = math.max(0, limit.used[place] - cost)
+    limit.used[place] = MAX(0, limit.used[place] - cost)
     limit.is_changed = true
   end
 end
+
+function quota.report() end  -- it counts by t alone
 
 function quota.redate(limit, t)
   limit.born, limit.is_changed = t + limit.set.valid + 1, true
@@ -423,7 +909,7 @@ end
 
 function quota.is_at_rest(limit, now)
   if now >= limit.set.next_end + limit.set.late then return true end
-  for place = math.max(1, periods_of(limit.set, now) - limit.number + 3), 4 do
+  for place = MAX(1, periods_of(limit.set, now) - limit.number + 3), 4 do
     if limit.used[place] > 0 then return false end
   end
   return true
@@ -440,36 +926,62 @@ end
 local known_settings = {}
 local Q_SETTINGS = '^q,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$'
 
+local function between(value, least, most) return MAX(least, MIN(value, most)) end
+
+local function is_pace(set)
+  if not is_gap(set.gap_us, set.gap_ps) or set.amount > AMOUNT_MAX or set.width >= FAR then return false end
+  local half_us, half_ps = FLOOR(set.gap_us / 2), FLOOR((set.gap_us % 2 * PS + set.gap_ps) / 2)
+  if half_us < LIFE then half_us, half_ps = LIFE, 0 end
+  set.slack_us, set.slack_ps = set.gap_us - 1, set.gap_ps
+  if is_less(half_us, half_ps, set.slack_us, set.slack_ps) then set.slack_us, set.slack_ps = half_us, half_ps end
+  if set.slack_us < 1 then set.slack_us, set.slack_ps = 1, 0 end
+  set.life_least, set.life_most = LIFE, MAX(LIFE, FLOOR(MIN(set.width > 0 and set.width or SECOND, SECOND) / 4))
+  set.gap, set.memory, set.is_dated = MAX(1, set.gap_us), set.width, set.amount > 0
+  return true
+end
+
 local function is_bucket(set)
-  return is_gap(set.gap_us, set.gap_ps) and set.valid <= VALID_MAX
-    and (not set.capacity or set.capacity <= AMOUNT_MAX
-      and (set.gap_us >= FAR or span(set.capacity, set.gap_us, set.gap_ps) < FAR))
+  if not is_gap(set.gap_us, set.gap_ps) or set.capacity > AMOUNT_MAX then return false end
+  local full = span(set.capacity, set.gap_us, set.gap_ps)
+  local quarter = MIN(FLOOR(full / 4), LIFE_MAX)
+  set.life_least, set.life_most = MAX(LIFE_MIN, MIN(quarter, SECOND / LIVES)), MAX(LIFE_MIN, quarter)
+  set.gap, set.memory = MAX(1, set.gap_us), full
+  return set.gap_us >= FAR or full < FAR
 end
 
 local function is_window(set)
-  return set.amount <= AMOUNT_MAX and set.width > 0 and set.width < FAR and set.valid <= VALID_MAX
+  if set.amount > AMOUNT_MAX or set.width == 0 or set.width >= FAR then return false end
+  set.life_least = between(FLOOR(set.width / LIVES), LIFE_MIN, LIFE_MAX)
+  set.life_most = between(FLOOR(set.width / LIVES_MIN), LIFE_MIN, LIFE_MAX)
+  set.gap = set.amount > 0 and MAX(1, FLOOR(set.width / set.amount)) or FAR
+  set.memory, set.is_dated = set.width, true
+  return true
 end
 
 local function is_quota(set)
   local lead = set.valid + set.late
-  return set.amount <= AMOUNT_MAX and set.number >= 1 and lead <= set.begin and math.max(set.valid, set.late) <= VALID_MAX
-    and math.min(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
+  set.life_least, set.life_most = set.valid, set.valid
+  set.gap = set.amount > 0 and MAX(1, FLOOR((set.stop - set.begin) / set.amount)) or FAR
+  set.memory = set.next_end - set.begin
+  return set.amount <= AMOUNT_MAX and set.number >= 1 and lead <= set.begin and MAX(set.valid, set.late) <= LATE_MAX
+    and MIN(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
 end
 
-local function read_settings(text)
+function read_settings(text)
   local known = known_settings[text]
   if known then return known end
-  local kind, set, is_sound = string.sub(text, 1, 1), nil, nil
+  local kind, set, is_sound = SUB(text, 1, 1), nil, nil
   if kind == 'p' then
-    local gap_us, gap_ps = numbers_of(text, '^p,(%d+),(%d+)$')
-    set, is_sound = gap_us and {law = bucket, gap_us = gap_us, gap_ps = gap_ps, valid = 0}, is_bucket
+    local gap_us, gap_ps, amount, width = numbers_of(text, '^p,(%d+),(%d+),(%d+),(%d+)$')
+    set = gap_us and {law = pace, gap_us = gap_us, gap_ps = gap_ps, amount = amount, width = width}
+    is_sound = is_pace
   elseif kind == 'b' then
-    local capacity, gap_us, gap_ps, valid = numbers_of(text, '^b,(%d+),(%d+),(%d+),(%d+)$')
-    set = capacity and {law = bucket, capacity = capacity, gap_us = gap_us, gap_ps = gap_ps, valid = valid}
+    local capacity, gap_us, gap_ps = numbers_of(text, '^b,(%d+),(%d+),(%d+)$')
+    set = capacity and {law = bucket, capacity = capacity, gap_us = gap_us, gap_ps = gap_ps}
     is_sound = is_bucket
   elseif kind == 'w' then
-    local amount, width, valid = numbers_of(text, '^w,(%d+),(%d+),(%d+)$')
-    set, is_sound = amount and {law = window, amount = amount, width = width, valid = valid}, is_window
+    local amount, width = numbers_of(text, '^w,(%d+),(%d+)$')
+    set, is_sound = amount and {law = window, amount = amount, width = width}, is_window
   elseif kind == 'q' then
     local amount, calendar, number, begin, stop, next_end, valid, late = numbers_of(text, Q_SETTINGS)
     set = amount and {law = quota, amount = amount, calendar = calendar, number = number, begin = begin, stop = stop,
@@ -477,19 +989,28 @@ local function read_settings(text)
     is_sound = is_quota
   end
   if not set or not is_sound(set) then return nil end
+  if set.is_dated then set.part = set.amount <= PARTS and 1 or CEIL(set.width / PARTS) else set.part = 1 end
   known_settings[text] = set
   return set
 end
 
-local function read_limit(settings, state, now)
+function read_limit(settings, state, now)
   local set = read_settings(settings)
   if not set then return nil end
   return set.law.read(set, state ~= '' and state, now)
 end
 
+function life_of(settings, wanted)  -- of a ticket under some limits
+  local least, most
+  for _, set in ipairs(settings) do
+    least, most = MIN(least or set.life_least, set.life_least), MIN(most or set.life_most, set.life_most)
+  end
+  return least and MIN(MAX(wanted, least), most) or wanted
+end
+
 -- All of them at once.
 
-local function decide(limits, costs, t, horizon)
+function agreed_time(limits, costs, t)  -- the first time that all admit, and the last to raise it; nil if one never does
   local when, holder, agreed, place, count = t, nil, 0, 1, #limits
   while agreed < count do  -- in a row
     local limit = limits[place]
@@ -499,13 +1020,7 @@ local function decide(limits, costs, t, horizon)
     agreed = agreed + 1
     place = place % count + 1
   end
-  if when > horizon then return when, holder end
-  for index = 1, count do
-    if when > limits[index].foreseen then return when, holder end
-  end
-  local receipts = {}
-  for index = 1, count do
-    receipts[index] = limits[index].law.take(limits[index], when, costs[index])
-  end
-  return when, holder, receipts
+  return when, holder
+end
+
 end

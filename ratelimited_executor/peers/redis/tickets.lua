@@ -9,45 +9,46 @@
 --              version           VERSION of the script that has written it
 --              mark              the same in all keys: the version, and when the state began
 --              run               the run id of the server
---              state             numbers: when the era began, and its quarantine ends, in microseconds of the server's clock;
+--              state             packed numbers: when the era began, and its quarantine ends, in microseconds of the server's clock;
 --                                that at the last call that vouched for it; the number of the last ticket or correction;
 --                                until when nothing is admitted; when all limits are at rest; until when `keys` and `rest`
---                                live, the others two days longer; number of the running grant interval, tickets of it, and of the one before
+--                                live, the others two days longer; the load
 --              plan_id, plan     the plan in force: a JSON list of {name, resource, settings}
 --              l:<law><name>     a limit of a plan: '<since>,<serial>,;<text>'; its law is the first letter of the text
+--              q:                the queue of the plan, if somebody was hungry: a packed list of since, virtual, and peer,
+--                                served, until, cycle of each turn
+--              n:<peer>          the number of a peer's last call
 --   keys     a hash
 --              !                 the mark
 --              k:<law><key>      the limit of a key: '<since>,<serial>,<settings>;<text>'
 --              p:<key>           its penalty: '<since>,<until>'
+--              q:<key>           its queue
 --   rest     a sorted set: field of `keys` -> when it is at rest
---   hungry   a sorted set: peer -> what it was served
---   seen     a sorted set: the same peers -> until when they are hungry
+--   seen     a sorted set: peer -> when it has called
 --   In each of the sorted sets lies '!<mark>', behind all others.
---   state    of `grant.lua`, if processes share one pace by the same name; it is read alone
 --
--- ARGS, the fields of `TicketCall` in `_core/fleet/tickets.py`, where each is explained.
+-- ARGS are the fields of `TicketCall` in `_core/fleet/tickets.py`, where each is explained; lists have these entries:
 --
---   peer, weight                                 who calls; its part, in thousandths
---   era, has_jumped                              of which it knows; whether the server's clock has stepped in it
---   since_us, earliest_us, latest_us             since when clocks agree; between which times this may be heard
---   interval_us, difference_us, quarantine_us    how far ahead tickets may be; how far clocks are apart; after a loss
---   plan_id, plan, is_new_plan                   its plan: {name, resource, settings} of each limit; whether to put it in force
---   penalties                                    {key, us} of each
---   corrections                                  {limit, key, t, cost, receipt} of each
---   copies                                       {name, whether it is a key's, serial, text} of each
---   runs, waiting                                {count, costs, key, settings, key's cost} of each; tickets wanted beyond these
+--   plan         {name, resource, settings} of each limit
+--   penalties    {key, us} of each
+--   corrections  {limit, key, t, cost, receipt, is_whole} of each
+--   reports      {limit, key, start, cost, receipt} of each
+--   copies       {name, whether it is a key's, serial, text} of each
+--   runs         {count, costs, key, settings, key's cost} of each
 --
--- REPLY, texts and integers: now, era, quarantine, plan id, penalty, flaw; the number of limits in force, and name, resource, used, amount,
--- until, serial and text of each; of each run its tickets as 't,receipt,receipt;', holder, at, serial, text.
--- An error, if a later version of this script has written the state within a minute, and while other processes share one pace.
+-- REPLY, texts: 'now,quarantine,penalty,gap,peers,limits', era, plan id, the plan if it is not the caller's, flaw; name, resource,
+-- 'used,amount,until,is_dated,serial' and text of each limit in force; of each run its tickets, 'life,at,again,is_contended,serial',
+-- holder and text. Tickets are 't,receipt,receipt;' or 'r,first,picoseconds of it,gap,picoseconds of it,count,part;': a run.
+-- An error, if a later version of this script has written the state within a minute.
 
-local OTHERS_US = 3000000  -- after which those who have not called are gone
 local ABANDONED_US, SAFE_MAX_US, DAY_US = 60000000, 3600000000, 86400000000
 local KEPT_US, EXPIRY_US = 7200000000, 1000000  -- for which keys at rest are kept, as the clock may step; they expire after that
-local REDATED_US, NO_RIVALS, SERVED_UNIT, KEY_AHEAD, HUNGRY_INTERVALS, HUNGRY_US, SWEPT = 2 ^ 52, 2 ^ 40, 1000, 10, 2, 1000000, 2
-local LAWS = {p = 'g', b = 'g', w = 'w', q = 'q'}
+local REDATED_US, NEVER_US, SWEPT = 2 ^ 52, 2 ^ 53, 2
+local UNIT, HUNGRY_US, LINGER_US, LEAD_US, CYCLES, AHEAD_MAX_US = 1000, 50000, 30000, 1000000, 2, 250000
+local SEEN_US, CALLING_US, CALL_US, LINE_US, LOAD_US, LOAD_PART = 10000000, 1000000, 60, 10, 250000, 4
+local LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'}
 
-local WHOLE, STATE, KEPT = form_of('%d'), form_of('%d,%d,%d,%d,%d,%d,%d,%d,%d,%d'), form_of('%d,%d,%s;%s')
+local WHOLE, KEPT, FIVE, SIX = form_of('%d'), form_of('%d,%d,'), form_of('%d,%d,%d,%d,%d'), form_of('%d,%d,%d,%d,%d,%d')
 
 local function whole(number) return FORMAT(WHOLE, number) end
 
@@ -61,49 +62,52 @@ local function exact(digits)  -- nil if it is 2 ^ 53 or more
   return number < BEYOND and number or nil
 end
 
-local function place_of(kind, name, settings) return kind .. (LAWS[string.sub(settings, 1, 1)] or '') .. name end
+local function place_of(kind, name, settings) return kind .. (LAWS[SUB(settings, 1, 1)] or '') .. name end
+
+local function bytes_of(text)  -- of a text that JSON has carried as characters below 256
+  return (string.gsub(text, '[\194\195][\128-\191]', function(pair)
+    local high, low = string.byte(pair, 1, 2)
+    return string.char((high - 192) * 64 + low - 128)
+  end))
+end
 
 -- The state.
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local info = redis.call('INFO', 'server')
-local run = string.match(info, '^run_id:(%x+)', (string.find(info, 'run_id:', 1, true)))  -- a plain search is faster
+local run = MATCH(info, '^run_id:(%x+)', (string.find(info, 'run_id:', 1, true)))  -- a plain search is faster
 local HEAD = {'version', 'mark', 'run', 'plan_id', 'plan', 'state'}
 
 local raw = {}  -- texts by place, as they are stored; false where there is none
-local fields = {unpack(HEAD)}
+local fields = {'version', 'mark', 'run', 'plan_id', 'plan', 'state', 'q:', 'n:' .. args.peer}
 local plan = cjson.decode(args.plan)
-for _, each in ipairs(plan) do fields[#fields + 1] = place_of('l:', each[1], each[3]) end
+for index, each in ipairs(plan) do fields[8 + index] = place_of('l:', each[1], each[3]) end
 local values = redis.call('HMGET', keys.tickets, unpack(fields))
-for index = #HEAD + 1, #fields do raw[fields[index]] = values[index] end
+for index = 7, #fields do raw[fields[index]] = values[index] end
 
-local version, mark, known_run, plan_id, plan_text = values[1], values[2], values[3], values[4], values[5]
-local numbers = {MATCH(values[6] or '', '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$')}
-for index = 1, #numbers do numbers[index] = exact(numbers[index]) or BEYOND end
-local is_state = #numbers > 0 and math.max(unpack(numbers)) < BEYOND
-local since, safe, last, count, penalty, rest_until, ends, interval, started, before = unpack(numbers)
+local version, mark, known_run, plan_id, plan_text, state = values[1], values[2], values[3], values[4], values[5], values[6]
+local since, safe, last, count, penalty, rest_until, ends, load
+local is_state = state and #state == 64
+if is_state then
+  since, safe, last, count, penalty, rest_until, ends, load = UNPACK('<dddddddd', state)
+  is_state = MAX(since, safe, last, count, penalty, rest_until, ends, load) < BEYOND
+    and MIN(since, safe, last, count, penalty, rest_until, ends, load) >= 0
+end
 
-if version and (natural(version) or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
+if version and (natural(version) or 0) > VERSION and is_state and math.abs(now - last) < ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this executor speaks version ' .. version .. ' of the protocol of tickets, '
     .. 'this process ' .. VERSION .. ': install one release in all processes')
 end
 
--- While this state lives, nobody begins to go by one pace: `grant.lua` refuses it.
-local is_alive = is_state and math.abs(now - last) < OTHERS_US
-local paced = not is_alive and natural(redis.call('HMGET', keys.state, 'last')[1] or '')
-if paced and math.abs(now - paced) < math.max(OTHERS_US, 3 * args.interval_us) then
-  return redis.error_reply('ERR ratelimited_executor: other processes of this group share this executor as one pace (a single rate, '
-    .. 'no key_rate), this one shares several limits: it starts nothing until those have gone')
-end
-
-local key_fields, key_settings, touched = {'!'}, {}, 0  -- of the runs
+local key_fields, key_settings, touched = {'!'}, {}, {}  -- of the runs
 for _, each in ipairs(args.runs) do
   local key, settings = each[3], each[4]
   if key ~= '' then
     if raw['p:' .. key] == nil then
-      raw['p:' .. key], touched = false, touched + 1
-      key_fields[#key_fields + 1] = 'p:' .. key
+      raw['p:' .. key], raw['q:' .. key] = false, false
+      touched[#touched + 1] = key
+      key_fields[#key_fields + 1], key_fields[#key_fields + 2] = 'p:' .. key, 'q:' .. key
     end
     if settings ~= '' then
       key_settings[key] = settings
@@ -121,30 +125,37 @@ end
 local key_values = redis.call('HMGET', keys.keys, unpack(key_fields))
 for index = 2, #key_fields do raw[key_fields[index]] = key_values[index] end
 
-local existing = redis.call('EXISTS', keys.tickets, keys.keys, keys.rest, keys.hungry, keys.seen)
+local existing = redis.call('EXISTS', keys.tickets, keys.keys, keys.rest, keys.seen)
 local is_head = version == tostring(VERSION) and mark and is_state and plan_id and plan_text and known_run
   and safe < last + SAFE_MAX_US
 if not is_head then
   mark = key_values[1] and string.find(key_values[1], '^' .. VERSION .. ':') and key_values[1]
-  since, safe, last, count, penalty, rest_until, ends, interval, started, before, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
+  since, safe, last, count, penalty, rest_until, ends, load, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, ''
 end
-local has_keys = mark and key_values[1] == mark and (existing == 5 or redis.call('EXISTS', keys.rest) == 1)
-local is_over = is_head and existing == 3 and now >= ends and redis.call('EXISTS', keys.keys, keys.rest) == 0  -- they have expired
-local is_whole = is_head and (has_keys and existing == 5 or is_over)
+local has_keys = mark and key_values[1] == mark and (existing == 4 or redis.call('EXISTS', keys.rest) == 1)
+local is_over = is_head and existing == 2 and now >= ends and redis.call('EXISTS', keys.keys, keys.rest) == 0  -- they have expired
+local is_whole = is_head and (has_keys and existing == 4 or is_over)
 local flaw, is_damaged, is_new_era, lost = '', false, false, {}
 
 if not is_whole then
   if existing > 0 then flaw = 'state' end
+  redis.call('DEL', keys.seen)
   if not is_head then
     redis.call('DEL', keys.tickets)
-    for place in pairs(raw) do if string.sub(place, 1, 2) == 'l:' then raw[place] = false end end
+    for place in pairs(raw) do
+      local kind = SUB(place, 1, 2)
+      if kind == 'l:' or kind == 'n:' or place == 'q:' then raw[place] = false end
+    end
     values = {}
   end
   mark = has_keys and mark or is_head and mark or VERSION .. ':' .. whole(now)
 end
 if not has_keys then
   redis.call('DEL', keys.keys, keys.rest)
-  for place in pairs(raw) do if string.sub(place, 1, 2) ~= 'l:' then raw[place] = false end end
+  for place in pairs(raw) do
+    local kind = SUB(place, 1, 2)
+    if kind ~= 'l:' and kind ~= 'n:' and place ~= 'q:' then raw[place] = false end
+  end
   redis.call('HSET', keys.keys, '!', mark)
   redis.call('ZADD', keys.rest, '+inf', '!' .. mark)
 end
@@ -181,18 +192,16 @@ end
 
 local function begin_era()
   is_new_era = true
-  last, safe, since, count = now, now + args.quarantine_us, math.max(now, since + 1), math.max(now, count)
-  penalty = math.min(penalty, safe)
-  redis.call('DEL', keys.hungry, keys.seen)
-  redis.call('ZADD', keys.hungry, '+inf', '!' .. mark)
-  redis.call('ZADD', keys.seen, '+inf', '!' .. mark)
+  last, safe, since, count = now, now + args.quarantine_us, MAX(now, since + 1), MAX(now, count)
+  penalty = MIN(penalty, safe)
 end
 
 local has_stepped = last > now + args.difference_us or (args.has_jumped and is_head and args.era == known_run .. ':' .. whole(since))
 local is_vouched = args.since_us > 0 and args.earliest_us <= now and now <= args.latest_us
-local is_gap = is_vouched and now - last > math.floor(args.quarantine_us / 2) and args.since_us > last
-if not is_whole or run ~= known_run or has_stepped or (is_gap and math.max(rest_until, safe) > last) then begin_era() end
-local present = math.max(now, last)
+local is_gap = is_vouched and now - last > FLOOR(args.quarantine_us / 2) and args.since_us > last
+if not is_whole or run ~= known_run or has_stepped or (is_gap and MAX(rest_until, safe) > last) then begin_era() end
+local present = MAX(now, last)
+load = FLOOR(load * LOAD_US / (LOAD_US + present - last))
 if is_vouched then last = present end
 
 -- Limits: a record of each that this call reads, by its place, and in their order.
@@ -203,7 +212,7 @@ local until_us = present  -- when all that this call has changed is at rest
 
 local function store(place, text)
   raw[place] = text
-  local changed = string.sub(place, 1, 2) == 'l:' and changed_fields or changed_keys
+  local changed = (SUB(place, 1, 2) == 'l:' or place == 'q:') and changed_fields or changed_keys
   changed[#changed + 1] = place
   changed[#changed + 1] = text
 end
@@ -211,7 +220,7 @@ end
 local function look_at(place, us)
   looks[#looks + 1] = whole(us)
   looks[#looks + 1] = place
-  until_us = math.max(until_us, us)
+  until_us = MAX(until_us, us)
 end
 
 local function forget(place)
@@ -236,7 +245,7 @@ local function write_keys()
   end
 end
 
-local function load(settings, written, text)  -- a limit, and whether it is of another era, and so redated; nil if it is not sound
+local function load_limit(settings, written, text)  -- a limit, and whether it is of another era, and so redated; nil if it is not sound
   local is_old = written ~= since and text ~= ''
   local limit = read_limit(settings, text, is_old and REDATED_US or present)
   if limit and is_old then
@@ -249,7 +258,7 @@ end
 local function parts_of(text)  -- since, serial, settings and text of what is stored; nil if it is not sound
   local written, serial, settings, begin = MATCH(text, '^(%d+),(%d+),([^;]*);()')
   written, serial = written and exact(written), written and exact(serial)
-  if written and serial and begin <= #text then return written, serial, settings, string.sub(text, begin) end
+  if written and serial and begin <= #text then return written, serial, settings, SUB(text, begin) end
 end
 
 local function read(place, settings)  -- at rest if there is nothing to believe
@@ -258,7 +267,7 @@ local function read(place, settings)  -- at rest if there is nothing to believe
   record = {place = place, settings = settings, known_settings = '', serial = 0, text = '', limit = false, is_redated = false}
   if raw[place] then
     local written, serial, known_settings, text = parts_of(raw[place])
-    if written then record.limit, record.is_redated = load(settings, written, text) end
+    if written then record.limit, record.is_redated = load_limit(settings, written, text) end
     if record.limit then
       record.serial, record.known_settings, record.text = serial, known_settings, text
     else
@@ -289,7 +298,7 @@ local function adopt()
   if #args.copies == 0 then return end
   local missing = {{}, {}}
   for _, copy in ipairs(args.copies) do
-    local place = (copy[2] and 'k:' or 'l:') .. string.sub(copy[4], 1, 1) .. copy[1]
+    local place = (copy[2] and 'k:' or 'l:') .. SUB(copy[4], 1, 1) .. copy[1]
     local of = missing[copy[2] and 1 or 2]
     if raw[place] == nil then of[#of + 1] = place end
   end
@@ -299,15 +308,15 @@ local function adopt()
     end
   end
   for _, copy in ipairs(args.copies) do
-    local name, is_key, serial, text = unpack(copy)
-    local place = (is_key and 'k:' or 'l:') .. string.sub(text, 1, 1) .. name
+    local name, is_key, serial, text = copy[1], copy[2], copy[3], bytes_of(copy[4])
+    local place = (is_key and 'k:' or 'l:') .. SUB(text, 1, 1) .. name
     local _, known = parts_of(raw[place] or '')
     if text ~= '' and serial > (known or 0) then
       lost[place] = nil
       store(place, '0,' .. whole(serial) .. ',;' .. text)
       if is_key then look_at(place, present + DAY_US) end
     end
-    count = math.max(count, serial)
+    count = MAX(count, serial)
   end
 end
 
@@ -315,19 +324,14 @@ if present < safe then adopt() end
 read_all()
 if is_damaged then
   begin_era()
-  present = math.max(now, last)
+  present = MAX(now, last)
   adopt()
   read_all()
 end
 local era = run .. ':' .. whole(since)
 
-local function use_of(record)  -- once nothing changes it any more
-  if not record.till then record.used, record.amount, record.till = record.limit.law.use(record.limit, present) end
-  return record.used, record.amount, record.till
-end
-
 local function keep(record, is_sure)  -- what has changed; of a key that is at rest, nothing
-  local limit, place, is_key = record.limit, record.place, string.sub(record.place, 1, 2) == 'k:'
+  local limit, place, is_key = record.limit, record.place, SUB(record.place, 1, 2) == 'k:'
   if is_key and is_sure and limit.law.is_at_rest(limit, present) then
     if raw[place] or lost[place] then forget(place) end
     return
@@ -336,10 +340,10 @@ local function keep(record, is_sure)  -- what has changed; of a key that is at r
   if not limit.is_changed and not record.is_redated and not is_other then return end
   if limit.is_changed then record.serial = count end
   record.text = limit.law.write(limit)
-  local _, _, rest_us = use_of(record)
+  local _, _, rest_us = limit.law.use(limit, present)
   if limit.law == quota then rest_us = limit.set.next_end + limit.set.late end
-  until_us, rest_until = math.max(until_us, rest_us), math.max(rest_until, rest_us)
-  store(place, FORMAT(KEPT, since, record.serial, is_key and record.settings or '', record.text))
+  until_us, rest_until = MAX(until_us, rest_us), MAX(rest_until, rest_us)
+  store(place, FORMAT(KEPT, since, record.serial) .. (is_key and record.settings or '') .. ';' .. record.text)
   if is_key then look_at(place, rest_us) end
 end
 
@@ -353,73 +357,99 @@ end
 for _, each in ipairs(args.penalties) do
   local key, till = each[1], present + each[2]
   if key == '' then
-    penalty = math.max(penalty, till)
+    penalty = MAX(penalty, till)
   else
-    till = math.max(till, penalty_of(key))
+    till = MAX(till, penalty_of(key))
     store('p:' .. key, whole(since) .. ',' .. whole(till))
     look_at('p:' .. key, till)
   end
 end
-until_us = math.max(until_us, penalty)
+until_us = MAX(until_us, penalty)
 
--- Fair shares.
-
-local cost_of_peer = math.max(1, math.floor(SERVED_UNIT * 1000 / args.weight))
-local least, own  -- what the rival was served that was served least, and what the peer was; nil if there is none
-
-local function allowance_of()
-  local number = math.floor(present / args.interval_us)
-  if number ~= interval then
-    before = number == interval + 1 and started or 0
-    interval, started = number, 0
-  end
-  local first = redis.call('ZRANGE', keys.hungry, 0, 1, 'WITHSCORES')
-  if #first == 2 then return NO_RIVALS end  -- only the mark
-  local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', whole(present))
-  if #gone > 0 then
-    redis.call('ZREM', keys.seen, unpack(gone))
-    redis.call('ZREM', keys.hungry, unpack(gone))
-    first = redis.call('ZRANGE', keys.hungry, 0, 1, 'WITHSCORES')
-  end
-  for index = 1, #first, 2 do
-    if first[index] == args.peer then own = tonumber(first[index + 1])
-    elseif first[index] ~= '!' .. mark then least = least or tonumber(first[index + 1]) end
-  end
-  if not own and #first > 2 then
-    own = redis.call('ZSCORE', keys.hungry, args.peer)
-    own = own and tonumber(own)
-  end
-  if not least then return NO_RIVALS end
-  local lead = math.max(1, started, before) * SERVED_UNIT
-  return math.floor(math.max(0, least + lead - (own or least) + cost_of_peer - 1) / cost_of_peer)
-end
-
-local function serve(total, is_hungry)
-  started = started + total
-  if is_hungry then
-    local served = least and (own or least) + total * cost_of_peer or 0
-    redis.call('ZADD', keys.hungry, whole(served), args.peer)
-    redis.call('ZADD', keys.seen, whole(present + HUNGRY_INTERVALS * args.interval_us + HUNGRY_US), args.peer)
-  elseif own and #args.runs > 0 then
-    redis.call('ZREM', keys.hungry, args.peer)
-    redis.call('ZREM', keys.seen, args.peer)
-  end
-end
-
--- Tickets.
+local known_number = natural(raw['n:' .. args.peer]) or -1
+local is_new_call = args.number > known_number
 
 local function correct()
-  for _, each in ipairs(args.corrections) do
-    local name, key, t, cost, receipt = unpack(each)
+  for _, each in ipairs(args.reports) do
     local limit
-    if key ~= '' then limit = limit_of(key) else limit = by_name[name] end
+    if each[2] ~= '' then limit = limit_of(each[2]) else limit = by_name[each[1]] end
     if limit then
-      limit.law[cost > 0 and 'give_back' or 'add'](limit, t, math.abs(cost), receipt)
+      limit.law.report(limit, each[3], each[4], each[5])
+      count = count + 1
+    end
+  end
+  for _, each in ipairs(args.corrections) do
+    local limit
+    if each[2] ~= '' then limit = limit_of(each[2]) else limit = by_name[each[1]] end
+    if limit then
+      if each[4] > 0 then limit.law.give_back(limit, each[3], each[4], each[5], each[6])
+      else limit.law.add(limit, each[3], -each[4], each[5]) end
       count = count + 1
     end
   end
 end
 
+-- Queues: turns of peers, by their order; read where they are used.
+
+local queues = {}
+
+local function queue_of(name)  -- nil if nobody was hungry there in this era
+  local queue = queues[name]
+  if queue ~= nil then return queue or nil end
+  local text = raw['q:' .. name]
+  local is_read, list = false, nil
+  if text then is_read, list = pcall(cmsgpack.unpack, text) end
+  if is_read and type(list) == 'table' and list[1] == since then
+    queue = {virtual = list[2], size = (#list - 2) / 4, peers = {}, served = {}, till = {}, cycle = {}}
+    for index = 1, queue.size do
+      local at = 4 * index - 1
+      queue.peers[index], queue.served[index], queue.till[index], queue.cycle[index] = list[at], list[at + 1], list[at + 2], list[at + 3]
+      if list[at] == args.peer then queue.own = index end
+    end
+  else
+    queue = false
+  end
+  queues[name] = queue
+  return queue or nil
+end
+
+local function prune(queue)  -- forgets who has not been hungry for long; looks at the others
+  local kept = 0
+  local peers, served, till, cycle = queue.peers, queue.served, queue.till, queue.cycle
+  local hungry, least, sum, slowest = 0, nil, 0, 0
+  queue.own = nil
+  for index = 1, queue.size do
+    if till[index] >= present - LEAD_US then
+      kept = kept + 1
+      peers[kept], served[kept], till[kept], cycle[kept] = peers[index], served[index], till[index], cycle[index]
+      if peers[kept] == args.peer then
+        queue.own = kept
+      elseif till[kept] >= present then
+        hungry, sum, slowest = hungry + 1, sum + served[kept], MAX(slowest, cycle[kept])
+        least = MIN(least or served[kept], served[kept])
+      end
+    end
+  end
+  if kept < queue.size then queue.is_changed = true end
+  for index = kept + 1, queue.size do peers[index], served[index], till[index], cycle[index] = nil, nil, nil, nil end
+  queue.size = kept
+  return hungry, least, sum, slowest
+end
+
+local function keep_queue(name, queue)
+  local list, till = {since, queue.virtual}, 0
+  for index = 1, queue.size do
+    local at = 4 * index - 1
+    list[at], list[at + 1], list[at + 2], list[at + 3] = queue.peers[index], queue.served[index], queue.till[index], queue.cycle[index]
+    till = MAX(till, queue.till[index])
+  end
+  store('q:' .. name, cmsgpack.pack(list))
+  if name ~= '' then look_at('q:' .. name, LEAD_US + till) end
+end
+
+-- Tickets.
+
+local unit = MAX(1, FLOOR(UNIT * 1000 / args.weight))
 local forms = {}
 
 local function form_of_ticket(size)
@@ -428,16 +458,17 @@ local function form_of_ticket(size)
 end
 
 local function counts_of(costs)  -- the limits that count costs, with their names and these
-  local limits_of, names, amounts, size, by_resource = {}, {}, {}, 0, {}
+  local limits_of, settings, names, amounts, size, by_resource = {}, {}, {}, {}, 0, {}
   for _, cost in ipairs(costs) do by_resource[cost[1]] = cost[2] end
   for _, each in ipairs(plan) do
     local cost = by_resource[each[2]]
     if cost then
       size = size + 1
       limits_of[size], names[size], amounts[size] = by_name[each[1]], each[1], cost
+      settings[size] = limits_of[size].set
     end
   end
-  return {costs = costs, limits = limits_of, names = names, amounts = amounts, size = size}
+  return {costs = costs, limits = limits_of, settings = settings, names = names, amounts = amounts, size = size}
 end
 
 local function is_same(costs, others)
@@ -448,87 +479,252 @@ local function is_same(costs, others)
   return true
 end
 
-local function free_at(counts, own, begin)  -- when the plan alone admits a ticket of a key: until then the key holds nobody up
-  counts.limits[counts.size + 1] = nil
-  local when = decide(counts.limits, counts.amounts, begin, -1)
-  counts.limits[counts.size + 1] = own
-  return when or 0
+local function queue_at(asked, place) return asked.own and place == asked.size and asked.key or '' end
+
+local function longest_of(asked)  -- the limit of the plan, and of the key, that alone would hold a ticket longest: {name, time, place} of each
+  local found = {}
+  local limits, amounts, plan_size = asked.limits, asked.amounts, asked.own and asked.size - 1 or asked.size
+  local longest, place
+  for index = 1, plan_size do
+    local when = limits[index].law.earliest(limits[index], present, amounts[index]) or NEVER_US
+    if not longest or when > longest then longest, place = when, index end
+  end
+  if place then found[1] = {'', longest, place} end
+  if asked.own then
+    found[#found + 1] = {asked.key, asked.own.law.earliest(asked.own, present, asked.key_cost) or NEVER_US, asked.size}
+  end
+  return found
 end
 
-local function admit_run(asked, ahead, allowance)  -- what may be of a run; whether it stands before the runs after it
-  local key_us, tickets, own, given = present, asked.tickets, asked.own, 0
-  local counts, size = asked.counts, asked.counts.size + (own and 1 or 0)  -- lists that runs of the same costs share
-  local joint, names, amounts, form = counts.limits, counts.names, counts.amounts, form_of_ticket(size)
-  joint[counts.size + 1], names[counts.size + 1], amounts[counts.size + 1] = own, asked.key, asked.key_cost
-  if asked.key ~= '' then key_us = math.max(present, penalty_of(asked.key)) end
-  local begin = math.max(key_us, penalty)
-  asked.holder, asked.at = '', 0
-  while #tickets < asked.wanted do
-    local first = key_us
-    if own then first = own.law.earliest(own, key_us, asked.key_cost) end
-    if not first or first > present + ahead and (not own or first > free_at(counts, own, begin)) then
-      asked.holder, asked.at = asked.key, first or 0
-      return false
+local function holder_of(asked)  -- the limit that holds a ticket longest, after those that hold it before; nil if none does
+  local when, longest, holder = present, 0, nil
+  while true do
+    local latest, place = when, nil
+    for index = 1, asked.size do
+      local earliest = asked.limits[index].law.earliest(asked.limits[index], when, asked.amounts[index])
+      if earliest and earliest > latest then latest, place = earliest, index end
     end
-    local is_behind = given >= allowance
-    local when, place, receipts = decide(joint, amounts, begin, is_behind and -1 or present + args.interval_us)
-    if not receipts then
-      asked.at = when or 0
-      if is_behind and asked.at > 0 and asked.at <= present + args.interval_us then
-        asked.holder, asked.at = 'peers', present + math.floor(args.interval_us / 4)
-      else
-        asked.holder = place and names[place] or 'penalty'
-      end
-      return not own or place ~= size or is_behind
-    end
-    tickets[#tickets + 1] = FORMAT(form, when, unpack(receipts))
-    given, count = given + 1, count + 1
+    if latest - when <= longest then return holder end
+    when, longest, holder = latest, latest - when, place
   end
-  return false
+end
+
+local function horizon_of(asked, place)  -- how far ahead a ticket held by a limit may be admitted
+  if not place then return args.ahead_us end
+  local set, queue, peers = asked.settings[place], queue_of(queue_at(asked, place)), 1
+  if queue then peers = queue.size + (queue.own and 0 or 1) end
+  local far = MAX(args.ahead_us * (peers < 2 and 1 or 2), 3 * peers * set.gap, FLOOR(3 * args.cycle_us / 2))
+  if set.law == window then far = MIN(far, MAX(args.ahead_us, FLOOR(set.width / 2))) end
+  return MIN(far, AHEAD_MAX_US)
+end
+
+local function share_of(asked, longest)  -- how much the peer may be served beside hungry others; nil if no other is hungry
+  local found, found_at
+  for _, each in ipairs(longest) do
+    local queue = queue_of(each[1])
+    if queue then
+      local others, least, sum, slowest = prune(queue)
+      queue.others = others
+      if others > 0 and (not found or each[2] > found_at) then
+        local place, hungry = each[3], others + 1
+        local set, amount = asked.settings[place], MAX(1, asked.amounts[place])
+        local gap = set.gap * amount
+        local near = MAX(args.ahead_us, CYCLES * MAX(args.cycle_us, slowest))
+        local share = MAX(UNIT, near * UNIT / gap / hungry)
+        if set.law ~= pace then
+          local used, most = asked.limits[place].law.use(asked.limits[place], present)
+          share = MAX(share, (most - used) / amount * UNIT / hungry)
+        end
+        local lead, mean = MAX(share, LEAD_US * UNIT / gap / hungry), sum / others
+        if least > queue.virtual then queue.virtual, queue.is_changed = least, true end
+        local served = queue.virtual - UNIT
+        if queue.own then served = MAX(queue.served[queue.own], queue.virtual - FLOOR(lead)) end
+        found_at = each[2]
+        found = {queue = queue, place = place, hungry = hungry, served = MIN(served, FLOOR(mean + lead)), most = mean + share, gap = gap}
+      end
+    end
+  end
+  return found
+end
+
+local function before_in(name)  -- how many hungry peers of a queue are served before this one
+  local queue = queue_of(name)
+  if not queue then return 0 end
+  local served, sooner, is_past = queue.own and queue.served[queue.own] or queue.virtual, 0, false
+  for index = 1, queue.size do
+    if queue.till[index] >= present then
+      is_past = is_past or index == queue.own
+      local theirs = queue.served[index]
+      if index ~= queue.own and (theirs < served or (theirs == served and not is_past)) then sooner = sooner + 1 end
+    end
+  end
+  return sooner
+end
+
+local function serve(asked, longest, share, refused)  -- records in each queue what the peer was served, and that it is hungry
+  local given = asked.given * unit
+  for _, each in ipairs(longest) do
+    local name = each[1]
+    local queue = queue_of(name)
+    if not queue and refused == name then
+      queue = {virtual = 0, size = 0, peers = {}, served = {}, till = {}, cycle = {}, others = 0}
+      queues[name] = queue
+    end
+    if queue then
+      local own, served = queue.own, nil
+      if share and share.queue == queue then
+        served = share.served
+      else
+        served = MAX(own and queue.served[own] or 0, queue.virtual) + given
+        if queue.others == 0 and served > queue.virtual then queue.virtual, queue.is_changed = served, true end
+      end
+      local till = present
+      if refused == name then
+        till = MAX(till, asked.again) + CYCLES * (horizon_of(asked, each[3]) + args.cycle_us) + HUNGRY_US
+      elseif own then
+        till = refused and queue.till[own] or MIN(queue.till[own], present + LINGER_US + CYCLES * args.cycle_us)
+      end
+      if queue.size > 0 or refused == name then
+        if not own then
+          own = queue.size + 1
+          queue.size, queue.own, queue.peers[own] = own, own, args.peer
+        end
+        queue.served[own], queue.till[own], queue.cycle[own], queue.is_changed = served, till, args.cycle_us, true
+      elseif name ~= '' then
+        queues[name], queue.is_changed = false, false
+        if raw['q:' .. name] then
+          raw['q:' .. name] = false
+          gone_keys[#gone_keys + 1] = 'q:' .. name
+        end
+      end
+    end
+  end
+end
+
+local function take_run(asked, share, begin, life)  -- tickets of a pace alone, each at the time of its number
+  local limit, most = asked.limits[1], asked.wanted - asked.given
+  if share then
+    local more = MAX(0, FLOOR((share.most - share.served) / unit))
+    while share.served + more * unit > share.most do more = more - 1 end
+    while share.served + (more + 1) * unit <= share.most do more = more + 1 end
+    most = MIN(most, more)
+  end
+  if most < 2 then return end
+  local us, ps, some = pace.run(limit, begin, present + horizon_of(asked, 1), life, most)
+  if some == 0 then return end
+  local set = limit.set
+  asked.tickets[#asked.tickets + 1] = FORMAT(form_of('r,%d,%d,%d,%d,%d,%d;'), us, ps, set.gap_us, set.gap_ps, some,
+    set.amount > 0 and set.part or 0)
+  asked.given, count = asked.given + some, count + some
+  if share then share.served = share.served + some * unit end
+end
+
+local function decide(asked, life)  -- admits as many tickets as possible; whether it blocks the runs after it
+  local begin = MAX(present, penalty, asked.key ~= '' and penalty_of(asked.key) or 0)
+  local limits, amounts, names, size = asked.limits, asked.amounts, asked.names, asked.size
+  local longest = longest_of(asked)
+  local share = share_of(asked, longest)
+  local refused, is_refused, form = '', false, form_of_ticket(size)
+  local is_plain = size == 1 and limits[1].law == pace and amounts[1] == 1 and begin == present and asked.wanted > 1
+  local latest = NEVER_US
+  for index = 1, size do latest = MIN(latest, limits[index].foreseen) end
+  while asked.given < asked.wanted do
+    if is_plain then
+      take_run(asked, share, begin, life)
+      if asked.given == asked.wanted then break end
+    end
+    local when, place = agreed_time(limits, amounts, begin)
+    if not when or when > latest then
+      asked.holder, asked.at = names[place or 1], when or 0
+      asked.again = when and when > 0 and MIN(when, present + LEAD_US) or 0
+      return queue_at(asked, place or 1) == ''
+    end
+    if when > present then
+      place = holder_of(asked)
+      local horizon = horizon_of(asked, place)
+      if when > present + horizon then
+        is_refused = true
+        asked.holder, asked.at, asked.again = place and names[place] or 'penalty', when, when - horizon
+        if place then
+          refused = queue_at(asked, place)
+          asked.again = asked.again + before_in(refused) * asked.settings[place].gap
+        end
+        break
+      end
+    end
+    if share and share.served + unit > share.most then
+      is_refused, refused = true, queue_at(asked, share.place)
+      asked.holder, asked.at = refused ~= '' and refused or 'peers', 0
+      local missing = MAX(0.3, (share.served + unit - share.most) / UNIT * share.hungry)
+      asked.again = present + FLOOR(MIN(share.hungry, missing) * share.gap) + 1
+      break
+    end
+    local receipts = {}
+    for index = 1, size do receipts[index] = limits[index].law.take(limits[index], when, amounts[index], life) end
+    asked.tickets[#asked.tickets + 1] = FORMAT(form, when, unpack(receipts))
+    asked.given, count = asked.given + 1, count + 1
+    if share then share.served = share.served + unit end
+  end
+  serve(asked, longest, share, is_refused and refused or nil)
+  asked.is_contended = is_refused or share ~= nil
+  for index = 1, size do
+    if not asked.is_contended and asked.settings[index].is_dated then
+      local used, amount = limits[index].law.use(limits[index], present)
+      asked.is_contended = 2 * used > amount
+    end
+  end
+  return is_refused and refused == ''
 end
 
 local function admit(outcomes)
-  local allowance, total, is_hungry, is_short = allowance_of(), 0, args.waiting > 0, false
-  local counts
+  local counts, blocked
   for index, each in ipairs(args.runs) do
     if not counts or not is_same(each[2], counts.costs) then counts = counts_of(each[2]) end
-    outcomes[index] = {counts = counts, tickets = {}, wanted = each[1], key = each[3], own = limit_of(each[3]), key_cost = each[5], holder = '',
-      at = 0}
-  end
-  for _, ahead in ipairs({0, math.floor(args.interval_us / KEY_AHEAD)}) do  -- those that only their keys hold back are looked at again
-    for _, asked in ipairs(outcomes) do
-      if not is_short and (ahead == 0 or asked.holder ~= '' and asked.holder == asked.key) then
-        local known = #asked.tickets
-        is_short = admit_run(asked, ahead, allowance - total)
-        total = total + #asked.tickets - known
-        is_hungry = is_hungry or is_short and asked.at > 0
+    local own, size = limit_of(each[3]), counts.size
+    counts.limits[size + 1], counts.settings[size + 1] = own, own and own.set
+    counts.names[size + 1], counts.amounts[size + 1] = own and each[3], own and each[5]
+    local asked = {limits = counts.limits, settings = counts.settings, names = counts.names, amounts = counts.amounts,
+      size = own and size + 1 or size, own = own, wanted = each[1], key = each[3], key_cost = each[5], tickets = {}, given = 0, holder = '',
+      at = 0, again = 0, is_contended = false}
+    asked.life = life_of(counts.settings, args.life_us)
+    if asked.wanted > 0 then
+      if blocked then
+        asked.holder, asked.at, asked.again, asked.is_contended = blocked.holder, blocked.at, blocked.again, true
+      elseif decide(asked, asked.life) then
+        blocked = asked
       end
     end
+    outcomes[index] = asked
   end
-  serve(total, is_hungry)
 end
 
 local outcomes = {}
-for index = 1, #args.runs do outcomes[index] = {tickets = {}, holder = is_vouched and '' or 'clock', at = 0} end
+for index = 1, #args.runs do
+  outcomes[index] = {tickets = {}, given = 0, life = 0, holder = is_vouched and '' or 'clock', at = 0, again = 0, is_contended = false}
+end
 if present >= safe then
-  if args.era == era then correct() end
+  if args.era == era and is_new_call then correct() end
   if is_vouched then admit(outcomes) end
 end
 for _, record in ipairs(order) do keep(record, is_vouched) end
 for place in pairs(lost) do
   if not raw[place] then
-    if string.sub(place, 1, 2) == 'l:' then gone_fields[#gone_fields + 1] = place else forget(place) end
+    if SUB(place, 1, 2) == 'l:' then gone_fields[#gone_fields + 1] = place else forget(place) end
   end
+end
+for name, queue in pairs(queues) do
+  if queue and queue.is_changed then keep_queue(name, queue) end
 end
 write_keys()
 
 if is_vouched and present >= safe then  -- forget some keys whose time has come
-  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', whole(present), 'LIMIT', 0, SWEPT * (1 + touched))
+  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', whole(now), 'LIMIT', 0, SWEPT * (1 + #touched))
   if #due > 0 then
     for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
       local place = due[index]
-      local written, serial, settings, rest = parts_of(text or '')
-      local limit = written and written ~= since and settings ~= '' and load(settings, written, rest)
+      local written, serial, settings, rest
+      if SUB(place, 1, 2) == 'k:' then written, serial, settings, rest = parts_of(text or '') end
+      local limit = written and written ~= since and settings ~= '' and load_limit(settings, written, rest)
       if limit then
         raw[place] = text
         keep({place = place, settings = settings, known_settings = settings, serial = serial, limit = limit, is_redated = true}, true)
@@ -540,29 +736,66 @@ if is_vouched and present >= safe then  -- forget some keys whose time has come
   end
 end
 
+-- Who has called, and the load.
+
+redis.call('ZADD', keys.seen, whole(present), args.peer)
+local peers = redis.call('ZCARD', keys.seen)
+if not is_whole then
+  redis.call('ZADD', keys.seen, '+inf', '!' .. mark)
+  peers = redis.call('ZCARD', keys.seen)
+end
+peers = peers - 1
+if args.number > known_number then
+  changed_fields[1 + #changed_fields] = 'n:' .. args.peer
+  changed_fields[1 + #changed_fields] = whole(args.number)
+end
+if peers > 1 and args.number % 64 == 0 then
+  local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', '(' .. whole(present - SEEN_US))
+  if #gone > 0 then
+    redis.call('ZREM', keys.seen, unpack(gone))
+    for _, peer in ipairs(gone) do gone_fields[#gone_fields + 1] = 'n:' .. peer end
+    peers = peers - #gone
+  end
+end
+local cost, gap = CALL_US, 0
+for _, outcome in ipairs(outcomes) do cost = cost + LINE_US * (1 + outcome.given) end
+load = load + cost
+local mean = LOAD_PART * load / LOAD_US
+if mean >= 0.6 then
+  local calling = redis.call('ZCOUNT', keys.seen, '(' .. whole(present - CALLING_US), whole(present))
+  gap = FLOOR(calling * cost * LOAD_PART * MIN(1, (mean - 0.6) / 0.4))
+end
+
 -- The reply.
 
-local reply, size = {now, era, math.max(0, safe - present), plan_id, penalty, flaw, #plan}, 7
+local reply, size = {FORMAT(SIX, now, MAX(0, safe - present), penalty, gap, peers, #plan), era, plan_id,
+  plan_id == args.plan_id and '' or plan_text, flaw}, 5
+
+local function is_long(set) return set.memory + set.life_most + AHEAD_MAX_US > args.quarantine_us end
+
 for index, each in ipairs(plan) do
   local record = of_plan[index]
-  local used, amount, till = use_of(record)
-  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = each[1], each[2], used, amount
-  reply[size + 5], reply[size + 6], reply[size + 7] = till, record.serial, record.text
-  size = size + 7
+  local limit = record.limit
+  local used, amount, till = limit.law.use(limit, present)
+  reply[size + 1], reply[size + 2] = each[1], each[2]
+  reply[size + 3] = FORMAT(FIVE, used, amount, till, limit.set.is_dated and 1 or 0, record.serial)
+  reply[size + 4] = is_long(limit.set) and record.text or ''
+  size = size + 4
 end
 for index, each in ipairs(args.runs) do
   local outcome, record = outcomes[index], of_key[each[3]]
-  reply[size + 1], reply[size + 2], reply[size + 3] = table.concat(outcome.tickets), outcome.holder, outcome.at
-  reply[size + 4], reply[size + 5] = record and record.serial or 0, record and record.text or ''
-  size = size + 5
+  if record and not is_long(record.limit.set) then record = nil end
+  reply[size + 1] = table.concat(outcome.tickets)
+  reply[size + 2] = FORMAT(FIVE, outcome.life, outcome.at, outcome.again, outcome.is_contended and 1 or 0, record and record.serial or 0)
+  reply[size + 3], reply[size + 4] = outcome.holder, record and record.text or ''
+  size = size + 4
 end
 
 local is_touched = is_new_era or is_over or until_us + KEPT_US > ends
 if is_touched then  -- what is remembered from an earlier era counts again once it is read
-  ends = math.max(ends, until_us + 2 * KEPT_US, is_new_era and has_keys and present + 2 * DAY_US or 0)
+  ends = MAX(ends, until_us + 2 * KEPT_US, is_new_era and has_keys and present + 2 * DAY_US or 0)
 end
-local head = {tostring(VERSION), mark, run, plan_id, plan_text,
-  FORMAT(STATE, since, safe, last, count, penalty, rest_until, ends, interval, started, before)}
+local head = {tostring(VERSION), mark, run, plan_id, plan_text, PACK('<dddddddd', since, safe, last, count, penalty, rest_until, ends, load)}
 for index, name in ipairs(HEAD) do
   if head[index] ~= values[index] then
     changed_fields[#changed_fields + 1] = name
@@ -574,7 +807,7 @@ if #gone_fields > 0 then redis.call('HDEL', keys.tickets, unpack(gone_fields)) e
 if is_touched then
   for name, key in pairs(keys) do
     local more = (name == 'keys' or name == 'rest') and EXPIRY_US or 2 * DAY_US
-    if name ~= 'state' then redis.call('PEXPIRE', key, whole(math.ceil((ends + more - now) / 1000))) end
+    redis.call('PEXPIRE', key, whole(CEIL((ends + more - now) / 1000)))
   end
 end
 return reply
