@@ -20,7 +20,8 @@ from ratelimited_executor._core.fleet.tickets import (
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 PEERS = ("host:1:a:0", "host:2:b:0", "other:1:c:0")
-KEYS = ("'ann'", "'ben'", "3", "'\ud800'", "'\0'", "b'x'")
+KEYS = ("'ann'", "'ben'", "3", "b'x'", "'\u20ac'")
+ODD = ("'\ud800'", "\0")  # no key has such a text, but a database should keep any
 SETTINGS = (
     PaceSettings.of(2, SECOND).write(),
     PaceSettings.of(5, SECOND, is_exact=False).write(),
@@ -48,7 +49,8 @@ def plan_of(number: int, now_us: int) -> tuple[str, tuple[PlanLimit, ...]]:
 class TicketProgram:
     """Calls for tickets that are made of earlier replies."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_odd: bool = True) -> None:
+        self._keys = KEYS + (ODD if is_odd else ())
         self.draw = random.Random(seed)
         self.now_us = START
         self.run = "a"
@@ -94,7 +96,7 @@ class TicketProgram:
             plan_id=plan_id,
             plan=plan,
             is_new_plan=is_new_plan,
-            penalties=((draw.choice(["", *KEYS]), draw.choice([1000, 300_000])),) if draw.random() < 0.03 else (),
+            penalties=((draw.choice(["", *self._keys]), draw.choice([1000, 300_000])),) if draw.random() < 0.03 else (),
             runs=tuple(self._run() for _ in range(draw.randint(0, 3))),
         )
         return replace(call, **self._news(known))
@@ -104,7 +106,7 @@ class TicketProgram:
         costs: tuple[tuple[str, int], ...] = (("permits", draw.randint(0, 2)),)
         if draw.random() < 0.3:
             costs += (("tokens", draw.randint(0, 30)),)
-        key = draw.choice(KEYS) if draw.random() < 0.6 else ""
+        key = draw.choice(self._keys) if draw.random() < 0.6 else ""
         settings = SETTINGS[hash_of(key) % len(SETTINGS)] if key and key != "3" else ""
         return TicketRun(draw.choice([0, 1, 1, 3, 30]), costs, key, settings, draw.choice([1, 2]))
 
@@ -146,7 +148,8 @@ def hash_of(text: str) -> int:
 class SlotProgram:
     """Calls for slots that are made of earlier replies."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_odd: bool = True) -> None:
+        self._odd = ODD if is_odd else ("note", "key:x")
         self.draw = random.Random(seed)
         self.now_us = START
         self.run = "a"
@@ -166,13 +169,13 @@ class SlotProgram:
         for token in draw.sample(sorted(claims), min(len(claims), draw.randint(0, 3))):
             pools, fence, until_us = claims[token]
             if draw.random() < 0.5:
-                entries.append(SlotEntry(token, pools, 0, fence, until_us, "\ud800"))
+                entries.append(SlotEntry(token, pools, 0, fence, until_us, self._odd[0]))
             else:
                 releases.append(token)
                 del claims[token]
         for _ in range(draw.randint(0, 2)):
             self._count += 1
-            pools = tuple(draw.sample(["a", "b", "key:\0"], draw.randint(1, 2)))
+            pools = tuple(draw.sample(["a", "b", self._odd[1]], draw.randint(1, 2)))
             limit = draw.choice([-1, -1, 1, 2])
             entries.append(SlotEntry(f"{peer}:{self._count}", pools, draw.randint(0, 1), 0, 0, "", limit))
             claims[entries[-1].token] = pools, 0, 0

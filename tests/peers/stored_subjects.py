@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from unittest import mock
 
 import psycopg
+import redis
 
 from ratelimited_executor._core.fleet.memory import Record, TicketMemory
 from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply
@@ -21,6 +22,9 @@ from ratelimited_executor._core.fleet.tickets import TicketAuthority, TicketCall
 from ratelimited_executor.peers.stored import file, postgres
 from ratelimited_executor.peers.stored.deciding import SLOTS, name_of, text_of
 from ratelimited_executor.peers.stored.wakes import Wakes
+
+from .slot_subjects import SlotsOnRedis
+from .ticket_subjects import TicketsOnRedis
 
 PROCESSES = 3
 NAME = "mail"
@@ -45,28 +49,25 @@ class Subject(Protocol):
         """Return the tokens of which other peers were notified since the last call of this, in any order."""
         ...
 
-    def records(self) -> dict[str, Record]:
-        """Return what is remembered of keys."""
-        ...
-
     def restart(self) -> None:
         """Let the next process be a new one, which knows nothing."""
         ...
 
 
 class InMemory:
-    """The pure authorities, with calls as those of a file are made."""
+    """The pure authorities, with calls and a beginning like those of a subject."""
 
-    def __init__(self, *, is_file: bool) -> None:
+    def __init__(self, subject: Subject) -> None:
         self.run = "a"
-        self._is_file = is_file
+        self._is_file = isinstance(subject, InFile)
+        self._is_proven = not isinstance(subject, OnRedis)  # that there was no call before the first one
         self._tickets: TicketAuthority | None = None
         self._slots: SlotAuthority | None = None
 
     def tickets(self, now_us: int, call: TicketCall) -> TicketReply:
         """Answer a call for tickets; the first one makes the group."""
         if self._tickets is None:
-            self._tickets = TicketAuthority(TicketMemory.new(self.run, now_us))
+            self._tickets = TicketAuthority(TicketMemory.new(self.run, now_us) if self._is_proven else None)
         if self._is_file:
             call = file._vouched(call, now_us)
         return self._tickets.call(now_us, self.run, call)
@@ -75,7 +76,8 @@ class InMemory:
         """Answer a call for slots; the first one makes the group."""
         if self._slots is None:
             self._slots = SlotAuthority(is_clock_steady=self._is_file)
-            self._slots.begin(self.run, now_us)
+            if self._is_proven:
+                self._slots.begin(self.run, now_us)
         return self._slots.call(now_us, self.run, call)
 
     def woken(self) -> list[str]:
@@ -234,6 +236,36 @@ class InPostgres:
             self.rows(f"delete from {table} where fleet = %s", self.group)  # noqa: S608  # of constants
 
 
+class OnRedis:
+    """The scripts on a server, which need no processes to remember anything."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.run = "a"
+        self._tickets, self._slots = TicketsOnRedis(client), SlotsOnRedis(client)
+
+    def tickets(self, now_us: int, call: TicketCall) -> TicketReply:
+        """Run the script once."""
+        self._tickets.run = self.run
+        return self._tickets.call(now_us, call)
+
+    def slots(self, now_us: int, call: SlotCall) -> SlotReply:
+        """Run the script once."""
+        self._slots.run = self.run
+        return self._slots.call(now_us, call)
+
+    def woken(self) -> list[str]:
+        """Return the tokens of the messages received."""
+        return self._slots.woken()
+
+    def restart(self) -> None:
+        """Do nothing."""
+
+    def cleanup(self) -> None:
+        """Delete the keys."""
+        self._tickets.cleanup()
+        self._slots.cleanup()
+
+
 @contextmanager
 def told_time() -> Iterator[None]:
     """Let PostgreSQL take the time from a setting."""
@@ -245,4 +277,4 @@ def told_time() -> Iterator[None]:
         yield
 
 
-__all__ = ["SLOTS", "InFile", "InMemory", "InPostgres", "Subject", "told_time"]
+__all__ = ["SLOTS", "InFile", "InMemory", "InPostgres", "OnRedis", "Subject", "told_time"]

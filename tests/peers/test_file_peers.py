@@ -115,6 +115,50 @@ async def test_quota_is_that_of_the_wall_clock(path) -> None:
         late.cancel()
 
 
+async def test_busy_event_loop_uses_its_limit(path) -> None:
+    """Callbacks that keep the interpreter busy take it away neither from the thread of the file nor from others."""
+    async with ExecutorManager(peers=FilePeers(path)) as manager:
+        executor = manager.executor("mail", rate="100/s", policy=Window())
+        starts: list[float] = []
+
+        async def submit() -> None:
+            while True:
+                starts.append(await executor.submit(work))
+
+        tasks = [asyncio.ensure_future(submit()) for _ in range(4)]
+        until = time.monotonic() + 3
+        while (now := time.monotonic()) < until:
+            while time.monotonic() < now + 0.002:
+                pass
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    assert len(starts) > 150, "a tenth of that where both run at once"
+
+
+async def test_busy_event_loop_uses_its_limit(path) -> None:
+    """Callbacks that keep the interpreter busy take it away neither from the thread of the file nor from others."""
+    async with ExecutorManager(peers=FilePeers(path)) as manager:
+        executor = manager.executor("mail", rate="100/s", policy=Window())
+        starts: list[float] = []
+
+        async def submit() -> None:
+            while True:
+                starts.append(await executor.submit(work))
+
+        tasks = [asyncio.ensure_future(submit()) for _ in range(4)]
+        until = time.monotonic() + 3
+        while (now := time.monotonic()) < until:
+            while time.monotonic() < now + 0.002:
+                pass
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    assert len(starts) > 150, "a tenth of that where both run at once"
+
+
 # The file.
 
 
@@ -461,7 +505,7 @@ def test_claims_that_are_gone_are_forgotten(subject, monkeypatch) -> None:
     """Marks of claims that are gone do not gather, and copies that missed some are made anew."""
     for each in (deciding, file):
         monkeypatch.setattr(each, "GONE_KEPT", 16)
-    program, model = SlotProgram(3), InMemory(is_file=True)
+    program, model = SlotProgram(3), InMemory(subject)
     for step in range(400):
         call = program.step()
         model.run = subject.run = program.run

@@ -96,7 +96,6 @@ _WRITE: Final = """
     insert into records values (?, ?, ?, ?) on conflict do update set number = excluded.number, text = excluded.text"""
 _DELETE: Final = "delete from records where name = ? and place = ?"
 _DELETE_ALL: Final = "delete from records where name = ?"
-_DELETE_QUEUES: Final = "delete from records where name = ? and place >= x'713a' and place < x'713b'"  # q:
 _DELETE_GONE: Final = "delete from records where name = ? and text is null and number <= ?"
 
 
@@ -368,8 +367,6 @@ class FileTransport(_LimitsFile):
             found = answer(now_us, run, _vouched(call, now_us), heads.get(name), records, is_new=is_new)
         except RefusedError as error:
             return error
-        if found.is_new_era:
-            cursor.execute(_DELETE_QUEUES, (name,))
         self._write(cursor, name, found.changes)
         cursor.execute(_WRITE_HEAD, (name, None, found.head))
         return found.reply

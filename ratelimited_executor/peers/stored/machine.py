@@ -12,6 +12,8 @@ __all__ = ["LockWait", "boot_id", "clock_us", "network_system_of", "wall_us"]
 
 _WAIT_SECONDS: Final = 0.000_05  # before the first look at a lock; doubled up to 16 times that
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_CLOCK_ID: Final = Path("/proc/self/ns/time")
+_CLOCK_ID: Final = Path("/proc/self/ns/time")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 # File systems of which a file may be open on several machines: SQLite's log in memory is then one for each machine.
 _NETWORK: Final = frozenset(
@@ -66,9 +68,12 @@ def wall_us() -> int:
 
 
 def boot_id() -> str:
-    """Return what identifies the time since the machine was started; empty if the system does not tell (not Linux)."""
+    """Return what identifies the time since the machine was started; empty if the system does not tell (not Linux).
+
+    Processes with equal ones have the same clock: containers may have one of their own (``time_namespaces(7)``).
+    """
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        return f"{_BOOT_ID.read_text(encoding='ascii').strip()} {_CLOCK_ID.readlink()}"
     except OSError:
         return ""
 

@@ -98,8 +98,6 @@ _WRITE: Final = """
     on conflict (fleet, name, place) do update set number = excluded.number, text = excluded.text"""
 _DELETE: Final = "delete from fleet_records where fleet = $1 and name = $2 and place = any($3)"
 _DELETE_ALL: Final = "delete from fleet_records where fleet = $1 and name = $2"
-_DELETE_QUEUES: Final = r"""
-    delete from fleet_records where fleet = $1 and name = $2 and place >= '\x713a' and place < '\x713b'"""  # q:
 _DELETE_GONE: Final = """
     delete from fleet_records where fleet = $1 and name = $2 and text is null and number <= $3"""
 
@@ -351,8 +349,6 @@ class PostgresTransport(_Connection):
             except RefusedError as error:
                 replies.append(error)
                 continue
-            if found.is_new_era:
-                await connection.execute(_DELETE_QUEUES, (self._group, name))
             if not is_known:
                 await self._note_name(connection, name)
             await self._write(connection, name, found.changes)
