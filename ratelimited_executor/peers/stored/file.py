@@ -5,7 +5,7 @@ file does that, and the event loop lets it: it waits for the thread for some mil
 the thread needs the interpreter anyway. If both ran at once, a busy event loop would take it away in the middle of the
 transaction, for 5 ms after each statement, and all processes would wait for the file. What may take long is not waited
 for: a lock of another process is tried again after a pause, in which the event loop runs on, and so it does while the
-disk does not answer. Nothing is forced to the disk: a process that
+disk does not answer. A file in memory (tmpfs) has no disk to wait for, so its calls need no thread. Nothing is forced to the disk: a process that
 crashes loses nothing, as the system has all that it wrote, and a machine that crashes may damage the file, which then is
 worth nothing anyway, as all processes are gone.
 
@@ -33,9 +33,11 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.peers.fleet import new_peer_id
 from ratelimited_executor.peers.stored.deciding import (
@@ -50,11 +52,19 @@ from ratelimited_executor.peers.stored.deciding import (
     places,
     quiet_us,
 )
-from ratelimited_executor.peers.stored.machine import LockWait, boot_id, clock_us, network_system_of, wall_us
+from ratelimited_executor.peers.stored.machine import (
+    MEMORY_SYSTEMS,
+    NETWORK_SYSTEMS,
+    LockWait,
+    boot_id,
+    clock_us,
+    file_system_of,
+    wall_us,
+)
 from ratelimited_executor.peers.stored.peers import StoredPeers
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
-from ratelimited_executor.stores.sqlite_file import SQLiteFile
+from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -72,6 +82,7 @@ __all__ = ["FilePeers", "FileSlotTransport", "FileTransport"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
+_OPENING: Final = Lock()  # a file that one thread creates is not opened by another before it is closed
 _FILE: Final = b"f"  # the name of the head that describes the file
 _VERSION: Final = 1  # of the tables
 _WALL_US: Final = 1_000_000  # by which the clock and the wall clock may disagree, where that matters
@@ -146,8 +157,8 @@ class FilePeers(StoredPeers):
     ) -> None:
         if sys.platform == "win32":
             raise NotImplementedError("FilePeers do not work on Windows: use RedisPeers or PostgresPeers")
-        transport = FileTransport(path)
-        wakes = Wakes()
+        driver("FilePeers")
+        transport, wakes = FileTransport(path), Wakes()
         super().__init__(
             transport,
             partial(FileSlotTransport, path, wakes),
@@ -192,6 +203,7 @@ class _LimitsFile(SQLiteFile):
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path)
         self._boot_id = boot_id()
+        self._is_in_memory = False
         self._was_lost = False  # the file that was open before has been deleted or replaced
         self._begun = ""  # the latest run that this process has begun
 
@@ -200,18 +212,30 @@ class _LimitsFile(SQLiteFile):
 
     def _connect(self) -> None:
         if self._connection is None:
-            system = network_system_of(self._path)
-            if system:
+            system = file_system_of(self._path)
+            self._is_in_memory = system in MEMORY_SYSTEMS
+            if system in NETWORK_SYSTEMS:
                 raise StoreUnavailableError(
                     repr(self), f"it is on a file system of a network ({system}): name a file on a disk of this machine"
                 )
-            try:
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            except OSError as error:
-                raise StoreUnavailableError(
-                    repr(self), f"{error.strerror}: make its directory, and let this process write it"
-                ) from error
-        super()._connect()
+        with _OPENING:
+            if self._connection is None:
+                self._create()
+            super()._connect()
+
+    def _create(self) -> None:
+        """Create a file of this user alone, if there is none.
+
+        If there is one, it is not opened here: closing it again would end all locks that this process has on it.
+        """
+        try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise StoreUnavailableError(
+                repr(self), f"{error.strerror}: make its directory, and let this process write it"
+            ) from error
 
     def _prepare(self, connection: Any) -> None:
         connection.set_busy_handler(LockWait(_CONNECT_SECONDS))
@@ -253,17 +277,16 @@ class _LimitsFile(SQLiteFile):
         if self._connection is None:
             self._connect()
         try:
-            self._check_file()
-        except StoreUnavailableError:
-            LOGGER.warning(
-                "fleet: %r was deleted or replaced while it was open; a new run begins with the file there", self._path
-            )
-            self._was_lost = True
-            self._close()
-            self._connect()
-        try:
             result = self._in_transaction(work, "off")
         except StoreUnavailableError as error:
+            if error.__cause__ is None:  # it is not the file any more that was opened
+                LOGGER.warning(
+                    "fleet: %r was deleted or replaced while it was open; a new run begins with the file there",
+                    str(self._path),
+                )
+                self._close()
+                self._was_lost = True
+                return self._transact(work)
             if type(error.__cause__).__name__ == "BusyError":
                 raise LockedError(str(self._path)) from error
             raise RefusedError(str(error)) from error
@@ -345,9 +368,14 @@ class FileTransport(_LimitsFile):
         return await self._once_free(lambda: self._call_now(calls))
 
     async def _call_now(self, calls: Sequence[tuple[str, Any]]) -> list[TicketReply | Exception]:
+        def work() -> list[TicketReply | Exception]:
+            return self._transact(lambda cursor: [self._call(cursor, *each) for each in calls])
+
+        if self._is_in_memory:
+            check_process(repr(self), self._process)
+            return work()
         is_free = self._latest is None or self._latest.done()
-        future = self._submit(lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls]))
-        self._latest = future
+        future = self._latest = self._submit(work)
         if is_free:
             wait([future], timeout=_TURN_SECONDS)
         return await asyncio.wrap_future(future)
