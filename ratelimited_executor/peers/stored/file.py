@@ -382,21 +382,22 @@ class FileTransport(_LimitsFile):
 
     def _call(self, cursor: Any, executor: str, call: Any) -> TicketReply | Exception:
         name = name_of(executor)
-        heads = {key: text for key, _, text in cursor.execute(_READ_HEADS, (_FILE, name))}
+        heads = {key: (number, text) for key, number, text in cursor.execute(_READ_HEADS, (_FILE, name))}
         is_by_calendar = any(each.settings.startswith("q") for each in call.plan)
-        now_us, run, since_us = self._moment(cursor, heads.get(_FILE), follows_wall=is_by_calendar)
-        records = list(cursor.execute(_READ_DUE, (name, now_us, due_count(call))))
+        now_us, run, since_us = self._moment(cursor, heads.get(_FILE, (None, None))[1], follows_wall=is_by_calendar)
+        has_keys, head = heads.get(name, (None, None))
+        records = [] if has_keys is None else list(cursor.execute(_READ_DUE, (name, now_us, due_count(call))))
         needed = places(call)
         if needed:
             text = _READ_PLACES.format(",".join("?" * len(needed)))
             records += cursor.execute(text, (name, *needed))
         is_new = not since_us or now_us >= since_us + QUIET_US
         try:
-            found = answer(now_us, run, _vouched(call, now_us), heads.get(name), records, is_new=is_new)
+            found = answer(now_us, run, _vouched(call, now_us), head, records, is_new=is_new)
         except RefusedError as error:
             return error
         self._write(cursor, name, found.changes)
-        cursor.execute(_WRITE_HEAD, (name, None, found.head))
+        cursor.execute(_WRITE_HEAD, (name, 1 if found.changes else has_keys, found.head))
         return found.reply
 
 
@@ -435,7 +436,7 @@ class FileSlotTransport(_LimitsFile):
 
     def _decide(self, cursor: Any, call: SlotCall) -> tuple[SlotReply, list[str]]:
         heads = {key: (number, text) for key, number, text in cursor.execute(_READ_HEADS, (_FILE, SLOTS))}
-        now_us, run, since_us = self._moment(cursor, heads.get(_FILE, (0, None))[1], follows_wall=False)
+        now_us, run, since_us = self._moment(cursor, heads.get(_FILE, (None, None))[1], follows_wall=False)
         head, records = heads.get(SLOTS), []
         if head is not None:
             since = self._copy.since(head[0])
