@@ -1,6 +1,7 @@
 """Limits shared through a file: the file, its clock, what is refused, and what is remembered."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from ratelimited_executor import Adaptive, ExecutorManager, FilePeers, Outage, Q
 from ratelimited_executor._core.fleet.laws import WindowSettings
 from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.stored import deciding, file, machine
-from ratelimited_executor.peers.stored.file import FileTransport
+from ratelimited_executor.peers.stored.file import AgainError, FileTransport
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
 
@@ -52,9 +53,13 @@ def call_of(*runs: TicketRun, plan: tuple[PlanLimit, ...] = PLAN, **fields: Any)
     return TicketCall(**{**told, "plan": plan, "runs": runs, **fields})
 
 
-def answer(transport: FileTransport, *calls: TicketCall) -> list[Any]:
-    """Answer calls of one executor in one transaction."""
-    return transport._transact(lambda cursor: [transport._call(cursor, "mail", call) for call in calls])
+def answer(transport: FileTransport, *calls: TicketCall, names: tuple[str, ...] = ("mail",)) -> list[Any]:
+    """Answer calls of each of some executors in one transaction, at the second attempt if need be."""
+    while True:
+        with contextlib.suppress(AgainError):
+            return transport._transact(
+                lambda cursor: [transport._call(cursor, name, call) for name in names for call in calls]
+            )
 
 
 async def work() -> float:
@@ -201,7 +206,7 @@ def test_new_name_in_a_new_run_may_have_been_in_the_other_file(path) -> None:
     transport = FileTransport(path)
     answer(transport, call_of())
     path.unlink()
-    [_, reply] = transport._transact(lambda cursor: [transport._call(cursor, name, call_of()) for name in ("a", "b")])
+    [_, reply] = answer(transport, call_of(), names=("a", "b"))
     transport._close()
     assert reply.quarantine_us > 0
 

@@ -258,12 +258,12 @@ class _LimitsFile(SQLiteFile):
             raise
 
     async def _once_free(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Make an attempt, and another one after each pause, until no other process has locked the file."""
+        """Make an attempt, and another one after each pause, until the file can be used."""
         pause = _PAUSE_SECONDS
         while True:
             try:
                 return await attempt()
-            except LockedError:
+            except AgainError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _PAUSE_MAX_SECONDS)
 
@@ -271,7 +271,7 @@ class _LimitsFile(SQLiteFile):
         """Do work with a cursor as one transaction.
 
         Raises:
-            LockedError: if another process has locked the file.
+            AgainError: if another process has locked the file, or it is to be opened anew.
             RefusedError: if it cannot be used.
         """
         if self._connection is None:
@@ -286,9 +286,9 @@ class _LimitsFile(SQLiteFile):
                 )
                 self._close()
                 self._was_lost = True
-                return self._transact(work)
+                raise AgainError(f"{str(self._path)!r} was deleted or replaced") from error
             if type(error.__cause__).__name__ == "BusyError":
-                raise LockedError(str(self._path)) from error
+                raise AgainError(f"another process has locked {str(self._path)!r}") from error
             raise RefusedError(str(error)) from error
         self._was_lost = False
         return result
@@ -323,18 +323,8 @@ class _LimitsFile(SQLiteFile):
             cursor.executemany(_DELETE, gone)
 
 
-class LockedError(Exception):
-    """Another process has locked the file.
-
-    Args:
-        path: of the file.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-
-    def __str__(self) -> str:
-        return f"another process has locked {self.args[0]!r}"
+class AgainError(Exception):
+    """The file cannot be used at this moment: try again."""
 
 
 class FileTransport(_LimitsFile):
@@ -371,10 +361,10 @@ class FileTransport(_LimitsFile):
         def work() -> list[TicketReply | Exception]:
             return self._transact(lambda cursor: [self._call(cursor, *each) for each in calls])
 
-        if self._is_in_memory:
+        is_free = self._latest is None or self._latest.done()
+        if self._is_in_memory and is_free and self._connection is not None:
             check_process(repr(self), self._process)
             return work()
-        is_free = self._latest is None or self._latest.done()
         future = self._latest = self._submit(work)
         if is_free:
             wait([future], timeout=_TURN_SECONDS)
