@@ -678,6 +678,8 @@ class TicketAuthority:
                     if place is not None:
                         refused = asked.queue_at(place)
                         asked.again_us += self._before(refused, call.peer) * asked.settings[place].gap_us
+                    elif begin_us > max(now_us, state.penalty_us):  # of the key
+                        asked.holder = refused = run.key
                     break
             if share is not None and share.served + unit > share.most:
                 is_refused, refused = True, asked.queue_at(share.place)

@@ -648,6 +648,8 @@ local function decide(asked, life)  -- admits as many tickets as possible; wheth
         if place then
           refused = queue_at(asked, place)
           asked.again = asked.again + before_in(refused) * asked.settings[place].gap
+        elseif begin > MAX(present, penalty) then  -- of the key
+          asked.holder, refused = asked.key, asked.key
         end
         break
       end
