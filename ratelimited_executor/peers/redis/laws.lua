@@ -936,7 +936,7 @@ local function is_pace(set)
   if is_less(half_us, half_ps, set.slack_us, set.slack_ps) then set.slack_us, set.slack_ps = half_us, half_ps end
   if set.slack_us < 1 then set.slack_us, set.slack_ps = 1, 0 end
   set.life_least, set.life_most = LIFE, MAX(LIFE, FLOOR(MIN(set.width > 0 and set.width or SECOND, SECOND) / 4))
-  set.gap, set.memory, set.is_dated = MAX(1, set.gap_us), set.width, set.amount > 0
+  set.gap, set.is_dated = MAX(1, set.gap_us), set.amount > 0
   return true
 end
 
@@ -945,7 +945,7 @@ local function is_bucket(set)
   local full = span(set.capacity, set.gap_us, set.gap_ps)
   local quarter = MIN(FLOOR(full / 4), LIFE_MAX)
   set.life_least, set.life_most = MAX(LIFE_MIN, MIN(quarter, SECOND / LIVES)), MAX(LIFE_MIN, quarter)
-  set.gap, set.memory = MAX(1, set.gap_us), full
+  set.gap = MAX(1, set.gap_us)
   return set.gap_us >= FAR or full < FAR
 end
 
@@ -954,7 +954,7 @@ local function is_window(set)
   set.life_least = between(FLOOR(set.width / LIVES), LIFE_MIN, LIFE_MAX)
   set.life_most = between(FLOOR(set.width / LIVES_MIN), LIFE_MIN, LIFE_MAX)
   set.gap = set.amount > 0 and MAX(1, FLOOR(set.width / set.amount)) or FAR
-  set.memory, set.is_dated = set.width, true
+  set.is_dated = true
   return true
 end
 
@@ -962,7 +962,6 @@ local function is_quota(set)
   local lead = set.valid + set.late
   set.life_least, set.life_most = set.valid, set.valid
   set.gap = set.amount > 0 and MAX(1, FLOOR((set.stop - set.begin) / set.amount)) or FAR
-  set.memory = set.next_end - set.begin
   return set.amount <= AMOUNT_MAX and set.number >= 1 and lead <= set.begin and MAX(set.valid, set.late) <= LATE_MAX
     and MIN(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
 end

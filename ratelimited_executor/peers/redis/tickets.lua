@@ -773,7 +773,7 @@ end
 local reply, size = {FORMAT(SIX, now, MAX(0, safe - present), penalty, gap, peers, #plan), era, plan_id,
   plan_id == args.plan_id and '' or plan_text, flaw}, 5
 
-local function is_long(set) return set.memory + set.life_most + AHEAD_MAX_US > args.quarantine_us end
+local told_us = present + args.quarantine_us  -- what counts for longer is told
 
 for index, each in ipairs(plan) do
   local record = of_plan[index]
@@ -781,12 +781,15 @@ for index, each in ipairs(plan) do
   local used, amount, till = limit.law.use(limit, present)
   reply[size + 1], reply[size + 2] = each[1], each[2]
   reply[size + 3] = FORMAT(FIVE, used, amount, till, limit.set.is_dated and 1 or 0, record.serial)
-  reply[size + 4] = is_long(limit.set) and record.text or ''
+  reply[size + 4] = till > told_us and record.text or ''
   size = size + 4
 end
 for index, each in ipairs(args.runs) do
   local outcome, record = outcomes[index], of_key[each[3]]
-  if record and not is_long(record.limit.set) then record = nil end
+  if record then
+    local _, _, till = record.limit.law.use(record.limit, present)
+    if till <= told_us then record = nil end
+  end
   reply[size + 1] = table.concat(outcome.tickets)
   reply[size + 2] = FORMAT(FIVE, outcome.life, outcome.at, outcome.again, outcome.is_contended and 1 or 0, record and record.serial or 0)
   reply[size + 3], reply[size + 4] = outcome.holder, record and record.text or ''
