@@ -16,6 +16,7 @@ LAWS = files("ratelimited_executor.peers.redis").joinpath("laws.lua").read_text(
 # ARGV: action, time; then horizon, life, and settings, state and cost of each limit; or one limit and the numbers.
 MAIN = """
 local function whole(number) return number and string.format('%.0f', number) or '' end
+local agreed_time, read_limit, read_settings, life_of = L.agreed_time, L.read_limit, L.read_settings, L.life_of
 local function decide(limits, costs, t, horizon, life)
   local when, holder = agreed_time(limits, costs, t)
   for _, limit in ipairs(limits) do horizon = math.min(horizon, limit.foreseen) end
