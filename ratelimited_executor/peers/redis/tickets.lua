@@ -767,7 +767,7 @@ end
 local reply, size = {string.format(T.SIX, S.now, math.max(0, S.safe - S.present), S.penalty, gap, peers, #S.plan), era, plan_id,
   plan_id == args.plan_id and '' or plan_text, S.flaw}, 5
 
-local told_us = present + args.quarantine_us  -- what counts for longer is told
+local told_us = S.present + args.quarantine_us  -- what counts for longer is told
 
 for index, each in ipairs(S.plan) do
   local record = S.of_plan[index]
@@ -781,7 +781,7 @@ end
 for index, each in ipairs(args.runs) do
   local outcome, record = outcomes[index], S.of_key[each[3]]
   if record then
-    local _, _, till = record.limit.law.use(record.limit, present)
+    local _, _, till = record.limit.law.use(record.limit, S.present)
     if till <= told_us then record = nil end
   end
   reply[size + 1] = table.concat(outcome.tickets)
