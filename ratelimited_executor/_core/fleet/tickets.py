@@ -583,9 +583,7 @@ class TicketAuthority:
     def _sweep(self, now_us: int, count: int) -> None:
         """Forget some keys that are due; first redate those from another era."""
         state = self._state
-        due = nsmallest(
-            count, ((us, place) for place, us in state.rest_us.items() if us <= now_us), key=place_order
-        )
+        due = nsmallest(count, ((us, place) for place, us in state.rest_us.items() if us <= now_us), key=place_order)
         for _, place in due:
             kept = state.limits.get(place, _NOTHING)
             is_old = kept.since_us != state.since_us and kept.settings != ""
