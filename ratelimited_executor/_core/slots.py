@@ -292,7 +292,16 @@ class SlotPools:
         if lease is None:
             return None
         pools = tuple(pool.name for pool in lease.pools)
-        return (pools, lease.fence, lease.since_us, lease.until_us, lease.limit, lease.note, lease.priority, lease.number)
+        return (
+            pools,
+            lease.fence,
+            lease.since_us,
+            lease.until_us,
+            lease.limit,
+            lease.note,
+            lease.priority,
+            lease.number,
+        )
 
     def copy(self, token: Hashable, fields: Sequence[Any] | None) -> None:
         """Put a lease of other pools in the place of the token's own; with None, there is none."""

@@ -42,6 +42,7 @@ _BACK_SECONDS: Final = 0.002  # workers that started within this and two calls m
 _BACK_COUNT: Final = 4  # ... if there were so many runs ...
 _BACK_SPANS: Final = 8  # ... in so many times as long
 _RUNS: Final = 64  # remembered
+_TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
 
@@ -115,6 +116,7 @@ class TicketMember:
         self._warn = warn
         self._demand = Demand(owner)
         self._retry_at = -math.inf  # no call before this time, because the last ones were refused
+        self._planned_at = math.inf  # loop time of the next call, as the group knows it
         self._failed_at = math.inf  # since when answers have been missing
         self._refusal: str | None = None  # of the last call
         self._call: TicketCall | None = None  # in flight
@@ -128,7 +130,6 @@ class TicketMember:
         self._turned: dict[Hashable, None] = {}  # the same, until they get a ticket: they go first
         self._runs_of_late: deque[tuple[float, int]] = deque(maxlen=_RUNS)  # loop times, and how many started
         self._noted_count = 0  # of starts
-        self._sleeps_until = math.inf  # unless it is kicked, the group looks again at this time
 
     @property
     def budget(self) -> TicketBudget:
@@ -210,14 +211,21 @@ class TicketMember:
         if count > 0:
             self._runs_of_late.append((now, count))
             self.peer.note_use(self.owner.timeline.to_ns(now))
-            asyncio.get_running_loop().call_soon(self._note_cost, now, count)
-        sleeps_until = self._sleeps_until
-        if self.next_call(now)[0] < sleeps_until:
+            asyncio.get_running_loop().call_soon(self._note_cost, self.budget.take_first_use_ns(), count, _TURNS)
+        if self._next_call(now) < self._planned_at:
             self._kick()
 
-    def _note_cost(self, began: float, count: int) -> None:
-        """Learn how long the first steps of tasks took that a run has started."""
-        self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - self.owner.timeline.to_ns(began))
+    def _note_cost(self, begin_ns: int, count: int, turns: int) -> None:
+        """Learn how long some starts took, with the first steps of tasks, which come in the next turns of the loop."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._note_cost, begin_ns, count, turns - 1)
+            return
+        self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - begin_ns)
+
+    def _count_of_late(self, now_ns: int) -> int:
+        """Count the starts in a time as long as a ticket may be ahead."""
+        since = self.owner.timeline.to_loop(now_ns) - self.peer.settings.ahead_us / 1e6
+        return sum(count for when, count in self._runs_of_late if when >= since)
 
     def _coming_back(self, now: float) -> int:
         """Count the workers that are likely to be back before an answer: those that started within two calls."""
@@ -228,6 +236,10 @@ class TicketMember:
 
     def next_call(self, now: float) -> tuple[float, bool]:
         """Return the loop time of the next call, and True: each is a regular one."""
+        self._planned_at = self._next_call(now)
+        return self._planned_at, True
+
+    def _next_call(self, now: float) -> float:
         timeline = self.owner.timeline
         self._demand.look(now)
         self._look_alone()
@@ -235,12 +247,10 @@ class TicketMember:
         when = self.peer.next_call(self._wanted(now, 1), timeline.to_ns(now), is_due=self._is_due(now))
         if when is None:
             self.peer.idle()
-            self._sleeps_until = math.inf
+            called_at = math.inf
         else:
-            self._sleeps_until = max(timeline.to_loop(when), self._retry_at)
-        if self._turns:
-            self._sleeps_until = min(self._sleeps_until, timeline.to_loop(self._turns[0][0]))
-        return self._sleeps_until, True
+            called_at = max(timeline.to_loop(when), self._retry_at)
+        return min(called_at, timeline.to_loop(self._turns[0][0])) if self._turns else called_at
 
     def _look_at_keys(self, now_ns: int) -> None:
         """Let the tasks of keys that may be asked for again be seen, although their keys are held."""
@@ -298,6 +308,8 @@ class TicketMember:
                 continue
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
+            if isinstance(key, SlotLane):  # its slots come one by one: as fast as of late, or a little faster
+                most = min(most, 1 + self._count_of_late(now_ns))
             needed = needs if needs and not is_beyond else {PERMITS: 1}
             costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
             limit = None
@@ -325,7 +337,7 @@ class TicketMember:
                     self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0:
                 break
-        if runs and not runs[-1].key:  # the remaining tasks count like the last one
+        if runs and not runs[-1].key and self._lanes[-1] is None:  # the remaining tasks count like the last one
             runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + max(0, count))
         return runs
 
@@ -398,6 +410,11 @@ class TicketMember:
     def resync(self) -> None:
         """Start over after our clock stood still."""
         self.peer.resync()
+
+    def note_step(self, told_us: int) -> None:
+        """Drop all permits, because an answer to another member shows a step of the authority's clock."""
+        self.peer.note_step(told_us)
+        self.owner.queue.admission.forget()
 
     def _look_alone(self) -> None:
         """Use a part of the limits while the outage policy says so; otherwise, tickets."""

@@ -99,6 +99,8 @@ class Server:
 class Network:
     """The network between a peer and the server."""
 
+    has_paces = True
+
     def __init__(self, server: Server, generator: random.Random, *, delay: float = 0.0003) -> None:
         self.server = server
         self.generator = generator

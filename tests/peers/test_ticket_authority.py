@@ -7,7 +7,7 @@ import itertools
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,6 +26,7 @@ from ratelimited_executor._core.fleet.tickets import (
     TicketRun,
 )
 
+from .binaries import KINDS as SERVERS
 from .servers import RedisServer
 from .ticket_subjects import KEYS, TicketsInMemory, TicketsOnRedis, TicketSubject
 
@@ -62,10 +63,16 @@ def on_redis(client: redis.Redis) -> Iterator[TicketsOnRedis]:
     subject.cleanup()
 
 
-@pytest.fixture(params=["memory", "redis"])
-def subject(request: pytest.FixtureRequest) -> TicketSubject:
+@pytest.fixture(params=["memory", *SERVERS])
+def subject(request: pytest.FixtureRequest, server_of: Callable[[str], RedisServer]) -> Iterator[TicketSubject]:
     """Each subject in turn."""
-    return TicketsInMemory() if request.param == "memory" else request.getfixturevalue("on_redis")
+    if request.param == "memory":
+        yield TicketsInMemory()
+        return
+    with redis.Redis.from_url(server_of(request.param).url) as client:
+        on_server = TicketsOnRedis(client)
+        yield on_server
+        on_server.cleanup()
 
 
 class Group:
@@ -461,9 +468,9 @@ def test_what_was_written_since_is_later_than_all_before_a_loss(subject):
 def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
     """Each limit takes the copy with its own highest number, whichever other was reported later."""
     group = Group(subject, WINDOW, TOKENS)
-    group.ask(some(1, tokens=10))
+    group.ask(some(1, tokens=500))
     group.ask(some(3), peer="q")
-    group.ask(some(1, tokens=5), peer="r")
+    group.ask(some(1, tokens=50), peer="r")
     window, tokens = group.copies()
     older = (window._replace(serial=window.serial - 1), tokens)
     subject.wipe()
@@ -472,7 +479,7 @@ def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
     group.call("r", copies=(tokens, window))
     group.now += QUARANTINE
     group.call()
-    assert [5, 15 + 50] == [each.used for each in group.reply.limits]  # with the longest life of a ticket
+    assert [5, 550 + 50] == [each.used for each in group.reply.limits]  # with the longest life of a ticket
 
 
 def test_keys_are_told_back(subject):

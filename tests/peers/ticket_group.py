@@ -141,6 +141,8 @@ class Link:
         is_cut: True if no call arrives, as from a killed process.
     """
 
+    has_paces = True
+
     def __init__(self, server: Server) -> None:
         self._server = server
         self.is_cut = False

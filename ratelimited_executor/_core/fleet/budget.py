@@ -16,6 +16,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.exact import CALL_NS
+from ratelimited_executor._core.fleet.claims import Claim
 from ratelimited_executor._core.fleet.tickets import Correction
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.limit import Limit
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ratelimited_executor._core.fleet.clock import ServerClock
+    from ratelimited_executor._core.limits.effects import Effects
 
 __all__ = ["BudgetLimit", "BudgetPermits", "HeldTicket", "KeyBudgetLimit", "TicketBudget"]
 
 _CORRECTIONS_MAX: Final = 10_000  # waiting to be sent; beyond that the oldest are lost
-_FIRST_LINE_NS: Final = 500_000  # a coroutine's first line runs in the next turn of the loop
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class HeldTicket:
         key_cost: its cost under the key's limit; 0 once it is used.
         key_receipt: of the key's limit.
         is_key_dated: True if starts are to be reported to the key's limit.
+        is_key_reported: True once its start is.
+        is_used: True once a start has used a part of it.
     """
 
     at_us: int
@@ -59,6 +63,18 @@ class HeldTicket:
     key_cost: int = 0
     key_receipt: int = 0
     is_key_dated: bool = False
+    is_key_reported: bool = False
+    is_used: bool = False
+
+
+class Parts(list[list[Any]]):
+    """The parts of tickets that a start has used, as [ticket, amount].
+
+    Attributes:
+        is_reported: True once its start is.
+    """
+
+    is_reported = False
 
 
 class TicketBudget:
@@ -74,18 +90,24 @@ class TicketBudget:
         reports: starts to be reported: of each (limit, key, receipt), the latest time of a start and the cost.
         used_count: permits of tickets that were used.
         lapsed_count: permits of tickets that were not used in time.
+        generation: grows whenever earlier tickets become void.
+        is_usable: ``is_clock_whole``.
     """
 
     __slots__ = (
+        "_begun",
         "_clock",
         "_coming",
         "_coming_keys",
-        "_is_clock_whole",
+        "_first_use_ns",
         "_keys",
+        "_looked_ns",
         "_open",
         "_sums",
         "corrected",
         "corrections",
+        "generation",
+        "is_usable",
         "lapsed_count",
         "reports",
         "used_count",
@@ -93,7 +115,13 @@ class TicketBudget:
 
     def __init__(self, clock: ServerClock, *, is_clock_whole: Callable[[], bool] = lambda: True) -> None:
         self._clock = clock
-        self._is_clock_whole = is_clock_whole
+        self.is_usable = is_clock_whole
+        self.generation = 0
+        self._looked_ns = 0  # the time of the last look
+        self._first_use_ns = 0
+        self._begun: deque[tuple[tuple[str, Any], int]] = (
+            deque()
+        )  # starts that have taken effect: receipt, time of ours
         self._coming: list[HeldTicket] = []  # by time
         self._open: list[HeldTicket] = []  # usable now, by the end of their lives
         self._sums: Counter[str] = Counter()  # the unused amounts of the open tickets
@@ -112,20 +140,26 @@ class TicketBudget:
             self._coming_keys[ticket.key] += 1
 
     def drop(self) -> None:
-        """Drop all tickets and corrections: they are void."""
+        """Drop all tickets and corrections: they are void, and tickets of starts that have not taken effect."""
         self._clear()
+        self.generation += 1
         self.corrections.clear()
         self.corrected.clear()
         self.reports.clear()
 
     @property
     def ticket_count(self) -> int:
-        """How many tickets are held."""
-        return len(self._open) + len(self._coming)
+        """How many tickets are held, and not used up."""
+        return sum(any(ticket.left.values()) or ticket.key_cost > 0 for ticket in self._open) + len(self._coming)
+
+    def lapse_us(self) -> int:
+        """Return when the next ticket lapses, by the authority's clock; call only if one is held."""
+        return min(ticket.until_us for ticket in (*self._open, *self._coming)) + 1
 
     def half_due_us(self) -> int | None:
         """Return by when half of the held tickets are due, by the authority's clock; None if none is ahead."""
-        place = self.ticket_count // 2 - len(self._open)
+        count = self.ticket_count
+        place = count // 2 - (count - len(self._coming))
         return self._coming[max(0, place)].at_us if self._coming else None
 
     def give_all_back(self) -> None:
@@ -141,6 +175,11 @@ class TicketBudget:
         self._keys.clear()
         self._coming_keys.clear()
 
+    def take_first_use_ns(self) -> int:
+        """Return when a ticket was used first since this was asked last."""
+        first_ns, self._first_use_ns = self._first_use_ns, 0
+        return first_ns or self._looked_ns
+
     def held_count(self, now_ns: int) -> int:
         """Count the permits held that have not lapsed."""
         self._look(now_ns)
@@ -149,35 +188,63 @@ class TicketBudget:
     def left_of(self, resource: str, now_ns: int) -> int:
         """Return how much of a resource may be used now."""
         self._look(now_ns)
-        return self._sums[resource] if self._is_clock_whole() else 0
+        return self._sums[resource] if self.is_usable() else 0
 
     def names(self, resource: str, now_ns: int) -> bool:
         """True if some ticket that may be used now has a cost in a resource, which may be 0."""
         self._look(now_ns)
-        return self._is_clock_whole() and any(resource in ticket.left for ticket in self._open)
+        return self.is_usable() and any(resource in ticket.left for ticket in self._open)
 
-    def use(self, resource: str, amount: int, now_ns: int) -> list[list[Any]]:
+    def use(self, resource: str, amount: int) -> Parts:
         """Use up to an amount of what :meth:`left_of` returned; return the parts, as [ticket, amount].
 
         An amount of 0 is a part as well, by which the cost can be corrected.
         """
-        parts: list[list[Any]] = []
+        parts = Parts()
         if not amount:
-            return [[ticket, 0] for ticket in self._open if resource in ticket.left][:1]
+            parts += [[ticket, 0] for ticket in self._open if resource in ticket.left][:1]
+            return parts
         for ticket in self._open:
             part = min(amount, ticket.left.get(resource, 0))
             if part > 0:
                 ticket.left[resource] -= part
+                ticket.is_used = True
                 parts.append([ticket, part])
                 amount -= part
-                self._report(ticket, resource, part, now_ns)
             if not amount:
                 break
+        self._first_use_ns = self._first_use_ns or self._looked_ns
         used = sum(part for _, part in parts)
         self._sums[resource] -= used
         if resource == PERMITS:
             self.used_count += used
         return parts
+
+    def claim(self, resource: str, parts: list[list[Any]], effects: Effects) -> None:
+        """Let the parts of tickets that a start has just used be checked again when its effects begin.
+
+        Args:
+            resource: its name; empty for a key's limit.
+            parts: as [ticket, amount].
+            effects: those of the start.
+        """
+        if parts:
+            clock, now_ns = self._clock, self._looked_ns
+            end_ns = min(ticket.until_us for ticket, _ in parts) * 1000
+            left_ns = end_ns - clock.at(now_ns) - clock.error_ns(now_ns)
+            effects.append(Claim(self, (resource, parts), now_ns + left_ns * 1_000_000 // 1_000_501))
+
+    def started(self, receipt: tuple[str, Any], at_ns: int) -> None:
+        """Note that a start has taken effect, at a time of ours or before; from any thread."""
+        self._begun.append((receipt, at_ns))
+
+    def lapsed(self, receipt: tuple[str, list[list[Any]]]) -> None:
+        """Count permits that were used for a start, and not in time."""
+        resource, parts = receipt
+        if resource == PERMITS:
+            amount = sum(amount for _, amount in parts)
+            self.used_count -= amount
+            self.lapsed_count += amount
 
     def held_of_key(self, key: str) -> int:
         """Count the tickets of a key."""
@@ -195,41 +262,55 @@ class TicketBudget:
         at_us = next(ticket.at_us for ticket in self._coming if ticket.key == key and ticket.key_cost)
         return max(now_ns, self._clock.surely_after(at_us * 1000, now_ns))
 
-    def use_key(self, key: str, now_ns: int) -> HeldTicket | None:
+    def use_key(self, key: str) -> HeldTicket | None:
         """Use a ticket of a key and return it; None if there is none."""
         for ticket in self._open:
             if ticket.key == key and ticket.key_cost:
-                if ticket.is_key_dated:
-                    self._note_start("", key, ticket.key_receipt, ticket.key_cost, now_ns)
-                    self.corrected[key] = ticket.key_settings
                 ticket.key_cost = 0
                 self._keys[key] -= 1
                 return ticket
         return None
 
-    def _report(self, ticket: HeldTicket, resource: str, amount: int, now_ns: int) -> None:
-        """Report the use of a part of a ticket to the limits that count starts by their time."""
-        for name, counted, receipt, is_dated in ticket.receipts:
-            if is_dated and counted == resource:
-                self._note_start(name, "", receipt, amount, now_ns)
+    @property
+    def has_reports(self) -> bool:
+        """True if starts are to be reported."""
+        return bool(self._begun or self.reports)
 
-    def _note_start(self, name: str, key: str, receipt: int, cost: int, now_ns: int) -> None:
-        begin_ns = now_ns + _FIRST_LINE_NS
-        start_us = -((self._clock.at(begin_ns) + self._clock.error_ns(begin_ns)) // -1000)
+    def look_at_starts(self) -> None:
+        """Report the starts that have taken effect since the last look to the limits that count them by their time."""
+        while self._begun:
+            (resource, parts), at_ns = self._begun.popleft()
+            start_us = -((self._clock.at(at_ns) + self._clock.error_ns(at_ns)) // -1000)
+            if not resource:
+                ticket, cost = parts[0]
+                if ticket.is_key_dated and not ticket.is_key_reported:
+                    ticket.is_key_reported = True
+                    self.corrected[ticket.key] = ticket.key_settings
+                    self._note_start("", ticket.key, ticket.key_receipt, cost, start_us)
+            elif not parts.is_reported:
+                parts.is_reported = True
+                for ticket, amount in parts:
+                    for name, counted, receipt, is_dated in ticket.receipts:
+                        if is_dated and counted == resource:
+                            self._note_start(name, "", receipt, amount, start_us)
+
+    def _note_start(self, name: str, key: str, receipt: int, cost: int, start_us: int) -> None:
         known = self.reports.setdefault((name, key, receipt), [0, 0])
         known[0], known[1] = max(known[0], start_us), known[1] + cost
 
-    def correct_key(self, ticket: HeldTicket, amount: int) -> None:
+    def correct_key(self, ticket: HeldTicket, amount: int, *, has_started: bool = True) -> None:
         """Return an unused amount to the limit of a ticket's key; charge more if negative."""
         if ticket.key_settings:
-            self.corrections.append(Correction("", ticket.key, ticket.at_us, amount, ticket.key_receipt))
+            receipt = ticket.key_receipt, ticket.is_key_dated
+            self.corrections.append(_correction("", ticket, amount, *receipt, has_started=has_started))
             self.corrected[ticket.key] = ticket.key_settings
 
-    def correct(self, ticket: HeldTicket, resource: str, amount: int) -> None:
+    def correct(self, ticket: HeldTicket, resource: str, amount: int, *, has_started: bool = True) -> None:
         """Return an unused amount of a resource to a ticket's limits; charge more if negative."""
-        for name, counted, receipt, _ in ticket.receipts:
+        for name, counted, receipt, is_dated in ticket.receipts:
             if counted == resource:
-                self.corrections.append(Correction(name, "", ticket.at_us, amount, receipt))
+                made = _correction(name, ticket, amount, receipt, is_dated, has_started=has_started)
+                self.corrections.append(made)
 
     def when(self, resource: str, amount: int, now_ns: int) -> int | None:
         """Return when the held tickets allow an amount to be used; None if they do not."""
@@ -252,6 +333,7 @@ class TicketBudget:
 
     def _look(self, now_ns: int) -> None:
         """Open the tickets that are due, and give back what was not used in time."""
+        self._looked_ns = now_ns
         if not (self._coming or self._open) or not self._clock.is_known:
             return
         time_ns, error_ns = self._clock.at(now_ns), self._clock.error_ns(now_ns)
@@ -283,9 +365,25 @@ class TicketBudget:
     def _give_back(self, ticket: HeldTicket) -> None:
         for resource, amount in ticket.left.items():
             if amount:
-                self.correct(ticket, resource, amount)
+                self.correct(ticket, resource, amount, has_started=False)
         if ticket.key_cost:
-            self.correct_key(ticket, ticket.key_cost)
+            self.correct_key(ticket, ticket.key_cost, has_started=False)
+
+
+def _correction(
+    name: str,
+    ticket: HeldTicket,
+    amount: int,
+    receipt: int,
+    is_dated: bool,
+    *,
+    has_started: bool,  # noqa: FBT001
+) -> Correction:
+    """Make a correction; a start that may have been reported counts no earlier than its ticket's time."""
+    key = "" if name else ticket.key
+    is_whole = not has_started and not ticket.is_used
+    counts_us = ticket.at_us if is_dated and has_started and amount > 0 else receipt
+    return Correction(name, key, ticket.at_us, amount, counts_us, is_whole)
 
 
 def _until_of(ticket: HeldTicket) -> int:
@@ -332,21 +430,32 @@ class BudgetLimit(Limit):
 
     def admits(self, cost: int, now_ns: int) -> bool:
         """True if tickets cover a start; for a cost of 0, a ticket that was granted while there was no deficit."""
-        return self._is_free or (
-            super().admits(cost, now_ns) if cost else self._budget.names(self._resource, now_ns)
-        )
+        return self._is_free or (super().admits(cost, now_ns) if cost else self._budget.names(self._resource, now_ns))
 
-    def take(self, cost: int, now_ns: int) -> Any:
+    def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the tickets' own times count
         """Record a start; return the parts of tickets that it uses."""
-        self._newest = [] if self._is_free else self._budget.use(self._resource, cost, now_ns)
+        self._newest = Parts() if self._is_free else self._budget.use(self._resource, cost)
         return self._newest
+
+    @property
+    def counts_effects(self) -> bool:
+        """Always True: a ticket is checked again when the user's code begins."""
+        return True
+
+    def take_effect(self, ticket: Any, now_ns: int) -> None:
+        """Report that a start has taken effect by now."""
+        self._budget.started((self._resource, ticket), now_ns)
+
+    def defer(self, ticket: Any, effects: Effects) -> None:
+        """Let the tickets of a start be checked again when ``effects`` begin."""
+        self._budget.claim(self._resource, ticket, effects)
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start: from held tickets for the last start, else with the authority."""
         parts: list[list[Any]] = ticket
         change = cost - sum(amount for _, amount in parts)
         if change > 0 and parts is self._newest:
-            more = self._budget.use(self._resource, min(change, self._budget.left_of(self._resource, now_ns)), now_ns)
+            more = self._budget.use(self._resource, min(change, self._budget.left_of(self._resource, now_ns)))
             change -= sum(amount for _, amount in more)
             parts.extend(more)
         if change > 0 and parts:
@@ -426,9 +535,24 @@ class KeyBudgetLimit(Limit):
         """Return a count without limit while there is a ticket: it covers the cost of the first task."""
         return UNLIMITED if self._budget.has_key(self.text, now_ns) else 0
 
-    def take(self, cost: int, now_ns: int) -> Any:
+    def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
         """Record a start; return its ticket and cost."""
-        return [self._budget.use_key(self.text, now_ns), cost]
+        return [self._budget.use_key(self.text), cost]
+
+    @property
+    def counts_effects(self) -> bool:
+        """Always True, as for the tickets of a resource."""
+        return True
+
+    def take_effect(self, ticket: Any, now_ns: int) -> None:
+        """Report that a start has taken effect by now."""
+        if ticket[0] is not None:
+            self._budget.started(("", [ticket]), now_ns)
+
+    def defer(self, ticket: Any, effects: Effects) -> None:
+        """Let the ticket of a start be checked again when ``effects`` begin."""
+        if ticket[0] is not None:
+            self._budget.claim("", [ticket], effects)
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
         """Correct the cost of a start."""
@@ -480,3 +604,9 @@ class BudgetPermits(CombinedPermits):
 
     is_by_tickets = True
     is_foreseeable: Final = False
+
+    def take_effect(self, now_ns: int) -> None:
+        """Report that the latest start has taken effect by ``now_ns``, or soon after the look at the tickets."""
+        tickets, self.open_ticket = self.open_ticket, None
+        for _, limit, ticket in tickets or ():
+            limit.take_effect(ticket, min(now_ns, self.usable_until_ns + CALL_NS))

@@ -55,7 +55,6 @@ _SLOW_NS: Final = 5_000_000  # round trips beyond that make lives longer
 _LATE_US: Final = 20_000  # how long after it was made a call may be sent
 _COPIES: Final = 200  # in a call
 _REMEMBERED: Final = 10_000  # limits, including those of keys
-_ANY_US: Final = 1 << 52  # a time at which any state can be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +244,10 @@ class TicketPeer:
         """
         times: list[int] = []
         if wanted > 0:
-            times.append(max(0 if is_due else self._ask_ns, self._quarantine_ns, now_ns))
-        if self._report_ns is not None and self.budget.reports:
+            is_full = not self.room
+            full_ns = self.clock.surely_after(self.budget.lapse_us() * 1000, now_ns) if is_full else now_ns
+            times.append(max(0 if is_due else self._ask_ns, self._quarantine_ns, full_ns))
+        if self._report_ns is not None and self.budget.has_reports:
             times.append(self._report_ns)
         if self._untold or self._has_jumped or (self._quarantine_ns > now_ns and not self._has_vouched):
             times.append(now_ns)
@@ -270,7 +271,7 @@ class TicketPeer:
     def wanted_life_us(self) -> int:
         """How long tickets should live: four starts, or three round trips of a slow way."""
         way_ns = 3 * self.trip_ns + self._gap_ns if self.trip_ns > _SLOW_NS else 0
-        return max(4 * self.cost_ns, way_ns) // 1000
+        return max(6 * self.cost_ns, way_ns) // 1000
 
     @property
     def room(self) -> int:
@@ -300,6 +301,7 @@ class TicketPeer:
         self.asked_count = sum(run.wanted for run in runs)
         corrections = self.budget.corrections
         told = [corrections.popleft() for _ in range(min(_CORRECTIONS, len(corrections)))]
+        self.budget.look_at_starts()
         starts = self.budget.reports
         reports = [
             Report(name, key, start_us, cost, receipt)
@@ -451,7 +453,7 @@ class TicketPeer:
 
     def note_use(self, now_ns: int) -> None:
         """After starts, remember to report them if others wait for what they free."""
-        if self._is_contended and self._report_ns is None and self.budget.reports:
+        if self._is_contended and self._report_ns is None and self.budget.has_reports:
             self._report_ns = now_ns + _REPORT_NS
 
     def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
@@ -459,7 +461,7 @@ class TicketPeer:
         if outcome.holder == run.key:
             self.refused_keys[run.key] = outcome.again_us
         if outcome.text and len(self._copies) < _REMEMBERED:
-            limit = read_limit(run.settings, outcome.text, _ANY_US)
+            limit = read_limit(run.settings, outcome.text, told_us)
             until_us = told_us if limit is None else limit.use(told_us).until_us
             copy = LimitCopy(name=run.key, is_key=True, serial=outcome.serial, text=outcome.text)
             self._copies[f"key {run.key}"] = copy, now_ns + (until_us - told_us) * 1000
@@ -473,6 +475,13 @@ class TicketPeer:
         self._ask_ns = now_ns
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
             self._move_to(PeerState.OUTAGE)
+
+    def note_step(self, told_us: int) -> None:
+        """Drop all tickets after a step of the authority's clock to a time; the next call, at once, reports it."""
+        self.budget.drop()
+        self._since_us = told_us
+        self._has_jumped = self.era is not None
+        self._ask_ns = 0
 
     def resync(self) -> None:
         """Start over after our own clock stood still: the times of held tickets are no longer known."""

@@ -116,7 +116,7 @@ function L.make.b()
     local full = L.span(set.capacity, set.gap_us, set.gap_ps)
     local quarter = math.min(math.floor(full / 4), L.LIFE_MAX)
     set.life_least, set.life_most = math.max(L.LIFE_MIN, math.min(quarter, L.SECOND / L.LIVES)), math.max(L.LIFE_MIN, quarter)
-    set.gap, set.memory = math.max(1, set.gap_us), full
+    set.gap = math.max(1, set.gap_us)
     return set.gap_us >= L.FAR or full < L.FAR
   end
 
@@ -526,7 +526,7 @@ function L.make.w()
     set.life_least = L.between(math.floor(set.width / L.LIVES), L.LIFE_MIN, L.LIFE_MAX)
     set.life_most = L.between(math.floor(set.width / L.LIVES_MIN), L.LIFE_MIN, L.LIFE_MAX)
     set.gap = set.amount > 0 and math.max(1, math.floor(set.width / set.amount)) or L.FAR
-    set.memory, set.is_dated = set.width, true
+    set.is_dated = true
     return true
   end
 
@@ -589,7 +589,7 @@ function L.make.p()
     if L.is_less(half_us, half_ps, set.slack_us, set.slack_ps) then set.slack_us, set.slack_ps = half_us, half_ps end
     if set.slack_us < 1 then set.slack_us, set.slack_ps = 1, 0 end
     set.life_least, set.life_most = L.LIFE, math.max(L.LIFE, math.floor(math.min(set.width > 0 and set.width or L.SECOND, L.SECOND) / 4))
-    set.gap, set.memory, set.is_dated = math.max(1, set.gap_us), set.width, set.amount > 0
+    set.gap, set.is_dated = math.max(1, set.gap_us), set.amount > 0
     return true
   end
 
@@ -658,10 +658,10 @@ function L.make.p()
     if gap_us ~= settings.gap_us or gap_ps ~= settings.gap_ps then  -- each number that is ahead takes the new gap
       local last_us, last_ps = end_us - gap_us, end_ps - gap_ps
       if last_ps < 0 then last_us, last_ps = last_us - 1, last_ps + L.PS end
-      local count = 1
-      if L.is_less(now, 0, last_us, last_ps) then
-        count = L.level_of(last_us - now, last_ps, gap_us, gap_ps) + 1
-        last_us, last_ps = now, 0
+      local count, begun = 1, math.max(now, at)
+      if L.is_less(begun, 0, last_us, last_ps) then
+        count = L.level_of(last_us - begun, last_ps, gap_us, gap_ps) + 1
+        last_us, last_ps = begun, 0
       end
       limit.us, limit.ps, limit.size, limit.runs, limit.counts = last_us, last_ps, 0, {}, {}
       limit.born = math.max(now + 1, L.ceil_of(end_us, end_ps))
@@ -741,7 +741,7 @@ function L.make.p()
   function pace.take(limit, t, cost, life)
     if cost > 0 then
       L.take_numbers(limit, L.free_at(limit, t, cost), cost)
-      limit.at, limit.is_changed = limit.now, true
+      limit.at, limit.is_changed = math.max(limit.at, t), true
     end
     return limit.set.amount > 0 and L.log_take(limit.log, t, cost, life) or t
   end
@@ -754,9 +754,10 @@ function L.make.p()
     local first_us, first_ps = us, ps
     if number < (limit.runs[1] or 0) then most = math.min(most, limit.runs[1] - number)
     elseif limit.size > 0 and number < limit.runs[limit.size] then return us, ps, 0 end
-    local gap_us, gap_ps, count = limit.gap_us, limit.gap_ps, 0
+    local gap_us, gap_ps, count, newest = limit.gap_us, limit.gap_ps, 0, 0
     if set.amount == 0 then
       while count < most and L.ceil_of(us, ps) <= latest do
+        newest = L.ceil_of(us, ps)
         us, ps, count = us + gap_us, ps + gap_ps, count + 1
         if ps >= L.PS then us, ps = us + 1, ps - L.PS end
       end
@@ -786,7 +787,7 @@ function L.make.p()
           end
           last, begin, some = math.ceil((when + life) / part) * part, math.floor(when / part) * part, 0
         end
-        rest, some, count = rest + 1, some + 1, count + 1
+        rest, some, count, newest = rest + 1, some + 1, count + 1, when
         us, ps = us + gap_us, ps + gap_ps
         if ps >= L.PS then us, ps = us + 1, ps - L.PS end
         when = ps > 0 and us + 1 or us
@@ -796,7 +797,7 @@ function L.make.p()
     end
     if count > 0 then
       L.take_numbers(limit, number, count)
-      limit.at, limit.is_changed = limit.now, true
+      limit.at, limit.is_changed = math.max(limit.at, newest), true
     end
     return first_us, first_ps, count
   end
@@ -859,7 +860,7 @@ function L.make.p()
       left = left - free
     end
     if limit.us < limit.now + L.FAR then L.later_by(limit, left) end
-    limit.at, limit.is_changed = limit.now, true
+    limit.at, limit.is_changed = math.max(limit.at, limit.now), true
   end
 
   function pace.report(limit, start, cost, receipt)
@@ -909,7 +910,6 @@ function L.make.q()
     local lead = set.valid + set.late
     set.life_least, set.life_most = set.valid, set.valid
     set.gap = set.amount > 0 and math.max(1, math.floor((set.stop - set.begin) / set.amount)) or L.FAR
-    set.memory = set.next_end - set.begin
     return set.amount <= L.AMOUNT_MAX and set.number >= 1 and lead <= set.begin and math.max(set.valid, set.late) <= L.LATE_MAX
       and math.min(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
   end

@@ -774,7 +774,7 @@ function T.text_of(record)
   return text and string.sub(text, record.begin) or ''
 end
 
-function T.is_long(set) return set.memory + set.life_most + T.AHEAD_MAX_US > args.quarantine_us end
+local told_us = S.present + args.quarantine_us  -- what counts for longer is told
 
 for index, each in ipairs(S.plan) do
   local record = S.of_plan[index]
@@ -782,12 +782,15 @@ for index, each in ipairs(S.plan) do
   local used, amount, till = limit.law.use(limit, S.present)
   reply[size + 1], reply[size + 2] = each[1], each[2]
   reply[size + 3] = string.format(T.FIVE, used, amount, till, limit.set.is_dated and 1 or 0, record.serial)
-  reply[size + 4] = T.is_long(limit.set) and T.text_of(record) or ''
+  reply[size + 4] = till > told_us and T.text_of(record) or ''
   size = size + 4
 end
 for index, each in ipairs(args.runs) do
   local outcome, record = outcomes[index], S.of_key[each[3]]
-  if record and not T.is_long(record.limit.set) then record = nil end
+  if record then
+    local _, _, till = record.limit.law.use(record.limit, S.present)
+    if till <= told_us then record = nil end
+  end
   reply[size + 1] = table.concat(outcome.tickets)
   reply[size + 2] = string.format(T.FIVE, outcome.life, outcome.at, outcome.again, outcome.is_contended and 1 or 0, record and record.serial or 0)
   reply[size + 3], reply[size + 4] = outcome.holder, record and T.text_of(record) or ''

@@ -35,7 +35,21 @@ from ratelimited_executor.peers.transport import RefusedError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GONE_KEPT", "QUIET_US", "SLOTS", "Answer", "Change", "SlotAnswer", "SlotCopy", "answer", "bytes_of", "due_count", "name_of", "places", "quiet_us"]
+__all__ = [
+    "GONE_KEPT",
+    "QUIET_US",
+    "SLOTS",
+    "Answer",
+    "Change",
+    "SlotAnswer",
+    "SlotCopy",
+    "answer",
+    "bytes_of",
+    "due_count",
+    "name_of",
+    "places",
+    "quiet_us",
+]
 
 SLOTS: Final = b"s"
 """The name of the head and the records of slots."""

@@ -224,7 +224,9 @@ class _LimitsFile(SQLiteFile):
             try:
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             except OSError as error:
-                raise StoreUnavailableError(repr(self), f"{error.strerror}: make its directory, and let this process write it") from error
+                raise StoreUnavailableError(
+                    repr(self), f"{error.strerror}: make its directory, and let this process write it"
+                ) from error
         super()._connect()
 
     def _prepare(self, connection: Any) -> None:
@@ -233,7 +235,9 @@ class _LimitsFile(SQLiteFile):
         try:
             [(version,)] = connection.execute("pragma user_version")
             if version > _VERSION:
-                raise StoreUnavailableError(repr(self), f"a newer release has made it (version {version}): update this process")
+                raise StoreUnavailableError(
+                    repr(self), f"a newer release has made it (version {version}): update this process"
+                )
             for statement in _TABLES if version < _VERSION else ():
                 connection.execute(statement)
             connection.execute(f"pragma user_version = {_VERSION}")
@@ -262,7 +266,9 @@ class _LimitsFile(SQLiteFile):
         try:
             self._check_file()
         except StoreUnavailableError:
-            LOGGER.warning("fleet: %r was deleted or replaced while it was open; a new run begins with the file there", self._path)
+            LOGGER.warning(
+                "fleet: %r was deleted or replaced while it was open; a new run begins with the file there", self._path
+            )
             self._was_lost = True
             self._close()
             self._connect()
@@ -311,7 +317,9 @@ class FileTransport(_LimitsFile):
 
     async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[TicketReply | Exception]:
         """Answer calls, all in one transaction; return the replies, or the errors, in order."""
-        return await self._in_thread(lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls]))
+        return await self._in_thread(
+            lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls])
+        )
 
     def _call(self, cursor: Any, executor: str, call: Any) -> TicketReply | Exception:
         name = name_of(executor)
