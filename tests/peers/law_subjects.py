@@ -40,7 +40,7 @@ if act == 'decide' then
   local when, holder, receipts = decide(limits, costs, now, tonumber(ARGV[3]), tonumber(ARGV[4]))
   local answer = {'sound', whole(when), whole(holder and holder - 1), receipts and '1' or '0'}
   for _, receipt in ipairs(receipts or {}) do answer[#answer + 1] = whole(receipt) end
-  for _, limit in ipairs(limits) do answer[#answer + 1] = limit.is_changed and limit.law.write(limit) or '' end
+  for _, limit in ipairs(limits) do answer[#answer + 1] = limit.is_changed and limit.law.write(limit, '') or '' end
   return answer
 end
 local limit = read_limit(ARGV[3], ARGV[4], now)
@@ -60,11 +60,11 @@ if act == 'batch' then
       limit.law[ARGV[index]](limit, one, other, last)
     end
   end
-  answer[2] = limit.is_changed and limit.law.write(limit) or ''
+  answer[2] = limit.is_changed and limit.law.write(limit, '') or ''
   return answer
 end
 limit.law[act](limit, tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1')
-return {'sound', limit.is_changed and limit.law.write(limit) or ''}
+return {'sound', limit.is_changed and limit.law.write(limit, '') or ''}
 """
 
 

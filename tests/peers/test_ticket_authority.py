@@ -468,9 +468,9 @@ def test_what_was_written_since_is_later_than_all_before_a_loss(subject):
 def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
     """Each limit takes the copy with its own highest number, whichever other was reported later."""
     group = Group(subject, WINDOW, TOKENS)
-    group.ask(some(1, tokens=400))
+    group.ask(some(1, tokens=500))
     group.ask(some(3), peer="q")
-    group.ask(some(1, tokens=100), peer="r")
+    group.ask(some(1, tokens=50), peer="r")
     window, tokens = group.copies()
     older = (window._replace(serial=window.serial - 1), tokens)
     subject.wipe()
@@ -479,7 +479,7 @@ def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
     group.call("r", copies=(tokens, window))
     group.now += QUARANTINE
     group.call()
-    assert [5, 500 + 50] == [each.used for each in group.reply.limits]  # with the longest life of a ticket
+    assert [5, 550 + 50] == [each.used for each in group.reply.limits]  # with the longest life of a ticket
 
 
 def test_keys_are_told_back(subject):

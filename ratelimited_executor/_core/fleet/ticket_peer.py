@@ -55,7 +55,6 @@ _SLOW_NS: Final = 5_000_000  # round trips beyond that make lives longer
 _LATE_US: Final = 20_000  # how long after it was made a call may be sent
 _COPIES: Final = 200  # in a call
 _REMEMBERED: Final = 10_000  # limits, including those of keys
-_ANY_US: Final = 1 << 52  # a time at which any state can be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,7 +461,7 @@ class TicketPeer:
         if outcome.holder == run.key:
             self.refused_keys[run.key] = outcome.again_us
         if outcome.text and len(self._copies) < _REMEMBERED:
-            limit = read_limit(run.settings, outcome.text, _ANY_US)
+            limit = read_limit(run.settings, outcome.text, told_us)
             until_us = told_us if limit is None else limit.use(told_us).until_us
             copy = LimitCopy(name=run.key, is_key=True, serial=outcome.serial, text=outcome.text)
             self._copies[f"key {run.key}"] = copy, now_ns + (until_us - told_us) * 1000

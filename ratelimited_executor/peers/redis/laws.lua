@@ -3,10 +3,11 @@
 -- The rules are those of `_core/fleet/laws.py`, which is the same over Python's integers and says why they hold: one suite of
 -- tests holds for both, and a change of a rule is one of both.
 --
---     read_limit(settings, state, now)         the limit of two texts, false or '' for no state; nil if one of them is not sound
+--     read_limit(settings, state, now, begin)  the limit of two texts, false or '' for no state, which may begin after others; nil
+--                                              if one of them is not sound
 --     agreed_time(limits, costs, t)            the first time that all limits admit, and who held it longest
 --     life_of(settings, wanted)                how long a ticket lives
---     limit.law                                its functions: earliest, take, give_back, add, report, redate, is_at_rest, use, write
+--     limit.law                                its functions: earliest, take, give_back, add, report, redate, is_at_rest, use, write (after a text)
 --     limit.is_changed                         whether its text is another one
 --
 -- Texts of settings: a letter and numbers.
@@ -121,12 +122,12 @@ function L.make.b()
 
   L.G1, L.G1_TEXT = '^g1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', L.form_of('g1,%d,%d,%d,%d,%d,%d,%d')
 
-  function bucket.read(settings, text, now)
+  function bucket.read(settings, text, now, begin)
     if not text then
       return {law = bucket, set = settings, now = now, foreseen = math.huge, at = now, born = now, us = now, ps = 0,
         returned = 0, gap_us = settings.gap_us, gap_ps = settings.gap_ps}
     end
-    local at, born, us, ps, returned, gap_us, gap_ps = L.numbers_of(text, L.G1)
+    local at, born, us, ps, returned, gap_us, gap_ps = L.numbers_of(string.sub(text, begin), L.G1)
     local latest = now + L.AHEAD_MAX
     if not at or at > latest or born > latest or ps >= L.PS or us >= latest + L.FAR or returned > L.FAR
       or not L.is_gap(gap_us, gap_ps) then return nil end
@@ -134,8 +135,8 @@ function L.make.b()
       returned = returned, gap_us = gap_us, gap_ps = gap_ps}
   end
 
-  function bucket.write(limit)
-    return string.format(L.G1_TEXT, limit.at, limit.born, limit.us, limit.ps, limit.returned, limit.gap_us, limit.gap_ps)
+  function bucket.write(limit, head)
+    return head .. string.format(L.G1_TEXT, limit.at, limit.born, limit.us, limit.ps, limit.returned, limit.gap_us, limit.gap_ps)
   end
 
   function L.due_of(limit)
@@ -268,7 +269,7 @@ function L.make.log()
     end
     local middle = ''
     if log.first <= log.head then middle = string.sub(log.text, log.begin + 16 * (log.first - 1), log.begin + 16 * log.head - 1) end
-    local text = struct.pack(L.doubles_of(size), unpack(values)) .. middle
+    local first, last = struct.pack(L.doubles_of(size), unpack(values)), ''
     local begin = math.max(1, log.first - log.head)
     if begin <= log.count then
       values, size = {}, 0
@@ -276,9 +277,9 @@ function L.make.log()
         values[size + 1], values[size + 2] = log.times[index], log.costs[index]
         size = size + 2
       end
-      text = text .. struct.pack(L.doubles_of(size), unpack(values))
+      last = struct.pack(L.doubles_of(size), unpack(values))
     end
-    return text
+    return first, middle, last
   end
 
   function L.record(log, index)  -- time and cost; nil if there are not so many
@@ -529,13 +530,16 @@ function L.make.w()
     return true
   end
 
-  function window.read(settings, text, now)
+  function window.read(settings, text, now, begin)
     local log = L.new_log(settings, now)
     local limit = {law = window, set = settings, foreseen = math.huge, log = log}
-    if not text or string.sub(text, 1, 2) == 'w2' and L.read_log(log, text, 3, now) then return limit end
+    if not text or string.sub(text, begin, begin + 1) == 'w2' and L.read_log(log, text, begin + 2, now) then return limit end
   end
 
-  function window.write(limit) return 'w2' .. L.write_log(limit.log) end
+  function window.write(limit, head)
+    local first, middle, last = L.write_log(limit.log)
+    return head .. 'w2' .. first .. middle .. last
+  end
 
   function window.earliest(limit, t, cost) return L.log_earliest(limit.log, t, cost) end
 
@@ -635,18 +639,18 @@ function L.make.p()
     if over > 0 then limit.us, limit.ps = limit.now, 0 end
   end
 
-  function pace.read(settings, text, now)
+  function pace.read(settings, text, now, begin)
     local log = L.new_log(settings, now)
     local limit = {law = pace, set = settings, now = now, foreseen = math.huge, log = log, us = now, ps = 0, at = now, born = now,
       gap_us = settings.gap_us, gap_ps = settings.gap_ps, size = 0, runs = {}, counts = {}, owed_us = 0, owed_ps = 0}
     if not text then return limit end
-    if string.sub(text, 1, 2) ~= 'p2' or #text < 90 then return nil end
-    local us, ps, gap_us, gap_ps, at, born, size = struct.unpack('<ddddddd', text, 3)
-    if not (size >= 0 and 90 + 16 * size <= #text and us <= now + L.AHEAD_MAX + 2 * L.FAR and at <= now + L.AHEAD_MAX and us >= 0
+    if string.sub(text, begin, begin + 1) ~= 'p2' or #text < begin + 89 then return nil end
+    local us, ps, gap_us, gap_ps, at, born, size = struct.unpack('<ddddddd', text, begin + 2)
+    if not (size >= 0 and begin + 89 + 16 * size <= #text and us <= now + L.AHEAD_MAX + 2 * L.FAR and at <= now + L.AHEAD_MAX and us >= 0
       and at >= 0 and born >= 0 and born < L.BEYOND and ps >= 0 and gap_us >= 0 and gap_ps >= 0 and L.is_gap(gap_us, gap_ps)) then return nil end
     limit.us, limit.ps, limit.at, limit.born, limit.size = us, ps, at, born, size
     if size > 0 then
-      local values = {struct.unpack(L.doubles_of(2 * size), text, 59)}
+      local values = {struct.unpack(L.doubles_of(2 * size), text, begin + 58)}
       for index = 1, size do limit.runs[index], limit.counts[index] = values[2 * index - 1], values[2 * index] end
     end
     local end_us, end_ps = L.end_of(limit, gap_us, gap_ps)
@@ -664,16 +668,17 @@ function L.make.p()
       L.later_by(limit, count)
     end
     L.drop(limit)
-    return L.read_log(log, text, 59 + 16 * size, now) and limit or nil
+    return L.read_log(log, text, begin + 58 + 16 * size, now) and limit or nil
   end
 
-  function pace.write(limit)
+  function pace.write(limit, head)
     local values, size = {limit.us, limit.ps, limit.gap_us, limit.gap_ps, limit.at, limit.born, limit.size}, 7
     for index = 1, limit.size do
       values[size + 1], values[size + 2] = limit.runs[index], limit.counts[index]
       size = size + 2
     end
-    return 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. L.write_log(limit.log)
+    local first, middle, last = L.write_log(limit.log)
+    return head .. 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. first .. middle .. last
   end
 
   function L.free_at(limit, t, cost)  -- the first of the free numbers that may be used at a time or after it
@@ -911,11 +916,11 @@ function L.make.q()
 
   L.Q1, L.Q1_TEXT = '^q1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', L.form_of('q1,%d,%d,%d,%d,%d,%d,%d')
 
-  function quota.read(settings, text, now)
+  function quota.read(settings, text, now, begin)
     local limit = {law = quota, set = settings, foreseen = settings.next_end - settings.valid - settings.late - 1,
       number = settings.number, born = now, used = {0, 0, 0, 0}}
     if not text then return limit end
-    local n = {L.numbers_of(text, L.Q1)}
+    local n = {L.numbers_of(string.sub(text, begin), L.Q1)}
     if not n[1] or n[3] > now + L.AHEAD_MAX or math.max(n[4], n[5], n[6], n[7]) > L.AMOUNT_MAX then return nil end
     local used = limit.used
     if n[1] ~= settings.calendar then
@@ -930,8 +935,8 @@ function L.make.q()
     return limit
   end
 
-  function quota.write(limit)
-    return string.format(L.Q1_TEXT, limit.set.calendar, limit.number, limit.born, unpack(limit.used))
+  function quota.write(limit, head)
+    return head .. string.format(L.Q1_TEXT, limit.set.calendar, limit.number, limit.born, unpack(limit.used))
   end
 
   function L.periods_of(set, t)  -- the first in which a ticket may be used, how many, until when; nil if nobody has said
@@ -1027,10 +1032,10 @@ function L.read_settings(text)
   return set
 end
 
-function L.read_limit(settings, state, now)
+function L.read_limit(settings, state, now, begin)
   local set = L.read_settings(settings)
   if not set then return nil end
-  return set.law.read(set, state ~= '' and state, now)
+  return set.law.read(set, state ~= '' and state, now, begin or 1)
 end
 
 function L.life_of(settings, wanted)  -- of a ticket under some limits

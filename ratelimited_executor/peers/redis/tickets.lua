@@ -226,7 +226,7 @@ end
 
 function T.forget(place)
   S.raw[place] = false
-  if S.records[place] then S.records[place].serial, S.records[place].text = 0, '' end
+  if S.records[place] then S.records[place].serial = 0 end
   S.gone_keys[#S.gone_keys + 1] = place
 end
 
@@ -246,9 +246,10 @@ function T.write_keys()
   end
 end
 
-function T.load_limit(settings, written, text)  -- a limit, and whether it is of another era, and so redated; nil if it is not sound
-  local is_old = written ~= S.since and text ~= ''
-  local limit = L.read_limit(settings, text, is_old and T.REDATED_US or S.present)
+function T.load_limit(settings, written, text, begin)  -- a limit, and whether it is of another era, and so redated; nil if it is not sound
+  local is_empty = begin > #text
+  local is_old = written ~= S.since and not is_empty
+  local limit = L.read_limit(settings, not is_empty and text, is_old and T.REDATED_US or S.present, begin)
   if limit and is_old then
     limit.law.redate(limit, S.safe)
     limit.is_changed = nil
@@ -256,21 +257,21 @@ function T.load_limit(settings, written, text)  -- a limit, and whether it is of
   return limit, limit and is_old
 end
 
-function T.parts_of(text)  -- since, serial, settings and text of what is stored; nil if it is not sound
+function T.parts_of(text)  -- since, serial, settings, and where the text of what is stored begins; nil if it is not sound
   local written, serial, settings, begin = string.match(text, '^(%d+),(%d+),([^;]*);()')
   written, serial = written and T.exact(written), written and T.exact(serial)
-  if written and serial and begin <= #text then return written, serial, settings, string.sub(text, begin) end
+  if written and serial and begin <= #text then return written, serial, settings, begin end
 end
 
 function T.read(place, settings)  -- at rest if there is nothing to believe
   local record = S.records[place]
   if record then return record end
-  record = {place = place, settings = settings, known_settings = '', serial = 0, text = '', limit = false, is_redated = false}
+  record = {place = place, settings = settings, known_settings = '', serial = 0, begin = 1, limit = false, is_redated = false}
   if S.raw[place] then
-    local written, serial, known_settings, text = T.parts_of(S.raw[place])
-    if written then record.limit, record.is_redated = T.load_limit(settings, written, text) end
+    local written, serial, known_settings, begin = T.parts_of(S.raw[place])
+    if written then record.limit, record.is_redated = T.load_limit(settings, written, S.raw[place], begin) end
     if record.limit then
-      record.serial, record.known_settings, record.text = serial, known_settings, text
+      record.serial, record.known_settings, record.begin = serial, known_settings, begin
     else
       S.flaw, S.is_damaged = 'state', S.is_damaged or written ~= 0  -- not for a copy, which others may tell again
       S.raw[place], S.lost[place] = false, true
@@ -338,11 +339,12 @@ function T.keep(record, is_sure)  -- what has changed; of a key that is at rest,
   local is_other = is_key and S.raw[place] and record.settings ~= record.known_settings
   if not limit.is_changed and not record.is_redated and not is_other then return end
   if limit.is_changed then record.serial = S.count end
-  record.text = limit.law.write(limit)
   local _, _, rest_us = limit.law.use(limit, S.present)
   if limit.set.kind == 'q' then rest_us = limit.set.next_end + limit.set.late end
   S.until_us, S.rest_until = math.max(S.until_us, rest_us), math.max(S.rest_until, rest_us)
-  T.store(place, string.format(T.KEPT, S.since, record.serial) .. (is_key and record.settings or '') .. ';' .. record.text)
+  local head = string.format(T.KEPT, S.since, record.serial) .. (is_key and record.settings or '') .. ';'
+  record.begin = #head + 1
+  T.store(place, limit.law.write(limit, head))
   if is_key then T.look_at(place, rest_us) end
 end
 
@@ -718,9 +720,9 @@ if is_vouched and S.present >= S.safe then  -- forget some keys whose time has c
   if #due > 0 then
     for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
       local place = due[index]
-      local written, serial, settings, rest
-      if string.sub(place, 1, 2) == 'k:' then written, serial, settings, rest = T.parts_of(text or '') end
-      local limit = written and written ~= S.since and settings ~= '' and T.load_limit(settings, written, rest)
+      local written, serial, settings, begin
+      if string.sub(place, 1, 2) == 'k:' then written, serial, settings, begin = T.parts_of(text or '') end
+      local limit = written and written ~= S.since and settings ~= '' and T.load_limit(settings, written, text, begin)
       if limit then
         S.raw[place] = text
         T.keep({place = place, settings = settings, known_settings = settings, serial = serial, limit = limit, is_redated = true}, true)
@@ -767,6 +769,11 @@ end
 local reply, size = {string.format(T.SIX, S.now, math.max(0, S.safe - S.present), S.penalty, gap, peers, #S.plan), era, plan_id,
   plan_id == args.plan_id and '' or plan_text, S.flaw}, 5
 
+function T.text_of(record)
+  local text = S.raw[record.place]
+  return text and string.sub(text, record.begin) or ''
+end
+
 local told_us = S.present + args.quarantine_us  -- what counts for longer is told
 
 for index, each in ipairs(S.plan) do
@@ -775,7 +782,7 @@ for index, each in ipairs(S.plan) do
   local used, amount, till = limit.law.use(limit, S.present)
   reply[size + 1], reply[size + 2] = each[1], each[2]
   reply[size + 3] = string.format(T.FIVE, used, amount, till, limit.set.is_dated and 1 or 0, record.serial)
-  reply[size + 4] = till > told_us and record.text or ''
+  reply[size + 4] = till > told_us and T.text_of(record) or ''
   size = size + 4
 end
 for index, each in ipairs(args.runs) do
@@ -786,7 +793,7 @@ for index, each in ipairs(args.runs) do
   end
   reply[size + 1] = table.concat(outcome.tickets)
   reply[size + 2] = string.format(T.FIVE, outcome.life, outcome.at, outcome.again, outcome.is_contended and 1 or 0, record and record.serial or 0)
-  reply[size + 3], reply[size + 4] = outcome.holder, record and record.text or ''
+  reply[size + 3], reply[size + 4] = outcome.holder, record and T.text_of(record) or ''
   size = size + 4
 end
 
