@@ -16,6 +16,7 @@ LAWS = files("ratelimited_executor.peers.redis").joinpath("laws.lua").read_text(
 # ARGV: action, time; then horizon, life, and settings, state and cost of each limit; or one limit and the numbers.
 MAIN = """
 local function whole(number) return number and string.format('%.0f', number) or '' end
+local agreed_time, read_limit, read_settings, life_of = L.agreed_time, L.read_limit, L.read_settings, L.life_of
 local function decide(limits, costs, t, horizon, life)
   local when, holder = agreed_time(limits, costs, t)
   for _, limit in ipairs(limits) do horizon = math.min(horizon, limit.foreseen) end
@@ -39,7 +40,7 @@ if act == 'decide' then
   local when, holder, receipts = decide(limits, costs, now, tonumber(ARGV[3]), tonumber(ARGV[4]))
   local answer = {'sound', whole(when), whole(holder and holder - 1), receipts and '1' or '0'}
   for _, receipt in ipairs(receipts or {}) do answer[#answer + 1] = whole(receipt) end
-  for _, limit in ipairs(limits) do answer[#answer + 1] = limit.is_changed and limit.law.write(limit) or '' end
+  for _, limit in ipairs(limits) do answer[#answer + 1] = limit.is_changed and limit.law.write(limit, '') or '' end
   return answer
 end
 local limit = read_limit(ARGV[3], ARGV[4], now)
@@ -59,11 +60,11 @@ if act == 'batch' then
       limit.law[ARGV[index]](limit, one, other, last)
     end
   end
-  answer[2] = limit.is_changed and limit.law.write(limit) or ''
+  answer[2] = limit.is_changed and limit.law.write(limit, '') or ''
   return answer
 end
 limit.law[act](limit, tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1')
-return {'sound', limit.is_changed and limit.law.write(limit) or ''}
+return {'sound', limit.is_changed and limit.law.write(limit, '') or ''}
 """
 
 

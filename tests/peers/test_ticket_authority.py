@@ -5,6 +5,7 @@ The server's clock is an argument, so nothing here waits.
 
 import itertools
 import os
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -135,8 +136,9 @@ def test_ticket_is_taken_of_all_limits_or_of_none(subject):
     """A ticket is admitted by all limits or by none: a refusal costs nothing."""
     group = Group(subject, WINDOW, TOKENS)
     assert [1, 0] == group.ask(some(tokens=900), some(tokens=200))
-    assert ("tokens", group.now + 1_000_500 + VALID) == (group.reply.outcomes[1].holder, group.reply.outcomes[1].at_us)
-    assert [1, 900] == [each.used for each in group.reply.limits]
+    life = group.reply.outcomes[0].life_us
+    assert ("tokens", group.now + 1_000_500 + life) == (group.reply.outcomes[1].holder, group.reply.outcomes[1].at_us)
+    assert [1, 900 + life // 10_005] <= [each.used for each in group.reply.limits] <= [1, 901 + life // 10_005]
     assert [9] == group.ask(some(20))
 
 
@@ -146,23 +148,44 @@ def test_ticket_tells_its_time_and_the_receipts_of_the_limits_that_count_it(subj
     group.ask(some(key="ann", key_settings=KEY))
     ((at, receipts),) = group.reply.outcomes[0].tickets
     assert (group.now, 3) == (at, len(receipts))
-    assert group.now + VALID == receipts[0]  # of the window
+    assert group.now + group.reply.outcomes[0].life_us == receipts[0]  # of the window
     group.ask(some(tokens=1, key="ben", key_settings=KEY))
     assert [4] == [len(receipts) for _, receipts in group.reply.outcomes[0].tickets]
 
 
-def test_tickets_are_admitted_up_to_an_interval_ahead(subject):
-    """Tickets are admitted up to a grant interval ahead, each at its time, with the time of the next one."""
+def test_tickets_are_admitted_some_time_ahead(subject):
+    """Tickets are admitted some time ahead, each at its time, with the time of the next one and when to ask for it."""
     group = Group(subject, PACE)
-    (count,) = group.ask(some(100))
-    times = [at for at, _ in group.reply.outcomes[0].tickets]
-    assert times == sorted(set(times))
-    assert times[0] == group.now
-    assert times[-1] <= group.now + INTERVAL < group.reply.outcomes[0].at_us
-    assert count == 25
+    assert [10] == group.ask(some(100))
+    (outcome,) = group.reply.outcomes
+    times = [at for at, _ in outcome.tickets]
+    assert times == [group.now + each * 10_005 for each in range(10)]
+    assert (group.now + 100_050, group.now + 50) == (outcome.at_us, outcome.again_us)
     assert [0] == group.ask(some())
-    group.now += INTERVAL
-    assert [25] == group.ask(some(100))
+    group.now += AHEAD
+    assert [10] == group.ask(some(100))
+
+
+@pytest.mark.parametrize(
+    ("settings", "cycle", "ahead"),
+    [
+        (PaceSettings.of(100, SECOND), CYCLE, AHEAD),
+        (PaceSettings.of(20, SECOND), CYCLE, 3 * 50_025),
+        (PaceSettings.of(2, SECOND), CYCLE, 250_000),
+        (PaceSettings.of(100, SECOND), 120_000, 180_000),
+        (WindowSettings.of(2, SECOND // 5), CYCLE, 100_050),
+    ],
+    ids=str,
+)
+def test_horizon_lets_a_peer_reserve_its_next_turns(subject, settings, cycle, ahead):
+    """A ticket may lie as far ahead as is needed for the next turns and calls, but half a window and 250 ms at most."""
+    group = Group(subject, PlanLimit("rate", "tickets", settings.write()))
+    group.ask(some(2), cycle_us=cycle)
+    group.ask(some(1000), cycle_us=cycle)
+    (outcome,) = group.reply.outcomes
+    assert "rate" == outcome.holder
+    assert ahead == outcome.at_us - outcome.again_us
+    assert all(at <= group.now + ahead < outcome.at_us for at, _ in outcome.tickets)
 
 
 # In the order of the peer.
@@ -173,36 +196,64 @@ def test_what_a_limit_of_all_refuses_stands_before_what_comes_after_it(subject):
     group = Group(subject, WINDOW, TOKENS)
     group.ask(some(tokens=900))
     assert [0, 0] == group.ask(some(tokens=500), some(5))
-    assert ["tokens", ""] == [each.holder for each in group.reply.outcomes]
+    first, second = group.reply.outcomes
+    assert ("tokens", first.at_us, first.again_us) == (second.holder, second.at_us, second.again_us)
     assert [5, 0] == group.ask(some(5), some(tokens=500))
 
 
 def test_what_the_limit_of_a_key_refuses_holds_nothing_else(subject):
-    """A run refused by its key's limit holds back no other, and is not admitted far ahead, which would delay others."""
+    """A run refused by its key's limit holds back no other, and takes none of the numbers before its time."""
     group = Group(subject, PACE)
     assert [1, 1, 3] == group.ask(some(2, "ann", KEY), some(1, "ben", KEY), some(3))
-    assert ("ann", group.now + 1_000_500) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].at_us)
-    assert group.reply.outcomes[2].tickets[-1][0] < group.now + 50_000
+    ann, ben, others = group.reply.outcomes
+    assert ("ann", "", "") == (ann.holder, ben.holder, others.holder)
+    assert group.now + SECOND < ann.at_us <= group.now + SECOND + 21_000
+    assert [group.now + each * 10_005 for each in (2, 3, 4)] == [at for at, _ in others.tickets]
 
 
-def test_ticket_is_a_little_ahead_of_its_keys_time_behind_all_others(subject):
-    """A ticket is admitted slightly ahead of its key's time, after all others, so that a key can use its whole rate."""
+def test_ticket_of_a_key_is_reserved_ahead_and_others_fill_the_holes(subject):
+    """A ticket that its key holds is reserved up to its horizon ahead, and others take the numbers before it."""
     group = Group(subject, PACE)
     group.ask(some(1, "ann", KEY))
-    group.now += SECOND - INTERVAL // 10 + 500
-    assert [1, 2] == group.ask(some(2, "ann", KEY), some(2))
+    (outcome,) = group.reply.outcomes
+    group.ask(some(1, "ann", KEY))
+    free = group.reply.outcomes[0].at_us
+    assert free - 250_000 == group.reply.outcomes[0].again_us
+    group.now = free - 200_000
+    assert [1, 3] == group.ask(some(2, "ann", KEY), some(3))
     ann, others = group.reply.outcomes
-    assert ann.tickets[0][0] == group.now + INTERVAL // 10
-    assert others.tickets[-1][0] < ann.tickets[0][0]
+    assert free <= ann.tickets[0][0] <= free + 10_005
+    assert others.tickets[-1][0] < group.now + 50_000
+    assert [group.now + 2] != [outcome.at_us]
+
+
+def test_turn_of_a_peer_at_a_key_is_kept_for_it(subject):
+    """A refusal by a key says when to ask again: later for a peer before whom others are to be served."""
+    group = Group(subject, PACE)
+    group.ask(some(1, "ann", KEY))
+    times = []
+    for peer in "pqr":
+        group.ask(some(1, "ann", KEY), peer=peer)
+        times.append(group.reply.outcomes[0].again_us)
+    gap = PaceSettings.of(1, SECOND).gap_us
+    assert [0, gap, 2 * gap] == [time - times[0] for time in times]
 
 
 def test_keys_have_limits_of_their_own(subject):
-    """Each key has its own limit; a ticket may cost more than one of it, and a reply has a copy of each limit."""
+    """Each key has its own limit; a ticket may cost more than one of it, and a reply has a copy of each limit that is to be remembered."""
     group = Group(subject, PACE)
     assert [2, 1] == group.ask(some(3, "ann", KEY_WINDOW), some(3, "ben", KEY_WINDOW)._replace(key_cost=2))
-    assert all(outcome.text.startswith("w1,") and outcome.serial for outcome in group.reply.outcomes)
-    group.now += 5 * SECOND + VALID + 3000
-    assert [2] == group.ask(some(3, "ann", KEY_WINDOW))
+    assert all(outcome.text.startswith("w2") and outcome.serial for outcome in group.reply.outcomes)
+    group.now += 5 * SECOND + 250_000 + 3000
+    assert [2, 1] == group.ask(some(3, "ann", KEY_WINDOW), some(1, "cho", KEY))
+    assert (0, "") == group.reply.outcomes[1][-2:], "a start of this key counts for less than a quarantine"
+
+
+def test_run_without_settings_is_charged_to_the_limit_of_its_key(subject):
+    """A run that does not say the settings of its key is charged to the limit that another run of the call names."""
+    group = Group(subject, PACE)
+    assert [1, 1] == group.ask(some(1, "ann", KEY_WINDOW), some(1, "ann"))
+    assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
 
 
 def test_cost_that_no_limit_ever_admits_names_it_without_a_time(subject):
@@ -237,7 +288,9 @@ def test_limits_in_force_are_those_that_were_set_last(subject):
     assert [2] == group.ask(some(9))  # from a process that still has the other plan
     assert "two" == group.reply.plan_id
     group.call("p", is_new_plan=True)
-    assert [4] == group.ask(some(9), peer="q", plan_id="two", plan=(lower,))
+    assert group.plan == group.call("q", plan_id="two", plan=(lower,)).plan
+    assert [4] == group.ask(some(9))
+    assert () == group.reply.plan
 
 
 # The clock.
@@ -322,17 +375,22 @@ def test_era_begins_with_a_quarantine_and_no_unseen_time_passes(subject, cause):
     begun = group.now
     assert group.reply.era != era
     assert [0] == group.ask(some())
-    assert (QUARANTINE, "", 0) == (group.reply.quarantine_us, *group.reply.outcomes[0][1:3])
+    assert (QUARANTINE, "", 0) == (
+        group.reply.quarantine_us,
+        group.reply.outcomes[0].holder,
+        group.reply.outcomes[0].at_us,
+    )
     group.now = begun + QUARANTINE - 1
     assert [0] == group.ask(some())
     assert 1 == group.reply.quarantine_us
     group.now += 1
     group.eras["p"] = era
     assert [2] == group.ask(some(9), corrections=(Correction("minute", "", at, 3, receipt),))  # of another era
-    group.now = begun + QUARANTINE + VALID + 10 * SECOND + 5000 - INTERVAL
+    group.now = begun + QUARANTINE + 10 * SECOND + 5001 - 300_000
     assert [0] == group.ask(some())
-    group.now += 1
-    assert [9] == group.ask(some(9))
+    assert group.now + 300_000 == group.reply.outcomes[0].at_us
+    group.now += 300_000
+    assert [8] == group.ask(some(9))
 
 
 def test_step_of_the_clock_that_is_told_twice_begins_one_era(subject):
@@ -354,7 +412,7 @@ def test_keys_of_another_era_are_redated(subject):
     safe = group.now + QUARANTINE
     for group.now in range(safe, safe + 5 * SECOND, SECOND):
         assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
-        assert 2 == subject.left()
+        assert 2 == subject.left("k")
     assert [0] == group.ask(some(1, "ben", KEY_WINDOW))
     group.now = safe + 5 * SECOND + VALID + 3000
     assert [2, 2] == group.ask(some(3, "ann", KEY_WINDOW), some(3, "ben", KEY_WINDOW))
@@ -410,9 +468,9 @@ def test_what_was_written_since_is_later_than_all_before_a_loss(subject):
 def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
     """Each limit takes the copy with its own highest number, whichever other was reported later."""
     group = Group(subject, WINDOW, TOKENS)
-    group.ask(some(1, tokens=10))
+    group.ask(some(1, tokens=500))
     group.ask(some(3), peer="q")
-    group.ask(some(1, tokens=5), peer="r")
+    group.ask(some(1, tokens=50), peer="r")
     window, tokens = group.copies()
     older = (window._replace(serial=window.serial - 1), tokens)
     subject.wipe()
@@ -421,7 +479,7 @@ def test_copy_of_one_limit_is_taken_though_another_was_told_later(subject):
     group.call("r", copies=(tokens, window))
     group.now += QUARANTINE
     group.call()
-    assert [5, 15] == [each.used for each in group.reply.limits]
+    assert [5, 550 + 50] == [each.used for each in group.reply.limits]  # with the longest life of a ticket
 
 
 def test_keys_are_told_back(subject):
@@ -436,8 +494,9 @@ def test_keys_are_told_back(subject):
     group.call("p", copies=tuple(copies))
     group.now += QUARANTINE
     assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
-    assert 2 == subject.left()
+    assert 2 == subject.left("k")
     group.now += 86_400 * SECOND
+    group.call()
     group.call()
     assert 0 == subject.left()
 
@@ -466,10 +525,58 @@ def test_costs_are_given_back_and_charged(subject):
     group.call(
         corrections=(Correction("minute", "", at, 1, receipts[0]), Correction("tokens", "", at, 60, receipts[1]))
     )
-    assert [9, 940] == [each.used for each in group.reply.limits]
+    assert [9, 940 + 5] == [each.used for each in group.reply.limits]  # with the life of a ticket
     serial = group.reply.limits[0].serial
     group.call(corrections=(Correction("minute", "", at, -3, receipts[0]), Correction("other", "", at, 1, 0)))
     assert (12, serial + 1) == (group.reply.limits[0].used, group.reply.limits[0].serial)
+
+
+def test_what_a_call_corrects_is_corrected_once(subject):
+    """A call that is heard twice, or after a later one, corrects nothing again, and may still ask."""
+    group = Group(subject, WINDOW)
+    group.ask(some(4))
+    at, (receipt,) = group.reply.outcomes[0].tickets[-1]
+    back = (Correction("minute", "", at, 1, receipt),)
+    number = group.numbers["p"] + 1
+    for _ in range(2):
+        group.call(corrections=back, number=number)
+        assert 3 == group.reply.limits[0].used
+    group.call(corrections=back, number=number - 1)
+    assert 3 == group.reply.limits[0].used
+    assert [2] == group.ask(some(2), number=number)
+    group.call(corrections=back, number=number + 1)
+    assert 4 == group.reply.limits[0].used
+
+
+@pytest.mark.parametrize("is_key", [False, True])
+def test_reported_start_counts_by_its_time(subject, is_key):
+    """A start counts at the end of its ticket's life, and from its report on at the reported time."""
+    settings = WindowSettings.of(1, SECOND).write()
+    group = Group(subject, PACE) if is_key else Group(subject, PlanLimit("second", "tickets", settings))
+    run = some(1, "ann", settings) if is_key else some(1)
+    group.ask(run, life_us=SECOND)
+    ((at, receipts),) = group.reply.outcomes[0].tickets
+    assert (group.now, group.now + (250_000 if is_key else 250_125)) == (at, receipts[-1])
+    group.ask(run)
+    assert receipts[-1] + SECOND + 501 == group.reply.outcomes[0].at_us
+    report = (
+        Report("", "ann", at + 2000, 1, receipts[-1]) if is_key else Report("second", "", at + 2000, 1, receipts[0])
+    )
+    group.ask(run, reports=(report,))
+    assert at + 2000 + SECOND + 501 == group.reply.outcomes[0].at_us
+
+
+def test_cost_of_a_started_ticket_is_given_back_by_the_time_of_its_start(subject):
+    """What a started and reported ticket did not use is given back by a time until its start."""
+    group = Group(subject, WINDOW)
+    group.ask(some(10))
+    ((at, (receipt,)), *_) = group.reply.outcomes[0].tickets
+    group.now += 10_000
+    group.call(reports=(Report("minute", "", at + 5000, 10, receipt),))
+    group.call(corrections=(Correction("minute", "", at, 4, receipt),))
+    assert 10 == group.reply.limits[0].used, "nothing counts at the receipt any more"
+    group.call(corrections=(Correction("minute", "", at, 4, at + 3000),))
+    assert 6 == group.reply.limits[0].used
 
 
 def test_cost_of_a_key_is_given_back(subject):
@@ -491,12 +598,12 @@ def test_penalty_holds_all_or_a_key(subject):
     group.call(penalties=(("ann", 2 * SECOND), ("ann", SECOND), ("", SECOND), ("", 1000)))
     assert group.now + SECOND == group.reply.penalty_us
     assert [0] == group.ask(some())
-    assert ("penalty", group.now + SECOND) == group.reply.outcomes[0][1:3]
+    assert ("penalty", group.now + SECOND) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].at_us)
     until = group.now + 2 * SECOND
     group.now += SECOND
     assert [0, 1, 1] == group.ask(some(1, "ann"), some(1, "ben"), some())
-    assert ("ann", until) == group.reply.outcomes[0][1:3]
-    group.now = until - INTERVAL // 10
+    assert ("ann", until) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].at_us)
+    group.now = until - AHEAD
     assert [1] == group.ask(some(1, "ann"))
     assert until == group.reply.outcomes[0].tickets[0][0]
     group.now = until
@@ -537,19 +644,18 @@ def test_small_peer_beside_a_huge_one_gets_what_it_wants(subject):
 
 
 def test_hungry_peer_that_has_died_is_forgotten(subject):
-    """A hungry peer that has died delays others by at most an interval, and is forgotten after two and a second."""
+    """A hungry peer that has died holds others back for two horizons, two calls and 50 ms, and is forgotten a second later."""
     group = Group(subject, PACE)
     group.ask(some(100), peer="dead")
     begun = group.now
-    group.now += 2 * INTERVAL + SECOND - 1
+    until = group.reply.outcomes[0].again_us + 2 * (AHEAD + CYCLE) + 50_000
+    group.now = until
     group.ask(some(100))
-    (first,) = group.reply.outcomes
-    assert FAIR_HOLDER == first.holder
-    assert len(first.tickets) < 25
-    assert group.now < first.at_us <= group.now + INTERVAL
-    group.now = begun + 2 * INTERVAL + SECOND
+    assert (FAIR_HOLDER, True) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].is_contended)
+    group.now = until + SECOND
     group.ask(some(100))
     assert "rate" == group.reply.outcomes[0].holder
+    assert group.now > begun
 
 
 def test_idle_time_saves_up_nothing(subject):
@@ -558,6 +664,58 @@ def test_idle_time_saves_up_nothing(subject):
     served(group, {"p": (1000, 100), "q": (1000, 100)})
     got = served(group, {"p": (1000, 100), "q": (1000, 100), "late": (1000, 100)})
     assert max(got.values()) <= 1.1 * min(got.values())
+
+
+def test_who_is_not_hungry_does_not_overtake_who_is(subject):
+    """Beside a hungry peer, one that was not refused before gets its share of what can be reserved, and no more."""
+    group = Group(subject, PACE)
+    group.ask(some(100), peer="hungry")
+    group.now += AHEAD
+    (count,) = group.ask(some(100), peer="other")
+    assert FAIR_HOLDER == group.reply.outcomes[0].holder
+    assert 4 <= count <= 6
+    (rest,) = group.ask(some(100), peer="hungry")
+    assert count + rest >= 10
+
+
+def test_window_is_not_taken_by_who_is_quick(subject):
+    """What is free of a window is shared by those who are hungry, whoever calls first when it is free again."""
+    group = Group(subject, PlanLimit("second", "tickets", WindowSettings.of(40, SECOND).write()))
+    got: Counter[str] = Counter()
+    for _ in range(80):
+        for peer in "pq":
+            got[peer] += group.ask(some(1000), peer=peer, life_us=100_000)[0]
+        group.now += SECOND // 16
+    assert 0.6 <= got["q"] / got["p"] <= 1.6
+    assert sum(got.values()) >= 40 * 4
+
+
+def test_calls_wait_while_they_take_a_quarter_of_a_core(subject):
+    """Calls need not wait while they take little of the server, and wait longer, the more peers call, once they take much."""
+    group = Group(subject, PACE)
+    gaps = []
+    for count in range(1, 4):
+        for _ in range(1500):
+            for peer in "pqr"[:count]:
+                gaps.append(group.call(peer, runs=(some(),)).gap_us)
+            group.now += 125
+        assert count == group.reply.peers
+    assert 0 == gaps[0]
+    assert 0 < 2.5 * gaps[1499] < gaps[-1]
+    group.now += 5 * SECOND
+    assert 0 == group.call().gap_us
+
+
+def test_peers_that_do_not_call_are_forgotten(subject):
+    """A peer that has not called for ten seconds is forgotten, with the number of its last call."""
+    group = Group(subject, PACE)
+    for peer in "qr":
+        group.call(peer)
+    assert 3 == group.reply.peers
+    for number in range(64, 64 + 200):
+        group.now += SECOND // 10
+        group.call("p", number=number)
+    assert 1 == group.reply.peers
 
 
 # Keys leave nothing behind.
@@ -729,6 +887,33 @@ def test_both_say_the_same(client, is_calm, program):
                     copies[peer][each.name, False, each.text[0]] = LimitCopy(each.name, False, each.serial, each.text)
     finally:
         lua.cleanup()
+
+
+@pytest.mark.parametrize("count", [100, 400, 3000])
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_both_say_the_same_of_a_pace_that_is_used_up(client, count, *, is_exact):
+    """Two peers that report their starts use a whole pace, and the script agrees with the memory in every reply."""
+    draw = random.Random(count)
+    pace = PlanLimit("rate", "tickets", PaceSettings.of(count, SECOND, is_exact=is_exact).write())
+    group, other = Group(TicketsInMemory(), pace), Group(TicketsOnRedis(client), pace)
+    held: list[tuple[int, int]] = []
+    used, begun = 0, group.now + SECOND
+    try:
+        while group.now < begun + 2 * SECOND:
+            due = [each for each in held if each[0] <= group.now]
+            held = [each for each in held if each[0] > group.now]
+            used += sum(at >= begun for at, _ in due)
+            reports = tuple(Report("rate", "", at + draw.randrange(1000), 1, receipt) for at, receipt in due)
+            peer = draw.choice("pq")
+            asked: dict = {"runs": (some(draw.choice([1, 30, 300])),), "reports": reports, "era": group.reply.era}
+            reply = group.call(peer, **asked)
+            other.now = group.now
+            assert reply == other.call(peer, **asked)
+            held += [(at, receipts[0]) for at, receipts in reply.outcomes[0].tickets]
+            group.now += draw.choice([500, 3000, 10_000, 20_000])
+    finally:
+        other.subject.cleanup()
+    assert 0.985 * 2 * count <= used <= 2 * count
 
 
 LAWS = (WINDOW, TOKENS, PACE)

@@ -18,7 +18,7 @@ from .servers import RedisServer
 
 SECOND = 1_000_000
 PLAN = tuple(
-    PlanLimit(f"{resource}/window/60", resource, WindowSettings.of(amount, 60 * SECOND, valid_us=19_000).write())
+    PlanLimit(f"{resource}/window/60", resource, WindowSettings.of(amount, 60 * SECOND).write())
     for resource, amount in (("permits", 10), ("tokens", 1000))
 )
 KEYS = ticket_keys_of("rle", "mail", "model")
@@ -27,7 +27,7 @@ KEYS = ticket_keys_of("rle", "mail", "model")
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator:
     """A client of a server without keys of this group."""
-    with redis_server.client(decode_responses=True) as client:
+    with redis_server.client(decode_responses=True, encoding_errors="surrogateescape") as client:
         client.delete(*KEYS)
         yield client
         client.delete(*KEYS)
@@ -39,7 +39,7 @@ def call(client, *runs: TicketRun, **fields):
         peer="p",
         since_us=1,
         latest_us=1 << 52,
-        interval_us=250_000,
+        ahead_us=100_000,
         difference_us=0,
         quarantine_us=1,
         plan_id="10/min",
@@ -47,7 +47,8 @@ def call(client, *runs: TicketRun, **fields):
         runs=runs,
         **fields,
     )
-    reply = ticket_reply_of(client.eval(TICKET_SCRIPT, len(KEYS), *KEYS, *ticket_arguments_of(asked)))
+    values = client.eval(TICKET_SCRIPT, len(KEYS), *KEYS, *ticket_arguments_of(asked))
+    reply = ticket_reply_of([value.encode("utf-8", "surrogateescape") for value in values])
     seconds, microseconds = client.time()
     return reply, seconds * SECOND + microseconds
 

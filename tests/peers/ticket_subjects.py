@@ -34,8 +34,8 @@ class TicketSubject(Protocol):
         """Forget everything."""
         ...
 
-    def left(self) -> int:
-        """Count the users' keys that have a limit or a penalty stored."""
+    def left(self, kinds: str = "kpq") -> int:
+        """Count what is stored of users' keys: limits (k), penalties (p) and queues (q)."""
         ...
 
     def cleanup(self) -> None:
@@ -58,12 +58,12 @@ class TicketsInMemory:
         """Start again with a new authority."""
         self.authority = TicketAuthority()
 
-    def left(self) -> int:
-        """Count the keys."""
+    def left(self, kinds: str = "kpq") -> int:
+        """Count what is stored of keys."""
         state = self.authority._state
         keys = {*state.key_penalties, *(place for place in state.limits if place[0] == "k")}
         assert keys == {place for place in state.rest_us if place[0] != "q"}
-        return len(state.rest_us)
+        return sum(place[0] in kinds for place in state.rest_us)
 
     def cleanup(self) -> None:
         """Do nothing: there are only values."""
@@ -98,18 +98,20 @@ class TicketsOnRedis:
 
     def read(self, key: str) -> dict[str, str]:
         """Return a hash."""
-        return {field.decode(): value.decode("latin-1") for field, value in self._client.hgetall(self.name(key)).items()}
+        return {
+            field.decode(): value.decode("latin-1") for field, value in self._client.hgetall(self.name(key)).items()
+        }
 
     def write(self, key: str, field: str, value: Any) -> None:
         """Set a field of a hash."""
         self._client.hset(self.name(key), field, value)
 
-    def left(self) -> int:
-        """Count the keys, without the mark."""
+    def left(self, kinds: str = "kpq") -> int:
+        """Count what is stored of keys, without the mark."""
         fields = {field.decode() for field in self._client.hkeys(self.name("keys"))} - {"!"}
         rest = {place.decode() for place in self._client.zrange(self.name("rest"), 0, -1)}
         assert fields == {place for place in rest if place[0] != "!"}
-        return len(fields)
+        return sum(place[0] in kinds for place in fields)
 
     def save(self) -> list[Any]:
         """Return a snapshot of all keys."""

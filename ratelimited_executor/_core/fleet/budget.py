@@ -51,6 +51,7 @@ class HeldTicket:
         key_receipt: of the key's limit.
         is_key_dated: True if starts are to be reported to the key's limit.
         is_key_reported: True once its start is.
+        is_used: True once a start has used a part of it.
     """
 
     at_us: int
@@ -63,6 +64,7 @@ class HeldTicket:
     key_receipt: int = 0
     is_key_dated: bool = False
     is_key_reported: bool = False
+    is_used: bool = False
 
 
 class Parts(list[list[Any]]):
@@ -117,7 +119,9 @@ class TicketBudget:
         self.generation = 0
         self._looked_ns = 0  # the time of the last look
         self._first_use_ns = 0
-        self._begun: deque[tuple[tuple[str, Any], int]] = deque()  # starts that have taken effect: receipt, time of ours
+        self._begun: deque[tuple[tuple[str, Any], int]] = (
+            deque()
+        )  # starts that have taken effect: receipt, time of ours
         self._coming: list[HeldTicket] = []  # by time
         self._open: list[HeldTicket] = []  # usable now, by the end of their lives
         self._sums: Counter[str] = Counter()  # the unused amounts of the open tickets
@@ -204,6 +208,7 @@ class TicketBudget:
             part = min(amount, ticket.left.get(resource, 0))
             if part > 0:
                 ticket.left[resource] -= part
+                ticket.is_used = True
                 parts.append([ticket, part])
                 amount -= part
             if not amount:
@@ -263,6 +268,9 @@ class TicketBudget:
             if ticket.key == key and ticket.key_cost:
                 ticket.key_cost = 0
                 self._keys[key] -= 1
+                if PERMITS not in ticket.left:  # else it is counted with its permits
+                    self.used_count += 1
+                    self._first_use_ns = self._first_use_ns or self._looked_ns
                 return ticket
         return None
 
@@ -293,17 +301,19 @@ class TicketBudget:
         known = self.reports.setdefault((name, key, receipt), [0, 0])
         known[0], known[1] = max(known[0], start_us), known[1] + cost
 
-    def correct_key(self, ticket: HeldTicket, amount: int) -> None:
+    def correct_key(self, ticket: HeldTicket, amount: int, *, has_started: bool = True) -> None:
         """Return an unused amount to the limit of a ticket's key; charge more if negative."""
         if ticket.key_settings:
-            self.corrections.append(Correction("", ticket.key, ticket.at_us, amount, ticket.key_receipt))
+            receipt = ticket.key_receipt, ticket.is_key_dated
+            self.corrections.append(_correction("", ticket, amount, *receipt, has_started=has_started))
             self.corrected[ticket.key] = ticket.key_settings
 
-    def correct(self, ticket: HeldTicket, resource: str, amount: int) -> None:
+    def correct(self, ticket: HeldTicket, resource: str, amount: int, *, has_started: bool = True) -> None:
         """Return an unused amount of a resource to a ticket's limits; charge more if negative."""
-        for name, counted, receipt, _ in ticket.receipts:
+        for name, counted, receipt, is_dated in ticket.receipts:
             if counted == resource:
-                self.corrections.append(Correction(name, "", ticket.at_us, amount, receipt))
+                made = _correction(name, ticket, amount, receipt, is_dated, has_started=has_started)
+                self.corrections.append(made)
 
     def when(self, resource: str, amount: int, now_ns: int) -> int | None:
         """Return when the held tickets allow an amount to be used; None if they do not."""
@@ -358,9 +368,25 @@ class TicketBudget:
     def _give_back(self, ticket: HeldTicket) -> None:
         for resource, amount in ticket.left.items():
             if amount:
-                self.correct(ticket, resource, amount)
+                self.correct(ticket, resource, amount, has_started=False)
         if ticket.key_cost:
-            self.correct_key(ticket, ticket.key_cost)
+            self.correct_key(ticket, ticket.key_cost, has_started=False)
+
+
+def _correction(
+    name: str,
+    ticket: HeldTicket,
+    amount: int,
+    receipt: int,
+    is_dated: bool,
+    *,
+    has_started: bool,  # noqa: FBT001
+) -> Correction:
+    """Make a correction; a start that may have been reported counts no earlier than its ticket's time."""
+    key = "" if name else ticket.key
+    is_whole = not has_started and not ticket.is_used
+    counts_us = ticket.at_us if is_dated and has_started and amount > 0 else receipt
+    return Correction(name, key, ticket.at_us, amount, counts_us, is_whole)
 
 
 def _until_of(ticket: HeldTicket) -> int:
@@ -407,9 +433,7 @@ class BudgetLimit(Limit):
 
     def admits(self, cost: int, now_ns: int) -> bool:
         """True if tickets cover a start; for a cost of 0, a ticket that was granted while there was no deficit."""
-        return self._is_free or (
-            super().admits(cost, now_ns) if cost else self._budget.names(self._resource, now_ns)
-        )
+        return self._is_free or (super().admits(cost, now_ns) if cost else self._budget.names(self._resource, now_ns))
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the tickets' own times count
         """Record a start; return the parts of tickets that it uses."""

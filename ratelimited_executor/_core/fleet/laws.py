@@ -133,11 +133,6 @@ class LimitSettings(ABC):
 
     @property
     @abstractmethod
-    def memory_us(self) -> int:
-        """How long a start counts."""
-
-    @property
-    @abstractmethod
     def per_second(self) -> Fraction:
         """The starts a second that it was made for, by a clock without drift."""
 
@@ -191,11 +186,6 @@ class PaceSettings(LimitSettings):
     def gap_us(self) -> int:
         """The mean time between two starts."""
         return max(1, self.whole_us)
-
-    @property
-    def memory_us(self) -> int:
-        """How long a start counts."""
-        return self.width
 
     @property
     def per_second(self) -> Fraction:
@@ -254,11 +244,6 @@ class BurstSettings(LimitSettings):
         return max(1, self.whole_us)
 
     @property
-    def memory_us(self) -> int:
-        """How long a start counts: until the bucket is full again."""
-        return _span(self.capacity, self.whole_us * _PS + self.rest_ps) // _PS
-
-    @property
     def per_second(self) -> Fraction:
         """The starts a second that it was made for, by a clock without drift."""
         return _per_second(self.whole_us, self.rest_ps)
@@ -301,11 +286,6 @@ class WindowSettings(LimitSettings):
     def gap_us(self) -> int:
         """The mean time between two starts."""
         return max(1, self.width // self.amount) if self.amount else _FAR_US
-
-    @property
-    def memory_us(self) -> int:
-        """How long a start counts."""
-        return self.width
 
     @property
     def per_second(self) -> Fraction:
@@ -363,11 +343,6 @@ class QuotaSettings(LimitSettings):
     def gap_us(self) -> int:
         """The mean time between two starts."""
         return max(1, (self.end_us - self.begin_us) // self.amount) if self.amount else _FAR_US
-
-    @property
-    def memory_us(self) -> int:
-        """How long a start counts."""
-        return self.next_end_us - self.begin_us
 
     @property
     def per_second(self) -> Fraction:
@@ -725,7 +700,7 @@ class _Pace(SharedLimit):
         self._slack = max(_PS, min(self._gap - _PS, max(self._gap // 2, _LIFE_US * _PS)))
         self._now = self._at = self._born = now_us
         self._first = now_us * _PS  # the time of the first free number
-        self._owed = 0  # how far what is taken was ahead at the latest change
+        self._owed = 0  # how far what is taken is ahead of the latest ticket: a deficit
         self._runs: list[tuple[int, int]] = []  # taken numbers beyond it: (first, count)
         self._log = _Log(settings.amount, settings.width, settings.lives_us[1], now_us)
 
@@ -773,7 +748,7 @@ class _Pace(SharedLimit):
     def take(self, t_us: int, cost: int, life_us: int) -> int:
         if cost:
             self._take_numbers(self._free(t_us, cost), cost)
-            self._at, self.is_changed = self._now, True
+            self._at, self.is_changed = max(self._at, t_us), True
         return self._log.take(t_us, cost, life_us) if self._settings.amount else t_us
 
     def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:
@@ -793,7 +768,7 @@ class _Pace(SharedLimit):
             left -= free
         if self._first < latest:
             self._first += _span(left, self._gap)
-        self._at, self.is_changed = self._now, True
+        self._at, self.is_changed = max(self._at, self._now), True
 
     def report(self, start_us: int, cost: int, receipt: int) -> None:
         if self._settings.amount:
@@ -824,7 +799,7 @@ class _Pace(SharedLimit):
 
     def _change_gap(self, end: int, gap: int) -> None:
         """Begin a grid of the gap that is set, after one of another: each number that is ahead takes the new gap."""
-        begun = min(end - gap, self._now * _PS)
+        begun = min(end - gap, max(self._now, self._at) * _PS)
         self._first = begun + _span(_level(end - gap - begun, gap) + 1, self._gap)
         self._born = max(self._now + 1, _ceil(end))
         self._runs.clear()

@@ -55,7 +55,6 @@ _SLOW_NS: Final = 5_000_000  # round trips beyond that make lives longer
 _LATE_US: Final = 20_000  # how long after it was made a call may be sent
 _COPIES: Final = 200  # in a call
 _REMEMBERED: Final = 10_000  # limits, including those of keys
-_ANY_US: Final = 1 << 52  # a time at which any state can be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,9 +269,9 @@ class TicketPeer:
 
     @property
     def wanted_life_us(self) -> int:
-        """How long tickets should live: four starts, or three round trips of a slow way."""
+        """How long tickets should live: eight starts, or three round trips of a slow way."""
         way_ns = 3 * self.trip_ns + self._gap_ns if self.trip_ns > _SLOW_NS else 0
-        return max(6 * self.cost_ns, way_ns) // 1000
+        return max(8 * self.cost_ns, way_ns) // 1000
 
     @property
     def room(self) -> int:
@@ -462,7 +461,7 @@ class TicketPeer:
         if outcome.holder == run.key:
             self.refused_keys[run.key] = outcome.again_us
         if outcome.text and len(self._copies) < _REMEMBERED:
-            limit = read_limit(run.settings, outcome.text, _ANY_US)
+            limit = read_limit(run.settings, outcome.text, told_us)
             until_us = told_us if limit is None else limit.use(told_us).until_us
             copy = LimitCopy(name=run.key, is_key=True, serial=outcome.serial, text=outcome.text)
             self._copies[f"key {run.key}"] = copy, now_ns + (until_us - told_us) * 1000

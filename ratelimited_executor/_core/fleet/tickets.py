@@ -19,7 +19,7 @@ The rules here keep those valid across processes, any of which may stop, and a s
    may be lost; and if a peer has seen the clock step. Until its *quarantine* is over, nothing is admitted, so that
    earlier tickets have lapsed. The state of limits is *redated*: it counts as if everything had been used at the end of
    the quarantine. So no unobserved time passes for it. Penalties end with the quarantine.
-6. **Peers remember what the server forgets**, of limits for which a start counts longer than a quarantine lasts. Each
+6. **Peers remember what the server forgets**, of limits whose state counts for longer than a quarantine lasts. Each
    reply contains the state of these, with a *serial*: the number of the last change. Numbers begin at the time in each
    era, so that they rise across a loss. In a quarantine the peers send the state back, and the latest of each limit is
    in force: it includes every ticket of a living peer, as each peer has remembered at least its own. A peer that leaves
@@ -237,7 +237,7 @@ class LimitState(NamedTuple):
         until_us: when all of it is free again; once past, the limit remembers nothing.
         is_dated: True if it counts starts by their time: they are to be reported.
         serial: the number of its last change.
-        text: its state, if it counts for longer than a quarantine; else empty.
+        text: its state, if it counts for longer than a quarantine from now; else empty.
     """
 
     name: str
@@ -421,23 +421,24 @@ class TicketAuthority:
 
     def _told(self, each: PlanLimit, limit: SharedLimit, call: TicketCall) -> LimitState:
         kept = self._state.limits.get(_field_of("l", each.name, each.settings), _NOTHING)
-        use, settings = limit.use(self._now_us), _read(each.settings)
+        use = limit.use(self._now_us)
         return LimitState(
             each.name,
             each.resource,
             use.used,
             use.amount,
             use.until_us,
-            _is_dated(settings),
+            _is_dated(_read(each.settings)),
             kept.serial,
-            kept.text if _is_long(settings, call) else "",
+            kept.text if use.until_us > self._now_us + call.quarantine_us else "",
         )
 
     def _kept_of(self, key: str, settings: str, call: TicketCall) -> _Kept:
         """Return the stored form of a key's limit that is to be remembered, or an empty one."""
-        if not settings or not _is_long(_read(settings), call):
+        place = _field_of("k", key, settings)
+        if not settings or self._limits[place][0].use(self._now_us).until_us <= self._now_us + call.quarantine_us:
             return _NOTHING
-        return self._state.limits.get(_field_of("k", key, settings), _NOTHING)
+        return self._state.limits.get(place, _NOTHING)
 
     def _meet(self, call: TicketCall) -> bool:
         """Note who calls; return False if this call has been heard before."""
@@ -676,6 +677,8 @@ class TicketAuthority:
                     if place is not None:
                         refused = asked.queue_at(place)
                         asked.again_us += self._before(refused, call.peer) * asked.settings[place].gap_us
+                    elif begin_us > max(now_us, state.penalty_us):  # of the key
+                        asked.holder = refused = run.key
                     break
             if share is not None and share.served + unit > share.most:
                 is_refused, refused = True, asked.queue_at(share.place)
@@ -838,11 +841,6 @@ def _read(settings: str) -> LimitSettings:
 def _is_dated(settings: LimitSettings) -> bool:
     """True if a limit counts starts by their time."""
     return isinstance(settings, WindowSettings) or (isinstance(settings, PaceSettings) and settings.amount > 0)
-
-
-def _is_long(settings: LimitSettings, call: TicketCall) -> bool:
-    """True if a start may count for longer than a quarantine lasts: then peers remember the state."""
-    return settings.memory_us + settings.lives_us[1] + AHEAD_MAX_US > call.quarantine_us
 
 
 def _settings_of(call: TicketCall) -> dict[str, str]:

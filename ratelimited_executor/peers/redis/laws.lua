@@ -3,10 +3,11 @@
 -- The rules are those of `_core/fleet/laws.py`, which is the same over Python's integers and says why they hold: one suite of
 -- tests holds for both, and a change of a rule is one of both.
 --
---     read_limit(settings, state, now)         the limit of two texts, false or '' for no state; nil if one of them is not sound
+--     read_limit(settings, state, now, begin)  the limit of two texts, false or '' for no state, which may begin after others; nil
+--                                              if one of them is not sound
 --     agreed_time(limits, costs, t)            the first time that all limits admit, and who held it longest
 --     life_of(settings, wanted)                how long a ticket lives
---     limit.law                                its functions: earliest, take, give_back, add, report, redate, is_at_rest, use, write
+--     limit.law                                its functions: earliest, take, give_back, add, report, redate, is_at_rest, use, write (after a text)
 --     limit.is_changed                         whether its text is another one
 --
 -- Texts of settings: a letter and numbers.
@@ -25,992 +26,1029 @@
 --
 -- Numbers are doubles: times and amounts stay below 2^53, where integers are exact; a time with picoseconds is two of them.
 
-local BEYOND, MATCH, FORMAT, SUB, FLOOR = 2 ^ 53, string.match, string.format, string.sub, math.floor
-local CEIL, MAX, MIN, PACK, UNPACK = math.ceil, math.max, math.min, struct.pack, struct.unpack
-local form_of, read_settings, read_limit, life_of, agreed_time, window, pace, quota
+-- All is in one table: to make a function takes the longer, the more local variables of others it needs.
 
-do  -- a function of Lua has 200 local variables at most
+local L = {PS = 1000000, FAR = 2 ^ 50, BEYOND = 2 ^ 53, AMOUNT_MAX = 2 ^ 52, AHEAD_MAX = 600000000, PARTS = 256, SECOND = 1000000,
+  LATE_MAX = 60000000, LIFE_MAX = 500000, LIFE = 20000, LIFE_MIN = 2000, LIVES = 20, LIVES_MIN = 4, TEXT_MAX = 160,
+  make = {}, laws = {}, doubles = {}, known_settings = {}}
 
-local PS, FAR, AMOUNT_MAX, AHEAD_MAX, PARTS = 1000000, 2 ^ 50, 2 ^ 52, 600000000, 256
-local SECOND, LATE_MAX, LIFE_MAX, LIFE, LIFE_MIN, LIVES, LIVES_MIN, TEXT_MAX = 1000000, 60000000, 500000, 20000, 2000, 20, 4, 160
-local INSERT, REMOVE = table.insert, table.remove
-local IS_LONG = FORMAT('%d', AMOUNT_MAX) == '4503599627370496'
+L.IS_LONG = string.format('%d', 2 ^ 52) == '4503599627370496'
 
-function form_of(text)  -- %d is faster, where it has 64 bits
-  return IS_LONG and text or (string.gsub(text, '%%d', '%%.0f'))
+function L.form_of(text)  -- %d is faster, where it has 64 bits
+  return L.IS_LONG and text or (string.gsub(text, '%%d', '%%.0f'))
 end
 
-local doubles = {}  -- formats of some doubles
-
-local function doubles_of(count)
-  local form = doubles[count]
+function L.doubles_of(count)
+  local form = L.doubles[count]
   if not form then
     form = '<' .. string.rep('d', count)
-    doubles[count] = form
+    L.doubles[count] = form
   end
   return form
 end
 
-local function numbers_of(text, pattern)  -- nothing if it does not match, or a number is 2^53 or more
-  if #text > TEXT_MAX then return nil end
-  local a, b, c, d, e, f, g, h = MATCH(text, pattern)
+function L.numbers_of(text, pattern)  -- nothing if it does not match, or a number is 2^53 or more
+  if #text > L.TEXT_MAX then return nil end
+  local a, b, c, d, e, f, g, h = string.match(text, pattern)
   if not a then return nil end
   a, b, c, d = a - 0, (b or 0) - 0, (c or 0) - 0, (d or 0) - 0
   e, f, g, h = (e or 0) - 0, (f or 0) - 0, (g or 0) - 0, (h or 0) - 0
-  if a < BEYOND and b < BEYOND and c < BEYOND and d < BEYOND and e < BEYOND and f < BEYOND and g < BEYOND and h < BEYOND then
+  if a < L.BEYOND and b < L.BEYOND and c < L.BEYOND and d < L.BEYOND and e < L.BEYOND and f < L.BEYOND and g < L.BEYOND and h < L.BEYOND then
     return a, b, c, d, e, f, g, h
   end
 end
 
-local function ceil_of(us, ps) return ps > 0 and us + 1 or us end
+function L.ceil_of(us, ps) return ps > 0 and us + 1 or us end
 
-local function is_gap(us, ps) return us <= FAR and ps < PS and us + ps > 0 end
+function L.is_gap(us, ps) return us <= L.FAR and ps < L.PS and us + ps > 0 end
 
-local function span(cost, gap_us, gap_ps)  -- cost times gap; no more than FAR
-  if cost * gap_us >= FAR then return FAR, 0 end
-  local high = FLOOR(cost / PS)
-  local rest = (cost - high * PS) * gap_ps
-  local carry = FLOOR(rest / PS)
+function L.span(cost, gap_us, gap_ps)  -- cost times gap; no more than L.FAR
+  if cost * gap_us >= L.FAR then return L.FAR, 0 end
+  local high = math.floor(cost / L.PS)
+  local rest = (cost - high * L.PS) * gap_ps
+  local carry = math.floor(rest / L.PS)
   local us = cost * gap_us + high * gap_ps + carry
-  if us >= FAR then return FAR, 0 end
-  return us, rest - carry * PS
+  if us >= L.FAR then return L.FAR, 0 end
+  return us, rest - carry * L.PS
 end
 
-local function is_less(us, ps, other_us, other_ps) return us < other_us or (us == other_us and ps < other_ps) end
+function L.is_less(us, ps, other_us, other_ps) return us < other_us or (us == other_us and ps < other_ps) end
 
-local function level_of(us, ps, gap_us, gap_ps)  -- a time divided by a gap, rounded up
-  if us >= FAR then us, ps = FAR, 0 end
-  local level = CEIL((us + ps / PS) / (gap_us + gap_ps / PS))  -- or a few more or less
-  if level >= AMOUNT_MAX then return AMOUNT_MAX end
+function L.level_of(us, ps, gap_us, gap_ps)  -- a time divided by a gap, rounded up
+  if us >= L.FAR then us, ps = L.FAR, 0 end
+  local level = math.ceil((us + ps / L.PS) / (gap_us + gap_ps / L.PS))  -- or a few more or less
+  if level >= L.AMOUNT_MAX then return L.AMOUNT_MAX end
   while level > 0 do
-    local below_us, below_ps = span(level - 1, gap_us, gap_ps)
-    if is_less(below_us, below_ps, us, ps) then break end
+    local below_us, below_ps = L.span(level - 1, gap_us, gap_ps)
+    if L.is_less(below_us, below_ps, us, ps) then break end
     level = level - 1
   end
   while true do
-    local level_us, level_ps = span(level, gap_us, gap_ps)
-    if not is_less(level_us, level_ps, us, ps) then return level end
+    local level_us, level_ps = L.span(level, gap_us, gap_ps)
+    if not L.is_less(level_us, level_ps, us, ps) then return level end
     level = level + 1
   end
 end
 
+-- A law is made when it is needed, by its letter.
+
+function L.made(name)
+  local made = L.laws[name]
+  if not made and L.make[name] then
+    made = L.make[name]()
+    L.laws[name] = made
+  end
+  return made
+end
+
 -- Burst.
 
-local G1, G1_TEXT = '^g1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', form_of('g1,%d,%d,%d,%d,%d,%d,%d')
-local bucket = {}
+function L.make.b()
+  local bucket = {}
 
-function bucket.read(settings, text, now)
-  if not text then
-    return {law = bucket, set = settings, now = now, foreseen = math.huge, at = now, born = now, us = now, ps = 0,
-      returned = 0, gap_us = settings.gap_us, gap_ps = settings.gap_ps}
+  function bucket.parse(text)
+    local capacity, gap_us, gap_ps = L.numbers_of(text, '^b,(%d+),(%d+),(%d+)$')
+    return capacity and {law = bucket, kind = 'b', capacity = capacity, gap_us = gap_us, gap_ps = gap_ps}
   end
-  local at, born, us, ps, returned, gap_us, gap_ps = numbers_of(text, G1)
-  local latest = now + AHEAD_MAX
-  if not at or at > latest or born > latest or ps >= PS or us >= latest + FAR or returned > FAR
-    or not is_gap(gap_us, gap_ps) then return nil end
-  return {law = bucket, set = settings, now = now, foreseen = math.huge, at = at, born = born, us = us, ps = ps,
-    returned = returned, gap_us = gap_us, gap_ps = gap_ps}
-end
 
-function bucket.write(limit)
-  return FORMAT(G1_TEXT, limit.at, limit.born, limit.us, limit.ps, limit.returned, limit.gap_us, limit.gap_ps)
-end
-
-local function due_of(limit)
-  local set = limit.set
-  if limit.gap_us == set.gap_us and limit.gap_ps == set.gap_ps or not is_less(limit.at, 0, limit.us, limit.ps) then
-    return limit.us, limit.ps
+  function bucket.is_sound(set)  -- and what follows from them
+    if not L.is_gap(set.gap_us, set.gap_ps) or set.capacity > L.AMOUNT_MAX then return false end
+    local full = L.span(set.capacity, set.gap_us, set.gap_ps)
+    local quarter = math.min(math.floor(full / 4), L.LIFE_MAX)
+    set.life_least, set.life_most = math.max(L.LIFE_MIN, math.min(quarter, L.SECOND / L.LIVES)), math.max(L.LIFE_MIN, quarter)
+    set.gap = math.max(1, set.gap_us)
+    return set.gap_us >= L.FAR or full < L.FAR
   end
-  local us, ps = span(level_of(limit.us - limit.at, limit.ps, limit.gap_us, limit.gap_ps), set.gap_us, set.gap_ps)
-  return limit.at + us, ps
-end
 
-function bucket.earliest(limit, t, cost)
-  local set = limit.set
-  if cost * set.gap_us >= FAR or cost > set.capacity then return nil end
-  local us, ps = due_of(limit)
-  local more_us, more_ps = span(set.capacity - cost, set.gap_us, set.gap_ps)
-  us, ps = us - more_us, ps - more_ps
-  if ps > 0 then us = us + 1 end
-  return us > t and us or t
-end
+  L.G1, L.G1_TEXT = '^g1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', L.form_of('g1,%d,%d,%d,%d,%d,%d,%d')
 
-function bucket.take(limit, t, cost, life)
-  if cost == 0 then return limit.us + limit.returned end
-  local set = limit.set
-  if limit.gap_us ~= set.gap_us or limit.gap_ps ~= set.gap_ps then
-    limit.us, limit.ps = due_of(limit)
-    limit.gap_us, limit.gap_ps = set.gap_us, set.gap_ps
-    limit.born = MAX(limit.at, t) + 1
+  function bucket.read(settings, text, now, begin)
+    if not text then
+      return {law = bucket, set = settings, now = now, foreseen = math.huge, at = now, born = now, us = now, ps = 0,
+        returned = 0, gap_us = settings.gap_us, gap_ps = settings.gap_ps}
+    end
+    local at, born, us, ps, returned, gap_us, gap_ps = L.numbers_of(string.sub(text, begin), L.G1)
+    local latest = now + L.AHEAD_MAX
+    if not at or at > latest or born > latest or ps >= L.PS or us >= latest + L.FAR or returned > L.FAR
+      or not L.is_gap(gap_us, gap_ps) then return nil end
+    return {law = bucket, set = settings, now = now, foreseen = math.huge, at = at, born = born, us = us, ps = ps,
+      returned = returned, gap_us = gap_us, gap_ps = gap_ps}
   end
-  local last, us, ps = t + life, limit.us, limit.ps
-  if us < last then us, ps = last, 0 end
-  local more_us, more_ps = span(cost, limit.gap_us, limit.gap_ps)
-  us, ps = us + more_us, ps + more_ps
-  if ps >= PS then us, ps = us + 1, ps - PS end
-  limit.us, limit.ps, limit.is_changed = us, ps, true
-  if last > limit.at then limit.at = last end
-  return us + limit.returned
-end
 
-function bucket.give_back(limit, t, cost, receipt)
-  local left = MIN(receipt, limit.us + limit.returned) - limit.returned - limit.at
-  if t < limit.born or left <= 0 then return end
-  local us, ps = span(cost, limit.gap_us, limit.gap_ps)
-  if us >= left then us, ps = left, 0 end
-  if us + ps == 0 or limit.returned + ceil_of(us, ps) > FAR then return end
-  limit.us, limit.ps, limit.returned = limit.us - us, limit.ps - ps, limit.returned + ceil_of(us, ps)
-  if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + PS end
-  limit.is_changed = true
-end
-
-function bucket.add(limit, t, cost, receipt)
-  local last = t + limit.set.life_most
-  if last > limit.at then  -- of a ticket of cost 0, which has changed nothing, or of a shorter life
-    local us, ps = last, 0
-    if limit.at >= t and limit.us >= limit.at then us, ps = last + limit.us - limit.at, limit.ps end
-    if is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
-    limit.at = last
+  function bucket.write(limit, head)
+    return head .. string.format(L.G1_TEXT, limit.at, limit.born, limit.us, limit.ps, limit.returned, limit.gap_us, limit.gap_ps)
   end
-  local us, ps = span(cost, limit.gap_us, limit.gap_ps)
-  us, ps = limit.us + us, limit.ps + ps
-  if ps >= PS then us, ps = us + 1, ps - PS end
-  if us >= limit.now + FAR then us, ps = limit.now + FAR, 0 end
-  if is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
-  limit.is_changed = true
-end
 
-function bucket.report() end  -- it counts by t alone
+  function L.due_of(limit)
+    local set = limit.set
+    if limit.gap_us == set.gap_us and limit.gap_ps == set.gap_ps or not L.is_less(limit.at, 0, limit.us, limit.ps) then
+      return limit.us, limit.ps
+    end
+    local us, ps = L.span(L.level_of(limit.us - limit.at, limit.ps, limit.gap_us, limit.gap_ps), set.gap_us, set.gap_ps)
+    return limit.at + us, ps
+  end
 
-function bucket.redate(limit, t)
-  local us, ps = 0, 0
-  if is_less(limit.at, 0, limit.us, limit.ps) then us, ps = limit.us - limit.at, limit.ps end
-  if us >= FAR then us, ps = FAR, 0 end
-  local life = limit.set.life_most
-  limit.now, limit.at, limit.born = t, t + life, t + life + 1
-  limit.us, limit.ps, limit.returned, limit.is_changed = limit.at + us, ps, 0, true
-end
+  function bucket.earliest(limit, t, cost)
+    local set = limit.set
+    if cost * set.gap_us >= L.FAR or cost > set.capacity then return nil end
+    local us, ps = L.due_of(limit)
+    local more_us, more_ps = L.span(set.capacity - cost, set.gap_us, set.gap_ps)
+    us, ps = us - more_us, ps - more_ps
+    if ps > 0 then us = us + 1 end
+    return us > t and us or t
+  end
 
-function bucket.is_at_rest(limit, now)
-  local us, ps = due_of(limit)
-  return ceil_of(us, ps) <= now
-end
+  function bucket.take(limit, t, cost, life)
+    if cost == 0 then return limit.us + limit.returned end
+    local set = limit.set
+    if limit.gap_us ~= set.gap_us or limit.gap_ps ~= set.gap_ps then
+      limit.us, limit.ps = L.due_of(limit)
+      limit.gap_us, limit.gap_ps = set.gap_us, set.gap_ps
+      limit.born = math.max(limit.at, t) + 1
+    end
+    local last, us, ps = t + life, limit.us, limit.ps
+    if us < last then us, ps = last, 0 end
+    local more_us, more_ps = L.span(cost, limit.gap_us, limit.gap_ps)
+    us, ps = us + more_us, ps + more_ps
+    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    limit.us, limit.ps, limit.is_changed = us, ps, true
+    if last > limit.at then limit.at = last end
+    return us + limit.returned
+  end
 
-function bucket.use(limit, now)
-  local us, ps = due_of(limit)
-  local used = us >= now and level_of(us - now, ps, limit.set.gap_us, limit.set.gap_ps) or 0
-  return used, limit.set.capacity, MAX(now, ceil_of(us, ps))
+  function bucket.give_back(limit, t, cost, receipt)
+    local left = math.min(receipt, limit.us + limit.returned) - limit.returned - limit.at
+    if t < limit.born or left <= 0 then return end
+    local us, ps = L.span(cost, limit.gap_us, limit.gap_ps)
+    if us >= left then us, ps = left, 0 end
+    if us + ps == 0 or limit.returned + L.ceil_of(us, ps) > L.FAR then return end
+    limit.us, limit.ps, limit.returned = limit.us - us, limit.ps - ps, limit.returned + L.ceil_of(us, ps)
+    if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + L.PS end
+    limit.is_changed = true
+  end
+
+  function bucket.add(limit, t, cost, receipt)
+    local last = t + limit.set.life_most
+    if last > limit.at then  -- of a ticket of cost 0, which has changed nothing, or of a shorter life
+      local us, ps = last, 0
+      if limit.at >= t and limit.us >= limit.at then us, ps = last + limit.us - limit.at, limit.ps end
+      if L.is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
+      limit.at = last
+    end
+    local us, ps = L.span(cost, limit.gap_us, limit.gap_ps)
+    us, ps = limit.us + us, limit.ps + ps
+    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    if us >= limit.now + L.FAR then us, ps = limit.now + L.FAR, 0 end
+    if L.is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
+    limit.is_changed = true
+  end
+
+  function bucket.report() end  -- it counts by t alone
+
+  function bucket.redate(limit, t)
+    local us, ps = 0, 0
+    if L.is_less(limit.at, 0, limit.us, limit.ps) then us, ps = limit.us - limit.at, limit.ps end
+    if us >= L.FAR then us, ps = L.FAR, 0 end
+    local life = limit.set.life_most
+    limit.now, limit.at, limit.born = t, t + life, t + life + 1
+    limit.us, limit.ps, limit.returned, limit.is_changed = limit.at + us, ps, 0, true
+  end
+
+  function bucket.is_at_rest(limit, now)
+    local us, ps = L.due_of(limit)
+    return L.ceil_of(us, ps) <= now
+  end
+
+  function bucket.use(limit, now)
+    local us, ps = L.due_of(limit)
+    local used = us >= now and L.level_of(us - now, ps, limit.set.gap_us, limit.set.gap_ps) or 0
+    return used, limit.set.capacity, math.max(now, L.ceil_of(us, ps))
+  end
+
+  return bucket
 end
 
 -- The log of a window. Of the records in `text`, those up to `head` are read one by one, the others are in `times` and `costs`.
 -- Records are counted from 1 over both; those before `first` are forgotten.
 
-local CHUNK = 24  -- records read at a time, from the end
+function L.make.log()
+  L.CHUNK = 24  -- records read at a time, from the end
 
-local function new_log(set, now)
-  return {amount = set.amount, width = set.width, life = set.life_most, part = set.part, now = now, gone = MAX(0, now - 1), total = 0,
-    ahead = 0, ahead_times = {}, ahead_costs = {}, text = '', begin = 1, head = 0, times = {}, costs = {}, count = 0, first = 1}
-end
+  function L.new_log(set, now)
+    return {amount = set.amount, width = set.width, life = set.life_most, part = set.part, now = now, gone = math.max(0, now - 1), total = 0,
+      ahead = 0, ahead_times = {}, ahead_costs = {}, text = '', begin = 1, head = 0, times = {}, costs = {}, count = 0, first = 1}
+  end
 
-local function read_log(log, text, begin, at)  -- its numbers begin at a byte of a text
-  local size = #text - begin + 1
-  if size < 32 or size % 16 ~= 0 then return false end
-  local gone, total, part, ahead = UNPACK('<dddd', text, begin)
-  if not (ahead >= 0 and 32 + 16 * ahead <= size) then return false end
-  log.gone, log.total, log.text, log.begin = gone, total, text, begin + 32 + 16 * ahead
-  log.head = (size - 32) / 16 - ahead
-  local latest = 0
-  if log.head > 0 then latest = UNPACK('<d', text, #text - 15) end
-  if ahead > 0 then
-    local pairs_ahead = {UNPACK(doubles_of(2 * ahead), text, begin + 32)}
-    local times, costs = log.ahead_times, log.ahead_costs
-    for index = 1, ahead do
-      times[index], costs[index] = pairs_ahead[2 * index - 1], pairs_ahead[2 * index]
-      latest = MAX(latest, times[index])
+  function L.read_log(log, text, begin, at)  -- its numbers begin at a byte of a text
+    local size = #text - begin + 1
+    if size < 32 or size % 16 ~= 0 then return false end
+    local gone, total, part, ahead = struct.unpack('<dddd', text, begin)
+    if not (ahead >= 0 and 32 + 16 * ahead <= size) then return false end
+    log.gone, log.total, log.text, log.begin = gone, total, text, begin + 32 + 16 * ahead
+    log.head = (size - 32) / 16 - ahead
+    local latest = 0
+    if log.head > 0 then latest = struct.unpack('<d', text, #text - 15) end
+    if ahead > 0 then
+      local pairs_ahead = {struct.unpack(L.doubles_of(2 * ahead), text, begin + 32)}
+      local times, costs = log.ahead_times, log.ahead_costs
+      for index = 1, ahead do
+        times[index], costs[index] = pairs_ahead[2 * index - 1], pairs_ahead[2 * index]
+        latest = math.max(latest, times[index])
+      end
+      if part == log.part then log.ahead = ahead else log.ahead_times, log.ahead_costs = {}, {} end
     end
-    if part == log.part then log.ahead = ahead else log.ahead_times, log.ahead_costs = {}, {} end
+    return latest <= at + L.AHEAD_MAX and total >= 0 and total <= L.AMOUNT_MAX and gone >= 0 and gone < L.BEYOND
   end
-  return latest <= at + AHEAD_MAX and total >= 0 and total <= AMOUNT_MAX and gone >= 0 and gone < BEYOND
-end
 
-local function write_log(log)
-  local count = log.ahead
-  local values, size = {log.gone, log.total, log.part, count}, 4
-  for index = 1, count do
-    values[size + 1], values[size + 2] = log.ahead_times[index], log.ahead_costs[index]
-    size = size + 2
-  end
-  local middle = ''
-  if log.first <= log.head then middle = SUB(log.text, log.begin + 16 * (log.first - 1), log.begin + 16 * log.head - 1) end
-  local text = PACK(doubles_of(size), unpack(values)) .. middle
-  local begin = MAX(1, log.first - log.head)
-  if begin <= log.count then
-    values, size = {}, 0
-    for index = begin, log.count do
-      values[size + 1], values[size + 2] = log.times[index], log.costs[index]
+  function L.write_log(log)
+    local count = log.ahead
+    local values, size = {log.gone, log.total, log.part, count}, 4
+    for index = 1, count do
+      values[size + 1], values[size + 2] = log.ahead_times[index], log.ahead_costs[index]
       size = size + 2
     end
-    text = text .. PACK(doubles_of(size), unpack(values))
-  end
-  return text
-end
-
-local function record(log, index)  -- time and cost; nil if there are not so many
-  local head = log.head
-  if index > head then return log.times[index - head], log.costs[index - head] end
-  return UNPACK('<dd', log.text, log.begin + 16 * (index - 1))
-end
-
-local function latest_of(log)  -- the latest last moment; nil if there is none
-  if log.count > 0 then return log.count >= log.first - log.head and log.times[log.count] or nil end
-  if log.head >= log.first then return (UNPACK('<d', log.text, log.begin + 16 * (log.head - 1))) end
-end
-
-local function place_in(log, time)  -- the place in `times` of the first record of that time or later, which is read before
-  local times, costs = log.times, log.costs
-  while log.head >= log.first and (log.count == 0 or times[1] >= time)
-    and UNPACK('<d', log.text, log.begin + 16 * (log.head - 1)) >= time do
-    local more = MIN(CHUNK, log.head - log.first + 1)
-    local values = {UNPACK(doubles_of(2 * more), log.text, log.begin + 16 * (log.head - more))}
-    local new_times, new_costs = {}, {}
-    for index = 1, more do new_times[index], new_costs[index] = values[2 * index - 1], values[2 * index] end
-    for index = 1, log.count do new_times[more + index], new_costs[more + index] = times[index], costs[index] end
-    times, costs = new_times, new_costs
-    log.times, log.costs, log.count, log.head = times, costs, log.count + more, log.head - more
-  end
-  local low, high = MAX(1, log.first - log.head), log.count + 1
-  if high > low and times[high - 1] < time then return high end
-  while low < high do
-    local middle = FLOOR((low + high) / 2)
-    if times[middle] < time then low = middle + 1 else high = middle end
-  end
-  return low
-end
-
-local function change(log, time, amount)  -- what counts at a time; by how much
-  local place = place_in(log, time)
-  local costs = log.costs
-  if log.times[place] == time then
-    amount = MAX(amount, -costs[place])
-    costs[place] = costs[place] + amount
-    if costs[place] == 0 then
-      REMOVE(log.times, place)
-      REMOVE(costs, place)
-      log.count = log.count - 1
-    end
-  elseif amount > 0 then
-    INSERT(log.times, place, time)
-    INSERT(costs, place, amount)
-    log.count = log.count + 1
-  else
-    return 0
-  end
-  log.total = log.total + amount
-  return amount
-end
-
-local function seek(log, t, cost)  -- from which time on there may be room, where a search of the same or less has been; a place there
-  if log.place and t >= log.sought and (t >= log.when or cost >= log.cost) then
-    if t < log.when then t = log.when end
-  else
-    log.index, log.rest, log.place, log.behind = log.first, log.total, 1, 0
-    for index = 1, log.ahead do log.behind = log.behind + log.ahead_costs[index] end
-    log.when = -1
-  end
-  return t
-end
-
-local function move(log, when)  -- the place of the first record, and ahead, that are of interest at a time
-  local stop, index, rest = when - log.width, log.index, log.rest
-  local time, cost = record(log, index)
-  while time and time < stop do
-    rest, index = rest - cost, index + 1
-    time, cost = record(log, index)
-  end
-  log.index, log.rest = index, rest
-  local place, behind, times = log.place, log.behind, log.ahead_times
-  while place <= log.ahead and times[place] <= when do
-    behind, place = behind - log.ahead_costs[place], place + 1
-  end
-  log.place, log.behind, log.when = place, behind, when
-end
-
-local function conflict(log, cost)  -- the time of the first ticket ahead in whose window there is no room; nil if there is room in each
-  local place, times, width, index, rest, behind = log.place, log.ahead_times, log.width, log.index, log.rest, log.behind
-  if place > log.ahead then return nil end
-  local part = log.part
-  local last = CEIL((log.when + log.life) / part) * part
-  while place <= log.ahead and times[place] - width <= last do
-    local stop = times[place] - width
-    behind = behind - log.ahead_costs[place]
-    local time, amount = record(log, index)
-    while time and time < stop do
-      rest, index = rest - amount, index + 1
-      time, amount = record(log, index)
-    end
-    if rest - behind + cost > log.amount then return times[place] end
-    place = place + 1
-  end
-  return nil
-end
-
-local function log_earliest(log, t, cost)
-  if cost > log.amount then return nil end
-  if log.total + cost <= log.amount then return t end
-  local when = seek(log, t, cost)
-  local sought = t
-  while true do
-    move(log, when)
-    if log.rest - log.behind + cost > log.amount then
-      when = record(log, log.index) + log.width + 1
-    else
-      local later = conflict(log, cost)
-      if not later then
-        log.sought, log.cost = sought, cost
-        return when
+    local middle = ''
+    if log.first <= log.head then middle = string.sub(log.text, log.begin + 16 * (log.first - 1), log.begin + 16 * log.head - 1) end
+    local first, last = struct.pack(L.doubles_of(size), unpack(values)), ''
+    local begin = math.max(1, log.first - log.head)
+    if begin <= log.count then
+      values, size = {}, 0
+      for index = begin, log.count do
+        values[size + 1], values[size + 2] = log.times[index], log.costs[index]
+        size = size + 2
       end
-      when = later
+      last = struct.pack(L.doubles_of(size), unpack(values))
+    end
+    return first, middle, last
+  end
+
+  function L.record(log, index)  -- time and cost; nil if there are not so many
+    local head = log.head
+    if index > head then return log.times[index - head], log.costs[index - head] end
+    return struct.unpack('<dd', log.text, log.begin + 16 * (index - 1))
+  end
+
+  function L.latest_of(log)  -- the latest last moment; nil if there is none
+    if log.count > 0 then return log.count >= log.first - log.head and log.times[log.count] or nil end
+    if log.head >= log.first then return (struct.unpack('<d', log.text, log.begin + 16 * (log.head - 1))) end
+  end
+
+  function L.place_in(log, time)  -- the place in `times` of the first record of that time or later, which is read before
+    local times, costs = log.times, log.costs
+    while log.head >= log.first and (log.count == 0 or times[1] >= time)
+      and struct.unpack('<d', log.text, log.begin + 16 * (log.head - 1)) >= time do
+      local more = math.min(L.CHUNK, log.head - log.first + 1)
+      local values = {struct.unpack(L.doubles_of(2 * more), log.text, log.begin + 16 * (log.head - more))}
+      local new_times, new_costs = {}, {}
+      for index = 1, more do new_times[index], new_costs[index] = values[2 * index - 1], values[2 * index] end
+      for index = 1, log.count do new_times[more + index], new_costs[more + index] = times[index], costs[index] end
+      times, costs = new_times, new_costs
+      log.times, log.costs, log.count, log.head = times, costs, log.count + more, log.head - more
+    end
+    local low, high = math.max(1, log.first - log.head), log.count + 1
+    if high > low and times[high - 1] < time then return high end
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if times[middle] < time then low = middle + 1 else high = middle end
+    end
+    return low
+  end
+
+  function L.change(log, time, amount)  -- what counts at a time; by how much
+    local place = L.place_in(log, time)
+    local costs = log.costs
+    if log.times[place] == time then
+      amount = math.max(amount, -costs[place])
+      costs[place] = costs[place] + amount
+      if costs[place] == 0 then
+        table.remove(log.times, place)
+        table.remove(costs, place)
+        log.count = log.count - 1
+      end
+    elseif amount > 0 then
+      table.insert(log.times, place, time)
+      table.insert(costs, place, amount)
+      log.count = log.count + 1
+    else
+      return 0
+    end
+    log.total = log.total + amount
+    return amount
+  end
+
+  function L.seek(log, t, cost)  -- from which time on there may be room, where a search of the same or less has been; a place there
+    if log.place and t >= log.sought and (t >= log.when or cost >= log.cost) then
+      if t < log.when then t = log.when end
+    else
+      log.index, log.rest, log.place, log.behind = log.first, log.total, 1, 0
+      for index = 1, log.ahead do log.behind = log.behind + log.ahead_costs[index] end
+      log.when = -1
+    end
+    return t
+  end
+
+  function L.move(log, when)  -- the place of the first record, and ahead, that are of interest at a time
+    local stop, index, rest = when - log.width, log.index, log.rest
+    local time, cost = L.record(log, index)
+    while time and time < stop do
+      rest, index = rest - cost, index + 1
+      time, cost = L.record(log, index)
+    end
+    log.index, log.rest = index, rest
+    local place, behind, times = log.place, log.behind, log.ahead_times
+    while place <= log.ahead and times[place] <= when do
+      behind, place = behind - log.ahead_costs[place], place + 1
+    end
+    log.place, log.behind, log.when = place, behind, when
+  end
+
+  function L.conflict(log, cost)  -- the time of the first ticket ahead in whose window there is no room; nil if there is room in each
+    local place, times, width, index, rest, behind = log.place, log.ahead_times, log.width, log.index, log.rest, log.behind
+    if place > log.ahead then return nil end
+    local part = log.part
+    local last = math.ceil((log.when + log.life) / part) * part
+    while place <= log.ahead and times[place] - width <= last do
+      local stop = times[place] - width
+      behind = behind - log.ahead_costs[place]
+      local time, amount = L.record(log, index)
+      while time and time < stop do
+        rest, index = rest - amount, index + 1
+        time, amount = L.record(log, index)
+      end
+      if rest - behind + cost > log.amount then return times[place] end
+      place = place + 1
+    end
+    return nil
+  end
+
+  function L.log_earliest(log, t, cost)
+    if cost > log.amount then return nil end
+    if log.total + cost <= log.amount then return t end
+    local when = L.seek(log, t, cost)
+    local sought = t
+    while true do
+      L.move(log, when)
+      if log.rest - log.behind + cost > log.amount then
+        when = L.record(log, log.index) + log.width + 1
+      else
+        local later = L.conflict(log, cost)
+        if not later then
+          log.sought, log.cost = sought, cost
+          return when
+        end
+        when = later
+      end
     end
   end
-end
 
-local function forget(log)
-  local stop, first = log.now - log.width, log.first
-  local time, cost = record(log, first)
-  while time and time < stop do
-    log.gone, log.total, first = time, log.total - cost, first + 1
-    time, cost = record(log, first)
-  end
-  log.first = first
-  local gone, times, costs = 0, log.ahead_times, log.ahead_costs
-  while gone < log.ahead and times[gone + 1] <= log.now do gone = gone + 1 end
-  if gone > 0 then
-    for index = 1, log.ahead do times[index], costs[index] = times[index + gone], costs[index + gone] end
-    log.ahead = log.ahead - gone
-    if log.place then log.place = MAX(1, log.place - gone) end
-  end
-end
-
-local function ahead_at(log, begin)  -- the place of the first ticket ahead at a time or later
-  local place = log.ahead + 1
-  while place > 1 and log.ahead_times[place - 1] >= begin do place = place - 1 end
-  return place
-end
-
-local function note(log, last, begin, cost)  -- a cost at a last moment, of a ticket at a time
-  change(log, last, cost)
-  if log.place then log.rest = log.rest + cost end
-  if begin <= log.now then return end
-  local place = ahead_at(log, begin)
-  if log.ahead_times[place] == begin and place <= log.ahead then
-    log.ahead_costs[place] = log.ahead_costs[place] + cost
-  else
-    INSERT(log.ahead_times, place, begin)
-    INSERT(log.ahead_costs, place, cost)
-    log.ahead = log.ahead + 1
-    if log.place and begin <= log.when then log.place = log.place + 1 end
-  end
-  if log.place and begin > log.when then log.behind = log.behind + cost end
-end
-
-local function log_take(log, t, cost, life)
-  local part = log.part
-  local last = CEIL((t + life) / part) * part
-  if cost > 0 then
-    forget(log)
-    note(log, last, FLOOR(t / part) * part, cost)
-  end
-  return last
-end
-
-local function log_give_back(log, t, cost, receipt)
-  if receipt <= log.gone or receipt < log.now - log.width then return false end
-  log.place = nil
-  local place, left = place_in(log, receipt), cost
-  while left > 0 and place <= log.count do left = left + change(log, log.times[place], -left) end
-  local begin = FLOOR(t / log.part) * log.part
-  place = ahead_at(log, begin)
-  if left < cost and place <= log.ahead and log.ahead_times[place] == begin then
-    log.ahead_costs[place] = MAX(0, log.ahead_costs[place] - (cost - left))
-    if log.ahead_costs[place] == 0 then
-      REMOVE(log.ahead_times, place)
-      REMOVE(log.ahead_costs, place)
-      log.ahead = log.ahead - 1
+  function L.forget(log)
+    local stop, first = log.now - log.width, log.first
+    local time, cost = L.record(log, first)
+    while time and time < stop do
+      log.gone, log.total, first = time, log.total - cost, first + 1
+      time, cost = L.record(log, first)
+    end
+    log.first = first
+    local gone, times, costs = 0, log.ahead_times, log.ahead_costs
+    while gone < log.ahead and times[gone + 1] <= log.now do gone = gone + 1 end
+    if gone > 0 then
+      for index = 1, log.ahead do times[index], costs[index] = times[index + gone], costs[index + gone] end
+      log.ahead = log.ahead - gone
+      if log.place then log.place = math.max(1, log.place - gone) end
     end
   end
-  return left < cost
-end
 
-local function log_add(log, cost, receipt)
-  local more = MAX(0, MIN(cost, AMOUNT_MAX - log.total))
-  if more == 0 or receipt + log.width < log.now then return false end
-  log.place = nil
-  change(log, MAX(receipt, log.gone + 1), more)
+  function L.ahead_at(log, begin)  -- the place of the first ticket ahead at a time or later
+    local place = log.ahead + 1
+    while place > 1 and log.ahead_times[place - 1] >= begin do place = place - 1 end
+    return place
+  end
+
+  function L.note(log, last, begin, cost)  -- a cost at a last moment, of a ticket at a time
+    L.change(log, last, cost)
+    if log.place then log.rest = log.rest + cost end
+    if begin <= log.now then return end
+    local place = L.ahead_at(log, begin)
+    if log.ahead_times[place] == begin and place <= log.ahead then
+      log.ahead_costs[place] = log.ahead_costs[place] + cost
+    else
+      table.insert(log.ahead_times, place, begin)
+      table.insert(log.ahead_costs, place, cost)
+      log.ahead = log.ahead + 1
+      if log.place and begin <= log.when then log.place = log.place + 1 end
+    end
+    if log.place and begin > log.when then log.behind = log.behind + cost end
+  end
+
+  function L.log_take(log, t, cost, life)
+    local part = log.part
+    local last = math.ceil((t + life) / part) * part
+    if cost > 0 then
+      L.forget(log)
+      L.note(log, last, math.floor(t / part) * part, cost)
+    end
+    return last
+  end
+
+  function L.log_give_back(log, t, cost, receipt)
+    if receipt <= log.gone or receipt < log.now - log.width then return false end
+    log.place = nil
+    local place, left = L.place_in(log, receipt), cost
+    while left > 0 and place <= log.count do left = left + L.change(log, log.times[place], -left) end
+    local begin = math.floor(t / log.part) * log.part
+    place = L.ahead_at(log, begin)
+    if left < cost and place <= log.ahead and log.ahead_times[place] == begin then
+      log.ahead_costs[place] = math.max(0, log.ahead_costs[place] - (cost - left))
+      if log.ahead_costs[place] == 0 then
+        table.remove(log.ahead_times, place)
+        table.remove(log.ahead_costs, place)
+        log.ahead = log.ahead - 1
+      end
+    end
+    return left < cost
+  end
+
+  function L.log_add(log, cost, receipt)
+    local more = math.max(0, math.min(cost, L.AMOUNT_MAX - log.total))
+    if more == 0 or receipt + log.width < log.now then return false end
+    log.place = nil
+    L.change(log, math.max(receipt, log.gone + 1), more)
+    return true
+  end
+
+  function L.log_report(log, start, cost, receipt)
+    start = math.ceil(start / log.part) * log.part
+    if start >= receipt then return false end
+    log.place = nil
+    local moved = -L.change(log, receipt, -cost)
+    if start > log.gone then L.change(log, start, moved) end
+    return moved > 0
+  end
+
+  function L.log_redate(log, t)
+    local has_some = L.latest_of(log)
+    log.now, log.gone, log.ahead, log.ahead_times, log.ahead_costs, log.place = t, math.max(0, t - 1), 0, {}, {}, nil
+    if has_some then
+      log.text, log.begin, log.head, log.first, log.times, log.costs, log.count = '', 1, 0, 1, {t}, {log.total}, 1
+    end
+  end
+
+  function L.log_used(log, now)
+    local used, index, stop = log.total, log.first, now - log.width
+    local time, cost = L.record(log, index)
+    while time and time < stop do
+      used, index = used - cost, index + 1
+      time, cost = L.record(log, index)
+    end
+    return used
+  end
+
+  function L.log_until(log, now)
+    local latest = L.latest_of(log)
+    return latest and math.max(now, latest + log.width + 1) or now
+  end
   return true
-end
-
-local function log_report(log, start, cost, receipt)
-  start = CEIL(start / log.part) * log.part
-  if start >= receipt then return false end
-  log.place = nil
-  local moved = -change(log, receipt, -cost)
-  if start > log.gone then change(log, start, moved) end
-  return moved > 0
-end
-
-local function log_redate(log, t)
-  local has_some = latest_of(log)
-  log.now, log.gone, log.ahead, log.ahead_times, log.ahead_costs, log.place = t, MAX(0, t - 1), 0, {}, {}, nil
-  if has_some then
-    log.text, log.begin, log.head, log.first, log.times, log.costs, log.count = '', 1, 0, 1, {t}, {log.total}, 1
-  end
-end
-
-local function log_used(log, now)
-  local used, index, stop = log.total, log.first, now - log.width
-  local time, cost = record(log, index)
-  while time and time < stop do
-    used, index = used - cost, index + 1
-    time, cost = record(log, index)
-  end
-  return used
-end
-
-local function log_until(log, now)
-  local latest = latest_of(log)
-  return latest and MAX(now, latest + log.width + 1) or now
 end
 
 -- Window.
 
-window = {}
+function L.make.w()
+  L.made('log')
+  local window = {}
 
-function window.read(settings, text, now)
-  local log = new_log(settings, now)
-  local limit = {law = window, set = settings, foreseen = math.huge, log = log}
-  if not text or SUB(text, 1, 2) == 'w2' and read_log(log, text, 3, now) then return limit end
+  function window.parse(text)
+    local amount, width = L.numbers_of(text, '^w,(%d+),(%d+)$')
+    return amount and {law = window, kind = 'w', amount = amount, width = width}
+  end
+
+  function window.is_sound(set)  -- and what follows from them
+    if set.amount > L.AMOUNT_MAX or set.width == 0 or set.width >= L.FAR then return false end
+    set.life_least = L.between(math.floor(set.width / L.LIVES), L.LIFE_MIN, L.LIFE_MAX)
+    set.life_most = L.between(math.floor(set.width / L.LIVES_MIN), L.LIFE_MIN, L.LIFE_MAX)
+    set.gap = set.amount > 0 and math.max(1, math.floor(set.width / set.amount)) or L.FAR
+    set.is_dated = true
+    return true
+  end
+
+  function window.read(settings, text, now, begin)
+    local log = L.new_log(settings, now)
+    local limit = {law = window, set = settings, foreseen = math.huge, log = log}
+    if not text or string.sub(text, begin, begin + 1) == 'w2' and L.read_log(log, text, begin + 2, now) then return limit end
+  end
+
+  function window.write(limit, head)
+    local first, middle, last = L.write_log(limit.log)
+    return head .. 'w2' .. first .. middle .. last
+  end
+
+  function window.earliest(limit, t, cost) return L.log_earliest(limit.log, t, cost) end
+
+  function window.take(limit, t, cost, life)
+    limit.is_changed = limit.is_changed or cost > 0
+    return L.log_take(limit.log, t, cost, life)
+  end
+
+  function window.give_back(limit, t, cost, receipt)
+    limit.is_changed = L.log_give_back(limit.log, t, cost, receipt) or limit.is_changed
+  end
+
+  function window.add(limit, t, cost, receipt) limit.is_changed = L.log_add(limit.log, cost, receipt) or limit.is_changed end
+
+  function window.report(limit, start, cost, receipt)
+    limit.is_changed = L.log_report(limit.log, start, cost, receipt) or limit.is_changed
+  end
+
+  function window.redate(limit, t)
+    L.log_redate(limit.log, t)
+    limit.is_changed = true
+  end
+
+  function window.is_at_rest(limit, now) return L.log_until(limit.log, 0) <= now end
+
+  function window.use(limit, now) return L.log_used(limit.log, now), limit.set.amount, L.log_until(limit.log, now) end
+
+  return window
 end
-
-function window.write(limit) return 'w2' .. write_log(limit.log) end
-
-function window.earliest(limit, t, cost) return log_earliest(limit.log, t, cost) end
-
-function window.take(limit, t, cost, life)
-  limit.is_changed = limit.is_changed or cost > 0
-  return log_take(limit.log, t, cost, life)
-end
-
-function window.give_back(limit, t, cost, receipt)
-  limit.is_changed = log_give_back(limit.log, t, cost, receipt) or limit.is_changed
-end
-
-function window.add(limit, t, cost, receipt) limit.is_changed = log_add(limit.log, cost, receipt) or limit.is_changed end
-
-function window.report(limit, start, cost, receipt)
-  limit.is_changed = log_report(limit.log, start, cost, receipt) or limit.is_changed
-end
-
-function window.redate(limit, t)
-  log_redate(limit.log, t)
-  limit.is_changed = true
-end
-
-function window.is_at_rest(limit, now) return log_until(limit.log, 0) <= now end
-
-function window.use(limit, now) return log_used(limit.log, now), limit.set.amount, log_until(limit.log, now) end
 
 -- Pace: `first` and `first_ps` are the time of the first free number, `runs` and `counts` the taken ones beyond it.
 
-pace = {}
+function L.make.p()
+  L.made('log')
+  local pace = {}
 
-local function later_by(limit, count)  -- moves the first number
-  local us, ps = span(count, limit.gap_us, limit.gap_ps)
-  us, ps = limit.us + us, limit.ps + ps
-  if ps >= PS then us, ps = us + 1, ps - PS end
-  limit.us, limit.ps = us, ps
-end
-
-local function shift(limit, count)  -- the first number is that count of them later
-  later_by(limit, count)
-  for index = 1, limit.size do limit.runs[index] = limit.runs[index] - count end
-end
-
-local function over_at(limit, t)  -- how many numbers may not be used at a time any more
-  local us, ps = t - limit.set.slack_us - limit.us, -limit.set.slack_ps - limit.ps
-  while ps < 0 do us, ps = us - 1, ps + PS end
-  return us < 0 and 0 or level_of(us, ps, limit.gap_us, limit.gap_ps)
-end
-
-local function beyond(limit, gap_us, gap_ps)  -- how far the number after all that are taken is beyond the first
-  if limit.size == 0 then return 0, 0 end
-  return span(limit.runs[limit.size] + limit.counts[limit.size], gap_us, gap_ps)
-end
-
-local function end_of(limit, gap_us, gap_ps)
-  local us, ps = beyond(limit, gap_us, gap_ps)
-  us, ps = limit.us + us, limit.ps + ps
-  if ps >= PS then us, ps = us + 1, ps - PS end
-  return us, ps
-end
-
-local function drop(limit)
-  local over = over_at(limit, limit.now)
-  while over > 0 and limit.size > 0 do
-    local step = MIN(over, limit.runs[1])
-    over = over - step
-    if step == limit.runs[1] then
-      local count = REMOVE(limit.counts, 1)
-      REMOVE(limit.runs, 1)
-      limit.size = limit.size - 1
-      step, over = step + count, over - count
-    end
-    shift(limit, step)
+  function pace.parse(text)
+    local gap_us, gap_ps, amount, width = L.numbers_of(text, '^p,(%d+),(%d+),(%d+),(%d+)$')
+    return gap_us and {law = pace, kind = 'p', gap_us = gap_us, gap_ps = gap_ps, amount = amount, width = width}
   end
-  if over > 0 then limit.us, limit.ps = limit.now, 0 end
-end
 
-function pace.read(settings, text, now)
-  local log = new_log(settings, now)
-  local limit = {law = pace, set = settings, now = now, foreseen = math.huge, log = log, us = now, ps = 0, at = now, born = now,
-    gap_us = settings.gap_us, gap_ps = settings.gap_ps, size = 0, runs = {}, counts = {}, owed_us = 0, owed_ps = 0}
-  if not text then return limit end
-  if SUB(text, 1, 2) ~= 'p2' or #text < 90 then return nil end
-  local us, ps, gap_us, gap_ps, at, born, size = UNPACK('<ddddddd', text, 3)
-  if not (size >= 0 and 90 + 16 * size <= #text and us <= now + AHEAD_MAX + 2 * FAR and at <= now + AHEAD_MAX and us >= 0
-    and at >= 0 and born >= 0 and born < BEYOND and ps >= 0 and gap_us >= 0 and gap_ps >= 0 and is_gap(gap_us, gap_ps)) then return nil end
-  limit.us, limit.ps, limit.at, limit.born, limit.size = us, ps, at, born, size
-  if size > 0 then
-    local values = {UNPACK(doubles_of(2 * size), text, 59)}
-    for index = 1, size do limit.runs[index], limit.counts[index] = values[2 * index - 1], values[2 * index] end
+  function pace.is_sound(set)  -- and what follows from them
+    if not L.is_gap(set.gap_us, set.gap_ps) or set.amount > L.AMOUNT_MAX or set.width >= L.FAR then return false end
+    local half_us, half_ps = math.floor(set.gap_us / 2), math.floor((set.gap_us % 2 * L.PS + set.gap_ps) / 2)
+    if half_us < L.LIFE then half_us, half_ps = L.LIFE, 0 end
+    set.slack_us, set.slack_ps = set.gap_us - 1, set.gap_ps
+    if L.is_less(half_us, half_ps, set.slack_us, set.slack_ps) then set.slack_us, set.slack_ps = half_us, half_ps end
+    if set.slack_us < 1 then set.slack_us, set.slack_ps = 1, 0 end
+    set.life_least, set.life_most = L.LIFE, math.max(L.LIFE, math.floor(math.min(set.width > 0 and set.width or L.SECOND, L.SECOND) / 4))
+    set.gap, set.is_dated = math.max(1, set.gap_us), set.amount > 0
+    return true
   end
-  local end_us, end_ps = end_of(limit, gap_us, gap_ps)
-  if is_less(at, 0, end_us, end_ps) then limit.owed_us, limit.owed_ps = end_us - at, end_ps end
-  if gap_us ~= settings.gap_us or gap_ps ~= settings.gap_ps then  -- each number that is ahead takes the new gap
-    local last_us, last_ps = end_us - gap_us, end_ps - gap_ps
-    if last_ps < 0 then last_us, last_ps = last_us - 1, last_ps + PS end
-    local count = 1
-    if is_less(now, 0, last_us, last_ps) then
-      count = level_of(last_us - now, last_ps, gap_us, gap_ps) + 1
-      last_us, last_ps = now, 0
-    end
-    limit.us, limit.ps, limit.size, limit.runs, limit.counts = last_us, last_ps, 0, {}, {}
-    limit.born = MAX(now + 1, ceil_of(end_us, end_ps))
-    later_by(limit, count)
-  end
-  drop(limit)
-  return read_log(log, text, 59 + 16 * size, now) and limit or nil
-end
 
-function pace.write(limit)
-  local values, size = {limit.us, limit.ps, limit.gap_us, limit.gap_ps, limit.at, limit.born, limit.size}, 7
-  for index = 1, limit.size do
-    values[size + 1], values[size + 2] = limit.runs[index], limit.counts[index]
-    size = size + 2
+  function L.later_by(limit, count)  -- moves the first number
+    local us, ps = L.span(count, limit.gap_us, limit.gap_ps)
+    us, ps = limit.us + us, limit.ps + ps
+    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    limit.us, limit.ps = us, ps
   end
-  return 'p2' .. PACK(doubles_of(size), unpack(values)) .. write_log(limit.log)
-end
 
-local function free_at(limit, t, cost)  -- the first of the free numbers that may be used at a time or after it
-  local number, runs, counts = over_at(limit, t), limit.runs, limit.counts
-  if cost == 0 then cost = 1 end
-  for index = 1, limit.size do
-    local begin = runs[index]
-    if number + cost <= begin then break end
-    if begin + counts[index] > number then number = begin + counts[index] end
+  function L.shift(limit, count)  -- the first number is that count of them later
+    L.later_by(limit, count)
+    for index = 1, limit.size do limit.runs[index] = limit.runs[index] - count end
   end
-  return number
-end
 
-local function time_of(limit, number)
-  local us, ps = limit.us, limit.ps
-  if number > 0 then
-    local more_us, more_ps = span(number, limit.gap_us, limit.gap_ps)
-    us, ps = us + more_us, ps + more_ps
-    if ps >= PS then us, ps = us + 1, ps - PS end
+  function L.over_at(limit, t)  -- how many numbers may not be used at a time any more
+    local us, ps = t - limit.set.slack_us - limit.us, -limit.set.slack_ps - limit.ps
+    while ps < 0 do us, ps = us - 1, ps + L.PS end
+    return us < 0 and 0 or L.level_of(us, ps, limit.gap_us, limit.gap_ps)
   end
-  return us, ps
-end
 
-function pace.earliest(limit, t, cost)
-  local set, when = limit.set, t
-  if cost * set.gap_us >= FAR then return nil end
-  while true do
-    local us, ps = time_of(limit, free_at(limit, when, cost))
-    if ps > 0 then us = us + 1 end
-    if us > when then when = us end
-    if set.amount == 0 then return when end
-    local later = log_earliest(limit.log, when, cost)
-    if not later or later == when then return later end
-    when = later
+  function L.beyond(limit, gap_us, gap_ps)  -- how far the number after all that are taken is beyond the first
+    if limit.size == 0 then return 0, 0 end
+    return L.span(limit.runs[limit.size] + limit.counts[limit.size], gap_us, gap_ps)
   end
-end
 
-local function take_numbers(limit, number, count)
-  local runs, counts, place = limit.runs, limit.counts, 1
-  while place <= limit.size and runs[place] < number do place = place + 1 end
-  if place <= limit.size and runs[place] == number + count then
-    count = count + REMOVE(counts, place)
-    REMOVE(runs, place)
-    limit.size = limit.size - 1
+  function L.end_of(limit, gap_us, gap_ps)
+    local us, ps = L.beyond(limit, gap_us, gap_ps)
+    us, ps = limit.us + us, limit.ps + ps
+    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    return us, ps
   end
-  if place > 1 and runs[place - 1] + counts[place - 1] == number then
-    place = place - 1
-    count, number = count + REMOVE(counts, place), REMOVE(runs, place)
-    limit.size = limit.size - 1
-  end
-  if number > 0 then
-    INSERT(runs, place, number)
-    INSERT(counts, place, count)
-    limit.size = limit.size + 1
-  else
-    shift(limit, count)
-  end
-end
 
-function pace.take(limit, t, cost, life)
-  if cost > 0 then
-    take_numbers(limit, free_at(limit, t, cost), cost)
-    limit.at, limit.is_changed = limit.now, true
-  end
-  return limit.set.amount > 0 and log_take(limit.log, t, cost, life) or t
-end
-
-function pace.run(limit, t, latest, life, most)  -- takes some tickets of cost 1 at a number's time each, up to a latest; their first time, and count
-  local set, log = limit.set, limit.log
-  local number = free_at(limit, t, 1)
-  local us, ps = time_of(limit, number)
-  if us < t then return us, ps, 0 end  -- this one is late
-  local first_us, first_ps = us, ps
-  if number < (limit.runs[1] or 0) then most = MIN(most, limit.runs[1] - number)
-  elseif limit.size > 0 and number < limit.runs[limit.size] then return us, ps, 0 end
-  local gap_us, gap_ps, count = limit.gap_us, limit.gap_ps, 0
-  if set.amount == 0 then
-    while count < most and ceil_of(us, ps) <= latest do
-      us, ps, count = us + gap_us, ps + gap_ps, count + 1
-      if ps >= PS then us, ps = us + 1, ps - PS end
-    end
-  else
-    local when = ps > 0 and us + 1 or us
-    if when > latest or (log.ahead > 0 and log.ahead_times[log.ahead] > when) then return us, ps, 0 end
-    forget(log)
-    log.place = nil
-    seek(log, when, 1)
-    move(log, when)
-    local part, width, amount, rest, index = log.part, log.width, log.amount, log.rest, log.index
-    local last, begin, some = CEIL((when + life) / part) * part, FLOOR(when / part) * part, 0
-    local time, cost = record(log, index)
-    local stop = time and time + width or math.huge
-    while count < most and when <= latest do
-      while when > stop do
-        rest, index = rest - cost, index + 1
-        time, cost = record(log, index)
-        stop = time and time + width or math.huge
+  function L.drop(limit)
+    local over = L.over_at(limit, limit.now)
+    while over > 0 and limit.size > 0 do
+      local step = math.min(over, limit.runs[1])
+      over = over - step
+      if step == limit.runs[1] then
+        local count = table.remove(limit.counts, 1)
+        table.remove(limit.runs, 1)
+        limit.size = limit.size - 1
+        step, over = step + count, over - count
       end
-      if rest >= amount then break end
-      if when + life > last or when >= begin + part then
-        if some > 0 then
-          note(log, last, begin, some)
-          time, cost = record(log, index)
+      L.shift(limit, step)
+    end
+    if over > 0 then limit.us, limit.ps = limit.now, 0 end
+  end
+
+  function pace.read(settings, text, now, begin)
+    local log = L.new_log(settings, now)
+    local limit = {law = pace, set = settings, now = now, foreseen = math.huge, log = log, us = now, ps = 0, at = now, born = now,
+      gap_us = settings.gap_us, gap_ps = settings.gap_ps, size = 0, runs = {}, counts = {}, owed_us = 0, owed_ps = 0}
+    if not text then return limit end
+    if string.sub(text, begin, begin + 1) ~= 'p2' or #text < begin + 89 then return nil end
+    local us, ps, gap_us, gap_ps, at, born, size = struct.unpack('<ddddddd', text, begin + 2)
+    if not (size >= 0 and begin + 89 + 16 * size <= #text and us <= now + L.AHEAD_MAX + 2 * L.FAR and at <= now + L.AHEAD_MAX and us >= 0
+      and at >= 0 and born >= 0 and born < L.BEYOND and ps >= 0 and gap_us >= 0 and gap_ps >= 0 and L.is_gap(gap_us, gap_ps)) then return nil end
+    limit.us, limit.ps, limit.at, limit.born, limit.size = us, ps, at, born, size
+    if size > 0 then
+      local values = {struct.unpack(L.doubles_of(2 * size), text, begin + 58)}
+      for index = 1, size do limit.runs[index], limit.counts[index] = values[2 * index - 1], values[2 * index] end
+    end
+    local end_us, end_ps = L.end_of(limit, gap_us, gap_ps)
+    if L.is_less(at, 0, end_us, end_ps) then limit.owed_us, limit.owed_ps = end_us - at, end_ps end
+    if gap_us ~= settings.gap_us or gap_ps ~= settings.gap_ps then  -- each number that is ahead takes the new gap
+      local last_us, last_ps = end_us - gap_us, end_ps - gap_ps
+      if last_ps < 0 then last_us, last_ps = last_us - 1, last_ps + L.PS end
+      local count, begun = 1, math.max(now, at)
+      if L.is_less(begun, 0, last_us, last_ps) then
+        count = L.level_of(last_us - begun, last_ps, gap_us, gap_ps) + 1
+        last_us, last_ps = begun, 0
+      end
+      limit.us, limit.ps, limit.size, limit.runs, limit.counts = last_us, last_ps, 0, {}, {}
+      limit.born = math.max(now + 1, L.ceil_of(end_us, end_ps))
+      L.later_by(limit, count)
+    end
+    L.drop(limit)
+    return L.read_log(log, text, begin + 58 + 16 * size, now) and limit or nil
+  end
+
+  function pace.write(limit, head)
+    local values, size = {limit.us, limit.ps, limit.gap_us, limit.gap_ps, limit.at, limit.born, limit.size}, 7
+    for index = 1, limit.size do
+      values[size + 1], values[size + 2] = limit.runs[index], limit.counts[index]
+      size = size + 2
+    end
+    local first, middle, last = L.write_log(limit.log)
+    return head .. 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. first .. middle .. last
+  end
+
+  function L.free_at(limit, t, cost)  -- the first of the free numbers that may be used at a time or after it
+    local number, runs, counts = L.over_at(limit, t), limit.runs, limit.counts
+    if cost == 0 then cost = 1 end
+    for index = 1, limit.size do
+      local begin = runs[index]
+      if number + cost <= begin then break end
+      if begin + counts[index] > number then number = begin + counts[index] end
+    end
+    return number
+  end
+
+  function L.time_of(limit, number)
+    local us, ps = limit.us, limit.ps
+    if number > 0 then
+      local more_us, more_ps = L.span(number, limit.gap_us, limit.gap_ps)
+      us, ps = us + more_us, ps + more_ps
+      if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    end
+    return us, ps
+  end
+
+  function pace.earliest(limit, t, cost)
+    local set, when = limit.set, t
+    if cost * set.gap_us >= L.FAR then return nil end
+    while true do
+      local us, ps = L.time_of(limit, L.free_at(limit, when, cost))
+      if ps > 0 then us = us + 1 end
+      if us > when then when = us end
+      if set.amount == 0 then return when end
+      local later = L.log_earliest(limit.log, when, cost)
+      if not later or later == when then return later end
+      when = later
+    end
+  end
+
+  function L.take_numbers(limit, number, count)
+    local runs, counts, place = limit.runs, limit.counts, 1
+    while place <= limit.size and runs[place] < number do place = place + 1 end
+    if place <= limit.size and runs[place] == number + count then
+      count = count + table.remove(counts, place)
+      table.remove(runs, place)
+      limit.size = limit.size - 1
+    end
+    if place > 1 and runs[place - 1] + counts[place - 1] == number then
+      place = place - 1
+      count, number = count + table.remove(counts, place), table.remove(runs, place)
+      limit.size = limit.size - 1
+    end
+    if number > 0 then
+      table.insert(runs, place, number)
+      table.insert(counts, place, count)
+      limit.size = limit.size + 1
+    else
+      L.shift(limit, count)
+    end
+  end
+
+  function pace.take(limit, t, cost, life)
+    if cost > 0 then
+      L.take_numbers(limit, L.free_at(limit, t, cost), cost)
+      limit.at, limit.is_changed = math.max(limit.at, t), true
+    end
+    return limit.set.amount > 0 and L.log_take(limit.log, t, cost, life) or t
+  end
+
+  function pace.run(limit, t, latest, life, most)  -- takes some tickets of cost 1 at a number's time each, up to a latest; their first time, and count
+    local set, log = limit.set, limit.log
+    local number = L.free_at(limit, t, 1)
+    local us, ps = L.time_of(limit, number)
+    if us < t then return us, ps, 0 end  -- this one is late
+    local first_us, first_ps = us, ps
+    if number < (limit.runs[1] or 0) then most = math.min(most, limit.runs[1] - number)
+    elseif limit.size > 0 and number < limit.runs[limit.size] then return us, ps, 0 end
+    local gap_us, gap_ps, count, newest = limit.gap_us, limit.gap_ps, 0, 0
+    if set.amount == 0 then
+      while count < most and L.ceil_of(us, ps) <= latest do
+        newest = L.ceil_of(us, ps)
+        us, ps, count = us + gap_us, ps + gap_ps, count + 1
+        if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+      end
+    else
+      local when = ps > 0 and us + 1 or us
+      if when > latest or (log.ahead > 0 and log.ahead_times[log.ahead] > when) then return us, ps, 0 end
+      L.forget(log)
+      log.place = nil
+      L.seek(log, when, 1)
+      L.move(log, when)
+      local part, width, amount, rest, index = log.part, log.width, log.amount, log.rest, log.index
+      local last, begin, some = math.ceil((when + life) / part) * part, math.floor(when / part) * part, 0
+      local time, cost = L.record(log, index)
+      local stop = time and time + width or math.huge
+      while count < most and when <= latest do
+        while when > stop do
+          rest, index = rest - cost, index + 1
+          time, cost = L.record(log, index)
           stop = time and time + width or math.huge
         end
-        last, begin, some = CEIL((when + life) / part) * part, FLOOR(when / part) * part, 0
+        if rest >= amount then break end
+        if when + life > last or when >= begin + part then
+          if some > 0 then
+            L.note(log, last, begin, some)
+            time, cost = L.record(log, index)
+            stop = time and time + width or math.huge
+          end
+          last, begin, some = math.ceil((when + life) / part) * part, math.floor(when / part) * part, 0
+        end
+        rest, some, count, newest = rest + 1, some + 1, count + 1, when
+        us, ps = us + gap_us, ps + gap_ps
+        if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+        when = ps > 0 and us + 1 or us
       end
-      rest, some, count = rest + 1, some + 1, count + 1
-      us, ps = us + gap_us, ps + gap_ps
-      if ps >= PS then us, ps = us + 1, ps - PS end
-      when = ps > 0 and us + 1 or us
+      if some > 0 then L.note(log, last, begin, some) end
+      log.place = nil
     end
-    if some > 0 then note(log, last, begin, some) end
-    log.place = nil
-  end
-  if count > 0 then
-    take_numbers(limit, number, count)
-    limit.at, limit.is_changed = limit.now, true
-  end
-  return first_us, first_ps, count
-end
-
-local function free_numbers(limit, number, count)
-  if number < 0 then  -- count from the first of them
-    local us, ps = span(-number, limit.gap_us, limit.gap_ps)
-    limit.us, limit.ps = limit.us - us, limit.ps - ps
-    if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + PS end
-    for index = 1, limit.size do limit.runs[index] = limit.runs[index] - number end
-    INSERT(limit.runs, 1, 0)
-    INSERT(limit.counts, 1, -number)
-    limit.size, number = limit.size + 1, 0
-  end
-  local runs, counts, size = {}, {}, 0
-  for index = 1, limit.size do
-    local first, stop = limit.runs[index], limit.runs[index] + limit.counts[index]
-    local below, above = MIN(stop, number), MAX(first, number + count)
-    if first < below then
-      size = size + 1
-      runs[size], counts[size] = first, below - first
+    if count > 0 then
+      L.take_numbers(limit, number, count)
+      limit.at, limit.is_changed = math.max(limit.at, newest), true
     end
-    if above < stop then
-      size = size + 1
-      runs[size], counts[size] = above, stop - above
+    return first_us, first_ps, count
+  end
+
+  function L.free_numbers(limit, number, count)
+    if number < 0 then  -- count from the first of them
+      local us, ps = L.span(-number, limit.gap_us, limit.gap_ps)
+      limit.us, limit.ps = limit.us - us, limit.ps - ps
+      if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + L.PS end
+      for index = 1, limit.size do limit.runs[index] = limit.runs[index] - number end
+      table.insert(limit.runs, 1, 0)
+      table.insert(limit.counts, 1, -number)
+      limit.size, number = limit.size + 1, 0
+    end
+    local runs, counts, size = {}, {}, 0
+    for index = 1, limit.size do
+      local first, stop = limit.runs[index], limit.runs[index] + limit.counts[index]
+      local below, above = math.min(stop, number), math.max(first, number + count)
+      if first < below then
+        size = size + 1
+        runs[size], counts[size] = first, below - first
+      end
+      if above < stop then
+        size = size + 1
+        runs[size], counts[size] = above, stop - above
+      end
+    end
+    limit.runs, limit.counts, limit.size = runs, counts, size
+    if size > 0 and runs[1] == 0 then
+      local taken = table.remove(counts, 1)
+      table.remove(runs, 1)
+      limit.size = size - 1
+      L.shift(limit, taken)
     end
   end
-  limit.runs, limit.counts, limit.size = runs, counts, size
-  if size > 0 and runs[1] == 0 then
-    local taken = REMOVE(counts, 1)
-    REMOVE(runs, 1)
-    limit.size = size - 1
-    shift(limit, taken)
-  end
-end
 
-function pace.give_back(limit, t, cost, receipt, is_whole)
-  if limit.set.amount > 0 then limit.is_changed = log_give_back(limit.log, t, cost, receipt) or limit.is_changed end
-  if is_whole and t >= limit.born and limit.gap_us >= 2 then
-    local number
-    if is_less(t, 0, limit.us, limit.ps) then
-      local us, ps = limit.us - t, limit.ps
-      number = -level_of(us, ps, limit.gap_us, limit.gap_ps)
-    else
-      local us, ps = t - limit.us, -limit.ps + 1
-      if ps < 0 then us, ps = us - 1, ps + PS end
-      number = level_of(us, ps, limit.gap_us, limit.gap_ps) - 1
+  function pace.give_back(limit, t, cost, receipt, is_whole)
+    if limit.set.amount > 0 then limit.is_changed = L.log_give_back(limit.log, t, cost, receipt) or limit.is_changed end
+    if is_whole and t >= limit.born and limit.gap_us >= 2 then
+      local number
+      if L.is_less(t, 0, limit.us, limit.ps) then
+        local us, ps = limit.us - t, limit.ps
+        number = -L.level_of(us, ps, limit.gap_us, limit.gap_ps)
+      else
+        local us, ps = t - limit.us, -limit.ps + 1
+        if ps < 0 then us, ps = us - 1, ps + L.PS end
+        number = L.level_of(us, ps, limit.gap_us, limit.gap_ps) - 1
+      end
+      L.free_numbers(limit, number, cost)
+      limit.is_changed = true
     end
-    free_numbers(limit, number, cost)
-    limit.is_changed = true
   end
-end
 
-function pace.add(limit, t, cost, receipt)
-  if limit.set.amount > 0 then log_add(limit.log, cost, receipt) end
-  local left = cost
-  while left > 0 and limit.size > 0 do
-    local free = MIN(left, limit.runs[1])
-    take_numbers(limit, 0, free)
-    left = left - free
+  function pace.add(limit, t, cost, receipt)
+    if limit.set.amount > 0 then L.log_add(limit.log, cost, receipt) end
+    local left = cost
+    while left > 0 and limit.size > 0 do
+      local free = math.min(left, limit.runs[1])
+      L.take_numbers(limit, 0, free)
+      left = left - free
+    end
+    if limit.us < limit.now + L.FAR then L.later_by(limit, left) end
+    limit.at, limit.is_changed = math.max(limit.at, limit.now), true
   end
-  if limit.us < limit.now + FAR then later_by(limit, left) end
-  limit.at, limit.is_changed = limit.now, true
-end
 
-function pace.report(limit, start, cost, receipt)
-  if limit.set.amount > 0 then limit.is_changed = log_report(limit.log, start, cost, receipt) or limit.is_changed end
-end
-
-function pace.redate(limit, t)
-  local us, ps = limit.owed_us, limit.owed_ps
-  if us >= FAR then us, ps = FAR, 0 end
-  limit.now, limit.at, limit.born, limit.us, limit.ps = t, t, t, t + us, ps
-  limit.size, limit.runs, limit.counts, limit.is_changed = 0, {}, {}, true
-  log_redate(limit.log, t)
-end
-
-function pace.is_at_rest(limit, now)
-  if log_until(limit.log, 0) > now then return false end
-  local us, ps = end_of(limit, limit.gap_us, limit.gap_ps)
-  return ceil_of(us, ps) <= now
-end
-
-function pace.use(limit, now)
-  local us, ps = end_of(limit, limit.gap_us, limit.gap_ps)
-  local till = MAX(now, ceil_of(us, ps))
-  if limit.set.amount == 0 then
-    local used = limit.us >= now and level_of(limit.us - now, limit.ps, limit.gap_us, limit.gap_ps) or 0
-    return used, 1, till
+  function pace.report(limit, start, cost, receipt)
+    if limit.set.amount > 0 then limit.is_changed = L.log_report(limit.log, start, cost, receipt) or limit.is_changed end
   end
-  return log_used(limit.log, now), limit.set.amount, MAX(till, log_until(limit.log, now))
+
+  function pace.redate(limit, t)
+    local us, ps = limit.owed_us, limit.owed_ps
+    if us >= L.FAR then us, ps = L.FAR, 0 end
+    limit.now, limit.at, limit.born, limit.us, limit.ps = t, t, t, t + us, ps
+    limit.size, limit.runs, limit.counts, limit.is_changed = 0, {}, {}, true
+    L.log_redate(limit.log, t)
+  end
+
+  function pace.is_at_rest(limit, now)
+    if L.log_until(limit.log, 0) > now then return false end
+    local us, ps = L.end_of(limit, limit.gap_us, limit.gap_ps)
+    return L.ceil_of(us, ps) <= now
+  end
+
+  function pace.use(limit, now)
+    local us, ps = L.end_of(limit, limit.gap_us, limit.gap_ps)
+    local till = math.max(now, L.ceil_of(us, ps))
+    if limit.set.amount == 0 then
+      local used = limit.us >= now and L.level_of(limit.us - now, limit.ps, limit.gap_us, limit.gap_ps) or 0
+      return used, 1, till
+    end
+    return L.log_used(limit.log, now), limit.set.amount, math.max(till, L.log_until(limit.log, now))
+  end
+
+  return pace
 end
 
 -- Quota: `used` of number - 2 to number + 1.
 
-local Q1, Q1_TEXT = '^q1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', form_of('q1,%d,%d,%d,%d,%d,%d,%d')
-quota = {}
+function L.make.q()
+  local quota = {}
 
-function quota.read(settings, text, now)
-  local limit = {law = quota, set = settings, foreseen = settings.next_end - settings.valid - settings.late - 1,
-    number = settings.number, born = now, used = {0, 0, 0, 0}}
-  if not text then return limit end
-  local n = {numbers_of(text, Q1)}
-  if not n[1] or n[3] > now + AHEAD_MAX or MAX(n[4], n[5], n[6], n[7]) > AMOUNT_MAX then return nil end
-  local used = limit.used
-  if n[1] ~= settings.calendar then
-    local total = MIN(MIN(n[4] + n[5], AMOUNT_MAX) + MIN(n[6] + n[7], AMOUNT_MAX), AMOUNT_MAX)
-    for index = 1, 3 do used[index] = total end
-    if now + AHEAD_MAX >= settings.stop - settings.valid - settings.late then used[4] = total end
+  function quota.parse(text)
+    local amount, calendar, number, begin, stop, next_end, valid, late =
+      L.numbers_of(text, '^q,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$')
+    return amount and {law = quota, kind = 'q', amount = amount, calendar = calendar, number = number, begin = begin, stop = stop,
+      next_end = next_end, valid = valid, late = late}
+  end
+
+  function quota.is_sound(set)  -- and what follows from them
+    local lead = set.valid + set.late
+    set.life_least, set.life_most = set.valid, set.valid
+    set.gap = set.amount > 0 and math.max(1, math.floor((set.stop - set.begin) / set.amount)) or L.FAR
+    return set.amount <= L.AMOUNT_MAX and set.number >= 1 and lead <= set.begin and math.max(set.valid, set.late) <= L.LATE_MAX
+      and math.min(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
+  end
+
+  L.Q1, L.Q1_TEXT = '^q1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', L.form_of('q1,%d,%d,%d,%d,%d,%d,%d')
+
+  function quota.read(settings, text, now, begin)
+    local limit = {law = quota, set = settings, foreseen = settings.next_end - settings.valid - settings.late - 1,
+      number = settings.number, born = now, used = {0, 0, 0, 0}}
+    if not text then return limit end
+    local n = {L.numbers_of(string.sub(text, begin), L.Q1)}
+    if not n[1] or n[3] > now + L.AHEAD_MAX or math.max(n[4], n[5], n[6], n[7]) > L.AMOUNT_MAX then return nil end
+    local used = limit.used
+    if n[1] ~= settings.calendar then
+      local total = math.min(math.min(n[4] + n[5], L.AMOUNT_MAX) + math.min(n[6] + n[7], L.AMOUNT_MAX), L.AMOUNT_MAX)
+      for index = 1, 3 do used[index] = total end
+      if now + L.AHEAD_MAX >= settings.stop - settings.valid - settings.late then used[4] = total end
+      return limit
+    end
+    limit.number, limit.born = math.max(n[2], settings.number), n[3]
+    local shift = math.min(limit.number - n[2], 4)
+    for index = 1, 4 - shift do used[index] = n[3 + index + shift] end
     return limit
   end
-  limit.number, limit.born = MAX(n[2], settings.number), n[3]
-  local shift = MIN(limit.number - n[2], 4)
-  for index = 1, 4 - shift do used[index] = n[3 + index + shift] end
-  return limit
-end
 
-function quota.write(limit)
-  return FORMAT(Q1_TEXT, limit.set.calendar, limit.number, limit.born, unpack(limit.used))
-end
-
-local function periods_of(set, t)  -- the first in which a ticket may be used, how many, until when; nil if nobody has said
-  local lead = set.valid + set.late
-  if t < set.begin - lead then return set.number - 1, 0, set.begin - lead end
-  if t < set.begin + set.late then return set.number - 1, 2, set.begin + set.late end
-  if t < set.stop - lead then return set.number, 1, set.stop - lead end
-  if t < set.stop + set.late then return set.number, 2, set.stop + set.late end
-  if t < set.next_end - lead then return set.number + 1, 1, set.next_end - lead end
-  return set.number + 1, 0, nil
-end
-
-local function used_in(limit, number)  -- all there can be, if that is forgotten
-  local place = number - limit.number + 3
-  if place < 1 then return AMOUNT_MAX end
-  return limit.used[place] or 0
-end
-
-function quota.earliest(limit, t, cost)
-  local set, when = limit.set, t
-  if cost > set.amount then return nil end
-  while when do
-    local first, count, following = periods_of(set, when)
-    local is_free = count > 0
-    for number = first, first + count - 1 do is_free = is_free and used_in(limit, number) + cost <= set.amount end
-    if is_free then return when end
-    when = following
+  function quota.write(limit, head)
+    return head .. string.format(L.Q1_TEXT, limit.set.calendar, limit.number, limit.born, unpack(limit.used))
   end
-  return MAX(t, set.next_end + set.late)
-end
 
-function quota.add(limit, t, cost, receipt)
-  local first, count, following = periods_of(limit.set, t)
-  local begin, stop = first - limit.number + 3, first - limit.number + 2 + count
-  if count == 0 and following then begin, stop = 1, begin  -- some period before these
-  elseif count == 0 then stop = 4 end  -- or after
-  for place = MAX(begin, 1), MIN(stop, 4) do
-    limit.used[place] = MIN(limit.used[place] + cost, AMOUNT_MAX)
-    limit.is_changed = true
+  function L.periods_of(set, t)  -- the first in which a ticket may be used, how many, until when; nil if nobody has said
+    local lead = set.valid + set.late
+    if t < set.begin - lead then return set.number - 1, 0, set.begin - lead end
+    if t < set.begin + set.late then return set.number - 1, 2, set.begin + set.late end
+    if t < set.stop - lead then return set.number, 1, set.stop - lead end
+    if t < set.stop + set.late then return set.number, 2, set.stop + set.late end
+    if t < set.next_end - lead then return set.number + 1, 1, set.next_end - lead end
+    return set.number + 1, 0, nil
   end
-end
 
-function quota.take(limit, t, cost)
-  if cost > 0 then quota.add(limit, t, cost, t) end
-  return t
-end
-
-function quota.give_back(limit, t, cost, receipt)
-  local first, count = periods_of(limit.set, t)
-  local place = first - limit.number + 3
-  if count == 1 and t >= limit.born and limit.used[place] then
-    limit.used[place] = MAX(0, limit.used[place] - cost)
-    limit.is_changed = true
+  function L.used_in(limit, number)  -- all there can be, if that is forgotten
+    local place = number - limit.number + 3
+    if place < 1 then return L.AMOUNT_MAX end
+    return limit.used[place] or 0
   end
-end
 
-function quota.report() end  -- it counts by t alone
-
-function quota.redate(limit, t)
-  limit.born, limit.is_changed = t + limit.set.valid + 1, true
-end
-
-function quota.is_at_rest(limit, now)
-  if now >= limit.set.next_end + limit.set.late then return true end
-  for place = MAX(1, periods_of(limit.set, now) - limit.number + 3), 4 do
-    if limit.used[place] > 0 then return false end
+  function quota.earliest(limit, t, cost)
+    local set, when = limit.set, t
+    if cost > set.amount then return nil end
+    while when do
+      local first, count, following = L.periods_of(set, when)
+      local is_free = count > 0
+      for number = first, first + count - 1 do is_free = is_free and L.used_in(limit, number) + cost <= set.amount end
+      if is_free then return when end
+      when = following
+    end
+    return math.max(t, set.next_end + set.late)
   end
-  return true
-end
 
-function quota.use(limit, now)
-  local set = limit.set
-  if now >= set.stop then return used_in(limit, set.number + 1), set.amount, set.next_end end
-  return used_in(limit, set.number), set.amount, set.stop
+  function quota.add(limit, t, cost, receipt)
+    local first, count, following = L.periods_of(limit.set, t)
+    local begin, stop = first - limit.number + 3, first - limit.number + 2 + count
+    if count == 0 and following then begin, stop = 1, begin  -- some period before these
+    elseif count == 0 then stop = 4 end  -- or after
+    for place = math.max(begin, 1), math.min(stop, 4) do
+      limit.used[place] = math.min(limit.used[place] + cost, L.AMOUNT_MAX)
+      limit.is_changed = true
+    end
+  end
+
+  function quota.take(limit, t, cost)
+    if cost > 0 then quota.add(limit, t, cost, t) end
+    return t
+  end
+
+  function quota.give_back(limit, t, cost, receipt)
+    local first, count = L.periods_of(limit.set, t)
+    local place = first - limit.number + 3
+    if count == 1 and t >= limit.born and limit.used[place] then
+      limit.used[place] = math.max(0, limit.used[place] - cost)
+      limit.is_changed = true
+    end
+  end
+
+  function quota.report() end  -- it counts by t alone
+
+  function quota.redate(limit, t)
+    limit.born, limit.is_changed = t + limit.set.valid + 1, true
+  end
+
+  function quota.is_at_rest(limit, now)
+    if now >= limit.set.next_end + limit.set.late then return true end
+    for place = math.max(1, L.periods_of(limit.set, now) - limit.number + 3), 4 do
+      if limit.used[place] > 0 then return false end
+    end
+    return true
+  end
+
+  function quota.use(limit, now)
+    local set = limit.set
+    if now >= set.stop then return L.used_in(limit, set.number + 1), set.amount, set.next_end end
+    return L.used_in(limit, set.number), set.amount, set.stop
+  end
+
+  return quota
 end
 
 -- Settings, which many limits share: by their text.
 
-local known_settings = {}
-local Q_SETTINGS = '^q,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$'
+function L.between(value, least, most) return math.max(least, math.min(value, most)) end
 
-local function between(value, least, most) return MAX(least, MIN(value, most)) end
-
-local function is_pace(set)
-  if not is_gap(set.gap_us, set.gap_ps) or set.amount > AMOUNT_MAX or set.width >= FAR then return false end
-  local half_us, half_ps = FLOOR(set.gap_us / 2), FLOOR((set.gap_us % 2 * PS + set.gap_ps) / 2)
-  if half_us < LIFE then half_us, half_ps = LIFE, 0 end
-  set.slack_us, set.slack_ps = set.gap_us - 1, set.gap_ps
-  if is_less(half_us, half_ps, set.slack_us, set.slack_ps) then set.slack_us, set.slack_ps = half_us, half_ps end
-  if set.slack_us < 1 then set.slack_us, set.slack_ps = 1, 0 end
-  set.life_least, set.life_most = LIFE, MAX(LIFE, FLOOR(MIN(set.width > 0 and set.width or SECOND, SECOND) / 4))
-  set.gap, set.memory, set.is_dated = MAX(1, set.gap_us), set.width, set.amount > 0
-  return true
-end
-
-local function is_bucket(set)
-  if not is_gap(set.gap_us, set.gap_ps) or set.capacity > AMOUNT_MAX then return false end
-  local full = span(set.capacity, set.gap_us, set.gap_ps)
-  local quarter = MIN(FLOOR(full / 4), LIFE_MAX)
-  set.life_least, set.life_most = MAX(LIFE_MIN, MIN(quarter, SECOND / LIVES)), MAX(LIFE_MIN, quarter)
-  set.gap, set.memory = MAX(1, set.gap_us), full
-  return set.gap_us >= FAR or full < FAR
-end
-
-local function is_window(set)
-  if set.amount > AMOUNT_MAX or set.width == 0 or set.width >= FAR then return false end
-  set.life_least = between(FLOOR(set.width / LIVES), LIFE_MIN, LIFE_MAX)
-  set.life_most = between(FLOOR(set.width / LIVES_MIN), LIFE_MIN, LIFE_MAX)
-  set.gap = set.amount > 0 and MAX(1, FLOOR(set.width / set.amount)) or FAR
-  set.memory, set.is_dated = set.width, true
-  return true
-end
-
-local function is_quota(set)
-  local lead = set.valid + set.late
-  set.life_least, set.life_most = set.valid, set.valid
-  set.gap = set.amount > 0 and MAX(1, FLOOR((set.stop - set.begin) / set.amount)) or FAR
-  set.memory = set.next_end - set.begin
-  return set.amount <= AMOUNT_MAX and set.number >= 1 and lead <= set.begin and MAX(set.valid, set.late) <= LATE_MAX
-    and MIN(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
-end
-
-function read_settings(text)
-  local known = known_settings[text]
+function L.read_settings(text)
+  local known = L.known_settings[text]
   if known then return known end
-  local kind, set, is_sound = SUB(text, 1, 1), nil, nil
-  if kind == 'p' then
-    local gap_us, gap_ps, amount, width = numbers_of(text, '^p,(%d+),(%d+),(%d+),(%d+)$')
-    set = gap_us and {law = pace, gap_us = gap_us, gap_ps = gap_ps, amount = amount, width = width}
-    is_sound = is_pace
-  elseif kind == 'b' then
-    local capacity, gap_us, gap_ps = numbers_of(text, '^b,(%d+),(%d+),(%d+)$')
-    set = capacity and {law = bucket, capacity = capacity, gap_us = gap_us, gap_ps = gap_ps}
-    is_sound = is_bucket
-  elseif kind == 'w' then
-    local amount, width = numbers_of(text, '^w,(%d+),(%d+)$')
-    set, is_sound = amount and {law = window, amount = amount, width = width}, is_window
-  elseif kind == 'q' then
-    local amount, calendar, number, begin, stop, next_end, valid, late = numbers_of(text, Q_SETTINGS)
-    set = amount and {law = quota, amount = amount, calendar = calendar, number = number, begin = begin, stop = stop,
-      next_end = next_end, valid = valid, late = late}
-    is_sound = is_quota
-  end
-  if not set or not is_sound(set) then return nil end
-  if set.is_dated then set.part = set.amount <= PARTS and 1 or CEIL(set.width / PARTS) else set.part = 1 end
-  known_settings[text] = set
+  local law = L.made(string.sub(text, 1, 1))
+  local set = law and law.parse(text)
+  if not set or not law.is_sound(set) then return nil end
+  set.part = 1
+  if set.is_dated and set.amount > L.PARTS then set.part = math.ceil(set.width / L.PARTS) end
+  L.known_settings[text] = set
   return set
 end
 
-function read_limit(settings, state, now)
-  local set = read_settings(settings)
+function L.read_limit(settings, state, now, begin)
+  local set = L.read_settings(settings)
   if not set then return nil end
-  return set.law.read(set, state ~= '' and state, now)
+  return set.law.read(set, state ~= '' and state, now, begin or 1)
 end
 
-function life_of(settings, wanted)  -- of a ticket under some limits
+function L.life_of(settings, wanted)  -- of a ticket under some limits
   local least, most
   for _, set in ipairs(settings) do
-    least, most = MIN(least or set.life_least, set.life_least), MIN(most or set.life_most, set.life_most)
+    least, most = math.min(least or set.life_least, set.life_least), math.min(most or set.life_most, set.life_most)
   end
-  return least and MIN(MAX(wanted, least), most) or wanted
+  return least and math.min(math.max(wanted, least), most) or wanted
 end
 
 -- All of them at once.
 
-function agreed_time(limits, costs, t)  -- the first time that all admit, and the last to raise it; nil if one never does
+function L.agreed_time(limits, costs, t)  -- the first time that all admit, and the last to raise it; nil if one never does
   local when, holder, agreed, place, count = t, nil, 0, 1, #limits
   while agreed < count do  -- in a row
     local limit = limits[place]
@@ -1021,6 +1059,4 @@ function agreed_time(limits, costs, t)  -- the first time that all admit, and th
     place = place % count + 1
   end
   return when, holder
-end
-
 end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.fleet.laws import read_limit
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LimitView", "LimitsView", "limits_of"]
 
-_STATE_COUNT: Final = 10  # numbers of the state
-_ANY_US: Final = 1 << 52  # a time at which any state can be read
+_STATE: Final = Struct("<8d")  # numbers of the state
+_LAWS: Final = {"b": "g"}  # letters of settings: letters of their states, where they differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +64,22 @@ def limits_of(name: str, now_us: int, tickets: Mapping[str, str]) -> LimitsView 
     Args:
         name: of the executor.
         now_us: the server's time.
-        tickets: the hash of that name.
+        tickets: the hash of that name, as UTF-8 with surrogate escapes: a part is binary.
 
     Raises:
         ValueError: if the script cannot have written it.
     """
     if not tickets:
         return None
-    numbers = [int(each) for each in tickets.get("state", "").split(",")]
-    if len(numbers) != _STATE_COUNT:
-        raise ValueError(f"the state of {name!r} has {len(numbers)} numbers in place of {_STATE_COUNT}")
-    _, safe, last, _, penalty, *_ = numbers
-    stored = {field[3:]: text.partition(";")[2] for field, text in tickets.items() if field.startswith("l:")}
+    state = _bytes_of(tickets.get("state", ""))
+    if len(state) != _STATE.size:
+        raise ValueError(f"the state of {name!r} has {len(state)} bytes in place of {_STATE.size}")
+    _, safe, last, _, penalty, *_ = _STATE.unpack(state)
+    stored = {
+        field[2:]: _bytes_of(text).partition(b";")[2].decode("latin-1")
+        for field, text in tickets.items()
+        if field.startswith("l:")
+    }
     return LimitsView(
         name=name,
         plan=tickets.get("plan_id", ""),
@@ -82,14 +87,18 @@ def limits_of(name: str, now_us: int, tickets: Mapping[str, str]) -> LimitsView 
         quarantine=(safe - now_us) / 1e6 if safe > now_us else None,
         penalty=(penalty - now_us) / 1e6 if penalty > now_us else None,
         limits=[
-            _limit_of(limit, resource, settings, stored.get(limit, ""), now_us)
+            _limit_of(limit, resource, settings, stored.get(_LAWS.get(settings[:1], settings[:1]) + limit, ""), now_us)
             for limit, resource, settings in json.loads(tickets.get("plan", "[]"))
         ],
     )
 
 
+def _bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
 def _limit_of(name: str, resource: str, settings: str, text: str, now_us: int) -> LimitView:
-    limit = read_limit(settings, text, _ANY_US)
+    limit = read_limit(settings, text, now_us)
     if limit is None:
         raise ValueError(f"the state of the limit {name!r} is not sound")
     use = limit.use(now_us)

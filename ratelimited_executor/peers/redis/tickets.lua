@@ -41,30 +41,34 @@
 -- holder and text. Tickets are 't,receipt,receipt;' or 'r,first,picoseconds of it,gap,picoseconds of it,count,part;': a run.
 -- An error, if a later version of this script has written the state within a minute.
 
-local ABANDONED_US, SAFE_MAX_US, DAY_US = 60000000, 3600000000, 86400000000
-local KEPT_US, EXPIRY_US = 7200000000, 1000000  -- for which keys at rest are kept, as the clock may step; they expire after that
-local REDATED_US, NEVER_US, SWEPT = 2 ^ 52, 2 ^ 53, 2
-local UNIT, HUNGRY_US, LINGER_US, LEAD_US, CYCLES, AHEAD_MAX_US = 1000, 50000, 30000, 1000000, 2, 250000
-local SEEN_US, CALLING_US, CALL_US, LINE_US, LOAD_US, LOAD_PART = 10000000, 1000000, 60, 10, 250000, 4
-local LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'}
+-- All that functions share is in two tables, as in `laws.lua`: the state, and functions with their constants.
 
-local WHOLE, KEPT, FIVE, SIX = form_of('%d'), form_of('%d,%d,'), form_of('%d,%d,%d,%d,%d'), form_of('%d,%d,%d,%d,%d,%d')
+local S = {is_damaged = false, is_new_era = false, flaw = '', lost = {}, raw = {}, key_settings = {}, queues = {}, forms = {},
+  changed_fields = {}, gone_fields = {}, changed_keys = {}, gone_keys = {}, looks = {},  -- to be written
+  unit = math.max(1, math.floor(1000000 / args.weight))}
 
-local function whole(number) return FORMAT(WHOLE, number) end
+local T = {ABANDONED_US = 60000000, SAFE_MAX_US = 3600000000, DAY_US = 86400000000,
+  KEPT_US = 7200000000, EXPIRY_US = 1000000,  -- for which keys at rest are kept, as the clock may step; they expire after that
+  REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, HUNGRY_US = 50000, LINGER_US = 30000, LEAD_US = 1000000, CYCLES = 2,
+  AHEAD_MAX_US = 250000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4,
+  LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'},
+  WHOLE = L.form_of('%d'), KEPT = L.form_of('%d,%d,'), FIVE = L.form_of('%d,%d,%d,%d,%d'), SIX = L.form_of('%d,%d,%d,%d,%d,%d')}
 
-local function natural(text)  -- nil if it is no integer from 0 to below 2 ^ 53
+function T.whole(number) return string.format(T.WHOLE, number) end
+
+function T.natural(text)  -- nil if it is no integer from 0 to below 2 ^ 53
   local number = text and string.find(text, '^%d+$') and tonumber(text)
-  return number and number < BEYOND and number or nil
+  return number and number < L.BEYOND and number or nil
 end
 
-local function exact(digits)  -- nil if it is 2 ^ 53 or more
+function T.exact(digits)  -- nil if it is 2 ^ 53 or more
   local number = digits - 0
-  return number < BEYOND and number or nil
+  return number < L.BEYOND and number or nil
 end
 
-local function place_of(kind, name, settings) return kind .. (LAWS[SUB(settings, 1, 1)] or '') .. name end
+function T.place_of(kind, name, settings) return kind .. (T.LAWS[string.sub(settings, 1, 1)] or '') .. name end
 
-local function bytes_of(text)  -- of a text that JSON has carried as characters below 256
+function T.bytes_of(text)  -- of a text that JSON has carried as characters below 256
   return (string.gsub(text, '[\194\195][\128-\191]', function(pair)
     local high, low = string.byte(pair, 1, 2)
     return string.char((high - 192) * 64 + low - 128)
@@ -74,87 +78,86 @@ end
 -- The state.
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+S.now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local info = redis.call('INFO', 'server')
-local run = MATCH(info, '^run_id:(%x+)', (string.find(info, 'run_id:', 1, true)))  -- a plain search is faster
+local run = string.match(info, '^run_id:(%x+)', (string.find(info, 'run_id:', 1, true)))  -- a plain search is faster
 local HEAD = {'version', 'mark', 'run', 'plan_id', 'plan', 'state'}
 
-local raw = {}  -- texts by place, as they are stored; false where there is none
+-- S.raw has texts by place, as they are stored; false where there is none.
 local fields = {'version', 'mark', 'run', 'plan_id', 'plan', 'state', 'q:', 'n:' .. args.peer}
-local plan = cjson.decode(args.plan)
-for index, each in ipairs(plan) do fields[8 + index] = place_of('l:', each[1], each[3]) end
+S.plan = cjson.decode(args.plan)
+for index, each in ipairs(S.plan) do fields[8 + index] = T.place_of('l:', each[1], each[3]) end
 local values = redis.call('HMGET', keys.tickets, unpack(fields))
-for index = 7, #fields do raw[fields[index]] = values[index] end
+for index = 7, #fields do S.raw[fields[index]] = values[index] end
 
 local version, mark, known_run, plan_id, plan_text, state = values[1], values[2], values[3], values[4], values[5], values[6]
-local since, safe, last, count, penalty, rest_until, ends, load
+local ends, load
 local is_state = state and #state == 64
 if is_state then
-  since, safe, last, count, penalty, rest_until, ends, load = UNPACK('<dddddddd', state)
-  is_state = MAX(since, safe, last, count, penalty, rest_until, ends, load) < BEYOND
-    and MIN(since, safe, last, count, penalty, rest_until, ends, load) >= 0
+  S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load = struct.unpack('<dddddddd', state)
+  is_state = math.max(S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load) < L.BEYOND
+    and math.min(S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load) >= 0
 end
 
-if version and (natural(version) or 0) > VERSION and is_state and math.abs(now - last) < ABANDONED_US then
+if version and (T.natural(version) or 0) > VERSION and is_state and math.abs(S.now - S.last) < T.ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this executor speaks version ' .. version .. ' of the protocol of tickets, '
     .. 'this process ' .. VERSION .. ': install one release in all processes')
 end
 
-local key_fields, key_settings, touched = {'!'}, {}, {}  -- of the runs
+local key_fields, touched = {'!'}, {}  -- of the runs
 for _, each in ipairs(args.runs) do
   local key, settings = each[3], each[4]
   if key ~= '' then
-    if raw['p:' .. key] == nil then
-      raw['p:' .. key], raw['q:' .. key] = false, false
+    if S.raw['p:' .. key] == nil then
+      S.raw['p:' .. key], S.raw['q:' .. key] = false, false
       touched[#touched + 1] = key
       key_fields[#key_fields + 1], key_fields[#key_fields + 2] = 'p:' .. key, 'q:' .. key
     end
     if settings ~= '' then
-      key_settings[key] = settings
-      local place = place_of('k:', key, settings)
-      if raw[place] == nil then
-        raw[place] = false
+      S.key_settings[key] = settings
+      local place = T.place_of('k:', key, settings)
+      if S.raw[place] == nil then
+        S.raw[place] = false
         key_fields[#key_fields + 1] = place
       end
     end
   end
 end
 for _, each in ipairs(args.penalties) do
-  if each[1] ~= '' and raw['p:' .. each[1]] == nil then key_fields[#key_fields + 1] = 'p:' .. each[1] end
+  if each[1] ~= '' and S.raw['p:' .. each[1]] == nil then key_fields[#key_fields + 1] = 'p:' .. each[1] end
 end
 local key_values = redis.call('HMGET', keys.keys, unpack(key_fields))
-for index = 2, #key_fields do raw[key_fields[index]] = key_values[index] end
+for index = 2, #key_fields do S.raw[key_fields[index]] = key_values[index] end
 
 local existing = redis.call('EXISTS', keys.tickets, keys.keys, keys.rest, keys.seen)
 local is_head = version == tostring(VERSION) and mark and is_state and plan_id and plan_text and known_run
-  and safe < last + SAFE_MAX_US
+  and S.safe < S.last + T.SAFE_MAX_US
 if not is_head then
   mark = key_values[1] and string.find(key_values[1], '^' .. VERSION .. ':') and key_values[1]
-  since, safe, last, count, penalty, rest_until, ends, load, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, ''
+  S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, ''
 end
 local has_keys = mark and key_values[1] == mark and (existing == 4 or redis.call('EXISTS', keys.rest) == 1)
-local is_over = is_head and existing == 2 and now >= ends and redis.call('EXISTS', keys.keys, keys.rest) == 0  -- they have expired
+local is_over = is_head and existing == 2 and S.now >= ends and redis.call('EXISTS', keys.keys, keys.rest) == 0  -- they have expired
 local is_whole = is_head and (has_keys and existing == 4 or is_over)
-local flaw, is_damaged, is_new_era, lost = '', false, false, {}
 
 if not is_whole then
-  if existing > 0 then flaw = 'state' end
+  if existing > 0 then S.flaw = 'state' end
   redis.call('DEL', keys.seen)
   if not is_head then
     redis.call('DEL', keys.tickets)
-    for place in pairs(raw) do
-      local kind = SUB(place, 1, 2)
-      if kind == 'l:' or kind == 'n:' or place == 'q:' then raw[place] = false end
+    for place in pairs(S.raw) do
+      local kind = string.sub(place, 1, 2)
+      if kind == 'l:' or kind == 'n:' or place == 'q:' then S.raw[place] = false end
     end
     values = {}
   end
-  mark = has_keys and mark or is_head and mark or VERSION .. ':' .. whole(now)
+  mark = has_keys and mark or is_head and mark or VERSION .. ':' .. T.whole(S.now)
 end
 if not has_keys then
   redis.call('DEL', keys.keys, keys.rest)
-  for place in pairs(raw) do
-    local kind = SUB(place, 1, 2)
-    if kind ~= 'l:' and kind ~= 'n:' and place ~= 'q:' then raw[place] = false end
+  for place in pairs(S.raw) do
+    local kind = string.sub(place, 1, 2)
+    if kind ~= 'l:' and kind ~= 'n:' and place ~= 'q:' then S.raw[place] = false end
   end
   redis.call('HSET', keys.keys, '!', mark)
   redis.call('ZADD', keys.rest, '+inf', '!' .. mark)
@@ -168,238 +171,234 @@ else
   is_read = is_read and type(found) == 'table'
   for _, each in ipairs(is_read and found or {}) do
     is_read = is_read and type(each) == 'table' and type(each[1]) == 'string' and type(each[2]) == 'string'
-      and type(each[3]) == 'string' and read_settings(each[3])
+      and type(each[3]) == 'string' and L.read_settings(each[3])
     if not is_read then break end
-    local place = place_of('l:', each[1], each[3])
-    if raw[place] == nil then missing[#missing + 1] = place end
+    local place = T.place_of('l:', each[1], each[3])
+    if S.raw[place] == nil then missing[#missing + 1] = place end
   end
   if is_read then
-    plan = found
+    S.plan = found
     if #missing > 0 then
-      for index, text in ipairs(redis.call('HMGET', keys.tickets, unpack(missing))) do raw[missing[index]] = text end
+      for index, text in ipairs(redis.call('HMGET', keys.tickets, unpack(missing))) do S.raw[missing[index]] = text end
     end
   else
-    flaw, is_whole, plan_id, plan_text = 'state', false, args.plan_id, args.plan
+    S.flaw, is_whole, plan_id, plan_text = 'state', false, args.plan_id, args.plan
   end
 end
 
-for _, each in ipairs(plan) do
-  if not read_settings(each[3]) then return redis.error_reply('ERR ratelimited_executor: no settings of a limit: ' .. each[3]) end
+for _, each in ipairs(S.plan) do
+  if not L.read_settings(each[3]) then return redis.error_reply('ERR ratelimited_executor: no settings of a limit: ' .. each[3]) end
 end
-for _, settings in pairs(key_settings) do
-  if not read_settings(settings) then return redis.error_reply('ERR ratelimited_executor: no settings of a limit: ' .. settings) end
-end
-
-local function begin_era()
-  is_new_era = true
-  last, safe, since, count = now, now + args.quarantine_us, MAX(now, since + 1), MAX(now, count)
-  penalty = MIN(penalty, safe)
+for _, settings in pairs(S.key_settings) do
+  if not L.read_settings(settings) then return redis.error_reply('ERR ratelimited_executor: no settings of a limit: ' .. settings) end
 end
 
-local has_stepped = last > now + args.difference_us or (args.has_jumped and is_head and args.era == known_run .. ':' .. whole(since))
-local is_vouched = args.since_us > 0 and args.earliest_us <= now and now <= args.latest_us
-local is_gap = is_vouched and now - last > FLOOR(args.quarantine_us / 2) and args.since_us > last
-if not is_whole or run ~= known_run or has_stepped or (is_gap and MAX(rest_until, safe) > last) then begin_era() end
-local present = MAX(now, last)
-load = FLOOR(load * LOAD_US / (LOAD_US + present - last))
-if is_vouched then last = present end
+function T.begin_era()
+  S.is_new_era = true
+  S.last, S.safe, S.since, S.count = S.now, S.now + args.quarantine_us, math.max(S.now, S.since + 1), math.max(S.now, S.count)
+  S.penalty = math.min(S.penalty, S.safe)
+end
+
+local has_stepped = S.last > S.now + args.difference_us or (args.has_jumped and is_head and args.era == known_run .. ':' .. T.whole(S.since))
+local is_vouched = args.since_us > 0 and args.earliest_us <= S.now and S.now <= args.latest_us
+local is_gap = is_vouched and S.now - S.last > math.floor(args.quarantine_us / 2) and args.since_us > S.last
+if not is_whole or run ~= known_run or has_stepped or (is_gap and math.max(S.rest_until, S.safe) > S.last) then T.begin_era() end
+S.present = math.max(S.now, S.last)
+load = math.floor(load * T.LOAD_US / (T.LOAD_US + S.present - S.last))
+if is_vouched then S.last = S.present end
 
 -- Limits: a record of each that this call reads, by its place, and in their order.
 
-local records, order
-local changed_fields, gone_fields, changed_keys, gone_keys, looks = {}, {}, {}, {}, {}  -- to be written
-local until_us = present  -- when all that this call has changed is at rest
+S.until_us = S.present  -- when all that this call has changed is at rest
 
-local function store(place, text)
-  raw[place] = text
-  local changed = (SUB(place, 1, 2) == 'l:' or place == 'q:') and changed_fields or changed_keys
+function T.store(place, text)
+  S.raw[place] = text
+  local changed = (string.sub(place, 1, 2) == 'l:' or place == 'q:') and S.changed_fields or S.changed_keys
   changed[#changed + 1] = place
   changed[#changed + 1] = text
 end
 
-local function look_at(place, us)
-  looks[#looks + 1] = whole(us)
-  looks[#looks + 1] = place
-  until_us = MAX(until_us, us)
+function T.look_at(place, us)
+  S.looks[#S.looks + 1] = T.whole(us)
+  S.looks[#S.looks + 1] = place
+  S.until_us = math.max(S.until_us, us)
 end
 
-local function forget(place)
-  raw[place] = false
-  if records[place] then records[place].serial, records[place].text = 0, '' end
-  gone_keys[#gone_keys + 1] = place
+function T.forget(place)
+  S.raw[place] = false
+  if S.records[place] then S.records[place].serial = 0 end
+  S.gone_keys[#S.gone_keys + 1] = place
 end
 
-local function write_keys()
-  if #changed_keys > 0 then
-    redis.call('HSET', keys.keys, unpack(changed_keys))
-    changed_keys = {}
+function T.write_keys()
+  if #S.changed_keys > 0 then
+    redis.call('HSET', keys.keys, unpack(S.changed_keys))
+    S.changed_keys = {}
   end
-  if #looks > 0 then
-    redis.call('ZADD', keys.rest, unpack(looks))
-    looks = {}
+  if #S.looks > 0 then
+    redis.call('ZADD', keys.rest, unpack(S.looks))
+    S.looks = {}
   end
-  if #gone_keys > 0 then
-    redis.call('HDEL', keys.keys, unpack(gone_keys))
-    redis.call('ZREM', keys.rest, unpack(gone_keys))
-    gone_keys = {}
+  if #S.gone_keys > 0 then
+    redis.call('HDEL', keys.keys, unpack(S.gone_keys))
+    redis.call('ZREM', keys.rest, unpack(S.gone_keys))
+    S.gone_keys = {}
   end
 end
 
-local function load_limit(settings, written, text)  -- a limit, and whether it is of another era, and so redated; nil if it is not sound
-  local is_old = written ~= since and text ~= ''
-  local limit = read_limit(settings, text, is_old and REDATED_US or present)
+function T.load_limit(settings, written, text, begin)  -- a limit, and whether it is of another era, and so redated; nil if it is not sound
+  local is_empty = begin > #text
+  local is_old = written ~= S.since and not is_empty
+  local limit = L.read_limit(settings, not is_empty and text, is_old and T.REDATED_US or S.present, begin)
   if limit and is_old then
-    limit.law.redate(limit, safe)
+    limit.law.redate(limit, S.safe)
     limit.is_changed = nil
   end
   return limit, limit and is_old
 end
 
-local function parts_of(text)  -- since, serial, settings and text of what is stored; nil if it is not sound
-  local written, serial, settings, begin = MATCH(text, '^(%d+),(%d+),([^;]*);()')
-  written, serial = written and exact(written), written and exact(serial)
-  if written and serial and begin <= #text then return written, serial, settings, SUB(text, begin) end
+function T.parts_of(text)  -- since, serial, settings, and where the text of what is stored begins; nil if it is not sound
+  local written, serial, settings, begin = string.match(text, '^(%d+),(%d+),([^;]*);()')
+  written, serial = written and T.exact(written), written and T.exact(serial)
+  if written and serial and begin <= #text then return written, serial, settings, begin end
 end
 
-local function read(place, settings)  -- at rest if there is nothing to believe
-  local record = records[place]
+function T.read(place, settings)  -- at rest if there is nothing to believe
+  local record = S.records[place]
   if record then return record end
-  record = {place = place, settings = settings, known_settings = '', serial = 0, text = '', limit = false, is_redated = false}
-  if raw[place] then
-    local written, serial, known_settings, text = parts_of(raw[place])
-    if written then record.limit, record.is_redated = load_limit(settings, written, text) end
+  record = {place = place, settings = settings, known_settings = '', serial = 0, begin = 1, limit = false, is_redated = false}
+  if S.raw[place] then
+    local written, serial, known_settings, begin = T.parts_of(S.raw[place])
+    if written then record.limit, record.is_redated = T.load_limit(settings, written, S.raw[place], begin) end
     if record.limit then
-      record.serial, record.known_settings, record.text = serial, known_settings, text
+      record.serial, record.known_settings, record.begin = serial, known_settings, begin
     else
-      flaw, is_damaged = 'state', is_damaged or written ~= 0  -- not for a copy, which others may tell again
-      raw[place], lost[place] = false, true
+      S.flaw, S.is_damaged = 'state', S.is_damaged or written ~= 0  -- not for a copy, which others may tell again
+      S.raw[place], S.lost[place] = false, true
     end
   end
-  record.limit = record.limit or read_limit(settings, '', present)
-  records[place] = record
-  order[#order + 1] = record
+  record.limit = record.limit or L.read_limit(settings, '', S.present)
+  S.records[place] = record
+  S.order[#S.order + 1] = record
   return record
 end
 
-local of_plan, of_key, by_name  -- records, and the limits of the plan
-
-local function read_all()
-  records, order, of_plan, of_key, by_name, is_damaged = {}, {}, {}, {}, {}, false
-  for index, each in ipairs(plan) do
-    of_plan[index] = read(place_of('l:', each[1], each[3]), each[3])
-    by_name[each[1]] = of_plan[index].limit
+function T.read_all()
+  S.records, S.order, S.of_plan, S.of_key, S.by_name, S.is_damaged = {}, {}, {}, {}, {}, false
+  for index, each in ipairs(S.plan) do
+    S.of_plan[index] = T.read(T.place_of('l:', each[1], each[3]), each[3])
+    S.by_name[each[1]] = S.of_plan[index].limit
   end
-  for key, settings in pairs(key_settings) do of_key[key] = read(place_of('k:', key, settings), settings) end
+  for key, settings in pairs(S.key_settings) do S.of_key[key] = T.read(T.place_of('k:', key, settings), settings) end
 end
 
-local function limit_of(key) return of_key[key] and of_key[key].limit end
+function T.limit_of(key) return S.of_key[key] and S.of_key[key].limit end
 
-local function adopt()
+function T.adopt()
   if #args.copies == 0 then return end
   local missing = {{}, {}}
   for _, copy in ipairs(args.copies) do
-    local place = (copy[2] and 'k:' or 'l:') .. SUB(copy[4], 1, 1) .. copy[1]
+    local place = (copy[2] and 'k:' or 'l:') .. string.sub(copy[4], 1, 1) .. copy[1]
     local of = missing[copy[2] and 1 or 2]
-    if raw[place] == nil then of[#of + 1] = place end
+    if S.raw[place] == nil then of[#of + 1] = place end
   end
   for index, key in ipairs({keys.keys, keys.tickets}) do
     if #missing[index] > 0 then
-      for at, text in ipairs(redis.call('HMGET', key, unpack(missing[index]))) do raw[missing[index][at]] = text end
+      for at, text in ipairs(redis.call('HMGET', key, unpack(missing[index]))) do S.raw[missing[index][at]] = text end
     end
   end
   for _, copy in ipairs(args.copies) do
-    local name, is_key, serial, text = copy[1], copy[2], copy[3], bytes_of(copy[4])
-    local place = (is_key and 'k:' or 'l:') .. SUB(text, 1, 1) .. name
-    local _, known = parts_of(raw[place] or '')
+    local name, is_key, serial, text = copy[1], copy[2], copy[3], T.bytes_of(copy[4])
+    local place = (is_key and 'k:' or 'l:') .. string.sub(text, 1, 1) .. name
+    local _, known = T.parts_of(S.raw[place] or '')
     if text ~= '' and serial > (known or 0) then
-      lost[place] = nil
-      store(place, '0,' .. whole(serial) .. ',;' .. text)
-      if is_key then look_at(place, present + DAY_US) end
+      S.lost[place] = nil
+      T.store(place, '0,' .. T.whole(serial) .. ',;' .. text)
+      if is_key then T.look_at(place, S.present + T.DAY_US) end
     end
-    count = MAX(count, serial)
+    S.count = math.max(S.count, serial)
   end
 end
 
-if present < safe then adopt() end
-read_all()
-if is_damaged then
-  begin_era()
-  present = MAX(now, last)
-  adopt()
-  read_all()
+if S.present < S.safe then T.adopt() end
+T.read_all()
+if S.is_damaged then
+  T.begin_era()
+  S.present = math.max(S.now, S.last)
+  T.adopt()
+  T.read_all()
 end
-local era = run .. ':' .. whole(since)
+local era = run .. ':' .. T.whole(S.since)
 
-local function keep(record, is_sure)  -- what has changed; of a key that is at rest, nothing
-  local limit, place, is_key = record.limit, record.place, SUB(record.place, 1, 2) == 'k:'
-  if is_key and is_sure and limit.law.is_at_rest(limit, present) then
-    if raw[place] or lost[place] then forget(place) end
+function T.keep(record, is_sure)  -- what has changed; of a key that is at rest, nothing
+  local limit, place, is_key = record.limit, record.place, string.sub(record.place, 1, 2) == 'k:'
+  if is_key and is_sure and limit.law.is_at_rest(limit, S.present) then
+    if S.raw[place] or S.lost[place] then T.forget(place) end
     return
   end
-  local is_other = is_key and raw[place] and record.settings ~= record.known_settings
+  local is_other = is_key and S.raw[place] and record.settings ~= record.known_settings
   if not limit.is_changed and not record.is_redated and not is_other then return end
-  if limit.is_changed then record.serial = count end
-  record.text = limit.law.write(limit)
-  local _, _, rest_us = limit.law.use(limit, present)
-  if limit.law == quota then rest_us = limit.set.next_end + limit.set.late end
-  until_us, rest_until = MAX(until_us, rest_us), MAX(rest_until, rest_us)
-  store(place, FORMAT(KEPT, since, record.serial) .. (is_key and record.settings or '') .. ';' .. record.text)
-  if is_key then look_at(place, rest_us) end
+  if limit.is_changed then record.serial = S.count end
+  local _, _, rest_us = limit.law.use(limit, S.present)
+  if limit.set.kind == 'q' then rest_us = limit.set.next_end + limit.set.late end
+  S.until_us, S.rest_until = math.max(S.until_us, rest_us), math.max(S.rest_until, rest_us)
+  local head = string.format(T.KEPT, S.since, record.serial) .. (is_key and record.settings or '') .. ';'
+  record.begin = #head + 1
+  T.store(place, limit.law.write(limit, head))
+  if is_key then T.look_at(place, rest_us) end
 end
 
-local function penalty_of(key)  -- 0 if there is none of this era
-  local text = raw['p:' .. key]
+function T.penalty_of(key)  -- 0 if there is none of this era
+  local text = S.raw['p:' .. key]
   if not text then return 0 end
-  local written, till = MATCH(text, '^(%d+),(%d+)$')
-  return natural(written) == since and natural(till) or 0
+  local written, till = string.match(text, '^(%d+),(%d+)$')
+  return T.natural(written) == S.since and T.natural(till) or 0
 end
 
 for _, each in ipairs(args.penalties) do
-  local key, till = each[1], present + each[2]
+  local key, till = each[1], S.present + each[2]
   if key == '' then
-    penalty = MAX(penalty, till)
+    S.penalty = math.max(S.penalty, till)
   else
-    till = MAX(till, penalty_of(key))
-    store('p:' .. key, whole(since) .. ',' .. whole(till))
-    look_at('p:' .. key, till)
+    till = math.max(till, T.penalty_of(key))
+    T.store('p:' .. key, T.whole(S.since) .. ',' .. T.whole(till))
+    T.look_at('p:' .. key, till)
   end
 end
-until_us = MAX(until_us, penalty)
+S.until_us = math.max(S.until_us, S.penalty)
 
-local known_number = natural(raw['n:' .. args.peer]) or -1
+local known_number = T.natural(S.raw['n:' .. args.peer]) or -1
 local is_new_call = args.number > known_number
 
-local function correct()
+function T.correct()
   for _, each in ipairs(args.reports) do
     local limit
-    if each[2] ~= '' then limit = limit_of(each[2]) else limit = by_name[each[1]] end
+    if each[2] ~= '' then limit = T.limit_of(each[2]) else limit = S.by_name[each[1]] end
     if limit then
       limit.law.report(limit, each[3], each[4], each[5])
-      count = count + 1
+      S.count = S.count + 1
     end
   end
   for _, each in ipairs(args.corrections) do
     local limit
-    if each[2] ~= '' then limit = limit_of(each[2]) else limit = by_name[each[1]] end
+    if each[2] ~= '' then limit = T.limit_of(each[2]) else limit = S.by_name[each[1]] end
     if limit then
       if each[4] > 0 then limit.law.give_back(limit, each[3], each[4], each[5], each[6])
       else limit.law.add(limit, each[3], -each[4], each[5]) end
-      count = count + 1
+      S.count = S.count + 1
     end
   end
 end
 
 -- Queues: turns of peers, by their order; read where they are used.
 
-local queues = {}
-
-local function queue_of(name)  -- nil if nobody was hungry there in this era
-  local queue = queues[name]
+function T.queue_of(name)  -- nil if nobody was hungry there in this era
+  local queue = S.queues[name]
   if queue ~= nil then return queue or nil end
-  local text = raw['q:' .. name]
+  local text = S.raw['q:' .. name]
   local is_read, list = false, nil
   if text then is_read, list = pcall(cmsgpack.unpack, text) end
-  if is_read and type(list) == 'table' and list[1] == since then
+  if is_read and type(list) == 'table' and list[1] == S.since then
     queue = {virtual = list[2], size = (#list - 2) / 4, peers = {}, served = {}, till = {}, cycle = {}}
     for index = 1, queue.size do
       local at = 4 * index - 1
@@ -409,24 +408,24 @@ local function queue_of(name)  -- nil if nobody was hungry there in this era
   else
     queue = false
   end
-  queues[name] = queue
+  S.queues[name] = queue
   return queue or nil
 end
 
-local function prune(queue)  -- forgets who has not been hungry for long; looks at the others
+function T.prune(queue)  -- forgets who has not been hungry for long; looks at the others
   local kept = 0
   local peers, served, till, cycle = queue.peers, queue.served, queue.till, queue.cycle
   local hungry, least, sum, slowest = 0, nil, 0, 0
   queue.own = nil
   for index = 1, queue.size do
-    if till[index] >= present - LEAD_US then
+    if till[index] >= S.present - T.LEAD_US then
       kept = kept + 1
       peers[kept], served[kept], till[kept], cycle[kept] = peers[index], served[index], till[index], cycle[index]
       if peers[kept] == args.peer then
         queue.own = kept
-      elseif till[kept] >= present then
-        hungry, sum, slowest = hungry + 1, sum + served[kept], MAX(slowest, cycle[kept])
-        least = MIN(least or served[kept], served[kept])
+      elseif till[kept] >= S.present then
+        hungry, sum, slowest = hungry + 1, sum + served[kept], math.max(slowest, cycle[kept])
+        least = math.min(least or served[kept], served[kept])
       end
     end
   end
@@ -436,42 +435,39 @@ local function prune(queue)  -- forgets who has not been hungry for long; looks 
   return hungry, least, sum, slowest
 end
 
-local function keep_queue(name, queue)
-  local list, till = {since, queue.virtual}, 0
+function T.keep_queue(name, queue)
+  local list, till = {S.since, queue.virtual}, 0
   for index = 1, queue.size do
     local at = 4 * index - 1
     list[at], list[at + 1], list[at + 2], list[at + 3] = queue.peers[index], queue.served[index], queue.till[index], queue.cycle[index]
-    till = MAX(till, queue.till[index])
+    till = math.max(till, queue.till[index])
   end
-  store('q:' .. name, cmsgpack.pack(list))
-  if name ~= '' then look_at('q:' .. name, LEAD_US + till) end
+  T.store('q:' .. name, cmsgpack.pack(list))
+  if name ~= '' then T.look_at('q:' .. name, T.LEAD_US + till) end
 end
 
 -- Tickets.
 
-local unit = MAX(1, FLOOR(UNIT * 1000 / args.weight))
-local forms = {}
-
-local function form_of_ticket(size)
-  forms[size] = forms[size] or form_of('%d' .. string.rep(',%d', size) .. ';')
-  return forms[size]
+function T.form_of_ticket(size)
+  S.forms[size] = S.forms[size] or L.form_of('%d' .. string.rep(',%d', size) .. ';')
+  return S.forms[size]
 end
 
-local function counts_of(costs)  -- the limits that count costs, with their names and these
+function T.counts_of(costs)  -- the limits that count costs, with their names and these
   local limits_of, settings, names, amounts, size, by_resource = {}, {}, {}, {}, 0, {}
   for _, cost in ipairs(costs) do by_resource[cost[1]] = cost[2] end
-  for _, each in ipairs(plan) do
+  for _, each in ipairs(S.plan) do
     local cost = by_resource[each[2]]
     if cost then
       size = size + 1
-      limits_of[size], names[size], amounts[size] = by_name[each[1]], each[1], cost
+      limits_of[size], names[size], amounts[size] = S.by_name[each[1]], each[1], cost
       settings[size] = limits_of[size].set
     end
   end
   return {costs = costs, limits = limits_of, settings = settings, names = names, amounts = amounts, size = size}
 end
 
-local function is_same(costs, others)
+function T.is_same(costs, others)
   if #costs ~= #others then return false end
   for index, cost in ipairs(costs) do
     if cost[1] ~= others[index][1] or cost[2] ~= others[index][2] then return false end
@@ -479,25 +475,25 @@ local function is_same(costs, others)
   return true
 end
 
-local function queue_at(asked, place) return asked.own and place == asked.size and asked.key or '' end
+function T.queue_at(asked, place) return asked.own and place == asked.size and asked.key or '' end
 
-local function longest_of(asked)  -- the limit of the plan, and of the key, that alone would hold a ticket longest: {name, time, place} of each
+function T.longest_of(asked)  -- the limit of the plan, and of the key, that alone would hold a ticket longest: {name, time, place} of each
   local found = {}
   local limits, amounts, plan_size = asked.limits, asked.amounts, asked.own and asked.size - 1 or asked.size
   local longest, place
   for index = 1, plan_size do
-    local when = limits[index].law.earliest(limits[index], present, amounts[index]) or NEVER_US
+    local when = limits[index].law.earliest(limits[index], S.present, amounts[index]) or T.NEVER_US
     if not longest or when > longest then longest, place = when, index end
   end
   if place then found[1] = {'', longest, place} end
   if asked.own then
-    found[#found + 1] = {asked.key, asked.own.law.earliest(asked.own, present, asked.key_cost) or NEVER_US, asked.size}
+    found[#found + 1] = {asked.key, asked.own.law.earliest(asked.own, S.present, asked.key_cost) or T.NEVER_US, asked.size}
   end
   return found
 end
 
-local function holder_of(asked)  -- the limit that holds a ticket longest, after those that hold it before; nil if none does
-  local when, longest, holder = present, 0, nil
+function T.holder_of(asked)  -- the limit that holds a ticket longest, after those that hold it before; nil if none does
+  local when, longest, holder = S.present, 0, nil
   while true do
     local latest, place = when, nil
     for index = 1, asked.size do
@@ -509,50 +505,50 @@ local function holder_of(asked)  -- the limit that holds a ticket longest, after
   end
 end
 
-local function horizon_of(asked, place)  -- how far ahead a ticket held by a limit may be admitted
+function T.horizon_of(asked, place)  -- how far ahead a ticket held by a limit may be admitted
   if not place then return args.ahead_us end
-  local set, queue, peers = asked.settings[place], queue_of(queue_at(asked, place)), 1
+  local set, queue, peers = asked.settings[place], T.queue_of(T.queue_at(asked, place)), 1
   if queue then peers = queue.size + (queue.own and 0 or 1) end
-  local far = MAX(args.ahead_us * (peers < 2 and 1 or 2), 3 * peers * set.gap, FLOOR(3 * args.cycle_us / 2))
-  if set.law == window then far = MIN(far, MAX(args.ahead_us, FLOOR(set.width / 2))) end
-  return MIN(far, AHEAD_MAX_US)
+  local far = math.max(args.ahead_us * (peers < 2 and 1 or 2), 3 * peers * set.gap, math.floor(3 * args.cycle_us / 2))
+  if set.kind == 'w' then far = math.min(far, math.max(args.ahead_us, math.floor(set.width / 2))) end
+  return math.min(far, T.AHEAD_MAX_US)
 end
 
-local function share_of(asked, longest)  -- how much the peer may be served beside hungry others; nil if no other is hungry
+function T.share_of(asked, longest)  -- how much the peer may be served beside hungry others; nil if no other is hungry
   local found, found_at
   for _, each in ipairs(longest) do
-    local queue = queue_of(each[1])
+    local queue = T.queue_of(each[1])
     if queue then
-      local others, least, sum, slowest = prune(queue)
+      local others, least, sum, slowest = T.prune(queue)
       queue.others = others
       if others > 0 and (not found or each[2] > found_at) then
         local place, hungry = each[3], others + 1
-        local set, amount = asked.settings[place], MAX(1, asked.amounts[place])
+        local set, amount = asked.settings[place], math.max(1, asked.amounts[place])
         local gap = set.gap * amount
-        local near = MAX(args.ahead_us, CYCLES * MAX(args.cycle_us, slowest))
-        local share = MAX(UNIT, near * UNIT / gap / hungry)
-        if set.law ~= pace then
-          local used, most = asked.limits[place].law.use(asked.limits[place], present)
-          share = MAX(share, (most - used) / amount * UNIT / hungry)
+        local near = math.max(args.ahead_us, T.CYCLES * math.max(args.cycle_us, slowest))
+        local share = math.max(T.UNIT, near * T.UNIT / gap / hungry)
+        if set.kind ~= 'p' then
+          local used, most = asked.limits[place].law.use(asked.limits[place], S.present)
+          share = math.max(share, (most - used) / amount * T.UNIT / hungry)
         end
-        local lead, mean = MAX(share, LEAD_US * UNIT / gap / hungry), sum / others
+        local lead, mean = math.max(share, T.LEAD_US * T.UNIT / gap / hungry), sum / others
         if least > queue.virtual then queue.virtual, queue.is_changed = least, true end
-        local served = queue.virtual - UNIT
-        if queue.own then served = MAX(queue.served[queue.own], queue.virtual - FLOOR(lead)) end
+        local served = queue.virtual - T.UNIT
+        if queue.own then served = math.max(queue.served[queue.own], queue.virtual - math.floor(lead)) end
         found_at = each[2]
-        found = {queue = queue, place = place, hungry = hungry, served = MIN(served, FLOOR(mean + lead)), most = mean + share, gap = gap}
+        found = {queue = queue, place = place, hungry = hungry, served = math.min(served, math.floor(mean + lead)), most = mean + share, gap = gap}
       end
     end
   end
   return found
 end
 
-local function before_in(name)  -- how many hungry peers of a queue are served before this one
-  local queue = queue_of(name)
+function T.before_in(name)  -- how many hungry peers of a queue are served before this one
+  local queue = T.queue_of(name)
   if not queue then return 0 end
   local served, sooner, is_past = queue.own and queue.served[queue.own] or queue.virtual, 0, false
   for index = 1, queue.size do
-    if queue.till[index] >= present then
+    if queue.till[index] >= S.present then
       is_past = is_past or index == queue.own
       local theirs = queue.served[index]
       if index ~= queue.own and (theirs < served or (theirs == served and not is_past)) then sooner = sooner + 1 end
@@ -561,28 +557,28 @@ local function before_in(name)  -- how many hungry peers of a queue are served b
   return sooner
 end
 
-local function serve(asked, longest, share, refused)  -- records in each queue what the peer was served, and that it is hungry
-  local given = asked.given * unit
+function T.serve(asked, longest, share, refused)  -- records in each queue what the peer was served, and that it is hungry
+  local given = asked.given * S.unit
   for _, each in ipairs(longest) do
     local name = each[1]
-    local queue = queue_of(name)
+    local queue = T.queue_of(name)
     if not queue and refused == name then
       queue = {virtual = 0, size = 0, peers = {}, served = {}, till = {}, cycle = {}, others = 0}
-      queues[name] = queue
+      S.queues[name] = queue
     end
     if queue then
       local own, served = queue.own, nil
       if share and share.queue == queue then
         served = share.served
       else
-        served = MAX(own and queue.served[own] or 0, queue.virtual) + given
+        served = math.max(own and queue.served[own] or 0, queue.virtual) + given
         if queue.others == 0 and served > queue.virtual then queue.virtual, queue.is_changed = served, true end
       end
-      local till = present
+      local till = S.present
       if refused == name then
-        till = MAX(till, asked.again) + CYCLES * (horizon_of(asked, each[3]) + args.cycle_us) + HUNGRY_US
+        till = math.max(till, asked.again) + T.CYCLES * (T.horizon_of(asked, each[3]) + args.cycle_us) + T.HUNGRY_US
       elseif own then
-        till = refused and queue.till[own] or MIN(queue.till[own], present + LINGER_US + CYCLES * args.cycle_us)
+        till = refused and queue.till[own] or math.min(queue.till[own], S.present + T.LINGER_US + T.CYCLES * args.cycle_us)
       end
       if queue.size > 0 or refused == name then
         if not own then
@@ -591,106 +587,108 @@ local function serve(asked, longest, share, refused)  -- records in each queue w
         end
         queue.served[own], queue.till[own], queue.cycle[own], queue.is_changed = served, till, args.cycle_us, true
       elseif name ~= '' then
-        queues[name], queue.is_changed = false, false
-        if raw['q:' .. name] then
-          raw['q:' .. name] = false
-          gone_keys[#gone_keys + 1] = 'q:' .. name
+        S.queues[name], queue.is_changed = false, false
+        if S.raw['q:' .. name] then
+          S.raw['q:' .. name] = false
+          S.gone_keys[#S.gone_keys + 1] = 'q:' .. name
         end
       end
     end
   end
 end
 
-local function take_run(asked, share, begin, life)  -- tickets of a pace alone, each at the time of its number
+function T.take_run(asked, share, begin, life)  -- tickets of a pace alone, each at the time of its number
   local limit, most = asked.limits[1], asked.wanted - asked.given
   if share then
-    local more = MAX(0, FLOOR((share.most - share.served) / unit))
-    while share.served + more * unit > share.most do more = more - 1 end
-    while share.served + (more + 1) * unit <= share.most do more = more + 1 end
-    most = MIN(most, more)
+    local more = math.max(0, math.floor((share.most - share.served) / S.unit))
+    while share.served + more * S.unit > share.most do more = more - 1 end
+    while share.served + (more + 1) * S.unit <= share.most do more = more + 1 end
+    most = math.min(most, more)
   end
   if most < 2 then return end
-  local us, ps, some = pace.run(limit, begin, present + horizon_of(asked, 1), life, most)
+  local us, ps, some = limit.law.run(limit, begin, S.present + T.horizon_of(asked, 1), life, most)
   if some == 0 then return end
   local set = limit.set
-  asked.tickets[#asked.tickets + 1] = FORMAT(form_of('r,%d,%d,%d,%d,%d,%d;'), us, ps, set.gap_us, set.gap_ps, some,
+  asked.tickets[#asked.tickets + 1] = string.format(L.form_of('r,%d,%d,%d,%d,%d,%d;'), us, ps, set.gap_us, set.gap_ps, some,
     set.amount > 0 and set.part or 0)
-  asked.given, count = asked.given + some, count + some
-  if share then share.served = share.served + some * unit end
+  asked.given, S.count = asked.given + some, S.count + some
+  if share then share.served = share.served + some * S.unit end
 end
 
-local function decide(asked, life)  -- admits as many tickets as possible; whether it blocks the runs after it
-  local begin = MAX(present, penalty, asked.key ~= '' and penalty_of(asked.key) or 0)
+function T.decide(asked, life)  -- admits as many tickets as possible; whether it blocks the runs after it
+  local begin = math.max(S.present, S.penalty, asked.key ~= '' and T.penalty_of(asked.key) or 0)
   local limits, amounts, names, size = asked.limits, asked.amounts, asked.names, asked.size
-  local longest = longest_of(asked)
-  local share = share_of(asked, longest)
-  local refused, is_refused, form = '', false, form_of_ticket(size)
-  local is_plain = size == 1 and limits[1].law == pace and amounts[1] == 1 and begin == present and asked.wanted > 1
-  local latest = NEVER_US
-  for index = 1, size do latest = MIN(latest, limits[index].foreseen) end
+  local longest = T.longest_of(asked)
+  local share = T.share_of(asked, longest)
+  local refused, is_refused, form = '', false, T.form_of_ticket(size)
+  local is_plain = size == 1 and limits[1].set.kind == 'p' and amounts[1] == 1 and begin == S.present and asked.wanted > 1
+  local latest = T.NEVER_US
+  for index = 1, size do latest = math.min(latest, limits[index].foreseen) end
   while asked.given < asked.wanted do
     if is_plain then
-      take_run(asked, share, begin, life)
+      T.take_run(asked, share, begin, life)
       if asked.given == asked.wanted then break end
     end
-    local when, place = agreed_time(limits, amounts, begin)
+    local when, place = L.agreed_time(limits, amounts, begin)
     if not when or when > latest then
       asked.holder, asked.at = names[place or 1], when or 0
-      asked.again = when and when > 0 and MIN(when, present + LEAD_US) or 0
-      return queue_at(asked, place or 1) == ''
+      asked.again = when and when > 0 and math.min(when, S.present + T.LEAD_US) or 0
+      return T.queue_at(asked, place or 1) == ''
     end
-    if when > present then
-      place = holder_of(asked)
-      local horizon = horizon_of(asked, place)
-      if when > present + horizon then
+    if when > S.present then
+      place = T.holder_of(asked)
+      local horizon = T.horizon_of(asked, place)
+      if when > S.present + horizon then
         is_refused = true
         asked.holder, asked.at, asked.again = place and names[place] or 'penalty', when, when - horizon
         if place then
-          refused = queue_at(asked, place)
-          asked.again = asked.again + before_in(refused) * asked.settings[place].gap
+          refused = T.queue_at(asked, place)
+          asked.again = asked.again + T.before_in(refused) * asked.settings[place].gap
+        elseif begin > math.max(S.present, S.penalty) then  -- of the key
+          asked.holder, refused = asked.key, asked.key
         end
         break
       end
     end
-    if share and share.served + unit > share.most then
-      is_refused, refused = true, queue_at(asked, share.place)
+    if share and share.served + S.unit > share.most then
+      is_refused, refused = true, T.queue_at(asked, share.place)
       asked.holder, asked.at = refused ~= '' and refused or 'peers', 0
-      local missing = MAX(0.3, (share.served + unit - share.most) / UNIT * share.hungry)
-      asked.again = present + FLOOR(MIN(share.hungry, missing) * share.gap) + 1
+      local missing = math.max(0.3, (share.served + S.unit - share.most) / T.UNIT * share.hungry)
+      asked.again = S.present + math.floor(math.min(share.hungry, missing) * share.gap) + 1
       break
     end
     local receipts = {}
     for index = 1, size do receipts[index] = limits[index].law.take(limits[index], when, amounts[index], life) end
-    asked.tickets[#asked.tickets + 1] = FORMAT(form, when, unpack(receipts))
-    asked.given, count = asked.given + 1, count + 1
-    if share then share.served = share.served + unit end
+    asked.tickets[#asked.tickets + 1] = string.format(form, when, unpack(receipts))
+    asked.given, S.count = asked.given + 1, S.count + 1
+    if share then share.served = share.served + S.unit end
   end
-  serve(asked, longest, share, is_refused and refused or nil)
+  T.serve(asked, longest, share, is_refused and refused or nil)
   asked.is_contended = is_refused or share ~= nil
   for index = 1, size do
     if not asked.is_contended and asked.settings[index].is_dated then
-      local used, amount = limits[index].law.use(limits[index], present)
+      local used, amount = limits[index].law.use(limits[index], S.present)
       asked.is_contended = 2 * used > amount
     end
   end
   return is_refused and refused == ''
 end
 
-local function admit(outcomes)
+function T.admit(outcomes)
   local counts, blocked
   for index, each in ipairs(args.runs) do
-    if not counts or not is_same(each[2], counts.costs) then counts = counts_of(each[2]) end
-    local own, size = limit_of(each[3]), counts.size
+    if not counts or not T.is_same(each[2], counts.costs) then counts = T.counts_of(each[2]) end
+    local own, size = T.limit_of(each[3]), counts.size
     counts.limits[size + 1], counts.settings[size + 1] = own, own and own.set
     counts.names[size + 1], counts.amounts[size + 1] = own and each[3], own and each[5]
     local asked = {limits = counts.limits, settings = counts.settings, names = counts.names, amounts = counts.amounts,
       size = own and size + 1 or size, own = own, wanted = each[1], key = each[3], key_cost = each[5], tickets = {}, given = 0, holder = '',
       at = 0, again = 0, is_contended = false}
-    asked.life = life_of(counts.settings, args.life_us)
+    asked.life = L.life_of(counts.settings, args.life_us)
     if asked.wanted > 0 then
       if blocked then
         asked.holder, asked.at, asked.again, asked.is_contended = blocked.holder, blocked.at, blocked.again, true
-      elseif decide(asked, asked.life) then
+      elseif T.decide(asked, asked.life) then
         blocked = asked
       end
     end
@@ -702,43 +700,43 @@ local outcomes = {}
 for index = 1, #args.runs do
   outcomes[index] = {tickets = {}, given = 0, life = 0, holder = is_vouched and '' or 'clock', at = 0, again = 0, is_contended = false}
 end
-if present >= safe then
-  if args.era == era and is_new_call then correct() end
-  if is_vouched then admit(outcomes) end
+if S.present >= S.safe then
+  if args.era == era and is_new_call then T.correct() end
+  if is_vouched then T.admit(outcomes) end
 end
-for _, record in ipairs(order) do keep(record, is_vouched) end
-for place in pairs(lost) do
-  if not raw[place] then
-    if SUB(place, 1, 2) == 'l:' then gone_fields[#gone_fields + 1] = place else forget(place) end
+for _, record in ipairs(S.order) do T.keep(record, is_vouched) end
+for place in pairs(S.lost) do
+  if not S.raw[place] then
+    if string.sub(place, 1, 2) == 'l:' then S.gone_fields[#S.gone_fields + 1] = place else T.forget(place) end
   end
 end
-for name, queue in pairs(queues) do
-  if queue and queue.is_changed then keep_queue(name, queue) end
+for name, queue in pairs(S.queues) do
+  if queue and queue.is_changed then T.keep_queue(name, queue) end
 end
-write_keys()
+T.write_keys()
 
-if is_vouched and present >= safe then  -- forget some keys whose time has come
-  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', whole(now), 'LIMIT', 0, SWEPT * (1 + #touched))
+if is_vouched and S.present >= S.safe then  -- forget some keys whose time has come
+  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', T.whole(S.now), 'LIMIT', 0, T.SWEPT * (1 + #touched))
   if #due > 0 then
     for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
       local place = due[index]
-      local written, serial, settings, rest
-      if SUB(place, 1, 2) == 'k:' then written, serial, settings, rest = parts_of(text or '') end
-      local limit = written and written ~= since and settings ~= '' and load_limit(settings, written, rest)
+      local written, serial, settings, begin
+      if string.sub(place, 1, 2) == 'k:' then written, serial, settings, begin = T.parts_of(text or '') end
+      local limit = written and written ~= S.since and settings ~= '' and T.load_limit(settings, written, text, begin)
       if limit then
-        raw[place] = text
-        keep({place = place, settings = settings, known_settings = settings, serial = serial, limit = limit, is_redated = true}, true)
+        S.raw[place] = text
+        T.keep({place = place, settings = settings, known_settings = settings, serial = serial, limit = limit, is_redated = true}, true)
       else
-        forget(place)
+        T.forget(place)
       end
     end
-    write_keys()
+    T.write_keys()
   end
 end
 
 -- Who has called, and the load.
 
-redis.call('ZADD', keys.seen, whole(present), args.peer)
+redis.call('ZADD', keys.seen, T.whole(S.present), args.peer)
 local peers = redis.call('ZCARD', keys.seen)
 if not is_whole then
   redis.call('ZADD', keys.seen, '+inf', '!' .. mark)
@@ -746,68 +744,76 @@ if not is_whole then
 end
 peers = peers - 1
 if args.number > known_number then
-  changed_fields[1 + #changed_fields] = 'n:' .. args.peer
-  changed_fields[1 + #changed_fields] = whole(args.number)
+  S.changed_fields[1 + #S.changed_fields] = 'n:' .. args.peer
+  S.changed_fields[1 + #S.changed_fields] = T.whole(args.number)
 end
 if peers > 1 and args.number % 64 == 0 then
-  local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', '(' .. whole(present - SEEN_US))
+  local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', '(' .. T.whole(S.present - T.SEEN_US))
   if #gone > 0 then
     redis.call('ZREM', keys.seen, unpack(gone))
-    for _, peer in ipairs(gone) do gone_fields[#gone_fields + 1] = 'n:' .. peer end
+    for _, peer in ipairs(gone) do S.gone_fields[#S.gone_fields + 1] = 'n:' .. peer end
     peers = peers - #gone
   end
 end
-local cost, gap = CALL_US, 0
-for _, outcome in ipairs(outcomes) do cost = cost + LINE_US * (1 + outcome.given) end
+local cost, gap = T.CALL_US, 0
+for _, outcome in ipairs(outcomes) do cost = cost + T.LINE_US * (1 + outcome.given) end
 load = load + cost
-local mean = LOAD_PART * load / LOAD_US
+local mean = T.LOAD_PART * load / T.LOAD_US
 if mean >= 0.6 then
-  local calling = redis.call('ZCOUNT', keys.seen, '(' .. whole(present - CALLING_US), whole(present))
-  gap = FLOOR(calling * cost * LOAD_PART * MIN(1, (mean - 0.6) / 0.4))
+  local calling = redis.call('ZCOUNT', keys.seen, '(' .. T.whole(S.present - T.CALLING_US), T.whole(S.present))
+  gap = math.floor(calling * cost * T.LOAD_PART * math.min(1, (mean - 0.6) / 0.4))
 end
 
 -- The reply.
 
-local reply, size = {FORMAT(SIX, now, MAX(0, safe - present), penalty, gap, peers, #plan), era, plan_id,
-  plan_id == args.plan_id and '' or plan_text, flaw}, 5
+local reply, size = {string.format(T.SIX, S.now, math.max(0, S.safe - S.present), S.penalty, gap, peers, #S.plan), era, plan_id,
+  plan_id == args.plan_id and '' or plan_text, S.flaw}, 5
 
-local function is_long(set) return set.memory + set.life_most + AHEAD_MAX_US > args.quarantine_us end
+function T.text_of(record)
+  local text = S.raw[record.place]
+  return text and string.sub(text, record.begin) or ''
+end
 
-for index, each in ipairs(plan) do
-  local record = of_plan[index]
+local told_us = S.present + args.quarantine_us  -- what counts for longer is told
+
+for index, each in ipairs(S.plan) do
+  local record = S.of_plan[index]
   local limit = record.limit
-  local used, amount, till = limit.law.use(limit, present)
+  local used, amount, till = limit.law.use(limit, S.present)
   reply[size + 1], reply[size + 2] = each[1], each[2]
-  reply[size + 3] = FORMAT(FIVE, used, amount, till, limit.set.is_dated and 1 or 0, record.serial)
-  reply[size + 4] = is_long(limit.set) and record.text or ''
+  reply[size + 3] = string.format(T.FIVE, used, amount, till, limit.set.is_dated and 1 or 0, record.serial)
+  reply[size + 4] = till > told_us and T.text_of(record) or ''
   size = size + 4
 end
 for index, each in ipairs(args.runs) do
-  local outcome, record = outcomes[index], of_key[each[3]]
-  if record and not is_long(record.limit.set) then record = nil end
+  local outcome, record = outcomes[index], S.of_key[each[3]]
+  if record then
+    local _, _, till = record.limit.law.use(record.limit, S.present)
+    if till <= told_us then record = nil end
+  end
   reply[size + 1] = table.concat(outcome.tickets)
-  reply[size + 2] = FORMAT(FIVE, outcome.life, outcome.at, outcome.again, outcome.is_contended and 1 or 0, record and record.serial or 0)
-  reply[size + 3], reply[size + 4] = outcome.holder, record and record.text or ''
+  reply[size + 2] = string.format(T.FIVE, outcome.life, outcome.at, outcome.again, outcome.is_contended and 1 or 0, record and record.serial or 0)
+  reply[size + 3], reply[size + 4] = outcome.holder, record and T.text_of(record) or ''
   size = size + 4
 end
 
-local is_touched = is_new_era or is_over or until_us + KEPT_US > ends
+local is_touched = S.is_new_era or is_over or S.until_us + T.KEPT_US > ends
 if is_touched then  -- what is remembered from an earlier era counts again once it is read
-  ends = MAX(ends, until_us + 2 * KEPT_US, is_new_era and has_keys and present + 2 * DAY_US or 0)
+  ends = math.max(ends, S.until_us + 2 * T.KEPT_US, S.is_new_era and has_keys and S.present + 2 * T.DAY_US or 0)
 end
-local head = {tostring(VERSION), mark, run, plan_id, plan_text, PACK('<dddddddd', since, safe, last, count, penalty, rest_until, ends, load)}
+local head = {tostring(VERSION), mark, run, plan_id, plan_text, struct.pack('<dddddddd', S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load)}
 for index, name in ipairs(HEAD) do
   if head[index] ~= values[index] then
-    changed_fields[#changed_fields + 1] = name
-    changed_fields[#changed_fields + 1] = head[index]
+    S.changed_fields[#S.changed_fields + 1] = name
+    S.changed_fields[#S.changed_fields + 1] = head[index]
   end
 end
-if #changed_fields > 0 then redis.call('HSET', keys.tickets, unpack(changed_fields)) end
-if #gone_fields > 0 then redis.call('HDEL', keys.tickets, unpack(gone_fields)) end
+if #S.changed_fields > 0 then redis.call('HSET', keys.tickets, unpack(S.changed_fields)) end
+if #S.gone_fields > 0 then redis.call('HDEL', keys.tickets, unpack(S.gone_fields)) end
 if is_touched then
   for name, key in pairs(keys) do
-    local more = (name == 'keys' or name == 'rest') and EXPIRY_US or 2 * DAY_US
-    redis.call('PEXPIRE', key, whole(CEIL((ends + more - now) / 1000)))
+    local more = (name == 'keys' or name == 'rest') and T.EXPIRY_US or 2 * T.DAY_US
+    redis.call('PEXPIRE', key, T.whole(math.ceil((ends + more - S.now) / 1000)))
   end
 end
 return reply
