@@ -18,9 +18,10 @@ import pytest
 
 from ratelimited_executor import Adaptive, ExecutorManager, FilePeers, Outage, Quota, Window
 from ratelimited_executor._core.fleet.laws import WindowSettings
+from ratelimited_executor._core.fleet.slots import SlotCall
 from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.stored import deciding, file, machine
-from ratelimited_executor.peers.stored.file import AgainError, FileTransport
+from ratelimited_executor.peers.stored.file import AgainError, FileSlotTransport, FileTransport
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
 
@@ -199,6 +200,19 @@ def test_file_that_was_deleted_or_replaced_is_noticed(path, caplog) -> None:
     assert second.era != first.era
     assert not second.outcomes[0].tickets
     assert "was deleted or replaced" in caplog.text
+
+
+def test_processes_of_a_lost_file_begin_one_run(path) -> None:
+    """Of several processes whose file was replaced, the first begins a new run, and the others find it there."""
+    one, other = FileTransport(path), FileTransport(path)
+    for each in (one, other):
+        answer(each, call_of())
+    for end in ("", "-wal", "-shm"):
+        Path(f"{path}{end}").unlink()
+    eras = [answer(each, call_of(number=number))[0].era for number in (1, 2) for each in (one, other)]
+    one._close()
+    other._close()
+    assert len(set(eras)) == 1
 
 
 def test_new_name_in_a_new_run_may_have_been_in_the_other_file(path) -> None:
@@ -515,6 +529,24 @@ def test_damaged_slots_are_told_to_all_copies(subject) -> None:
     assert "state" == replies[0].flaw
     assert all(reply.era == replies[0].era for reply in replies[1:])
     assert not any(reply.flaw for reply in replies[1:])
+
+
+def test_lock_of_another_process_costs_no_copy(path) -> None:
+    """A call for a slot that finds the file locked is made again with the copy of the claims that it had."""
+    transport = FileSlotTransport(path, Wakes())
+    call = SlotCall(peer="p", lease_us=SECOND, difference_us=SECOND)
+    transport._call(call)
+    version = transport._copy.version
+    connection = apsw.Connection(str(path))
+    connection.execute("begin immediate")
+    with pytest.raises(AgainError, match="has locked"):
+        transport._call(call)
+    connection.execute("rollback")
+    connection.close()
+    assert transport._copy.version == version
+    transport._call(call)
+    assert transport._copy.version == version + 1
+    transport._close()
 
 
 def test_claims_that_are_gone_are_forgotten(subject, monkeypatch) -> None:

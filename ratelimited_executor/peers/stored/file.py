@@ -5,9 +5,10 @@ file does that, and the event loop lets it: it waits for the thread for some mil
 the thread needs the interpreter anyway. If both ran at once, a busy event loop would take it away in the middle of the
 transaction, for 5 ms after each statement, and all processes would wait for the file. What may take long is not waited
 for: a lock of another process is tried again after a pause, in which the event loop runs on, and so it does while the
-disk does not answer. A file in memory (tmpfs) has no disk to wait for, so its calls need no thread. Nothing is forced to the disk: a process that
-crashes loses nothing, as the system has all that it wrote, and a machine that crashes may damage the file, which then is
-worth nothing anyway, as all processes are gone.
+disk does not answer. A file in memory (tmpfs) has no disk to wait for, so its calls need no thread.
+
+Nothing is forced to the disk: a process that crashes loses nothing, as the system has all that it wrote, and a machine
+that crashes may damage the file, which then is worth nothing anyway, as all processes are gone.
 
 Time is that of the machine's clock, by which all its processes measure, plus an offset that makes it agree with the wall
 clock of when the group began. So a step of the wall clock does not matter, unless there is a quota, whose days are those
@@ -17,8 +18,8 @@ The *run* of the file changes if the machine was restarted, the offset is renewe
 at this path: what was remembered may then be incomplete, and a quarantine begins, as after a restart of a server. Else
 there is none, not for a new group either: a file of this run has all that was ever written to it, because the system
 loses nothing while it runs, so no head in it means that no peer has ever been answered. The exception are peers that were
-answered from a file that was deleted or replaced since. Each notices that at its next call, and then begins a new run;
-for up to a second, both files may admit starts. Two machines that share a file, on a file system that is not known to
+answered from a file that was deleted or replaced since. Each notices that at its next call, and begins a new run, unless
+another one has done so since its last call; for up to a second, both files may admit starts. Two machines that share a file, on a file system that is not known to
 be one of a network, see each other's boot id, and begin a new run each time, so that nothing is ever admitted.
 """
 
@@ -55,7 +56,6 @@ from ratelimited_executor.peers.stored.deciding import (
 from ratelimited_executor.peers.stored.machine import (
     MEMORY_SYSTEMS,
     NETWORK_SYSTEMS,
-    LockWait,
     boot_id,
     clock_us,
     file_system_of,
@@ -198,14 +198,13 @@ class _LimitsFile(SQLiteFile):
     """The tables of a file, and its clock."""
 
     _busy_ms = round(1000 * _CONNECT_SECONDS)
-    _lock_wait = LockWait(0)  # between calls
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path)
         self._boot_id = boot_id()
         self._is_in_memory = False
         self._was_lost = False  # the file that was open before has been deleted or replaced
-        self._begun = ""  # the latest run that this process has begun
+        self._called_us = 0  # the machine's clock after the latest call
 
     def __repr__(self) -> str:
         return f"FilePeers({str(self._path)!r})"
@@ -238,7 +237,6 @@ class _LimitsFile(SQLiteFile):
             ) from error
 
     def _prepare(self, connection: Any) -> None:
-        connection.set_busy_handler(LockWait(_CONNECT_SECONDS))
         connection.execute("begin immediate")
         try:
             [(version,)] = connection.execute("pragma user_version")
@@ -251,7 +249,7 @@ class _LimitsFile(SQLiteFile):
             if version < _VERSION:
                 connection.execute(f"pragma user_version = {_VERSION}")
             connection.execute("commit")
-            connection.set_busy_handler(self._lock_wait)
+            connection.set_busy_timeout(0)  # calls are made again
         except BaseException:
             if connection.in_transaction:
                 connection.execute("rollback")
@@ -290,7 +288,7 @@ class _LimitsFile(SQLiteFile):
             if type(error.__cause__).__name__ == "BusyError":
                 raise AgainError(f"another process has locked {str(self._path)!r}") from error
             raise RefusedError(str(error)) from error
-        self._was_lost = False
+        self._was_lost, self._called_us = False, clock_us()
         return result
 
     def _moment(self, cursor: Any, text: str | None, *, follows_wall: bool) -> _Moment:
@@ -298,18 +296,17 @@ class _LimitsFile(SQLiteFile):
         clock, wall = clock_us(), wall_us()
         try:
             version, boot, offset, run, since_us = json.loads(text or "[0, 0, 0, 0, 0]")
-        except ValueError:
-            version = 0
+        except (TypeError, ValueError):
+            version = offset = since_us = 0
         is_known = version == _VERSION
         is_set = is_known and (follows_wall or not self._boot_id) and abs(clock + offset - wall) > _WALL_US
-        is_other = self._was_lost and run != self._begun
+        is_other = self._was_lost and since_us - offset <= self._called_us
         if is_known and boot == self._boot_id and not is_set and not is_other:
             return _Moment(clock + offset, run, since_us)
         if not is_known or boot != self._boot_id or is_set:
             offset = wall - clock
         is_first = text is None and not self._was_lost
-        self._begun = new_peer_id()
-        moment = _Moment(clock + offset, self._begun, 0 if is_first else clock + offset)
+        moment = _Moment(clock + offset, new_peer_id(), 0 if is_first else clock + offset)
         described = json.dumps([_VERSION, self._boot_id, offset, moment.run, moment.since_us])
         cursor.execute(_WRITE_HEAD, (_FILE, None, described))
         return moment
@@ -420,9 +417,15 @@ class FileSlotTransport(_LimitsFile):
     def _call(self, call: SlotCall) -> tuple[SlotReply, list[str]]:
         try:
             return self._transact(lambda cursor: self._decide(cursor, call))
+        except AgainError:
+            raise  # before it has decided
         except BaseException:
             self._copy.forget()
             raise
+
+    def _close(self) -> None:
+        self._copy.forget()
+        super()._close()
 
     def _decide(self, cursor: Any, call: SlotCall) -> tuple[SlotReply, list[str]]:
         heads = {key: (number, text) for key, number, text in cursor.execute(_READ_HEADS, (_FILE, SLOTS))}
