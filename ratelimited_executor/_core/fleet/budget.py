@@ -377,7 +377,7 @@ def _correction(
     receipt: int,
     is_dated: bool,
     *,
-    has_started: bool,  # noqa: FBT001
+    has_started: bool,
 ) -> Correction:
     """Make a correction; a start that may have been reported counts no earlier than its ticket's time."""
     key = "" if name else ticket.key
