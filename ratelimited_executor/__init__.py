@@ -98,6 +98,8 @@ if TYPE_CHECKING:
     from ratelimited_executor.exceptions import WrongLoopError as WrongLoopError
     from ratelimited_executor.peers.redis.peers import RedisPeers as RedisPeers
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
+    from ratelimited_executor.peers.stored.file import FilePeers as FilePeers
+    from ratelimited_executor.peers.stored.postgres import PostgresPeers as PostgresPeers
     from ratelimited_executor.stores.memory import MemoryProgress as MemoryProgress
     from ratelimited_executor.stores.redis import RedisProgress as RedisProgress
     from ratelimited_executor.stores.sqlite import SQLiteProgress as SQLiteProgress
@@ -120,6 +122,7 @@ __all__ = [
     "ExecutorStoppedError",
     "Explanation",
     "Fair",
+    "FilePeers",
     "Fleet",
     "FleetStatistics",
     "FuturesFace",
@@ -140,6 +143,7 @@ __all__ = [
     "PeerState",
     "Peers",
     "Permit",
+    "PostgresPeers",
     "Progress",
     "Quota",
     "Rate",
@@ -279,6 +283,8 @@ _MODULES: Final = {
     ),
     "peers.redis.peers": ("RedisPeers",),
     "peers.static": ("StaticPeers",),
+    "peers.stored.file": ("FilePeers",),
+    "peers.stored.postgres": ("PostgresPeers",),
     "stores.memory": ("MemoryProgress",),
     "stores.redis": ("RedisProgress",),
     "stores.sqlite": ("SQLiteProgress",),

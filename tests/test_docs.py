@@ -49,12 +49,13 @@ from .docs.test_programs import is_run_here
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = [page for page in PAGES if page.parent.name == "reference"]
-# tests/testing/test_howto.py, which runs its tests as tests; tests/peers/test_howto.py, which has a Redis;
+# tests/testing/test_howto.py, which runs its tests as tests; tests/peers/test_howto.py and tests/peers/test_stored_howto.py, which have servers;
 # tests/runtime/durable/test_tutorial.py, which has a shell; tests/stores/tasks/test_howto.py, which has a PostgreSQL
 TESTED_ELSEWHERE = {
     "test-your-code.md",
     "share-a-rate.md",
     "share-every-limit.md",
+    "share-without-a-server.md",
     "tutorial-durable.md",
     "put-in-a-transaction.md",
 }

@@ -94,7 +94,8 @@ class ManagerBase(Fixed, Generic[E]):
         is_fleet = isinstance(peers, Fleet) and not isinstance(peers, type)
         if peers is not None and not is_fleet and not isinstance(getattr(peers, "rank", None), int):
             raise TypeError(
-                f"peers must be RedisPeers(...), or have a count and a rank, such as StaticPeers(2, 0), got {peers!r}"
+                "peers must be RedisPeers(...), FilePeers(...) or PostgresPeers(...), or have a count and a rank, such as "
+                f"StaticPeers(2, 0), got {peers!r}"
             )
         self._precision = None if precision is None else delay_of("precision", precision)
         if self._precision is not None and self._precision > PRECISION_SECONDS_MAX:
@@ -163,7 +164,7 @@ class ManagerBase(Fixed, Generic[E]):
         count = None if limit is None else count_of("limit", limit)
         if self._slot_keeper is None and self._group_slots is None and (isinstance(peers, Fleet) or peers.count > 1):
             raise ValueError(
-                f"peers={peers!r} share rates but not slots: use RedisPeers, or a manager without peers if "
+                f"peers={peers!r} share rates but not slots: use RedisPeers, FilePeers or PostgresPeers, or a manager without peers if "
                 "each process should have slots of its own"
             )
         keeper = self._keeper()

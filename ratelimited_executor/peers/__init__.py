@@ -7,9 +7,11 @@ module       a permit of the rate belongs to     requirements
              modulo the number of peers
 ``redis``    the peer to which the authority     a Redis that all can reach; peers join and leave, and get what they need
              has granted it
+``stored``   the peer that has taken it, in a    a file, for the processes of a machine, or a PostgreSQL that all can
+             transaction                         reach; peers join and leave, and get what they need
 ===========  ==================================  ================================================================
 
-``fleet`` is the part of ``redis`` that does not depend on Redis. Names are imported on first use, because every executor
+``fleet`` is the part that ``redis`` and ``stored`` have in common. Names are imported on first use, because every executor
 imports this package and most have no peers.
 """
 
@@ -25,14 +27,27 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.policies import Outage as Outage
     from ratelimited_executor.peers.redis.peers import RedisPeers as RedisPeers
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
+    from ratelimited_executor.peers.stored.file import FilePeers as FilePeers
+    from ratelimited_executor.peers.stored.postgres import PostgresPeers as PostgresPeers
 
-__all__ = ["FleetStatistics", "GroupLimit", "Outage", "PeerState", "RedisPeers", "StaticPeers"]
+__all__ = [
+    "FilePeers",
+    "FleetStatistics",
+    "GroupLimit",
+    "Outage",
+    "PeerState",
+    "PostgresPeers",
+    "RedisPeers",
+    "StaticPeers",
+]
 
 _MODULE_OF: Final = {
+    "FilePeers": "peers.stored.file",
     "FleetStatistics": "_core.fleet.insight",
     "GroupLimit": "_core.fleet.insight",
     "Outage": "_core.fleet.policies",
     "PeerState": "_core.fleet.peer_states",
+    "PostgresPeers": "peers.stored.postgres",
     "RedisPeers": "peers.redis.peers",
     "StaticPeers": "peers.static",
 }

@@ -268,6 +268,9 @@ class TicketBudget:
             if ticket.key == key and ticket.key_cost:
                 ticket.key_cost = 0
                 self._keys[key] -= 1
+                if PERMITS not in ticket.left:  # else it is counted with its permits
+                    self.used_count += 1
+                    self._first_use_ns = self._first_use_ns or self._looked_ns
                 return ticket
         return None
 

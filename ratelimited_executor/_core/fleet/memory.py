@@ -128,7 +128,7 @@ class TicketMemory:
         limits = {place: kept for place, kept in self.limits.items() if place.startswith("l:")}
         queue = _queue_text(self.queues[""]) if "" in self.queues else None
         numbers = self.run, self.since_us, self.last_us, self.safe_us, self.count, self.penalty_us, self.until_us
-        return _text([VERSION, *numbers, self.plan_id, self.plan, limits, queue, self.seen, self.load])
+        return _text([VERSION, numbers, self.plan_id, self.plan, limits, queue, self.seen, self.load])
 
     def records(self) -> dict[str, Record]:
         """Return the places of keys."""
@@ -151,16 +151,13 @@ class TicketMemory:
         if version != VERSION:
             raise VersionError(version)
         try:
-            *numbers, plan_id, plan, limits, queue, seen, load = rest
-            memory = cls(
-                *numbers,
-                plan_id=plan_id,
-                plan=tuple(PlanLimit(*each) for each in plan),
-                limits={place: Kept(*kept) for place, kept in limits.items()},
-                queues={} if queue is None else {"": _queue_of(queue)},
-                seen={peer: (us, number) for peer, (us, number) in seen.items()},
-                load=load,
-            )
+            numbers, plan_id, plan, limits, queue, seen, load = rest
+            memory = cls(*numbers)
+            memory.plan_id, memory.load = plan_id, load
+            memory.plan = tuple(PlanLimit(*each) for each in plan)
+            memory.limits = {place: Kept(*kept) for place, kept in limits.items()}
+            memory.queues = {} if queue is None else {"": _queue_of(queue)}
+            memory.seen = {peer: (us, number) for peer, (us, number) in seen.items()}
             for place, (rest_us, text) in records:
                 memory._adopt(place, rest_us, json.loads(text))  # of this class
         except (AttributeError, LookupError, TypeError) as error:

@@ -269,9 +269,9 @@ class TicketPeer:
 
     @property
     def wanted_life_us(self) -> int:
-        """How long tickets should live: four starts, or three round trips of a slow way."""
+        """How long tickets should live: eight starts, or three round trips of a slow way."""
         way_ns = 3 * self.trip_ns + self._gap_ns if self.trip_ns > _SLOW_NS else 0
-        return max(6 * self.cost_ns, way_ns) // 1000
+        return max(8 * self.cost_ns, way_ns) // 1000
 
     @property
     def room(self) -> int:

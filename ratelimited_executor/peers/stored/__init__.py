@@ -3,5 +3,4 @@
 from ratelimited_executor.peers.stored.file import FilePeers
 from ratelimited_executor.peers.stored.postgres import PostgresPeers
 
-
 __all__ = ["FilePeers", "PostgresPeers"]

@@ -73,13 +73,11 @@ class Answer(NamedTuple):
         reply: to the peer.
         head: to be written.
         changes: of records, to be written.
-        is_new_era: True if the records of all queues are to be deleted first.
     """
 
     reply: TicketReply
     head: str
     changes: list[Change]
-    is_new_era: bool
 
 
 class SlotAnswer(NamedTuple):
@@ -168,7 +166,6 @@ def answer(
         raise RefusedError(str(error), _UPDATE) from error
     except ValueError:
         is_damaged = True
-    since_us = None if memory is None else memory.since_us
     authority = TicketAuthority(memory)
     reply = authority.call(now_us, run, call)
     memory = authority.memory
@@ -180,7 +177,7 @@ def answer(
         for place in found.keys() | left.keys()
         if left.get(place) != found.get(place)
     ]
-    return Answer(reply, memory.head(), changes, memory.since_us != since_us)
+    return Answer(reply, memory.head(), changes)
 
 
 class SlotCopy:

@@ -1,7 +1,11 @@
 """Peers that share their limits through a file, for the processes of one machine.
 
-Each call is one transaction: it locks the file, reads what it needs, decides, writes what has changed. The thread of the
-file does that, so that the event loop never waits for a lock or a disk. Nothing is forced to the disk: a process that
+Each call is one transaction: it locks the file, reads what it needs, decides, writes what has changed. A thread of the
+file does that, and the event loop lets it: it waits for the thread for some milliseconds at most. That is time in which
+the thread needs the interpreter anyway. If both ran at once, a busy event loop would take it away in the middle of the
+transaction, for 5 ms after each statement, and all processes would wait for the file. What may take long is not waited
+for: a lock of another process is tried again after a pause, in which the event loop runs on, and so it does while the
+disk does not answer. Nothing is forced to the disk: a process that
 crashes loses nothing, as the system has all that it wrote, and a machine that crashes may damage the file, which then is
 worth nothing anyway, as all processes are gone.
 
@@ -20,20 +24,20 @@ be one of a network, see each other's boot id, and begin a new run each time, so
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
-import secrets
 import sys
-import time
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
-from ratelimited_executor._core.fleet.tickets import TicketCall
 from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.peers.fleet import new_peer_id
 from ratelimited_executor.peers.stored.deciding import (
     GONE_KEPT,
     QUIET_US,
@@ -46,21 +50,23 @@ from ratelimited_executor.peers.stored.deciding import (
     places,
     quiet_us,
 )
-from ratelimited_executor.peers.stored.machine import boot_id, clock_us, network_system_of, wall_us
+from ratelimited_executor.peers.stored.machine import LockWait, boot_id, clock_us, network_system_of, wall_us
 from ratelimited_executor.peers.stored.peers import StoredPeers
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
 from ratelimited_executor.stores.sqlite_file import SQLiteFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from os import PathLike
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Request
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
-    from ratelimited_executor._core.fleet.tickets import TicketReply
+    from ratelimited_executor._core.fleet.tickets import TicketCall, TicketReply
     from ratelimited_executor.peers.stored.deciding import Change
+
+T = TypeVar("T")
 
 __all__ = ["FilePeers", "FileSlotTransport", "FileTransport"]
 
@@ -69,7 +75,10 @@ LOGGER: Final = logging.getLogger("ratelimited_executor")
 _FILE: Final = b"f"  # the name of the head that describes the file
 _VERSION: Final = 1  # of the tables
 _WALL_US: Final = 1_000_000  # by which the clock and the wall clock may disagree, where that matters
-_WAIT_SECONDS: Final = 0.000_05  # for the first look at a lock, doubled up to 16 times that
+_TURN_SECONDS: Final = 0.005  # for which the event loop waits for the thread, which needs a tenth of that
+_PAUSE_SECONDS: Final = 0.0002  # before a lock of another process is tried again, doubled up to ...
+_PAUSE_MAX_SECONDS: Final = 0.002
+_CONNECT_SECONDS: Final = 1.0  # for which another process may hold the file while it is opened
 _TABLES: Final = (
     "create table if not exists heads (name blob primary key, number integer, text text) strict, without rowid",
     """create table if not exists records (
@@ -87,7 +96,6 @@ _WRITE: Final = """
     insert into records values (?, ?, ?, ?) on conflict do update set number = excluded.number, text = excluded.text"""
 _DELETE: Final = "delete from records where name = ? and place = ?"
 _DELETE_ALL: Final = "delete from records where name = ?"
-_DELETE_QUEUES: Final = "delete from records where name = ? and place >= x'713a' and place < x'713b'"  # q:
 _DELETE_GONE: Final = "delete from records where name = ? and text is null and number <= ?"
 
 
@@ -155,12 +163,7 @@ class FilePeers(StoredPeers):
             new_id=wakes.new_id,
             group=str(path),
         )
-        transport.timeout = self._timeout
         self._path = Path(path)
-
-    def slots(self) -> Any:
-        """Return the keeper of a manager's slots; only the manager calls it."""
-        return super().slots()
 
     def __repr__(self) -> str:
         return f"<FilePeers {str(self._path)!r} {self.id}>"
@@ -181,38 +184,19 @@ class _Moment(NamedTuple):
 
 
 class _LimitsFile(SQLiteFile):
-    """The tables of a file, and its clock.
+    """The tables of a file, and its clock."""
 
-    Attributes:
-        timeout: seconds for which another process may hold the file.
-    """
-
-    _busy_ms = 1000
+    _busy_ms = round(1000 * _CONNECT_SECONDS)
+    _lock_wait = LockWait(0)  # between calls
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path)
-        self.timeout = 1.0
-        self._waits_until = 0.0
         self._boot_id = boot_id()
         self._was_lost = False  # the file that was open before has been deleted or replaced
+        self._begun = ""  # the latest run that this process has begun
 
     def __repr__(self) -> str:
         return f"FilePeers({str(self._path)!r})"
-
-    async def connect(self) -> None:
-        """Open the file.
-
-        Raises:
-            RefusedError: if it cannot be used.
-        """
-        try:
-            await self._open_file()
-        except StoreUnavailableError as error:
-            raise RefusedError(str(error)) from error
-
-    async def aclose(self) -> None:
-        """Close the file."""
-        await self._close_file()
 
     def _connect(self) -> None:
         if self._connection is None:
@@ -230,7 +214,7 @@ class _LimitsFile(SQLiteFile):
         super()._connect()
 
     def _prepare(self, connection: Any) -> None:
-        connection.set_busy_handler(self._wait)
+        connection.set_busy_handler(LockWait(_CONNECT_SECONDS))
         connection.execute("begin immediate")
         try:
             [(version,)] = connection.execute("pragma user_version")
@@ -240,26 +224,31 @@ class _LimitsFile(SQLiteFile):
                 )
             for statement in _TABLES if version < _VERSION else ():
                 connection.execute(statement)
-            connection.execute(f"pragma user_version = {_VERSION}")
+            if version < _VERSION:
+                connection.execute(f"pragma user_version = {_VERSION}")
             connection.execute("commit")
+            connection.set_busy_handler(self._lock_wait)
         except BaseException:
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
 
-    def _wait(self, count: int) -> bool:
-        """Wait for a lock of another process; return False to give up. SQLite's own pauses are up to 100 ms."""
-        now = time.monotonic()
-        if not count:
-            self._waits_until = now + self.timeout
-        time.sleep(_WAIT_SECONDS * (1 << min(count, 4)))
-        return now < self._waits_until
+    async def _once_free(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Make an attempt, and another one after each pause, until no other process has locked the file."""
+        pause = _PAUSE_SECONDS
+        while True:
+            try:
+                return await attempt()
+            except LockedError:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _PAUSE_MAX_SECONDS)
 
-    def _transact(self, work: Callable[[Any], Any]) -> Any:
-        """Do work with a cursor as one transaction; in the thread.
+    def _transact(self, work: Callable[[Any], T]) -> T:
+        """Do work with a cursor as one transaction.
 
         Raises:
-            RefusedError: if the file cannot be used.
+            LockedError: if another process has locked the file.
+            RefusedError: if it cannot be used.
         """
         if self._connection is None:
             self._connect()
@@ -273,11 +262,13 @@ class _LimitsFile(SQLiteFile):
             self._close()
             self._connect()
         try:
-            return self._in_transaction(work, "off")
+            result = self._in_transaction(work, "off")
         except StoreUnavailableError as error:
             if type(error.__cause__).__name__ == "BusyError":
-                raise TimeoutError(f"another process has held {self._path} for {self.timeout:g} s") from error
+                raise LockedError(str(self._path)) from error
             raise RefusedError(str(error)) from error
+        self._was_lost = False
+        return result
 
     def _moment(self, cursor: Any, text: str | None, *, follows_wall: bool) -> _Moment:
         """Return the time, by the head that describes the file; begin a new run if there is a reason."""
@@ -288,13 +279,14 @@ class _LimitsFile(SQLiteFile):
             version = 0
         is_known = version == _VERSION
         is_set = is_known and (follows_wall or not self._boot_id) and abs(clock + offset - wall) > _WALL_US
-        if is_known and boot == self._boot_id and not is_set and not self._was_lost:
+        is_other = self._was_lost and run != self._begun
+        if is_known and boot == self._boot_id and not is_set and not is_other:
             return _Moment(clock + offset, run, since_us)
         if not is_known or boot != self._boot_id or is_set:
             offset = wall - clock
         is_first = text is None and not self._was_lost
-        self._was_lost = False
-        moment = _Moment(clock + offset, secrets.token_hex(8), 0 if is_first else clock + offset)
+        self._begun = new_peer_id()
+        moment = _Moment(clock + offset, self._begun, 0 if is_first else clock + offset)
         described = json.dumps([_VERSION, self._boot_id, offset, moment.run, moment.since_us])
         cursor.execute(_WRITE_HEAD, (_FILE, None, described))
         return moment
@@ -308,6 +300,20 @@ class _LimitsFile(SQLiteFile):
             cursor.executemany(_DELETE, gone)
 
 
+class LockedError(Exception):
+    """Another process has locked the file.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+
+    def __str__(self) -> str:
+        return f"another process has locked {self.args[0]!r}"
+
+
 class FileTransport(_LimitsFile):
     """Decides on the calls of executors in a file.
 
@@ -315,11 +321,36 @@ class FileTransport(_LimitsFile):
         path: of the file.
     """
 
+    def __init__(self, path: str | PathLike[str]) -> None:
+        super().__init__(path)
+        self._latest: Future[Any] | None = None  # call
+
+    async def connect(self) -> None:
+        """Open the file.
+
+        Raises:
+            RefusedError: if it cannot be used.
+        """
+        try:
+            await self._open_file()
+        except StoreUnavailableError as error:
+            raise RefusedError(str(error)) from error
+
+    async def aclose(self) -> None:
+        """Close the file."""
+        await self._close_file()
+
     async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[TicketReply | Exception]:
         """Answer calls, all in one transaction; return the replies, or the errors, in order."""
-        return await self._in_thread(
-            lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls])
-        )
+        return await self._once_free(lambda: self._call_now(calls))
+
+    async def _call_now(self, calls: Sequence[tuple[str, Any]]) -> list[TicketReply | Exception]:
+        is_free = self._latest is None or self._latest.done()
+        future = self._submit(lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls]))
+        self._latest = future
+        if is_free:
+            wait([future], timeout=_TURN_SECONDS)
+        return await asyncio.wrap_future(future)
 
     def _call(self, cursor: Any, executor: str, call: Any) -> TicketReply | Exception:
         name = name_of(executor)
@@ -336,8 +367,6 @@ class FileTransport(_LimitsFile):
             found = answer(now_us, run, _vouched(call, now_us), heads.get(name), records, is_new=is_new)
         except RefusedError as error:
             return error
-        if found.is_new_era:
-            cursor.execute(_DELETE_QUEUES, (name,))
         self._write(cursor, name, found.changes)
         cursor.execute(_WRITE_HEAD, (name, None, found.head))
         return found.reply
@@ -362,12 +391,14 @@ class FileSlotTransport(_LimitsFile):
         Raises:
             RefusedError: if the file cannot be used.
         """
-        await self.connect()
-        reply, woken = await self._in_thread(lambda: self._call(call))
+        reply, woken = await self._once_free(lambda: self._call_now(call))
         self._wakes.send(woken)
-        return reply  # type: ignore[no-any-return]  # of _call
+        return reply
 
-    def _call(self, call: SlotCall) -> Any:
+    async def _call_now(self, call: SlotCall) -> tuple[SlotReply, list[str]]:
+        return self._call(call)  # the keeper of slots has a thread of its own
+
+    def _call(self, call: SlotCall) -> tuple[SlotReply, list[str]]:
         try:
             return self._transact(lambda cursor: self._decide(cursor, call))
         except BaseException:
@@ -399,7 +430,7 @@ class FileSlotTransport(_LimitsFile):
     async def aclose(self) -> None:
         """Close the file and the socket."""
         self._wakes.close()
-        await super().aclose()
+        self._close()
 
 
 def _vouched(call: TicketCall, now_us: int) -> TicketCall:

@@ -1,4 +1,4 @@
-"""The machine that processes share: its clock, its run, and the kind of a file's file system."""
+"""The machine that processes share: its clock, its run, the wait for a lock, and the kind of a file's file system."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import time
 from pathlib import Path
 from typing import Final
 
-__all__ = ["boot_id", "clock_us", "network_system_of", "wall_us"]
+__all__ = ["LockWait", "boot_id", "clock_us", "network_system_of", "wall_us"]
 
+_WAIT_SECONDS: Final = 0.000_05  # before the first look at a lock; doubled up to 16 times that
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_CLOCK_ID: Final = Path("/proc/self/ns/time")
+_CLOCK_ID: Final = Path("/proc/self/ns/time")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 # File systems of which a file may be open on several machines: SQLite's log in memory is then one for each machine.
 _NETWORK: Final = frozenset(
@@ -20,6 +23,34 @@ _NETWORK: Final = frozenset(
         "vboxsf",
     }
 )  # fmt: skip
+
+
+class LockWait:
+    """The wait for the lock of another process, as a callback of SQLite, whose own pauses are up to 100 ms long.
+
+    Attributes:
+        seconds: for which it waits at most; 0 to give up at once.
+    """
+
+    __slots__ = ("_until", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._until = 0.0
+
+    def __call__(self, count: int) -> bool:
+        """Wait a moment; return False to give up.
+
+        Args:
+            count: of the moments waited for this lock so far.
+        """
+        if not self.seconds:
+            return False
+        now = time.monotonic()
+        if not count:
+            self._until = now + self.seconds
+        time.sleep(_WAIT_SECONDS * (1 << min(count, 4)))
+        return now < self._until
 
 
 def clock_us() -> int:
@@ -37,9 +68,12 @@ def wall_us() -> int:
 
 
 def boot_id() -> str:
-    """Return what identifies the time since the machine was started; empty if the system does not tell (not Linux)."""
+    """Return what identifies the time since the machine was started; empty if the system does not tell (not Linux).
+
+    Processes with equal ones have the same clock: containers may have one of their own (``time_namespaces(7)``).
+    """
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        return f"{_BOOT_ID.read_text(encoding='ascii').strip()} {_CLOCK_ID.readlink()}"
     except OSError:
         return ""
 

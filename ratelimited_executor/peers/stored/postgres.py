@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.slots import peer_of
-from ratelimited_executor._core.fleet.tickets import TicketCall
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.peers.stored.deciding import (
@@ -48,14 +47,16 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Request
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
-    from ratelimited_executor._core.fleet.tickets import TicketReply
+    from ratelimited_executor._core.fleet.tickets import TicketCall, TicketReply
     from ratelimited_executor.peers.stored.deciding import Change
 
 __all__ = ["PostgresPeers", "PostgresSlotTransport", "PostgresTransport"]
 
 _LOCK: Final = 7_261_833_406  # an advisory lock: one process at a time changes the schema
 _LEAST_MS: Final = 1000  # for a statement, and for a transaction without one
-_CLOSE_SECONDS: Final = 0.2  # for the closing of a connection that may hang
+_CLOSE_SECONDS: Final = (
+    0.1  # for the end of a call that nobody waits for any more, and for the closing of its connection
+)
 _REFUSALS: Final = ("28", "3D", "42", "25006", "0A")  # beginnings of states: rights, database, tables, standby
 _SCHEMA: Final = read_schema("postgres.sql", __package__)
 _NOW: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -68,7 +69,7 @@ _RUN: Final = """
 _READ_RUN: Final = "select since_us from fleet_run where run = $1"
 _BEGIN_RUN: Final = f"""
     with old as (delete from fleet_run returning 1)
-    insert into fleet_run select $1, case when exists (select from old) then {_NOW} else 0 end"""  # noqa: S608
+    insert into fleet_run select $1, case when exists (select from old) then {_NOW} else 0 end"""  # noqa: S608  # of constants
 _NOTE_NAME: Final = "insert into fleet_names values ($1, $2) on conflict do nothing"
 _TAKE: Final = "select pg_advisory_xact_lock($1)"
 _READ: Final = f"""
@@ -97,8 +98,6 @@ _WRITE: Final = """
     on conflict (fleet, name, place) do update set number = excluded.number, text = excluded.text"""
 _DELETE: Final = "delete from fleet_records where fleet = $1 and name = $2 and place = any($3)"
 _DELETE_ALL: Final = "delete from fleet_records where fleet = $1 and name = $2"
-_DELETE_QUEUES: Final = r"""
-    delete from fleet_records where fleet = $1 and name = $2 and place >= '\x713a' and place < '\x713b'"""  # q:
 _DELETE_GONE: Final = """
     delete from fleet_records where fleet = $1 and name = $2 and text is null and number <= $3"""
 
@@ -198,7 +197,8 @@ class _Connection:
         self._lock = int.from_bytes(sha256(f"fleet {group}".encode()).digest()[:8], "big", signed=True)
         self.timeout = 1.0
         self._process = 0  # that has opened it
-        self._connection: Any = None
+        self._connection: Any = None  # unless it is in use
+        self._leaving: set[asyncio.Task[None]] = set()  # close connections
         self._run = ""
         self._since_us = 0  # when another run was seen last; 0 if there was none
 
@@ -274,9 +274,13 @@ class _Connection:
 
     async def aclose(self) -> None:
         """Close the connection."""
+        if self._process != os.getpid():
+            return
         connection, self._connection = self._connection, None
-        if connection is not None and self._process == os.getpid():
+        if connection is not None:
             await _close(connection)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     async def _in_transaction(self, work: Callable[[Any], Any]) -> Any:
         """Do work with the open connection as one transaction; close it after any error, as it may be anywhere then.
@@ -285,19 +289,20 @@ class _Connection:
             RefusedError: if the server refuses it.
         """
         await self.connect()
-        connection = self._connection
+        connection, self._connection = self._connection, None
         task = asyncio.ensure_future(self._transact(connection, work))
         try:
-            return await asyncio.shield(task)
+            result = await asyncio.shield(task)
         except BaseException as error:
-            self._connection = None
-            if not task.done():
-                _abandon(connection, task)
-            await _close(connection)
+            leaving = asyncio.ensure_future(_let_go(connection, task))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
             refusal = self._refusal(error)
             if refusal is None:
                 raise
             raise refusal from error
+        self._connection = connection
+        return result
 
     async def _transact(self, connection: Any, work: Callable[[Any], Any]) -> Any:
         async with connection.pipeline():
@@ -326,7 +331,8 @@ class PostgresTransport(_Connection):
 
     async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[TicketReply | Exception]:
         """Answer calls, all in one transaction; return the replies, or the errors, in order."""
-        return await self._in_transaction(partial(self._call, calls=calls))  # type: ignore[no-any-return]
+        replies: list[TicketReply | Exception] = await self._in_transaction(partial(self._call, calls=calls))
+        return replies
 
     async def _call(self, connection: Any, calls: Sequence[tuple[str, Any]]) -> list[TicketReply | Exception]:
         asked = [
@@ -343,8 +349,6 @@ class PostgresTransport(_Connection):
             except RefusedError as error:
                 replies.append(error)
                 continue
-            if found.is_new_era:
-                await connection.execute(_DELETE_QUEUES, (self._group, name))
             if not is_known:
                 await self._note_name(connection, name)
             await self._write(connection, name, found.changes)
@@ -368,10 +372,11 @@ class PostgresSlotTransport(_Connection):
             RefusedError: if the server refuses it.
         """
         try:
-            return await self._in_transaction(partial(self._call, call=call))  # type: ignore[no-any-return]
+            reply: SlotReply = await self._in_transaction(partial(self._call, call=call))
         except BaseException:
             self._copy.forget()
             raise
+        return reply
 
     async def _call(self, connection: Any, call: SlotCall) -> SlotReply:
         asked = await connection.execute(_READ_SLOTS, (self._group, SLOTS, self._copy.version))
@@ -426,11 +431,19 @@ def _sorted(
     return now_us, is_known, head, records
 
 
-def _abandon(connection: Any, task: asyncio.Task[Any]) -> None:
-    """End the work of a task with a connection: cancelled, it would ask the server to cancel it, and wait for that."""
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as copy:
-        copy.shutdown(socket.SHUT_RDWR)
+async def _let_go(connection: Any, task: asyncio.Task[Any]) -> None:
+    """End the work of a task with a connection, and close it.
+
+    If the task were cancelled, the driver would ask the server to cancel the statement, and wait for that.
+    """
+    await asyncio.wait([task], timeout=_CLOSE_SECONDS)
+    if not task.done():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
+        await asyncio.wait([task], timeout=_CLOSE_SECONDS)
+    if not (task.cancel() or task.cancelled()):
+        task.exception()  # it has been raised, or nobody waits for it
+    await _close(connection)
 
 
 async def _close(connection: Any) -> None:

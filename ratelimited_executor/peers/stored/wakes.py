@@ -35,7 +35,7 @@ class Wakes:
         name = new_peer_id()
         try:
             receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            receiver.setblocking(False)
+            receiver.settimeout(0)
             receiver.bind((_HOST, 0))
         except OSError:  # no loopback, or no right to use it: waiters poll
             return name
