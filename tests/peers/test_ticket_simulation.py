@@ -106,12 +106,12 @@ def silent_leaving(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("broken", "seeds"),
     [
-        (no_quarantine, [1, 2]),
-        (no_memory, [1, 4]),
-        (no_redating, [54, 117]),
-        (no_vouching, [188, 361]),
-        (void_tickets_used, [806]),
-        (old_memory, [166]),
+        (no_quarantine, [0, 1]),
+        (no_memory, [4, 8]),
+        (no_redating, [3, 15]),
+        (no_vouching, [61, 137]),
+        (void_tickets_used, [92]),
+        (old_memory, [78, 85]),
     ],
 )
 def test_broken_rule_is_found(monkeypatch, broken, seeds) -> None:
