@@ -407,7 +407,7 @@ class TicketAuthority:
             quarantine_us=max(0, state.safe_us - self._now_us),
             plan_id=state.plan_id,
             penalty_us=state.penalty_us,
-            gap_us=self._gap_of(call, outcomes),
+            gap_us=self._gap_of(outcomes),
             peers=len(state.seen),
             plan=() if state.plan_id == call.plan_id else state.plan,
             limits=tuple(self._told(each, limits[each.name], call) for each in state.plan),
@@ -450,7 +450,7 @@ class TicketAuthority:
                 del seen[peer]
         return call.number > number
 
-    def _gap_of(self, call: TicketCall, outcomes: list[Outcome]) -> int:
+    def _gap_of(self, outcomes: list[Outcome]) -> int:
         """Count the load of a call; return how long its peer is to wait before the next one."""
         state = self._state
         cost = _CALL_US + _LINE_US * sum(1 + len(each.tickets) for each in outcomes)
