@@ -19,7 +19,8 @@ ROOT = "ratelimited_executor"
 # Arithmetic, containers and texts: nothing that reads a clock, draws a random number, logs, waits or does I/O.
 CORE_MAY_USE = {
     "__future__", "abc", "array", "bisect", "collections", "collections.abc", "copy", "dataclasses", "decimal", "enum",
-    "fractions", "functools", "hashlib", "heapq", "itertools", "math", "operator", "re", "typing", "weakref", "zlib",
+    "fractions", "functools", "hashlib", "heapq", "itertools", "math", "operator", "re", "struct", "typing", "weakref",
+    "zlib",
 }  # fmt: skip
 # Which kernel runs depends on the Python, on a variable and on a file. One module looks at these once, when it is
 # imported, so that nothing that the kernel decides afterwards depends on them.

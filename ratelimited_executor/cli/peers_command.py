@@ -147,8 +147,10 @@ class GroupReader(RedisReader):
             now_us = seconds * 1_000_000 + microseconds
             with self._client.pipeline(transaction=False) as pipeline:
                 for name in names:
-                    for key in keys_of(self._prefix, self._group, name):
+                    *keys, tickets = keys_of(self._prefix, self._group, name)
+                    for key in keys:
                         pipeline.hgetall(key)
+                    pipeline.execute_command("HGETALL", tickets, NEVER_DECODE=True)  # a part is binary
                 hashes = pipeline.execute()
             of_each = dict(zip(names, _fives(hashes), strict=True))
             rates = [

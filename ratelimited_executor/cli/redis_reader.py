@@ -174,7 +174,7 @@ def _client_of(kind: Any, url: str, **options: Any) -> Any:
         url,
         **options,
         decode_responses=True,
-        encoding_errors="surrogateescape",  # states have binary parts
+        encoding_errors="replace",
         socket_connect_timeout=_TIMEOUT_SECONDS,
         socket_timeout=_TIMEOUT_SECONDS,
     )

@@ -132,12 +132,12 @@ def test_each_rate_has_its_block(server: RedisServer) -> None:
 
 def test_shared_limits_have_their_block(server: RedisServer) -> None:
     """Shared limits of an executor are shown with the use of each, also as JSON."""
-    plan = (PlanLimit("permits/window/60", "permits", WindowSettings.of(10, 60_000_000, valid_us=19_000).write()),)
+    plan = (PlanLimit("permits/window/60", "permits", WindowSettings.of(10, 60_000_000).write()),)
     keys = ticket_keys_of("rle", "default", "model")
     with server.client() as client:
         for runs in ((), (TicketRun(3, (("permits", 1),)),)):
             asked = TicketCall(
-                peer="p", since_us=1, latest_us=1 << 52, interval_us=250_000, difference_us=0, quarantine_us=1,
+                peer="p", since_us=1, latest_us=1 << 52, number=len(runs), ahead_us=100_000, difference_us=0, quarantine_us=1,
                 plan_id="10/min", plan=plan, runs=runs,
             )  # fmt: skip
             client.eval(TICKET_SCRIPT, len(keys), *keys, *ticket_arguments_of(asked))

@@ -379,6 +379,44 @@ def test_no_window_holds_more(subject: LawSubject, examples: int, amount: int, p
     run_programs(examples, drawn, lambda program: Ledger(subject, made, check_window).run(program))
 
 
+def first_room(ledger: Ledger, cost: int, begin: int) -> int:
+    """Return the first time from ``begin`` on at which a ticket of the longest life may be admitted, by trying all."""
+    made, life = ledger.settings, ledger.settings.lives_us[1]
+    spans = [(ticket.t - made.width, ticket.last, ticket.cost) for ticket in ledger.tickets]
+    times = {begin, *(last + made.width + 1 for _, last, _ in spans), *(first + made.width for first, _, _ in spans)}
+    for t in sorted(time for time in times if time >= begin):
+        ends = {t - made.width, *(first for first, _, _ in spans if t - made.width <= first <= t + life)}
+        if all(cost + sum(each for first, last, each in spans if first <= end <= last) <= made.amount for end in ends):
+            return t
+    raise AssertionError("a window is free once all tickets are forgotten")
+
+
+@pytest.mark.parametrize(("amount", "per"), [(1, SECOND), (5, SECOND), (20, 30_000)], ids=str)
+def test_window_admits_as_early_as_the_law_allows(subject: LawSubject, examples: int, amount: int, per: int) -> None:
+    """A ticket is admitted at the first time that the law allows, also before and between tickets that are ahead."""
+    made = WindowSettings.of(amount, per)
+    part = per // 10
+    step = st.one_of(
+        st.tuples(st.just("wait"), st.integers(1, 4 * part)),
+        st.tuples(st.just("report"), st.integers(0, 6), st.integers(0, part)),
+        *[
+            st.tuples(
+                st.just("ask"), st.integers(1, amount), st.just(MANY), st.sampled_from([0, part, 7 * part, 25 * part])
+            )
+        ]
+        * 2,
+    )
+
+    def run(program) -> None:
+        ledger = Ledger(subject, made, check_window, life=made.lives_us[1])
+        for each in program:
+            expected = first_room(ledger, each[1], ledger.now + each[3]) if each[0] == "ask" else None
+            ledger.run([each])
+            assert expected in (None, ledger.tickets[-1].t if ledger.tickets else None)
+
+    run_programs(examples, st.lists(step, min_size=5, max_size=40), run)
+
+
 def test_window_gives_back_where_the_ticket_counts(subject: LawSubject) -> None:
     """A window gives back in the part where a ticket counts, and nothing once that part has left the window."""
     made = WindowSettings(10, SECOND)

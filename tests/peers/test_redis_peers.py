@@ -801,12 +801,12 @@ async def test_message_carries_requests_and_calls_for_tickets(redis_server: Redi
     """A message carries requests and calls for tickets in order, each by its own script, which it loads if needed."""
     transport = RedisTransport(redis_server.url, "mixed")
     request = Request(peer="p", step=4, unit=1, interval_us=250_000, quarantine=3)
-    limit = PlanLimit("minute", "tickets", "w,5,60000000,20000")
+    limit = PlanLimit("minute", "tickets", "w,5,60000000")
     tickets = TicketCall(
         peer="p",
         since_us=1,
         latest_us=1 << 52,
-        interval_us=250_000,
+        ahead_us=100_000,
         difference_us=0,
         quarantine_us=1000,
         plan_id="one",

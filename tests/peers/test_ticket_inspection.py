@@ -27,7 +27,7 @@ KEYS = ticket_keys_of("rle", "mail", "model")
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator:
     """A client of a server without keys of this group."""
-    with redis_server.client(decode_responses=True, encoding_errors="surrogateescape") as client:
+    with redis_server.client() as client:
         client.delete(*KEYS)
         yield client
         client.delete(*KEYS)
@@ -47,8 +47,7 @@ def call(client, *runs: TicketRun, **fields):
         runs=runs,
         **fields,
     )
-    values = client.eval(TICKET_SCRIPT, len(KEYS), *KEYS, *ticket_arguments_of(asked))
-    reply = ticket_reply_of([value.encode("utf-8", "surrogateescape") for value in values])
+    reply = ticket_reply_of(client.eval(TICKET_SCRIPT, len(KEYS), *KEYS, *ticket_arguments_of(asked)))
     seconds, microseconds = client.time()
     return reply, seconds * SECOND + microseconds
 
@@ -83,7 +82,7 @@ def test_key_that_has_gone_is_nothing():
 
 
 @pytest.mark.parametrize(
-    "damage", [{"state": "1,2"}, {"state": "x"}, {"plan": "["}, {"l:wpermits/window/60": "0,0,;w1,x"}]
+    "damage", [{b"state": b"1,2"}, {b"state": b"x"}, {b"plan": b"["}, {b"l:wpermits/window/60": b"0,0,;w2x"}]
 )
 def test_what_nobody_can_have_written_is_an_error(client, damage):
     """An impossible state raises an error instead of being shown."""

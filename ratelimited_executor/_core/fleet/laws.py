@@ -663,7 +663,7 @@ class _Window(SharedLimit):
         self.is_changed = self.is_changed or cost > 0
         return self._log.take(t_us, cost, life_us)
 
-    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002  # the receipt says where it counts
         self.is_changed |= self._log.give_back(t_us, cost, receipt)
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the receipt says where it counts
@@ -922,7 +922,7 @@ class _Bucket(SharedLimit):
         self.is_changed = True
         return self._full // _PS + self._returned
 
-    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002  # a part is as good
         left = min(receipt, self._full // _PS + self._returned) - self._returned - self._at
         back = min(_span(cost, self._gap), left * _PS)
         if t_us < self._born or back <= 0 or self._returned + _ceil(back) > _FAR_US:
@@ -1014,7 +1014,7 @@ class _Quota(SharedLimit):
             self.add(t_us, cost, t_us)
         return t_us
 
-    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002
+    def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002  # the time decides
         first, count, _ = self._periods(t_us)
         if count == 1 and t_us >= self._born:  # near a boundary, another peer may have seen it on one side only
             place = first - self._number + 2

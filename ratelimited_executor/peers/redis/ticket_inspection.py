@@ -58,43 +58,39 @@ class LimitsView:
     limits: Sequence[LimitView]
 
 
-def limits_of(name: str, now_us: int, tickets: Mapping[str, str]) -> LimitsView | None:
+def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes]) -> LimitsView | None:
     """Read the limits of one executor; None if its key is gone.
 
     Args:
         name: of the executor.
         now_us: the server's time.
-        tickets: the hash of that name, as UTF-8 with surrogate escapes: a part is binary.
+        tickets: the hash of that name.
 
     Raises:
         ValueError: if the script cannot have written it.
     """
     if not tickets:
         return None
-    state = _bytes_of(tickets.get("state", ""))
+    state = tickets.get(b"state", b"")
     if len(state) != _STATE.size:
         raise ValueError(f"the state of {name!r} has {len(state)} bytes in place of {_STATE.size}")
     _, safe, last, _, penalty, *_ = _STATE.unpack(state)
     stored = {
-        field[2:]: _bytes_of(text).partition(b";")[2].decode("latin-1")
+        field[2:].decode(errors="replace"): text.partition(b";")[2].decode("latin-1")
         for field, text in tickets.items()
-        if field.startswith("l:")
+        if field.startswith(b"l:")
     }
     return LimitsView(
         name=name,
-        plan=tickets.get("plan_id", ""),
+        plan=tickets.get(b"plan_id", b"").decode(errors="replace"),
         last_call=max(0, now_us - last) / 1e6,
         quarantine=(safe - now_us) / 1e6 if safe > now_us else None,
         penalty=(penalty - now_us) / 1e6 if penalty > now_us else None,
         limits=[
             _limit_of(limit, resource, settings, stored.get(_LAWS.get(settings[:1], settings[:1]) + limit, ""), now_us)
-            for limit, resource, settings in json.loads(tickets.get("plan", "[]"))
+            for limit, resource, settings in json.loads(tickets.get(b"plan", b"[]"))
         ],
     )
-
-
-def _bytes_of(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _limit_of(name: str, resource: str, settings: str, text: str, now_us: int) -> LimitView:
