@@ -366,7 +366,8 @@ class FleetPeers(Fixed):
             await self._sleep(wake - now)
         elif self._is_connected:  # requests are made only now, because they count as sent
             for member, _ in due:
-                member.peer.patience_us = round(self._patience * 1e6)
+                if isinstance(member, TicketMember):
+                    member.peer.patience_us = round(self._patience * 1e6)
             await self._call([(member, member.request(now, is_regular=is_regular)) for member, is_regular in due])
         else:
             await self._connect([member for member, _ in due])
@@ -430,7 +431,8 @@ class FleetPeers(Fixed):
                     member.note_step(answers[0][2].now_us)
             self._look_at_round_trip(got - sent)
             for member, request, reply in answers:
-                member.peer.trip_ns = timeline.to_ns(got) - timeline.to_ns(sent)
+                if isinstance(member, TicketMember):
+                    member.peer.trip_ns = timeline.to_ns(got) - timeline.to_ns(sent)
                 member.receive(request, reply, is_step=is_step, now=got)
         self._refuse(refused, got)
 

@@ -258,8 +258,9 @@ class TicketMember:
             key = heappop(self._turns)[2]
             self._due[key] = self._turned[key] = None
         gate = self.owner.queue.gate
-        for key in self._due if gate is not None else ():
-            gate.look_again(key)
+        if gate is not None:
+            for key in self._due:
+                gate.look_again(key)
 
     def _wanted(self, now: float, most: int) -> int:
         """Count the due tasks without a ticket that could start; counting may stop at ``most``."""
@@ -385,8 +386,8 @@ class TicketMember:
         if gate is None:
             return False
         now_ns, half_ns = self.owner.timeline.to_ns(self._now()), self.peer.trip_ns // 2
-        for key in self._asked.values():
-            if self.peer.refusal is None or self.budget.held_of_key(gate.limit(key).text):
+        for text, key in self._asked.items():
+            if self.peer.refusal is None or self.budget.held_of_key(text):
                 self._turned.pop(key, None)
         for text, again_us in self.peer.refused_keys.items():
             key = self._asked.get(text)

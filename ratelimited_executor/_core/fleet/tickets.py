@@ -597,10 +597,10 @@ class TicketAuthority:
     # The tickets.
 
     def _correct(self, call: TicketCall, limits: dict[str, SharedLimit], keys: dict[str, SharedLimit]) -> None:
-        for each in call.reports:
-            limit = keys.get(each.key) if each.key else limits.get(each.limit)
+        for report in call.reports:
+            limit = keys.get(report.key) if report.key else limits.get(report.limit)
             if limit is not None:
-                limit.report(each.start_us, each.cost, each.receipt)
+                limit.report(report.start_us, report.cost, report.receipt)
                 self._state.count += 1
         for each in call.corrections:
             limit = keys.get(each.key) if each.key else limits.get(each.limit)
