@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fair import Fair
     from ratelimited_executor._core.fleet.demand import Worker
-    from ratelimited_executor._core.fleet.tickets import PlanLimit
+    from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
     from ratelimited_executor._core.ordering import Order
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._kernel.pacing import Pacing

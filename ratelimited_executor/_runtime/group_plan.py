@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ratelimited_executor._core.fleet.budget import BudgetLimit, BudgetPermits, KeyBudgetLimit
-from ratelimited_executor._core.fleet.laws import (
+from ratelimited_executor._core.fleet.limit_settings import (
     BurstSettings,
     LimitSettings,
     PaceSettings,
     QuotaSettings,
     WindowSettings,
 )
-from ratelimited_executor._core.fleet.tickets import PlanLimit
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
 from ratelimited_executor._core.keys import text_of_key
 from ratelimited_executor._core.limits.combined import Bound
 from ratelimited_executor._core.rates import Rate
@@ -41,7 +41,7 @@ def group_limits(
 
     Args:
         plan: the plan of this process.
-        valid_us: the time for which a ticket may be used.
+        valid_us: the longest time for which a ticket under a quota may be used.
         late_us: the largest difference between the calendars of processes.
         is_exact: True if a pace holds in any window; if False, it may be exceeded by one ticket.
     """
@@ -51,7 +51,7 @@ def group_limits(
             if isinstance(rate, Quota):
                 fixed.append((f"{resource}/quota/{rate.per}", resource, rate))
             elif not rate.is_unlimited:
-                kind, settings = _settings_of(plan, resource, rate, valid_us, is_exact=is_exact)
+                kind, settings = _settings_of(plan, resource, rate, is_exact=is_exact)
                 fixed.append((f"{resource}/{kind}", resource, settings))
 
     names = [name for name, _, _ in fixed]
@@ -75,13 +75,13 @@ def group_limits(
 
 
 def group_limit_of_key(
-    plan: PolicyPlan, rate: Rate, key: Hashable, budget: TicketBudget, *, valid_us: int, is_exact: bool
+    plan: PolicyPlan, rate: Rate, key: Hashable, budget: TicketBudget, *, is_exact: bool
 ) -> KeyBudgetLimit | None:
     """Return the group's limit for a key's rate; None if the rate is infinite."""
     if rate.is_unlimited:
         return None
     rule = plan.rule
-    _, settings = _settings_by(rule, PERMITS, rate, valid_us, is_exact=is_exact)
+    _, settings = _settings_by(rule, PERMITS, rate, is_exact=is_exact)
     per_second = rate.per_second
     return KeyBudgetLimit(
         budget,
@@ -92,13 +92,11 @@ def group_limit_of_key(
     )
 
 
-def _settings_of(
-    plan: PolicyPlan, resource: str, rate: Rate, valid_us: int, *, is_exact: bool
-) -> tuple[str, LimitSettings]:
-    return _settings_by(plan.rule_of(resource, rate), resource, rate, valid_us, is_exact=is_exact)
+def _settings_of(plan: PolicyPlan, resource: str, rate: Rate, *, is_exact: bool) -> tuple[str, LimitSettings]:
+    return _settings_by(plan.rule_of(resource, rate), resource, rate, is_exact=is_exact)
 
 
-def _settings_by(rule: Rule, resource: str, rate: Rate, valid_us: int, *, is_exact: bool) -> tuple[str, LimitSettings]:
+def _settings_by(rule: Rule, resource: str, rate: Rate, *, is_exact: bool) -> tuple[str, LimitSettings]:
     ratio = rate.per_second
     assert ratio is not None
     count, per_us = ratio.numerator, ratio.denominator * _US

@@ -87,8 +87,8 @@ from ratelimited_executor._core.fixed import Fixed
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.peer import Peer, PeerSettings
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor._core.fleet.ticket_calls import AHEAD_MAX_US
 from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSettings
-from ratelimited_executor._core.fleet.tickets import AHEAD_MAX_US
 from ratelimited_executor._core.phases import phase_of
 from ratelimited_executor.peers.member import FleetMember
 from ratelimited_executor.peers.ticket_member import TicketMember
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Request
-    from ratelimited_executor._core.fleet.tickets import TicketCall
+    from ratelimited_executor._core.fleet.ticket_calls import TicketCall
     from ratelimited_executor.abc import Clock
 
 __all__ = ["FleetMember", "FleetPeers", "RefusedError", "Transport", "new_peer_id"]

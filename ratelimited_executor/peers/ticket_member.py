@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ratelimited_executor._core.fleet.budget import KeyBudgetLimit
 from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
-from ratelimited_executor._core.fleet.laws import read_settings
+from ratelimited_executor._core.fleet.limit_settings import read_settings
 from ratelimited_executor._core.fleet.peer_states import PeerState
+from ratelimited_executor._core.fleet.ticket_calls import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS
-from ratelimited_executor._core.fleet.tickets import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._core.upcoming import upcoming
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
+    from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply
     from ratelimited_executor._core.fleet.ticket_peer import TicketPeer
-    from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketReply
 
 __all__ = ["TicketMember", "TicketOwner"]
 
@@ -154,8 +154,7 @@ class TicketMember:
 
     def limit_of_key(self, make: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that makes a key's limit from a plan, a rate and the key."""
-        bounds = {name: self._bounds[name] for name in ("valid_us", "is_exact")}
-        return lambda plan, rate, key: make(plan, rate, key, self.budget, **bounds)
+        return lambda plan, rate, key: make(plan, rate, key, self.budget, is_exact=self._bounds["is_exact"])
 
     # For an adaptive rate.
 

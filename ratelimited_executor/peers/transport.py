@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ratelimited_executor._core.fleet.protocol import Reply, Request
-    from ratelimited_executor._core.fleet.tickets import TicketCall, TicketReply
+    from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 
 __all__ = ["RefusedError", "Transport", "is_refusal", "reason_of"]
 

@@ -26,8 +26,8 @@ from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.exits import ExitStatus
 from ratelimited_executor.cli.peers_command import PeersOptions, show_peers
 from ratelimited_executor.cli.peers_view import draw
-from ratelimited_executor._core.fleet.laws import WindowSettings
-from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
+from ratelimited_executor._core.fleet.limit_settings import WindowSettings
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.redis.script import keys_of
 from ratelimited_executor.peers.redis.ticket_script import TICKET_SCRIPT, ticket_arguments_of, ticket_keys_of
 

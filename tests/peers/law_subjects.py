@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 
 import redis
 
-from ratelimited_executor._core.fleet.laws import decide, life_of, read_limit, read_settings
+from ratelimited_executor._core.fleet.laws import decide, read_limit
+from ratelimited_executor._core.fleet.limit_settings import life_of, read_settings
 
 LAWS = files("ratelimited_executor.peers.redis").joinpath("laws.lua").read_text(encoding="utf-8")
 

@@ -27,7 +27,7 @@ from importlib.resources import files
 
 import redis
 
-from ratelimited_executor._core.fleet.laws import BurstSettings, LimitSettings, PaceSettings, WindowSettings
+from ratelimited_executor._core.fleet.limit_settings import BurstSettings, LimitSettings, PaceSettings, WindowSettings
 
 from .servers import RedisServer
 

@@ -34,9 +34,9 @@ from typing import TypeAlias
 
 import redis
 
-from ratelimited_executor._core.fleet.laws import BurstSettings, PaceSettings, WindowSettings
+from ratelimited_executor._core.fleet.limit_settings import BurstSettings, PaceSettings, WindowSettings
 from ratelimited_executor._core.fleet.protocol import Request
-from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketReply, TicketRun
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply, TicketRun
 from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of
 from ratelimited_executor.peers.redis.ticket_script import (
     TICKET_SCRIPT,

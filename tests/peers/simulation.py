@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor import ExecutorManager, Outage, Strictness
 from ratelimited_executor._core.fleet.authority import Authority
-from ratelimited_executor._core.fleet.tickets import TicketAuthority, TicketCall
+from ratelimited_executor._core.fleet.tickets import TicketAuthority
+from ratelimited_executor._core.fleet.ticket_calls import TicketCall
 from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.testing import run_virtual
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ratelimited_executor._core.fleet.laws import BurstSettings, PaceSettings, QuotaSettings, WindowSettings
+from ratelimited_executor._core.fleet.limit_settings import BurstSettings, PaceSettings, QuotaSettings, WindowSettings
 from ratelimited_executor._core.fleet.slots import SlotCall, SlotDeclaration, SlotEntry, SlotReply
-from ratelimited_executor._core.fleet.tickets import (
+from ratelimited_executor._core.fleet.ticket_calls import (
     Correction,
     LimitCopy,
     PlanLimit,

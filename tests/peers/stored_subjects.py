@@ -18,7 +18,8 @@ import redis
 
 from ratelimited_executor._core.fleet.memory import Record, TicketMemory
 from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply
-from ratelimited_executor._core.fleet.tickets import TicketAuthority, TicketCall, TicketReply
+from ratelimited_executor._core.fleet.tickets import TicketAuthority
+from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 from ratelimited_executor.peers.stored import file, postgres
 from ratelimited_executor.peers.stored.deciding import SLOTS, name_of, text_of
 from ratelimited_executor.peers.stored.wakes import Wakes

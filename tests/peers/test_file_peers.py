@@ -17,9 +17,9 @@ import apsw
 import pytest
 
 from ratelimited_executor import Adaptive, ExecutorManager, FilePeers, Outage, Quota, Window
-from ratelimited_executor._core.fleet.laws import WindowSettings
+from ratelimited_executor._core.fleet.limit_settings import WindowSettings
 from ratelimited_executor._core.fleet.slots import SlotCall
-from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.stored import deciding, file, machine
 from ratelimited_executor.peers.stored.file import AgainError, FileSlotTransport, FileTransport
 from ratelimited_executor.peers.stored.wakes import Wakes

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.fleet.laws import (
+from ratelimited_executor._core.fleet.laws import at_rest
+from ratelimited_executor._core.fleet.limit_settings import (
     DRIFT,
     BurstSettings,
     LimitSettings,
@@ -171,7 +172,7 @@ class Ledger:
 
 def waiting(now: int, ahead: int) -> str:
     """Return the state of a window that admits the next ticket only ``ahead`` from now."""
-    limit = WindowSettings(1, 2 * ahead).at_rest(now - ahead - 1)
+    limit = at_rest(WindowSettings(1, 2 * ahead), now - ahead - 1)
     limit.take(now - ahead - 1, 1, 0)
     return limit.write()
 

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from ratelimited_executor import ExecutorManager, PostgresPeers, Window
-from ratelimited_executor._core.fleet.laws import WindowSettings
-from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
+from ratelimited_executor._core.fleet.limit_settings import WindowSettings
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.stored.postgres import PostgresSlotTransport, PostgresTransport
 from ratelimited_executor.peers.transport import RefusedError
 from tests.stores.tasks.postgres_server import END_CONNECTIONS, PostgresServer

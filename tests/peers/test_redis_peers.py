@@ -56,7 +56,7 @@ from ratelimited_executor import (
 )
 
 from ratelimited_executor._core.fleet.protocol import Request
-from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.redis.peers import RedisTransport
 
 from .proxy import Proxy

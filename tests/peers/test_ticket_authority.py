@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 import redis
 
-from ratelimited_executor._core.fleet.laws import BurstSettings, PaceSettings, WindowSettings
-from ratelimited_executor._core.fleet.tickets import (
+from ratelimited_executor._core.fleet.limit_settings import BurstSettings, PaceSettings, WindowSettings
+from ratelimited_executor._core.fleet.ticket_calls import (
     FAIR_HOLDER,
     Correction,
     LimitCopy,

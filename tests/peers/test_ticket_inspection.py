@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ratelimited_executor._core.fleet.laws import WindowSettings
-from ratelimited_executor._core.fleet.tickets import PlanLimit, TicketCall, TicketRun
+from ratelimited_executor._core.fleet.limit_settings import WindowSettings
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.redis.ticket_inspection import LimitView, limits_of
 from ratelimited_executor.peers.redis.ticket_script import (
     TICKET_SCRIPT,

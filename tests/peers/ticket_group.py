@@ -13,7 +13,8 @@ from typing import Any
 from ratelimited_executor._core.fleet.authority import Authority
 from ratelimited_executor._core.fleet.slot_peer import SlotSettings
 from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply, peer_of
-from ratelimited_executor._core.fleet.tickets import TicketAuthority, TicketCall
+from ratelimited_executor._core.fleet.tickets import TicketAuthority
+from ratelimited_executor._core.fleet.ticket_calls import TicketCall
 from ratelimited_executor.peers import Outage
 from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.peers.slots import GroupSlots

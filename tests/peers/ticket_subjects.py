@@ -5,7 +5,8 @@ from typing import Any, Protocol
 
 import redis
 
-from ratelimited_executor._core.fleet.tickets import TicketAuthority, TicketCall, TicketReply
+from ratelimited_executor._core.fleet.tickets import TicketAuthority
+from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 from ratelimited_executor.peers.redis.ticket_script import (
     TICKET_SCRIPT,
     TICKET_VERSION,

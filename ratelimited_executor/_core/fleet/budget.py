@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.exact import CALL_NS
 from ratelimited_executor._core.fleet.claims import Claim
-from ratelimited_executor._core.fleet.tickets import Correction
+from ratelimited_executor._core.fleet.ticket_calls import Correction
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._core.records import PERMITS

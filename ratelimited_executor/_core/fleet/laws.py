@@ -53,347 +53,40 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from dataclasses import dataclass, fields
-from fractions import Fraction
-from functools import lru_cache
-from struct import pack, unpack
-from typing import TYPE_CHECKING, ClassVar, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ratelimited_executor._core.fleet.limit_settings import (
+    AMOUNT_MAX,
+    FAR_US,
+    LIFE_US,
+    NUMBER,
+    PS,
+    BurstSettings,
+    LimitSettings,
+    PaceSettings,
+    QuotaSettings,
+    WindowSettings,
+    is_gap,
+    level_of,
+    numbers_of,
+    read_settings,
+    span_of,
+)
+from ratelimited_executor._core.fleet.window_log import (
+    LOG_COUNT,
+    STATE_AHEAD_US,
+    WindowLog,
+    pack_numbers,
+    unpack_numbers,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = [
-    "DRIFT",
-    "LIFE_MAX_US",
-    "BurstSettings",
-    "Decision",
-    "LimitSettings",
-    "PaceSettings",
-    "QuotaSettings",
-    "SharedLimit",
-    "Use",
-    "WindowSettings",
-    "agreed_time",
-    "decide",
-    "life_of",
-    "read_limit",
-    "read_settings",
-]
+__all__ = ["Decision", "SharedLimit", "Use", "agreed_time", "at_rest", "decide", "read_limit"]
 
-DRIFT: Final = Fraction(500, 1_000_000)  # the largest drift between two clocks
-
-_PS: Final = 1_000_000  # picoseconds in a microsecond
-_WHOLE_MAX: Final = 1 << 53  # integers below it are exact in Lua, too
-_AMOUNT_MAX: Final = 1 << 52
-_FAR_US: Final = 1 << 50  # 35 years: a gap of this length is a pause
-LIFE_MAX_US: Final = 500_000
-"""The longest life of a ticket, in microseconds."""
-
-_LATE_MAX_US: Final = 60_000_000
-_AHEAD_MAX_US: Final = 600_000_000  # how far the times of a sound state may be ahead of the clock
-_PARTS: Final = 256  # of a window's log
-_TEXT_MAX: Final = 160  # characters of sound settings, and of the state of a burst or a quota
-_NUMBER: Final = r"([0-9]+)"
-_LIFE_US: Final = 20_000  # of a ticket under a pace alone, which is to be even; and the slack of a grid
-_LIFE_MIN_US: Final = 2_000  # of a ticket under any limit: less could not be used
-_LIVES: Final = 20  # a ticket lives for this part of a window, unless its peer is slower
-_LIVES_MIN: Final = 4  # and for this part at most
-_SECOND_US: Final = 1_000_000
 _GRID_COUNT: Final = 7  # numbers of a grid before its runs
-_LOG_COUNT: Final = 4  # numbers of a log before its pairs
-
-
-# Settings.
-
-
-@dataclass(frozen=True, slots=True)
-class LimitSettings(ABC):
-    """The settings of a limit, as peers send them: integers that fit into Lua's doubles."""
-
-    letter: ClassVar[str]
-
-    def write(self) -> str:
-        """Return the text of the settings, as scripts read it."""
-        return ",".join([self.letter, *(str(getattr(self, each.name)) for each in fields(self))])
-
-    @property
-    @abstractmethod
-    def is_sound(self) -> bool:
-        """True if all numbers are within their bounds."""
-
-    @property
-    @abstractmethod
-    def lives_us(self) -> tuple[int, int]:
-        """How long a ticket should live at least, and may live at most."""
-
-    @property
-    @abstractmethod
-    def gap_us(self) -> int:
-        """The mean time between two starts of cost 1 at the limit, at least 1 microsecond."""
-
-    @property
-    @abstractmethod
-    def per_second(self) -> Fraction:
-        """The starts a second that it was made for, by a clock without drift."""
-
-    def read(self, text: str | None, now_us: int) -> SharedLimit | None:
-        """Return the limit in the state of a text; None if the text is not sound."""
-        limit = self.at_rest(now_us)
-        return limit if not text or limit.load(text) else None
-
-    @abstractmethod
-    def at_rest(self, now_us: int) -> SharedLimit:
-        """Return the limit without a state."""
-
-
-@dataclass(frozen=True, slots=True)
-class PaceSettings(LimitSettings):
-    """One start of cost 1 in each gap.
-
-    Attributes:
-        whole_us: the gap in microseconds; 2**50 pauses.
-        rest_ps: the rest of the gap in picoseconds.
-        amount: the most that starts in any ``width`` may cost; 0 for a nominal pace.
-        width: in microseconds.
-    """
-
-    letter: ClassVar[str] = "p"
-    whole_us: int
-    rest_ps: int
-    amount: int = 0
-    width: int = 0
-
-    @classmethod
-    def of(cls, count: int, per_us: int, *, is_exact: bool = True) -> PaceSettings:
-        """Return a pace of ``count`` in ``per_us``; an exact one holds in any second, by any clock."""
-        gap = _gap_of(count, per_us)
-        if not is_exact or gap[0] >= _FAR_US:
-            return cls(*gap)
-        amount = -(_SECOND_US * count // -per_us)  # gaps in a second or more
-        return cls(*gap, amount, -(amount * per_us * (1 + DRIFT) // -count))
-
-    @property
-    def is_sound(self) -> bool:
-        """True if all numbers are within their bounds."""
-        return _is_gap(self.whole_us, self.rest_ps) and self.amount <= _AMOUNT_MAX and self.width < _FAR_US
-
-    @property
-    def lives_us(self) -> tuple[int, int]:
-        """How long a ticket should live at least, and may live at most."""
-        return _LIFE_US, max(_LIFE_US, min(self.width or _SECOND_US, _SECOND_US) // 4)
-
-    @property
-    def gap_us(self) -> int:
-        """The mean time between two starts."""
-        return max(1, self.whole_us)
-
-    @property
-    def per_second(self) -> Fraction:
-        """The starts a second that it was made for, by a clock without drift."""
-        return _per_second(self.whole_us, self.rest_ps)
-
-    def at_rest(self, now_us: int) -> SharedLimit:
-        """Return the limit without a state."""
-        return _Pace(self, now_us)
-
-
-@dataclass(frozen=True, slots=True)
-class BurstSettings(LimitSettings):
-    """A token bucket.
-
-    Attributes:
-        capacity: the most that it holds.
-        whole_us: the time in which it gains one, in microseconds; 2**50 pauses.
-        rest_ps: the rest of that time in picoseconds.
-    """
-
-    letter: ClassVar[str] = "b"
-    capacity: int
-    whole_us: int
-    rest_ps: int
-
-    @classmethod
-    def of(cls, capacity: int, count: int, per_us: int) -> BurstSettings:
-        """Return a bucket that gains ``count`` in ``per_us`` at most, by any clock.
-
-        Raises:
-            ValueError: if it takes more than 35 years to fill.
-        """
-        made = cls(capacity, *_gap_of(count, per_us))
-        if not made.is_sound:
-            raise ValueError(f"a bucket of {capacity} at {count} in {per_us} us takes longer than 35 years to fill")
-        return made
-
-    @property
-    def is_sound(self) -> bool:
-        """True if all numbers are within their bounds."""
-        if not _is_gap(self.whole_us, self.rest_ps) or self.capacity > _AMOUNT_MAX:
-            return False
-        gap = self.whole_us * _PS + self.rest_ps
-        return self.whole_us >= _FAR_US or _span(self.capacity, gap) < _FAR_US * _PS
-
-    @property
-    def lives_us(self) -> tuple[int, int]:
-        """How long a ticket should live at least, and may live at most: a quarter of the time to fill the bucket."""
-        quarter = min(_span(self.capacity, self.whole_us * _PS + self.rest_ps) // _PS // 4, LIFE_MAX_US)
-        return max(_LIFE_MIN_US, min(quarter, _SECOND_US // _LIVES)), max(_LIFE_MIN_US, quarter)
-
-    @property
-    def gap_us(self) -> int:
-        """The mean time between two starts."""
-        return max(1, self.whole_us)
-
-    @property
-    def per_second(self) -> Fraction:
-        """The starts a second that it was made for, by a clock without drift."""
-        return _per_second(self.whole_us, self.rest_ps)
-
-    def at_rest(self, now_us: int) -> SharedLimit:
-        """Return the limit without a state."""
-        return _Bucket(self, now_us)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSettings(LimitSettings):
-    """At most an amount in any window.
-
-    Attributes:
-        amount: the most that starts in a window may cost.
-        width: of the window in microseconds, by the server's clock.
-    """
-
-    letter: ClassVar[str] = "w"
-    amount: int
-    width: int
-
-    @classmethod
-    def of(cls, amount: int, per_us: int) -> WindowSettings:
-        """Return a window of at least ``per_us`` by any clock."""
-        return cls(amount, -(per_us * (1 + DRIFT) // -1))
-
-    @property
-    def is_sound(self) -> bool:
-        """True if all numbers are within their bounds."""
-        return self.amount <= _AMOUNT_MAX and 0 < self.width < _FAR_US
-
-    @property
-    def lives_us(self) -> tuple[int, int]:
-        """How long a ticket should live at least, and may live at most."""
-        bounds = _LIFE_MIN_US, LIFE_MAX_US
-        return _between(self.width // _LIVES, *bounds), _between(self.width // _LIVES_MIN, *bounds)
-
-    @property
-    def gap_us(self) -> int:
-        """The mean time between two starts."""
-        return max(1, self.width // self.amount) if self.amount else _FAR_US
-
-    @property
-    def per_second(self) -> Fraction:
-        """The starts a second that it was made for, by a clock without drift."""
-        return Fraction(self.amount * _SECOND_US, self.width) * (1 + DRIFT)
-
-    def at_rest(self, now_us: int) -> SharedLimit:
-        """Return the limit without a state."""
-        return _Window(self, now_us)
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaSettings(LimitSettings):
-    """At most an amount in each period of a calendar.
-
-    Attributes:
-        amount: the most that starts in a period may cost.
-        calendar: identifies the calendar: periods of different calendars are unrelated.
-        number: of the running period; the next one is ``number + 1``.
-        begin_us: when the running period begins.
-        end_us: when the running period ends and the next one begins.
-        next_end_us: when the next period ends.
-        valid_us: the longest life of a ticket.
-        late_us: the largest difference between clocks and calendars.
-    """
-
-    letter: ClassVar[str] = "q"
-    amount: int
-    calendar: int
-    number: int
-    begin_us: int
-    end_us: int
-    next_end_us: int
-    valid_us: int
-    late_us: int
-
-    @property
-    def is_sound(self) -> bool:
-        """True if all numbers are within their bounds."""
-        lead = self.valid_us + self.late_us
-        return (
-            self.amount <= _AMOUNT_MAX
-            and self.number >= 1
-            and lead <= self.begin_us
-            and max(self.valid_us, self.late_us) <= _LATE_MAX_US
-            and min(self.end_us - self.begin_us, self.next_end_us - self.end_us) > lead + self.late_us
-        )
-
-    @property
-    def lives_us(self) -> tuple[int, int]:
-        """How long a ticket should live at least, and may live at most."""
-        return self.valid_us, self.valid_us
-
-    @property
-    def gap_us(self) -> int:
-        """The mean time between two starts."""
-        return max(1, (self.end_us - self.begin_us) // self.amount) if self.amount else _FAR_US
-
-    @property
-    def per_second(self) -> Fraction:
-        """The starts a second that it was made for, by a clock without drift."""
-        return Fraction(self.amount * _SECOND_US, self.end_us - self.begin_us)
-
-    def at_rest(self, now_us: int) -> SharedLimit:
-        """Return the limit without a state."""
-        return _Quota(self, now_us)
-
-
-def life_of(settings: Sequence[LimitSettings], wanted_us: int) -> int:
-    """Return how long a ticket under these limits lives, if its peer wants it to live for a time."""
-    if not settings:
-        return wanted_us
-    lives = [each.lives_us for each in settings]
-    return min(max(wanted_us, min(least for least, _ in lives)), *(most for _, most in lives))
-
-
-def _between(value: int, least: int, most: int) -> int:
-    return max(least, min(value, most))
-
-
-def _gap_of(count: int, per_us: int) -> tuple[int, int]:
-    """Return a gap in microseconds and picoseconds by any clock, rounded up."""
-    if count == 0:
-        return _FAR_US, 0
-    gap = -(per_us * _PS * (1 + DRIFT) // -count)
-    return (gap // _PS, gap % _PS) if gap < _FAR_US * _PS else (_FAR_US, 0)
-
-
-def _per_second(whole_us: int, rest_ps: int) -> Fraction:
-    """Return the rate of a gap that was made longer by the drift of clocks; 0 for a pause."""
-    return Fraction(0) if whole_us >= _FAR_US else Fraction(_SECOND_US * _PS, whole_us * _PS + rest_ps) * (1 + DRIFT)
-
-
-def _is_gap(whole_us: int, rest_ps: int) -> bool:
-    return whole_us <= _FAR_US and rest_ps < _PS and whole_us + rest_ps > 0
-
-
-def _span(cost: int, gap: int) -> int:
-    """Return cost times gap in picoseconds, at most 35 years."""
-    return min(cost * gap, _FAR_US * _PS)
-
-
-def _level(time: int, gap: int) -> int:
-    """Return picoseconds divided by a gap, rounded up."""
-    return min(-(min(time, _FAR_US * _PS) // -gap), _AMOUNT_MAX)
-
-
-# Limits.
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,180 +158,6 @@ class SharedLimit(ABC):
         """Return the text of the state."""
 
 
-class _Log:
-    """The tickets of a window: their costs by last moment, and by time while that is ahead.
-
-    Its numbers are ``gone`` (all last moments up to it are forgotten), the sum of the costs, the part to which times are
-    rounded, the number of times ahead, (t, cost) of each, and (u, cost) of each last moment.
-    """
-
-    __slots__ = ("_ahead", "_costs", "_gone", "_life", "_part", "_times", "amount", "now_us", "total", "width")
-
-    def __init__(self, amount: int, width: int, life: int, now_us: int) -> None:
-        self.amount, self.width, self.now_us, self._life = amount, width, now_us, life
-        self._part = 1 if amount <= _PARTS else -(width // -_PARTS)
-        self._gone = max(0, now_us - 1)
-        self._times: list[int] = []  # last moments, in order
-        self._costs: list[int] = []
-        self._ahead: list[tuple[int, int]] = []  # (t, cost), in order
-        self.total = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """True if it holds nothing."""
-        return not self._times
-
-    def load(self, numbers: Sequence[int]) -> bool:
-        """Load its numbers; return False if they are not sound."""
-        self._gone, self.total, part, count, *pairs = numbers
-        if len(pairs) % 2 or 2 * count > len(pairs):
-            return False
-        times, costs = pairs[::2], pairs[1::2]
-        if part == self._part:  # else they were rounded in another way
-            self._ahead = [*zip(times[:count], costs[:count], strict=True)]
-        self._times, self._costs = times[count:], costs[count:]
-        return max([0, *times[-1:], *times[:count]]) <= self.now_us + _AHEAD_MAX_US and self.total <= _AMOUNT_MAX
-
-    def numbers(self) -> list[int]:
-        """Return its numbers."""
-        ahead = (number for pair in self._ahead for number in pair)
-        lasts = (number for pair in zip(self._times, self._costs, strict=True) for number in pair)
-        return [self._gone, self.total, self._part, len(self._ahead), *ahead, *lasts]
-
-    def earliest(self, t_us: int, cost: int) -> int | None:
-        """Return the first time from ``t_us`` on at which there is room; None if never."""
-        if cost > self.amount:
-            return None
-        if self.total + cost <= self.amount:
-            return t_us
-        when, width = t_us, self.width
-        index = bisect_left(self._times, when - width)
-        room = self.amount - cost - self.total + sum(self._costs[:index])
-        place = bisect_left(self._ahead, (when + 1, 0))
-        behind = sum(cost for _, cost in self._ahead[place:])  # cannot share a window that ends at `when`
-        while True:
-            if room + behind < 0:
-                when = self._times[index] + width + 1
-            else:
-                later = self._conflict(when, index, place, room, behind)
-                if later is None:
-                    return when
-                when = later
-            while index < len(self._times) and self._times[index] < when - width:
-                room += self._costs[index]
-                index += 1
-            while place < len(self._ahead) and self._ahead[place][0] <= when:
-                behind -= self._ahead[place][1]
-                place += 1
-
-    def _conflict(self, when: int, index: int, place: int, room: int, behind: int) -> int | None:
-        """Return the time of the first ticket ahead in whose window there is no room; None if there is room in each."""
-        last = self._round(when + self._life)
-        while place < len(self._ahead) and self._ahead[place][0] - self.width <= last:
-            time, cost = self._ahead[place]
-            behind -= cost
-            place += 1
-            while index < len(self._times) and self._times[index] < time - self.width:
-                room += self._costs[index]
-                index += 1
-            if room + behind < 0:
-                return time
-        return None
-
-    def take(self, t_us: int, cost: int, life_us: int) -> int:
-        """Count a cost; return its receipt: where it counts."""
-        last = self._round(t_us + life_us)
-        if cost:
-            self._forget()
-            self._change(last, cost)
-            begin = self._begin(t_us)
-            if begin > self.now_us:
-                place = bisect_left(self._ahead, (begin, 0))
-                if place < len(self._ahead) and self._ahead[place][0] == begin:
-                    cost += self._ahead.pop(place)[1]
-                self._ahead.insert(place, (begin, cost))
-        return last
-
-    def give_back(self, t_us: int, cost: int, receipt: int) -> bool:
-        """Return a cost that counts at a receipt or later: the first that does so; True if there was some."""
-        if receipt <= self._gone or receipt < self.now_us - self.width:
-            return False  # it may be forgotten
-        index, left = bisect_left(self._times, receipt), cost
-        while left and index < len(self._times):
-            left += self._change(self._times[index], -left)
-        begin = self._begin(t_us)
-        place = bisect_left(self._ahead, (begin, 0))
-        if left < cost and place < len(self._ahead) and self._ahead[place][0] == begin:
-            ahead = max(0, self._ahead[place][1] - (cost - left))
-            self._ahead[place : place + 1] = [(begin, ahead)] if ahead else []
-        return left < cost
-
-    def add(self, cost: int, receipt: int) -> bool:
-        """Count an additional cost; True if it counts."""
-        more = max(0, min(cost, _AMOUNT_MAX - self.total))
-        if not more or receipt + self.width < self.now_us:
-            return False
-        self._change(max(receipt, self._gone + 1), more)
-        return True
-
-    def report(self, start_us: int, cost: int, receipt: int) -> bool:
-        """Count a cost at an earlier time; True if that changes anything."""
-        start = self._round(start_us)
-        if start >= receipt:
-            return False
-        moved = -self._change(receipt, -cost)
-        if start > self._gone:
-            self._change(start, moved)
-        return moved > 0
-
-    def redate(self, t_us: int) -> None:
-        """Count everything at a time."""
-        self.now_us = t_us
-        self._gone = max(0, t_us - 1)
-        self._ahead.clear()
-        if self._times:
-            self._times, self._costs = [t_us], [self.total]
-
-    def used(self, now_us: int) -> int:
-        """Return how much the windows that hold the present hold."""
-        return self.total - sum(self._costs[: bisect_left(self._times, now_us - self.width)])
-
-    def until_us(self, now_us: int) -> int:
-        """Return when everything is forgotten."""
-        return max(now_us, self._times[-1] + self.width + 1) if self._times else now_us
-
-    def _forget(self) -> None:
-        """Forget what no window holds any more, and which tickets were ahead."""
-        count = bisect_left(self._times, self.now_us - self.width)
-        if count:
-            self._gone = self._times[count - 1]
-            self.total -= sum(self._costs[:count])
-            del self._times[:count], self._costs[:count]
-        del self._ahead[: bisect_left(self._ahead, (self.now_us + 1, 0))]
-
-    def _round(self, time_us: int) -> int:
-        return -(time_us // -self._part) * self._part
-
-    def _begin(self, t_us: int) -> int:
-        return t_us // self._part * self._part
-
-    def _change(self, time: int, change: int) -> int:
-        """Change what counts at a time; return by how much."""
-        index = bisect_left(self._times, time)
-        if index < len(self._times) and self._times[index] == time:
-            change = max(change, -self._costs[index])
-            self._costs[index] += change
-            if not self._costs[index]:
-                del self._times[index], self._costs[index]
-        elif change > 0:
-            self._times.insert(index, time)
-            self._costs.insert(index, change)
-        else:
-            return 0
-        self.total += change
-        return change
-
-
 class _Window(SharedLimit):
     """A log: ``w2`` and its numbers."""
 
@@ -647,14 +166,14 @@ class _Window(SharedLimit):
     def __init__(self, settings: WindowSettings, now_us: int) -> None:
         super().__init__()
         self._settings = settings
-        self._log = _Log(settings.amount, settings.width, settings.lives_us[1], now_us)
+        self._log = WindowLog(settings.amount, settings.width, settings.lives_us[1], now_us)
 
     def load(self, text: str) -> bool:
-        numbers = _unpack("w2", text)
-        return len(numbers) >= _LOG_COUNT and self._log.load(numbers)
+        numbers = unpack_numbers("w2", text)
+        return len(numbers) >= LOG_COUNT and self._log.load(numbers)
 
     def write(self) -> str:
-        return _pack("w2", self._log.numbers())
+        return pack_numbers("w2", self._log.numbers())
 
     def earliest(self, t_us: int, cost: int) -> int | None:
         return self._log.earliest(t_us, cost)
@@ -696,32 +215,32 @@ class _Pace(SharedLimit):
     def __init__(self, settings: PaceSettings, now_us: int) -> None:
         super().__init__()
         self._settings = settings
-        self._gap = settings.whole_us * _PS + settings.rest_ps
-        self._slack = max(_PS, min(self._gap - _PS, max(self._gap // 2, _LIFE_US * _PS)))
+        self._gap = settings.whole_us * PS + settings.rest_ps
+        self._slack = max(PS, min(self._gap - PS, max(self._gap // 2, LIFE_US * PS)))
         self._now = self._at = self._born = now_us
-        self._first = now_us * _PS  # the time of the first free number
+        self._first = now_us * PS  # the time of the first free number
         self._owed = 0  # how far what is taken is ahead of the latest ticket: a deficit
         self._runs: list[tuple[int, int]] = []  # taken numbers beyond it: (first, count)
-        self._log = _Log(settings.amount, settings.width, settings.lives_us[1], now_us)
+        self._log = WindowLog(settings.amount, settings.width, settings.lives_us[1], now_us)
 
     def load(self, text: str) -> bool:
-        numbers = _unpack("p2", text)
-        if len(numbers) < _GRID_COUNT + _LOG_COUNT:
+        numbers = unpack_numbers("p2", text)
+        if len(numbers) < _GRID_COUNT + LOG_COUNT:
             return False
         first_us, first_ps, gap_us, gap_ps, self._at, self._born, count = numbers[:_GRID_COUNT]
         end = _GRID_COUNT + 2 * count
         if (
-            len(numbers) < end + _LOG_COUNT
-            or first_us > self._now + _AHEAD_MAX_US + 2 * _FAR_US
-            or self._at > self._now + _AHEAD_MAX_US
-            or not _is_gap(gap_us, gap_ps)
+            len(numbers) < end + LOG_COUNT
+            or first_us > self._now + STATE_AHEAD_US + 2 * FAR_US
+            or self._at > self._now + STATE_AHEAD_US
+            or not is_gap(gap_us, gap_ps)
         ):
             return False
-        self._first = first_us * _PS + first_ps
+        self._first = first_us * PS + first_ps
         self._runs = [*zip(numbers[_GRID_COUNT:end:2], numbers[_GRID_COUNT + 1 : end : 2], strict=True)]
-        gap = gap_us * _PS + gap_ps
+        gap = gap_us * PS + gap_ps
         latest = self._first + self._beyond(gap)
-        self._owed = max(0, latest - self._at * _PS)
+        self._owed = max(0, latest - self._at * PS)
         if gap != self._gap:
             self._change_gap(latest, gap)
         self._drop()
@@ -729,15 +248,15 @@ class _Pace(SharedLimit):
 
     def write(self) -> str:
         runs = (number for run in self._runs for number in run)
-        grid = [*divmod(self._first, _PS), *divmod(self._gap, _PS), self._at, self._born, len(self._runs), *runs]
-        return _pack("p2", grid + self._log.numbers())
+        grid = [*divmod(self._first, PS), *divmod(self._gap, PS), self._at, self._born, len(self._runs), *runs]
+        return pack_numbers("p2", grid + self._log.numbers())
 
     def earliest(self, t_us: int, cost: int) -> int | None:
-        if cost * self._settings.whole_us >= _FAR_US:
+        if cost * self._settings.whole_us >= FAR_US:
             return None
         when = t_us
         while True:
-            when = max(when, _ceil(self._first + _span(self._free(when, cost), self._gap)))
+            when = max(when, ceil_us(self._first + span_of(self._free(when, cost), self._gap)))
             if not self._settings.amount:
                 return when
             later = self._log.earliest(when, cost)
@@ -754,20 +273,20 @@ class _Pace(SharedLimit):
     def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:
         if self._settings.amount:
             self.is_changed |= self._log.give_back(t_us, cost, receipt)
-        if is_whole and t_us >= self._born and self._gap >= 2 * _PS:
-            self._free_numbers((t_us * _PS - self._first) // self._gap, cost)
+        if is_whole and t_us >= self._born and self._gap >= 2 * PS:
+            self._free_numbers((t_us * PS - self._first) // self._gap, cost)
             self.is_changed = True
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the next numbers are taken
         if self._settings.amount:
             self._log.add(cost, receipt)
-        left, latest = cost, (self._now + _FAR_US) * _PS
+        left, latest = cost, (self._now + FAR_US) * PS
         while left and self._runs:
             free = min(left, self._runs[0][0])
             self._take_numbers(0, free)
             left -= free
         if self._first < latest:
-            self._first += _span(left, self._gap)
+            self._first += span_of(left, self._gap)
         self._at, self.is_changed = max(self._at, self._now), True
 
     def report(self, start_us: int, cost: int, receipt: int) -> None:
@@ -776,18 +295,18 @@ class _Pace(SharedLimit):
 
     def redate(self, t_us: int) -> None:
         self._now = self._at = self._born = t_us
-        self._first = t_us * _PS + min(self._owed, _FAR_US * _PS)
+        self._first = t_us * PS + min(self._owed, FAR_US * PS)
         self._runs.clear()
         self._log.redate(t_us)
         self.is_changed = True
 
     def is_at_rest(self, now_us: int) -> bool:
-        return self._log.until_us(0) <= now_us and _ceil(self._end()) <= now_us
+        return self._log.until_us(0) <= now_us and ceil_us(self._end()) <= now_us
 
     def use(self, now_us: int) -> Use:
-        until = max(now_us, _ceil(self._end()))
+        until = max(now_us, ceil_us(self._end()))
         if not self._settings.amount:
-            return Use(_level(self._first - now_us * _PS, self._gap) if self._first > now_us * _PS else 0, 1, until)
+            return Use(level_of(self._first - now_us * PS, self._gap) if self._first > now_us * PS else 0, 1, until)
         return Use(self._log.used(now_us), self._settings.amount, max(until, self._log.until_us(now_us)))
 
     def _end(self) -> int:
@@ -795,13 +314,13 @@ class _Pace(SharedLimit):
         return self._first + self._beyond(self._gap)
 
     def _beyond(self, gap: int) -> int:
-        return _span(sum(self._runs[-1]), gap) if self._runs else 0
+        return span_of(sum(self._runs[-1]), gap) if self._runs else 0
 
     def _change_gap(self, end: int, gap: int) -> None:
         """Begin a grid of the gap that is set, after one of another: each number that is ahead takes the new gap."""
-        begun = min(end - gap, max(self._now, self._at) * _PS)
-        self._first = begun + _span(_level(end - gap - begun, gap) + 1, self._gap)
-        self._born = max(self._now + 1, _ceil(end))
+        begun = min(end - gap, max(self._now, self._at) * PS)
+        self._first = begun + span_of(level_of(end - gap - begun, gap) + 1, self._gap)
+        self._born = max(self._now + 1, ceil_us(end))
         self._runs.clear()
 
     def _drop(self) -> None:
@@ -815,14 +334,14 @@ class _Pace(SharedLimit):
                 step += count
                 over -= count
                 del self._runs[0]
-            self._first += _span(step, self._gap)
+            self._first += span_of(step, self._gap)
             self._runs = [(first - step, many) for first, many in self._runs]
         if over > 0:
-            self._first = self._now * _PS
+            self._first = self._now * PS
 
     def _until(self, t_us: int) -> int:
         """Count the numbers that may not be used at a time any more."""
-        return _level(max(0, t_us * _PS - self._slack - self._first), self._gap)
+        return level_of(max(0, t_us * PS - self._slack - self._first), self._gap)
 
     def _free(self, t_us: int, cost: int) -> int:
         """Return the first of the free numbers that may be used at a time or after it."""
@@ -845,13 +364,13 @@ class _Pace(SharedLimit):
         if number > 0:
             self._runs.insert(place, (number, count))
         else:
-            self._first += _span(count, self._gap)
+            self._first += span_of(count, self._gap)
             self._runs = [(first - count, many) for first, many in self._runs]
 
     def _free_numbers(self, number: int, count: int) -> None:
         """Free consecutive numbers that a ticket has taken."""
         if number < 0:  # count from the first of them
-            self._first -= _span(-number, self._gap)
+            self._first -= span_of(-number, self._gap)
             self._runs = [(0, -number), *((first - number, many) for first, many in self._runs)]
             number = 0
         runs: list[tuple[int, int]] = []
@@ -861,7 +380,7 @@ class _Pace(SharedLimit):
         self._runs = runs
         if runs and runs[0][0] == 0:
             _, taken = runs.pop(0)
-            self._first += _span(taken, self._gap)
+            self._first += span_of(taken, self._gap)
             self._runs = [(first - taken, many) for first, many in runs]
 
 
@@ -874,92 +393,92 @@ class _Bucket(SharedLimit):
 
     __slots__ = ("_at", "_born", "_capacity", "_full", "_gap", "_life", "_now", "_returned", "_set_gap")
 
-    _FORM: Final = re.compile(r"g1" + f",{_NUMBER}" * 7, re.ASCII)
+    _FORM: Final = re.compile(r"g1" + f",{NUMBER}" * 7, re.ASCII)
 
     def __init__(self, settings: BurstSettings, now_us: int) -> None:
         super().__init__()
-        self._set_gap = self._gap = settings.whole_us * _PS + settings.rest_ps
+        self._set_gap = self._gap = settings.whole_us * PS + settings.rest_ps
         self._capacity, self._life, self._now = settings.capacity, settings.lives_us[1], now_us
         self._at = self._born = now_us
-        self._full = now_us * _PS  # T
+        self._full = now_us * PS  # T
         self._returned = 0
 
     def load(self, text: str) -> bool:
-        numbers = _numbers(self._FORM, text)
+        numbers = numbers_of(self._FORM, text)
         if numbers is None:
             return False
         self._at, self._born, full_us, full_ps, self._returned, gap_us, gap_ps = numbers
-        self._full, self._gap = full_us * _PS + full_ps, gap_us * _PS + gap_ps
-        latest = self._now + _AHEAD_MAX_US
+        self._full, self._gap = full_us * PS + full_ps, gap_us * PS + gap_ps
+        latest = self._now + STATE_AHEAD_US
         return (
             max(self._at, self._born) <= latest
-            and full_ps < _PS
-            and full_us < latest + _FAR_US
-            and self._returned <= _FAR_US
-            and _is_gap(gap_us, gap_ps)
+            and full_ps < PS
+            and full_us < latest + FAR_US
+            and self._returned <= FAR_US
+            and is_gap(gap_us, gap_ps)
         )
 
     def write(self) -> str:
-        numbers = (self._at, self._born, *divmod(self._full, _PS), self._returned, *divmod(self._gap, _PS))
+        numbers = (self._at, self._born, *divmod(self._full, PS), self._returned, *divmod(self._gap, PS))
         return ",".join(["g1", *map(str, numbers)])
 
     def earliest(self, t_us: int, cost: int) -> int | None:
-        if cost * (self._set_gap // _PS) >= _FAR_US:
+        if cost * (self._set_gap // PS) >= FAR_US:
             return None
         if cost > self._capacity:
             return None
-        return max(t_us, _ceil(self._due() - _span(self._capacity - cost, self._set_gap)))
+        return max(t_us, ceil_us(self._due() - span_of(self._capacity - cost, self._set_gap)))
 
     def take(self, t_us: int, cost: int, life_us: int) -> int:
         if not cost:
-            return self._full // _PS + self._returned
+            return self._full // PS + self._returned
         if self._gap != self._set_gap:
             self._full, self._gap = self._due(), self._set_gap
             self._born = max(self._at, t_us) + 1  # earlier receipts have another unit
         last = t_us + life_us
-        self._full = max(self._full, last * _PS) + _span(cost, self._gap)
+        self._full = max(self._full, last * PS) + span_of(cost, self._gap)
         self._at = max(self._at, last)
         self.is_changed = True
-        return self._full // _PS + self._returned
+        return self._full // PS + self._returned
 
     def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:  # noqa: ARG002  # a part is as good
-        left = min(receipt, self._full // _PS + self._returned) - self._returned - self._at
-        back = min(_span(cost, self._gap), left * _PS)
-        if t_us < self._born or back <= 0 or self._returned + _ceil(back) > _FAR_US:
+        left = min(receipt, self._full // PS + self._returned) - self._returned - self._at
+        back = min(span_of(cost, self._gap), left * PS)
+        if t_us < self._born or back <= 0 or self._returned + ceil_us(back) > FAR_US:
             return
         self._full -= back
-        self._returned += _ceil(back)
+        self._returned += ceil_us(back)
         self.is_changed = True
 
     def add(self, t_us: int, cost: int, receipt: int) -> None:  # noqa: ARG002  # the signature of a limit
         last = t_us + self._life
         if last > self._at:  # of a ticket of cost 0, which has changed nothing, or of a shorter life
-            owed = max(0, self._full - self._at * _PS) if self._at >= t_us else 0
-            self._at, self._full = last, max(self._full, last * _PS + owed)
-        self._full = max(self._full, min(self._full + _span(cost, self._gap), (self._now + _FAR_US) * _PS))
+            owed = max(0, self._full - self._at * PS) if self._at >= t_us else 0
+            self._at, self._full = last, max(self._full, last * PS + owed)
+        self._full = max(self._full, min(self._full + span_of(cost, self._gap), (self._now + FAR_US) * PS))
         self.is_changed = True
 
     def redate(self, t_us: int) -> None:
-        owed = max(0, self._full - self._at * _PS)
+        owed = max(0, self._full - self._at * PS)
         self._now, self._at, self._born = t_us, t_us + self._life, t_us + self._life + 1
-        self._full = self._at * _PS + min(owed, _FAR_US * _PS)
+        self._full = self._at * PS + min(owed, FAR_US * PS)
         self._returned = 0
         self.is_changed = True
 
     def is_at_rest(self, now_us: int) -> bool:
-        return self._due() <= now_us * _PS
+        return self._due() <= now_us * PS
 
     def use(self, now_us: int) -> Use:
         due = self._due()
-        used = max(0, _level(due - now_us * _PS, self._set_gap)) if due > now_us * _PS else 0
-        return Use(used, self._capacity, max(now_us, _ceil(due)))
+        used = max(0, level_of(due - now_us * PS, self._set_gap)) if due > now_us * PS else 0
+        return Use(used, self._capacity, max(now_us, ceil_us(due)))
 
     def _due(self) -> int:
         """Return T by the gap that is set: each whole cost open at the last admission takes that gap."""
-        if self._gap == self._set_gap or self._full <= self._at * _PS:
+        if self._gap == self._set_gap or self._full <= self._at * PS:
             return self._full
-        level = _level(self._full - self._at * _PS, self._gap)
-        return self._at * _PS + _span(level, self._set_gap)
+        level = level_of(self._full - self._at * PS, self._gap)
+        return self._at * PS + span_of(level, self._set_gap)
 
 
 class _Quota(SharedLimit):
@@ -970,7 +489,7 @@ class _Quota(SharedLimit):
 
     __slots__ = ("_born", "_now", "_number", "_settings", "_used")
 
-    _FORM: Final = re.compile(r"q1" + f",{_NUMBER}" * 7, re.ASCII)
+    _FORM: Final = re.compile(r"q1" + f",{NUMBER}" * 7, re.ASCII)
 
     def __init__(self, settings: QuotaSettings, now_us: int) -> None:
         super().__init__(settings.next_end_us - settings.valid_us - settings.late_us - 1)
@@ -979,14 +498,14 @@ class _Quota(SharedLimit):
         self._used = [0, 0, 0, 0]
 
     def load(self, text: str) -> bool:
-        numbers = _numbers(self._FORM, text)
-        if numbers is None or numbers[2] > self._now + _AHEAD_MAX_US or max(numbers[3:]) > _AMOUNT_MAX:
+        numbers = numbers_of(self._FORM, text)
+        if numbers is None or numbers[2] > self._now + STATE_AHEAD_US or max(numbers[3:]) > AMOUNT_MAX:
             return False
         calendar, number, born, *used = numbers
         settings = self._settings
         if calendar != settings.calendar:
-            total = min(sum(used), _AMOUNT_MAX)
-            is_ending = self._now + _AHEAD_MAX_US >= settings.end_us - settings.valid_us - settings.late_us
+            total = min(sum(used), AMOUNT_MAX)
+            is_ending = self._now + STATE_AHEAD_US >= settings.end_us - settings.valid_us - settings.late_us
             self._used = [total, total, total, total if is_ending else 0]
             return True
         self._number, self._born = max(number, settings.number), born
@@ -1028,7 +547,7 @@ class _Quota(SharedLimit):
         if not count:  # some period before the known ones, or after
             begin, end = (begin, 4) if following is None else (0, begin + 1)
         for place in range(max(begin, 0), min(end, 4)):
-            self._used[place] = min(self._used[place] + cost, _AMOUNT_MAX)
+            self._used[place] = min(self._used[place] + cost, AMOUNT_MAX)
             self.is_changed = True
 
     def redate(self, t_us: int) -> None:
@@ -1051,7 +570,7 @@ class _Quota(SharedLimit):
         """Return how much of a period was used; the largest amount if that is forgotten."""
         place = number - self._number + 2
         if place < 0:
-            return _AMOUNT_MAX
+            return AMOUNT_MAX
         return self._used[place] if place < 4 else 0
 
     def _periods(self, t_us: int) -> tuple[int, int, int | None]:
@@ -1074,59 +593,31 @@ class _Quota(SharedLimit):
         return number + 1, 0, None
 
 
-# Texts.
-
-_SETTINGS: Final[dict[str, type[LimitSettings]]] = {
-    each.letter: each for each in (PaceSettings, BurstSettings, WindowSettings, QuotaSettings)
+_LAWS: Final[dict[type[LimitSettings], Callable[..., SharedLimit]]] = {
+    PaceSettings: _Pace,
+    BurstSettings: _Bucket,
+    WindowSettings: _Window,
+    QuotaSettings: _Quota,
 }
 
 
-@lru_cache(maxsize=256)  # keys share a handful of settings
-def read_settings(text: str) -> LimitSettings | None:
-    """Return the settings in a text; None if they are not sound."""
-    made = _SETTINGS.get(text[:1])
-    if made is None:
-        return None
-    numbers = _numbers(re.compile(r"[a-z]" + f",{_NUMBER}" * len(fields(made)), re.ASCII), text)
-    settings = None if numbers is None else made(*numbers)
-    return settings if settings is not None and settings.is_sound else None
+def at_rest(settings: LimitSettings, now_us: int) -> SharedLimit:
+    """Return a limit without a state."""
+    return _LAWS[type(settings)](settings, now_us)
 
 
 def read_limit(settings: str, state: str | None, now_us: int) -> SharedLimit | None:
     """Return the limit of settings and a state; None if one of them is not sound."""
     read = read_settings(settings)
-    return None if read is None else read.read(state, now_us)
+    if read is None:
+        return None
+    limit = at_rest(read, now_us)
+    return limit if not state or limit.load(state) else None
 
 
-def _numbers(form: re.Pattern[str], text: str) -> list[int] | None:
-    match = form.fullmatch(text) if len(text) <= _TEXT_MAX else None
-    numbers = [int(each) for each in match.groups()] if match else [_WHOLE_MAX]
-    return numbers if max(numbers) < _WHOLE_MAX else None
-
-
-def _pack(kind: str, numbers: list[int]) -> str:
-    """Write a kind and whole numbers as Lua's ``struct.pack`` does, a character for each byte."""
-    return kind + pack(f"<{len(numbers)}d", *numbers).decode("latin-1")
-
-
-def _unpack(kind: str, text: str) -> list[int]:
-    """Read the numbers of :func:`_pack`; return none if they are not sound."""
-    if text[: len(kind)] != kind or len(text) % 8 != len(kind):
-        return []
-    try:
-        numbers = unpack(f"<{len(text) // 8}d", text[len(kind) :].encode("latin-1"))
-    except UnicodeEncodeError:
-        return []
-    is_whole = all(0 <= number < _WHOLE_MAX and number.is_integer() for number in numbers)
-    return [int(number) for number in numbers] if is_whole else []
-
-
-def _ceil(time: int) -> int:
+def ceil_us(time: int) -> int:
     """Return picoseconds as microseconds, rounded up."""
-    return -(time // -_PS)
-
-
-# Joint admission.
+    return -(time // -PS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,27 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LEAD_US", "Kept", "PlanLimit", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "place_order"]
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
+
+__all__ = ["LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "place_order"]
 
 LEAD_US: Final = 1_000_000
 """A lead or a debt in a queue is forgiven beyond the starts of a share in this time, in microseconds."""
 
 VERSION: Final = 1
 """Of the texts; increment it with every change of their meaning."""
-
-
-class PlanLimit(NamedTuple):
-    """One limit of a plan.
-
-    Attributes:
-        name: unique in the plan; the same in all processes and after a change of the amount.
-        resource: that it counts.
-        settings: their text, by ``laws.py``.
-    """
-
-    name: str
-    resource: str
-    settings: str
 
 
 class Kept(NamedTuple):

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.fleet.budget import HeldTicket, TicketBudget
-from ratelimited_executor._core.fleet.laws import LIFE_MAX_US, read_limit
+from ratelimited_executor._core.fleet.laws import read_limit
+from ratelimited_executor._core.fleet.limit_settings import LIFE_MAX_US
 from ratelimited_executor._core.fleet.peer_states import PeerState, check_move
-from ratelimited_executor._core.fleet.tickets import (
+from ratelimited_executor._core.fleet.ticket_calls import (
     AHEAD_MAX_US,
     CLOCK_HOLDER,
     LimitCopy,

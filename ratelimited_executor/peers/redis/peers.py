@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.durations import duration_of
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.slot_peer import SlotSettings
-from ratelimited_executor._core.fleet.tickets import TicketCall
+from ratelimited_executor._core.fleet.ticket_calls import TicketCall
 from ratelimited_executor._redis.client import client_of
 from ratelimited_executor.peers.fleet import FleetPeers, new_peer_id
 from ratelimited_executor.peers.redis.refusals import refusal_of
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Reply, Request
-    from ratelimited_executor._core.fleet.tickets import TicketReply
+    from ratelimited_executor._core.fleet.ticket_calls import TicketReply
 
 __all__ = ["RedisPeers", "RedisTransport"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.fleet.tickets import LimitState, Outcome, PlanLimit, TicketCall, TicketReply
+from ratelimited_executor._core.fleet.ticket_calls import LimitState, Outcome, PlanLimit, TicketCall, TicketReply
 from ratelimited_executor._redis.lua import LuaScript
 
 if TYPE_CHECKING:

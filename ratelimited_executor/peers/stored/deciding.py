@@ -23,17 +23,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ratelimited_executor._core.fleet.memory import Record, TicketMemory, VersionError
 from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply
-from ratelimited_executor._core.fleet.tickets import (
-    TicketAuthority,
-    TicketCall,
-    TicketReply,
-    places_of,
-    swept_count,
-)
+from ratelimited_executor._core.fleet.tickets import TicketAuthority, places_of, swept_count
 from ratelimited_executor.peers.transport import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 
 __all__ = [
     "GONE_KEPT",

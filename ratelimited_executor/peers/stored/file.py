@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.protocol import Request
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
-    from ratelimited_executor._core.fleet.tickets import TicketCall, TicketReply
+    from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
     from ratelimited_executor.peers.stored.deciding import Change
 
 T = TypeVar("T")
