@@ -303,7 +303,8 @@ class TicketMember:
         self._lanes = []
         permits = self.owner.queue.costs
         waiting = upcoming(self.owner.queue, count if gate is None else _TICKETS)
-        for key, needs, cost, most in sorted(waiting, key=lambda each: each.key not in self._turned):
+        for key, needs, cost, tasks in sorted(waiting, key=lambda each: each.key not in self._turned):
+            most = tasks
             if is_due and key not in self._due:
                 continue
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)

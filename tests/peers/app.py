@@ -17,7 +17,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 
-from ratelimited_executor import ExecutorManager, Pacing, RedisPeers
+from ratelimited_executor import ExecutorManager, FilePeers, Pacing, RedisPeers
 
 VARIABLE = "PEERS_APP"
 MESSAGE = "!id"  # process id, and its monotonic time, which all processes of a machine share
@@ -28,7 +28,7 @@ GROUP, NAME = "web", "limit"
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Take part in the rate while the worker serves, with more tasks than may start."""
     settings = json.loads(os.environ[VARIABLE])
-    peers = RedisPeers(settings["url"], GROUP)
+    peers = FilePeers(settings["file"]) if "file" in settings else RedisPeers(settings["url"], GROUP)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect(("127.0.0.1", settings["counter"]))
 

@@ -199,6 +199,27 @@ async def test_restart_of_the_server_is_another_run(fresh, mode) -> None:
         assert late.quarantine_us == 0
 
 
+@pytest.mark.slow
+async def test_failover_is_another_run(fresh) -> None:
+    """A standby refuses calls; once promoted, known and new names have a quarantine, and all processes see one run."""
+    async with transport_to(fresh.url) as transport:
+        [before] = await transport.call([("mail", call_of())])
+    with fresh.standby() as standby:
+        async with transport_to(standby.url) as transport:
+            with pytest.raises(psycopg.Error, match="recovery is in progress"):
+                await transport.connect()
+        fresh.stop("immediate")
+        standby.promote()
+        async with transport_to(standby.url) as transport, transport_to(standby.url) as other:
+            known, new = await transport.call([("mail", call_of()), ("new", call_of())])
+            with standby.connect() as connection:
+                connection.execute("checkpoint")
+            [later] = await other.call([("mail", call_of(number=1))])
+    fresh.start()
+    assert min(known.quarantine_us, new.quarantine_us) > 0
+    assert before.era != known.era == later.era
+
+
 # Outages.
 
 

@@ -163,3 +163,23 @@ def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path
     assert [] == told  # a busy machine may suspend a process; that is not the group's fault
     assert [] == redis_server.ask("HKEYS", members)
     assert counted.worst_second() <= RATE + 1
+
+
+def test_workers_keep_one_rate_by_a_file(tmp_path: Path) -> None:
+    """Workers with a file use one rate together from the start, each a part of it, and leave on SIGTERM."""
+    settings = {"file": str(tmp_path / "app.limits"), "rate": RATE, "load": 5000}
+    with Counted() as counted, service(tmp_path / "log", {**settings, "counter": counted.port}) as running:
+        answers = running.ask()
+        assert WORKERS == len({answer["id"] for answer in answers.values()})
+        start = time.monotonic()
+        time.sleep(2.0)
+        counts = counted.by_process(start, start + 2.0)
+        assert set(answers) == set(counts)
+        assert 0.4 * 2 * RATE < counts.total() <= 2 * RATE + 1  # nearly all on an idle machine
+        assert min(counts.values()) > 0.1 * counts.total()  # a third on an idle machine
+        running.process.terminate()
+        assert running.process.wait(STOP_SECONDS) in (0, -signal.SIGTERM)
+    text = running.log.read_text()
+    assert WORKERS == text.count("Application shutdown complete"), text
+    assert "Traceback" not in text
+    assert counted.worst_second() <= RATE + 1

@@ -1,7 +1,7 @@
 """One call on a memory in a database: what to read, and what to write after the decision.
 
 The database locks the group for the time of a call, so calls happen one after the other. It has *heads*, one text for
-each name, and *records*, each with a name, a place, a number and a text:
+each name (with the version, for slots), and *records*, each with a name, a place, a number and a text:
 
 ========  ==========  =====================  =======================================================================
 of        name        place                  number

@@ -5,9 +5,10 @@ file does that, and the event loop lets it: it waits for the thread for some mil
 the thread needs the interpreter anyway. If both ran at once, a busy event loop would take it away in the middle of the
 transaction, for 5 ms after each statement, and all processes would wait for the file. What may take long is not waited
 for: a lock of another process is tried again after a pause, in which the event loop runs on, and so it does while the
-disk does not answer. Nothing is forced to the disk: a process that
-crashes loses nothing, as the system has all that it wrote, and a machine that crashes may damage the file, which then is
-worth nothing anyway, as all processes are gone.
+disk does not answer. A file in memory (tmpfs) has no disk to wait for, so its calls need no thread.
+
+Nothing is forced to the disk: a process that crashes loses nothing, as the system has all that it wrote, and a machine
+that crashes may damage the file, which then is worth nothing anyway, as all processes are gone.
 
 Time is that of the machine's clock, by which all its processes measure, plus an offset that makes it agree with the wall
 clock of when the group began. So a step of the wall clock does not matter, unless there is a quota, whose days are those
@@ -17,8 +18,8 @@ The *run* of the file changes if the machine was restarted, the offset is renewe
 at this path: what was remembered may then be incomplete, and a quarantine begins, as after a restart of a server. Else
 there is none, not for a new group either: a file of this run has all that was ever written to it, because the system
 loses nothing while it runs, so no head in it means that no peer has ever been answered. The exception are peers that were
-answered from a file that was deleted or replaced since. Each notices that at its next call, and then begins a new run;
-for up to a second, both files may admit starts. Two machines that share a file, on a file system that is not known to
+answered from a file that was deleted or replaced since. Each notices that at its next call, and begins a new run, unless
+another one has done so since its last call; for up to a second, both files may admit starts. Two machines that share a file, on a file system that is not known to
 be one of a network, see each other's boot id, and begin a new run each time, so that nothing is ever admitted.
 """
 
@@ -33,9 +34,11 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
+from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.peers.fleet import new_peer_id
 from ratelimited_executor.peers.stored.deciding import (
@@ -50,11 +53,18 @@ from ratelimited_executor.peers.stored.deciding import (
     places,
     quiet_us,
 )
-from ratelimited_executor.peers.stored.machine import LockWait, boot_id, clock_us, network_system_of, wall_us
+from ratelimited_executor.peers.stored.machine import (
+    MEMORY_SYSTEMS,
+    NETWORK_SYSTEMS,
+    boot_id,
+    clock_us,
+    file_system_of,
+    wall_us,
+)
 from ratelimited_executor.peers.stored.peers import StoredPeers
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
-from ratelimited_executor.stores.sqlite_file import SQLiteFile
+from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -72,6 +82,7 @@ __all__ = ["FilePeers", "FileSlotTransport", "FileTransport"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
+_OPENING: Final = Lock()  # a file that one thread creates is not opened by another before it is closed
 _FILE: Final = b"f"  # the name of the head that describes the file
 _VERSION: Final = 1  # of the tables
 _WALL_US: Final = 1_000_000  # by which the clock and the wall clock may disagree, where that matters
@@ -146,8 +157,8 @@ class FilePeers(StoredPeers):
     ) -> None:
         if sys.platform == "win32":
             raise NotImplementedError("FilePeers do not work on Windows: use RedisPeers or PostgresPeers")
-        transport = FileTransport(path)
-        wakes = Wakes()
+        driver("FilePeers")
+        transport, wakes = FileTransport(path), Wakes()
         super().__init__(
             transport,
             partial(FileSlotTransport, path, wakes),
@@ -187,34 +198,45 @@ class _LimitsFile(SQLiteFile):
     """The tables of a file, and its clock."""
 
     _busy_ms = round(1000 * _CONNECT_SECONDS)
-    _lock_wait = LockWait(0)  # between calls
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path)
         self._boot_id = boot_id()
+        self._is_in_memory = False
         self._was_lost = False  # the file that was open before has been deleted or replaced
-        self._begun = ""  # the latest run that this process has begun
+        self._called_us = 0  # the machine's clock after the latest call
 
     def __repr__(self) -> str:
         return f"FilePeers({str(self._path)!r})"
 
     def _connect(self) -> None:
         if self._connection is None:
-            system = network_system_of(self._path)
-            if system:
+            system = file_system_of(self._path)
+            self._is_in_memory = system in MEMORY_SYSTEMS
+            if system in NETWORK_SYSTEMS:
                 raise StoreUnavailableError(
                     repr(self), f"it is on a file system of a network ({system}): name a file on a disk of this machine"
                 )
-            try:
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            except OSError as error:
-                raise StoreUnavailableError(
-                    repr(self), f"{error.strerror}: make its directory, and let this process write it"
-                ) from error
-        super()._connect()
+        with _OPENING:
+            if self._connection is None:
+                self._create()
+            super()._connect()
+
+    def _create(self) -> None:
+        """Create a file of this user alone, if there is none.
+
+        If there is one, it is not opened here: closing it again would end all locks that this process has on it.
+        """
+        try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise StoreUnavailableError(
+                repr(self), f"{error.strerror}: make its directory, and let this process write it"
+            ) from error
 
     def _prepare(self, connection: Any) -> None:
-        connection.set_busy_handler(LockWait(_CONNECT_SECONDS))
         connection.execute("begin immediate")
         try:
             [(version,)] = connection.execute("pragma user_version")
@@ -227,19 +249,19 @@ class _LimitsFile(SQLiteFile):
             if version < _VERSION:
                 connection.execute(f"pragma user_version = {_VERSION}")
             connection.execute("commit")
-            connection.set_busy_handler(self._lock_wait)
+            connection.set_busy_timeout(0)  # calls are made again
         except BaseException:
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
 
     async def _once_free(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Make an attempt, and another one after each pause, until no other process has locked the file."""
+        """Make an attempt, and another one after each pause, until the file can be used."""
         pause = _PAUSE_SECONDS
         while True:
             try:
                 return await attempt()
-            except LockedError:
+            except AgainError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _PAUSE_MAX_SECONDS)
 
@@ -247,27 +269,26 @@ class _LimitsFile(SQLiteFile):
         """Do work with a cursor as one transaction.
 
         Raises:
-            LockedError: if another process has locked the file.
+            AgainError: if another process has locked the file, or it is to be opened anew.
             RefusedError: if it cannot be used.
         """
         if self._connection is None:
             self._connect()
         try:
-            self._check_file()
-        except StoreUnavailableError:
-            LOGGER.warning(
-                "fleet: %r was deleted or replaced while it was open; a new run begins with the file there", self._path
-            )
-            self._was_lost = True
-            self._close()
-            self._connect()
-        try:
             result = self._in_transaction(work, "off")
         except StoreUnavailableError as error:
+            if error.__cause__ is None:  # it is not the file any more that was opened
+                LOGGER.warning(
+                    "fleet: %r was deleted or replaced while it was open; a new run begins with the file there",
+                    str(self._path),
+                )
+                self._close()
+                self._was_lost = True
+                raise AgainError(f"{str(self._path)!r} was deleted or replaced") from error
             if type(error.__cause__).__name__ == "BusyError":
-                raise LockedError(str(self._path)) from error
+                raise AgainError(f"another process has locked {str(self._path)!r}") from error
             raise RefusedError(str(error)) from error
-        self._was_lost = False
+        self._was_lost, self._called_us = False, clock_us()
         return result
 
     def _moment(self, cursor: Any, text: str | None, *, follows_wall: bool) -> _Moment:
@@ -275,18 +296,17 @@ class _LimitsFile(SQLiteFile):
         clock, wall = clock_us(), wall_us()
         try:
             version, boot, offset, run, since_us = json.loads(text or "[0, 0, 0, 0, 0]")
-        except ValueError:
-            version = 0
+        except (TypeError, ValueError):
+            version = offset = since_us = 0
         is_known = version == _VERSION
         is_set = is_known and (follows_wall or not self._boot_id) and abs(clock + offset - wall) > _WALL_US
-        is_other = self._was_lost and run != self._begun
+        is_other = self._was_lost and since_us - offset <= self._called_us
         if is_known and boot == self._boot_id and not is_set and not is_other:
             return _Moment(clock + offset, run, since_us)
         if not is_known or boot != self._boot_id or is_set:
             offset = wall - clock
         is_first = text is None and not self._was_lost
-        self._begun = new_peer_id()
-        moment = _Moment(clock + offset, self._begun, 0 if is_first else clock + offset)
+        moment = _Moment(clock + offset, new_peer_id(), 0 if is_first else clock + offset)
         described = json.dumps([_VERSION, self._boot_id, offset, moment.run, moment.since_us])
         cursor.execute(_WRITE_HEAD, (_FILE, None, described))
         return moment
@@ -300,18 +320,8 @@ class _LimitsFile(SQLiteFile):
             cursor.executemany(_DELETE, gone)
 
 
-class LockedError(Exception):
-    """Another process has locked the file.
-
-    Args:
-        path: of the file.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-
-    def __str__(self) -> str:
-        return f"another process has locked {self.args[0]!r}"
+class AgainError(Exception):
+    """The file cannot be used at this moment: try again."""
 
 
 class FileTransport(_LimitsFile):
@@ -345,30 +355,36 @@ class FileTransport(_LimitsFile):
         return await self._once_free(lambda: self._call_now(calls))
 
     async def _call_now(self, calls: Sequence[tuple[str, Any]]) -> list[TicketReply | Exception]:
+        def work() -> list[TicketReply | Exception]:
+            return self._transact(lambda cursor: [self._call(cursor, *each) for each in calls])
+
         is_free = self._latest is None or self._latest.done()
-        future = self._submit(lambda: self._transact(lambda cursor: [self._call(cursor, *each) for each in calls]))
-        self._latest = future
+        if self._is_in_memory and is_free and self._connection is not None:
+            check_process(repr(self), self._process)
+            return work()
+        future = self._latest = self._submit(work)
         if is_free:
             wait([future], timeout=_TURN_SECONDS)
         return await asyncio.wrap_future(future)
 
     def _call(self, cursor: Any, executor: str, call: Any) -> TicketReply | Exception:
         name = name_of(executor)
-        heads = {key: text for key, _, text in cursor.execute(_READ_HEADS, (_FILE, name))}
+        heads = {key: (number, text) for key, number, text in cursor.execute(_READ_HEADS, (_FILE, name))}
         is_by_calendar = any(each.settings.startswith("q") for each in call.plan)
-        now_us, run, since_us = self._moment(cursor, heads.get(_FILE), follows_wall=is_by_calendar)
-        records = list(cursor.execute(_READ_DUE, (name, now_us, due_count(call))))
+        now_us, run, since_us = self._moment(cursor, heads.get(_FILE, (None, None))[1], follows_wall=is_by_calendar)
+        has_keys, head = heads.get(name, (None, None))
+        records = [] if has_keys is None else list(cursor.execute(_READ_DUE, (name, now_us, due_count(call))))
         needed = places(call)
         if needed:
             text = _READ_PLACES.format(",".join("?" * len(needed)))
             records += cursor.execute(text, (name, *needed))
         is_new = not since_us or now_us >= since_us + QUIET_US
         try:
-            found = answer(now_us, run, _vouched(call, now_us), heads.get(name), records, is_new=is_new)
+            found = answer(now_us, run, _vouched(call, now_us), head, records, is_new=is_new)
         except RefusedError as error:
             return error
         self._write(cursor, name, found.changes)
-        cursor.execute(_WRITE_HEAD, (name, None, found.head))
+        cursor.execute(_WRITE_HEAD, (name, 1 if found.changes else has_keys, found.head))
         return found.reply
 
 
@@ -401,13 +417,19 @@ class FileSlotTransport(_LimitsFile):
     def _call(self, call: SlotCall) -> tuple[SlotReply, list[str]]:
         try:
             return self._transact(lambda cursor: self._decide(cursor, call))
+        except AgainError:
+            raise  # before it has decided
         except BaseException:
             self._copy.forget()
             raise
 
+    def _close(self) -> None:
+        self._copy.forget()
+        super()._close()
+
     def _decide(self, cursor: Any, call: SlotCall) -> tuple[SlotReply, list[str]]:
         heads = {key: (number, text) for key, number, text in cursor.execute(_READ_HEADS, (_FILE, SLOTS))}
-        now_us, run, since_us = self._moment(cursor, heads.get(_FILE, (0, None))[1], follows_wall=False)
+        now_us, run, since_us = self._moment(cursor, heads.get(_FILE, (None, None))[1], follows_wall=False)
         head, records = heads.get(SLOTS), []
         if head is not None:
             since = self._copy.since(head[0])

@@ -1,4 +1,4 @@
-"""The machine that processes share: its clock, its run, the wait for a lock, and the kind of a file's file system."""
+"""The machine that processes share: its clock, its run, and the kind of a file's file system."""
 
 from __future__ import annotations
 
@@ -8,49 +8,22 @@ import time
 from pathlib import Path
 from typing import Final
 
-__all__ = ["LockWait", "boot_id", "clock_us", "network_system_of", "wall_us"]
+__all__ = ["MEMORY_SYSTEMS", "NETWORK_SYSTEMS", "boot_id", "clock_us", "file_system_of", "wall_us"]
 
-_WAIT_SECONDS: Final = 0.000_05  # before the first look at a lock; doubled up to 16 times that
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CLOCK_ID: Final = Path("/proc/self/ns/time")
-_CLOCK_ID: Final = Path("/proc/self/ns/time")
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-# File systems of which a file may be open on several machines: SQLite's log in memory is then one for each machine.
-_NETWORK: Final = frozenset(
+NETWORK_SYSTEMS: Final = frozenset(
     {
         "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph-fuse", "fuse.glusterfs", "fuse.gcsfuse", "fuse.s3fs",
         "fuse.sshfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "smb3", "smbfs",
         "vboxsf",
     }
 )  # fmt: skip
+"""File systems of which a file may be open on several machines; each machine would have a log in memory of its own."""
 
-
-class LockWait:
-    """The wait for the lock of another process, as a callback of SQLite, whose own pauses are up to 100 ms long.
-
-    Attributes:
-        seconds: for which it waits at most; 0 to give up at once.
-    """
-
-    __slots__ = ("_until", "seconds")
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._until = 0.0
-
-    def __call__(self, count: int) -> bool:
-        """Wait a moment; return False to give up.
-
-        Args:
-            count: of the moments waited for this lock so far.
-        """
-        if not self.seconds:
-            return False
-        now = time.monotonic()
-        if not count:
-            self._until = now + self.seconds
-        time.sleep(_WAIT_SECONDS * (1 << min(count, 4)))
-        return now < self._until
+MEMORY_SYSTEMS: Final = frozenset({"ramfs", "tmpfs"})
+"""File systems that have no disk to wait for."""
 
 
 def clock_us() -> int:
@@ -78,8 +51,8 @@ def boot_id() -> str:
         return ""
 
 
-def network_system_of(path: Path) -> str:
-    """Return the kind of a network file system on which a file is; empty if it is on none, or the system does not tell."""
+def file_system_of(path: Path) -> str:
+    """Return the kind of the file system of a path; empty if the system does not tell (not Linux)."""
     if sys.platform != "linux":
         return ""
     try:
@@ -94,4 +67,4 @@ def network_system_of(path: Path) -> str:
         is_inside = folder == point or folder.startswith(point.rstrip("/") + "/")
         if is_inside and len(point) >= longest:
             longest, found = len(point), after.split()[0]
-    return found if found in _NETWORK else ""
+    return found

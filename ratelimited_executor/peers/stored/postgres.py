@@ -64,8 +64,9 @@ _SETTINGS: Final = """
     select set_config('synchronous_commit', 'off', false), set_config('lock_timeout', $1, false),
         set_config('statement_timeout', $2, false), set_config('idle_in_transaction_session_timeout', $2, false)"""
 _RUN: Final = """
-    select extract(epoch from pg_postmaster_start_time())::text || ':' || system_identifier || ':' || timeline_id
-    from pg_control_system(), pg_control_checkpoint()"""
+    select (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint || ':' || system_identifier || ':'
+        || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) from pg_control_system()"""
+# The timeline is the one of which the server writes now: that of its latest checkpoint may be an older one for a while.
 _READ_RUN: Final = "select since_us from fleet_run where run = $1"
 _BEGIN_RUN: Final = f"""
     with old as (delete from fleet_run returning 1)
@@ -243,6 +244,7 @@ class _Connection:
                 return
         async with connection.transaction():
             await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
+            await connection.execute("set local synchronous_commit = on")
             await connection.execute(
                 "create table if not exists fleet_schema (version integer not null, least integer not null)"
             )

