@@ -382,14 +382,16 @@ class TicketAuthority:
             if limit is not None:
                 limit.report(report.start_us, report.cost, report.receipt)
                 self._state.count += 1
-        for each in call.corrections:
-            limit = keys.get(each.key) if each.key else limits.get(each.limit)
+        for correction in call.corrections:
+            limit = keys.get(correction.key) if correction.key else limits.get(correction.limit)
             if limit is None:
                 continue  # of another plan
-            if each.cost > 0:
-                limit.give_back(each.admitted_us, each.cost, each.receipt, is_whole=each.is_whole)
+            if correction.cost > 0:
+                limit.give_back(
+                    correction.admitted_us, correction.cost, correction.receipt, is_whole=correction.is_whole
+                )
             else:
-                limit.add(each.admitted_us, -each.cost, each.receipt)
+                limit.add(correction.admitted_us, -correction.cost, correction.receipt)
             self._state.count += 1
 
     def _admit(
