@@ -38,12 +38,15 @@ Source: derived here; tests/core/test_exact.py checks the law on random historie
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import PermitGrid, Piece
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.timeline import NS
+
+if TYPE_CHECKING:
+    from ratelimited_executor._core.limits.effects import Effects
 
 __all__ = ["CALL_NS", "ExactGrid", "ExactShare", "window_of"]
 
@@ -141,8 +144,8 @@ class ExactGrid(PermitGrid):
             else:  # starts at one time share an entry
                 self._log.take_effect(ticket, now_ns)
 
-    def defer(self, effects: list[list[int]]) -> None:
-        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
+    def defer(self, effects: Effects) -> None:
+        """Defer the effect of the last start until ``effects`` begin."""
         ticket = self.open_ticket
         if ticket is not None:
             self.open_ticket = None

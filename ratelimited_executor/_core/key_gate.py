@@ -28,6 +28,7 @@ from ratelimited_executor._core.slot_lanes import SlotLane
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
+    from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.slot_asking import SlotAsker
 
@@ -376,8 +377,8 @@ class KeyGate:
             (limit, ticket), self._newest = self._newest, None
             limit.take_effect(ticket, now_ns)
 
-    def defer(self, effects: list[list[int]]) -> None:
-        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
+    def defer(self, effects: Effects) -> None:
+        """Defer the effect of the last start until ``effects`` begin."""
         if self._newest is not None:
             (limit, ticket), self._newest = self._newest, None
             limit.defer(ticket, effects)

@@ -388,9 +388,10 @@ class TaskQueue(PlainQueue):
         """Return the tickets of the record taken last, as (resource, limit, ticket); some may appear twice.
 
         Args:
-            options: the options of the record.
+            options: the options of the record; None if it has none.
         """
-        own = self._tickets if options.charge is not None or options.key is not None else []
+        is_own = options is not None and (options.charge is not None or options.key is not None)
+        own = self._tickets if is_own else []
         return [*self.permits.tickets, *own]
 
     def _drop_beyond(self) -> None:

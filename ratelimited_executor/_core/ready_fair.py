@@ -87,6 +87,10 @@ class ReadyFair:
                 return
         self._append(rank, key, record)
 
+    def return_record(self, record: TaskRecord) -> None:
+        """Add a record that was taken and has not begun, to its key."""
+        self.push_record(record)
+
     def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each record has its own
         """Add records."""
         for record in records:

@@ -96,6 +96,10 @@ class ReadyHeap:
         """Add a record whose due time has come: O(log n)."""
         self.push_records([record], (-record.priority, record._class))
 
+    def return_record(self, record: TaskRecord) -> None:
+        """Add a record that was taken and has not begun, by its sort key."""
+        self.push_record(record)
+
     def push_records(self, records: list[TaskRecord], rank: Rank) -> None:  # noqa: ARG002  # each record has its own
         """Add records: O(log n) each."""
         for record in records:

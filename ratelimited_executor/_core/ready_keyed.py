@@ -78,6 +78,12 @@ class ReadyKeyed:
         lane.ready.push_record(record)
         self._look(lane)
 
+    def return_record(self, record: TaskRecord) -> None:
+        """Add a record that was taken and has not begun."""
+        lane = self._lane(record._key)
+        lane.ready.return_record(record)
+        self._look(lane)
+
     def push_records(self, records: list[TaskRecord], rank: Rank) -> None:
         """Add records of one rank, in due order; none has a key, because none has options."""
         lane = self._lane(None)

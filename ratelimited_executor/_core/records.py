@@ -109,6 +109,7 @@ class _Nothing:
         attempts: its attempts so far and their limits; None if it is not retried.
         entry: its entry in the index of tasks that may be dropped; None if it is not there.
         lane: the lane of tasks that need the same slots; None if it needs none. It replaces the key where tasks wait.
+        resumed: what a lapsed start would have run, with its context: the next one runs it; None if the call is to be made.
     """
 
     __slots__ = ()
@@ -128,6 +129,7 @@ class _Nothing:
     attempts: Any = None
     entry: Any = None
     lane: SlotLane | None = None
+    resumed: Any = None
 
 
 class KeyOptions(_Nothing):
@@ -144,7 +146,7 @@ class Options(_Nothing):
 
     __slots__ = (
         "attempts", "charge", "deadline", "entry", "expires", "expiry_index", "in_thread", "key", "lane", "name", "on_time",
-        "own_context", "priority", "run_timeout", "wall",
+        "own_context", "priority", "resumed", "run_timeout", "wall",
     )  # fmt: skip
 
     def __init__(
@@ -177,3 +179,4 @@ class Options(_Nothing):
         self.attempts = attempts
         self.entry = None
         self.lane = None
+        self.resumed = None

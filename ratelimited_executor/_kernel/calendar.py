@@ -224,6 +224,11 @@ class Calendar(CalendarFields):
         else:
             ready.push_record(record, self.soon_class)
 
+    def return_record(self, record: Record) -> None:
+        """Add a record as ready that was taken and has not begun."""
+        self.opened_count += 1
+        self.ready.return_record(record)
+
     def add_batch(self, source: BatchSource) -> None:
         """Add a batch, or a part of one, by its due times."""
         source.calendar = self

@@ -106,6 +106,10 @@ class Ready(Protocol):
         """Add a record whose due time has come."""
         ...
 
+    def return_record(self, record: Any) -> None:
+        """Add a record that was taken and has not begun; at its place, as far as the order remembers it."""
+        ...
+
     def push_records(self, records: list[Any], rank: Rank) -> None:
         """Add records of one rank, in due order; takes ownership of the list."""
         ...

@@ -109,13 +109,22 @@ class Intervals(QueueFields):
 
     def add_immediate(self, record: Record) -> None:
         """Add a record as ready."""
+        self._index(record)
+        self.on_time.add_ready(record)
+
+    def return_record(self, record: Record) -> None:
+        """Make a record ready again that was taken and has not begun."""
+        self._index(record)
+        self.on_time.return_record(record)
+
+    def _index(self, record: Record) -> None:
+        """Add a record to the indexes that its options name."""
         options = record._options
         if options is not None:
             if options.deadline is not None:
                 self.expiry.add(record)
             if self.drops is not None:
                 self.drops.add(record)
-        self.on_time.add_ready(record)
 
     def add_batch(self, source: BatchSource, *, joined: bool) -> None:
         """Add a batch, or a part of one; ``joined`` is True if it begins in the running interval."""

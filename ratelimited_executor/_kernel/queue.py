@@ -431,8 +431,8 @@ class PlainQueue(Intervals):
         if self.gate is not None:
             self.gate.take_effect(self.timeline.to_ns(now))
 
-    def defer(self, effects: list[list[int]]) -> None:
-        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
+    def defer(self, effects: list[Any]) -> None:
+        """Defer the effect of the last start until its ``effects`` begin."""
         if self.admission.effects is not None:
             self.admission.effects.defer(effects)
         if self.gate is not None:

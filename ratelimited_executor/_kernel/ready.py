@@ -62,6 +62,10 @@ class ReadyQueues(ReadyFields):
             queue.append(last)
         self._count += 1
 
+    def return_record(self, record: Record) -> None:
+        """Add a record that was taken and has not begun, before all others of its priority: O(1)."""
+        self.push_record(record, TaskClass.RETURNED)
+
     def push_records(self, records: list[Record], rank: Rank) -> None:
         """Add records of one rank, in due order."""
         self._queue(rank).append(RecordRun(self._calendar, records, self._count))

@@ -23,6 +23,7 @@ from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import CoroutineFields
 from ratelimited_executor._kernel.records import Record
 from ratelimited_executor._runtime.accounts import CallOwner
+from ratelimited_executor._runtime.deferred import DeferredStart, LapsedStartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -99,12 +100,12 @@ class Coroutines(CoroutineFields):
         factory = loop.get_task_factory()
         # A step of one task cannot run within a step of another; asyncio before 3.12 leaves this to the caller.
         is_late = factory is not None or (not _IS_EAGER and asyncio.current_task(loop) is not None)
-        effects: list[list[int]] | None = None
+        deferred: DeferredStart | None = None
         if (
             is_late and self._queue.counts_effects
         ):  # else the start has taken effect when this returns, as for a plain function
-            self._queue.defer(effects := [])
-        watch: Any = self._watch(number, owner, coroutine, origin, effects, is_late)
+            deferred = self._defer(owner, coroutine, context)
+        watch: Any = self._watch(number, owner, coroutine, origin, deferred, is_late)
         if is_late:
             watch.send(None)
         name = watch.__qualname__ = getattr(coroutine, "__qualname__", "coroutine")
@@ -140,6 +141,13 @@ class Coroutines(CoroutineFields):
             self.is_starting = False
             del owner  # as in _watch(), whose frame may refer to this one
 
+    def _defer(self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context) -> DeferredStart:
+        """Defer the effect of the start of a coroutine to its first step."""
+        effects: list[Any] = []
+        self._queue.defer(effects)
+        options = owner._options if isinstance(owner, Record) else None
+        return DeferredStart(effects, self._queue.tickets(options), self._moments.ns, (coroutine, context))
+
     def _make_task(
         self, watch: Coroutine[Any, Any, None], context: Context, name: str, factory: Any
     ) -> asyncio.Task[None]:
@@ -157,7 +165,7 @@ class Coroutines(CoroutineFields):
         owner: Any,
         coroutine: Coroutine[Any, Any, Any],
         origin: Context | None,
-        effects: list[list[int]] | None,
+        deferred: DeferredStart | None,
         is_late: bool,
     ) -> Any:
         """Await a coroutine, and record when it starts and how it ends; return its result, None if it failed."""
@@ -166,12 +174,15 @@ class Coroutines(CoroutineFields):
             try:
                 if is_late:
                     await _BEGUN
-            finally:
-                if effects is not None:  # even if cancelled: its place in the window is freed with time
-                    now_ns = self._moments.ns()
-                    for entry in effects:  # note_effect() inlined
-                        entry[0] = now_ns
+            except BaseException:
+                if deferred is not None:
+                    deferred.drop()
+                raise
             is_begun = True
+            if deferred is not None and not deferred.begin():
+                if _may_wait_anew(owner):
+                    raise LapsedStartError(deferred)
+                deferred.void()
             if self.running[number] is _UNBORN:
                 self.running[number] = starting = asyncio.current_task()  # type: ignore[assignment]  # never None
                 if isinstance(owner, Record):
@@ -200,6 +211,11 @@ class Coroutines(CoroutineFields):
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, so the error goes unreported
             self.on_free()
+
+
+def _may_wait_anew(owner: Any) -> bool:
+    """True if a task whose start has lapsed can return to the queue with its coroutine: without slots, with a handle."""
+    return isinstance(owner, Record) and (owner._options is None or owner._options.lane is None)
 
 
 class _Unborn:

@@ -370,6 +370,12 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         if options is not None and options.expires is not None:
             options.deadline = due + options.expires
 
+    def _wait_anew(self, context: contextvars.Context | None) -> None:
+        """Return to the waiting state, due as before: its start has lapsed."""
+        self._move_to(TaskState.WAITING)
+        self._context = context
+        self._place = None
+
     def _move_to(self, state: TaskState) -> None:
         """Enter another state, if ``TRANSITIONS`` allows it."""
         if state not in TRANSITIONS[self._state]:

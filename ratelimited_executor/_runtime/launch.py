@@ -12,13 +12,18 @@ import anyio
 import anyio.to_thread
 
 from ratelimited_executor._kernel.buckets import name_of
+from ratelimited_executor._runtime.deferred import LapsedStartError
 from ratelimited_executor.exceptions import RunTimeoutError
 
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Coroutine, Generator
 
+    from ratelimited_executor._runtime.deferred import DeferredStart
+
 T = TypeVar("T")
+
+_LAPSED: Final[Any] = object()  # the result of a call that did not begin
 
 __all__ = [
     "ThreadCall",
@@ -79,45 +84,55 @@ class ThreadCall:
         threads: the thread pool.
 
     Attributes:
-        on_begin: called once: when a thread begins the call, in that thread, or when none ever will.
+        context: as above.
+        start: takes effect when a thread begins the call; None if no limit counts effects.
     """
 
-    __slots__ = ("_args", "_call", "_context", "_threads", "_turn", "on_begin")
+    __slots__ = ("_args", "_call", "_threads", "_turn", "context", "start")
 
     def __init__(self, call: Callable[..., Any], args: tuple[Any, ...], context: Context, threads: Threads) -> None:
         self._call = call
         self._args = args
-        self._context = context
+        self.context = context
         self._threads = threads
         self._turn = Lock()  # acquired once: by the thread that begins, or by us when the call is no longer wanted
-        self.on_begin: Callable[[], None] = _ignore
+        self.start: DeferredStart | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self.run().__await__()
 
     async def run(self) -> Any:
-        """Call the function, and return its result."""
+        """Call the function, and return its result.
+
+        Raises:
+            LapsedStartError: if its permits had lapsed when a thread was free.
+        """
+        start = self.start
         try:
             if not self._threads.are_there:
                 raise RuntimeError(
                     f"{name_of(self._call)} cannot run in a thread, because a simulation has none: simulate it as a job"
                 )
-            call = partial(self._context.run, self._call_plain)
-            return await self._threads.run(call)
+            result = await self._threads.run(partial(self.context.run, self._call_plain))
+            if result is _LAPSED:
+                assert start is not None
+                raise LapsedStartError(start)
+            return result
         finally:
-            if self._turn.acquire(blocking=False):
-                self.on_begin()
+            if self._turn.acquire(blocking=False) and start is not None:
+                start.drop()
+
+    def again(self) -> ThreadCall:
+        """Return another call of the function, for one that has not begun."""
+        return ThreadCall(self._call, self._args, self.context, self._threads)
 
     def _call_plain(self) -> Any:
         """Call a function that must not be async: in a worker thread nothing would run its coroutine."""
         if not self._turn.acquire(blocking=False):
             return None  # it was cancelled while it waited for a thread
-        self.on_begin()
+        if self.start is not None and not self.start.begin():
+            return _LAPSED
         return _plain_result(self._call, self._args)
-
-
-def _ignore() -> None:
-    """Do nothing."""
 
 
 def _plain_result(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:

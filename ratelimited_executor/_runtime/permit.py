@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.deferred import DeferredStart
 from ratelimited_executor._runtime.handles import TaskHandle
 from ratelimited_executor._runtime.starting import HOLD
 from ratelimited_executor.exceptions import TaskExpiredError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.backlog import Backlog
     from ratelimited_executor._runtime.clock import Moments
     from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.retrying import Retries
     from ratelimited_executor._runtime.starting import Starter
 
 __all__ = ["Permit", "take_now"]
@@ -51,6 +52,11 @@ class PermitParts(Protocol):
         """The source of time."""
         ...
 
+    @property
+    def retries(self) -> Retries:
+        """Returns its task to the queue if its start has lapsed."""
+        ...
+
 
 class Permit:
     """One permit, for one ``async with``, which takes a place of ``max_concurrency`` until it is left.
@@ -63,6 +69,8 @@ class Permit:
         self._options = options
         self._admit = admit  # called again on entry: the executor may have closed or filled up meanwhile
         self._record: TaskHandle[Any] | None = None
+        self._granted: asyncio.Future[Any]  # gets the tickets of the start
+        self._effects: list[Any]  # of the start
 
     @property
     def handle(self) -> TaskHandle[Any] | None:
@@ -82,38 +90,59 @@ class Permit:
             assert options is not None
             assert expires is not None
             raise TaskExpiredError(options.name or "permit", expires=expires) from None
-        granted: asyncio.Future[Any] = engine.loop.create_future()
-        now = engine.now()
         if options is not None:
             options.deadline = deadline
         record: TaskHandle[Any] = TaskHandle(
-            engine,
-            HOLD,
-            (granted, asyncio.current_task(), effects := list[list[int]]()),
-            due=now,
-            rank=TaskClass.IMMEDIATE,
-            context=None,
-            options=options,
+            engine, HOLD, self._wait(engine), due=engine.now(), rank=TaskClass.IMMEDIATE, context=None, options=options
         )
         self._record = record
-        record.add_done_callback(lambda handle: _fail(granted, handle))
+        record.add_done_callback(self._fail)
         engine.add_immediate(record)
         if options is not None and options.entry is not None:
             self._parts.backlog.drop_excess(options.key)
+        while not await self._is_granted(engine, record):
+            pass
+        return record
+
+    def _wait(self, engine: Intake) -> tuple[Any, ...]:
+        """Return the arguments of a start, by which this task is told of it."""
+        self._granted, self._effects = engine.loop.create_future(), []
+        return self._granted, asyncio.current_task(), self._effects
+
+    async def _is_granted(self, engine: Intake, record: Any) -> bool:
+        """Wait for the permit; return False if it has lapsed before this task resumed, which then waits anew."""
+        granted, now_ns = self._granted, self._parts.moments.ns
         try:
-            try:
-                tickets = await granted
-            finally:
-                note_effect(effects, self._parts.moments.ns())
+            tickets = await granted
         except asyncio.CancelledError:
             if record.state is TaskState.RUNNING:
+                DeferredStart(self._effects, () if granted.cancelled() else granted.result(), now_ns).drop()
                 engine.accounts.release(record, TaskState.CANCELLED, None)
             else:
                 record.cancel()
             raise
-        if tickets:
-            engine.limits.take_effect(tickets)
-        return record
+        start = DeferredStart(self._effects, tickets, now_ns)
+        if start.begin():
+            if tickets:
+                engine.limits.take_effect(tickets)
+            return True
+        del engine.accounts.holding[record]
+        record._outcome = self._wait(engine)  # noqa: SLF001  # a record of ours
+        self._parts.retries.wait_anew(record, start, None)
+        engine.accounts.on_free()
+        return False
+
+    def _fail(self, handle: TaskHandle[Any]) -> None:
+        """End a waiter whose task has ended before its start."""
+        granted = self._granted
+        if granted.done():
+            return
+        if handle.cancelled():
+            granted.cancel(handle._cancel_message)  # noqa: SLF001  # a future's own
+        else:
+            error = handle.exception()
+            assert error is not None
+            granted.set_exception(error)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -148,7 +177,7 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
     if queue.is_halted or not accounts.has_place():
         return False
     granted: asyncio.Future[Any] = engine.loop.create_future()
-    effects: list[list[int]] = []
+    effects: list[Any] = []
     record: TaskHandle[Any] = TaskHandle(
         engine, HOLD, (granted, None, effects), due=now, rank=TaskClass.IMMEDIATE, context=None, options=options
     )
@@ -177,19 +206,12 @@ def take_now(parts: PermitParts, options: Options | None) -> bool:
     if queue.on_start is not None:
         queue.on_start(now, now)
     parts.starter.start_one(None, record, now)
-    note_effect(effects, parts.moments.ns())
-    engine.limits.take_effect(granted.result())
-    accounts.release(record, TaskState.DONE, None)
-    return True
-
-
-def _fail(granted: asyncio.Future[Any], handle: TaskHandle[Any]) -> None:
-    """End a waiter whose task has ended before its start."""
-    if granted.done():
-        return
-    if handle.cancelled():
-        granted.cancel(handle._cancel_message)  # noqa: SLF001  # a future's own
-    else:
-        error = handle.exception()
-        assert error is not None
-        granted.set_exception(error)
+    start = DeferredStart(effects, granted.result(), parts.moments.ns)
+    is_usable = start.begin()
+    if is_usable:
+        engine.limits.take_effect(granted.result())
+    else:  # the process had no CPU since the decision
+        start.void()
+        accounts.started_count -= 1
+    accounts.release(record, TaskState.DONE if is_usable else TaskState.CANCELLED, None)
+    return is_usable

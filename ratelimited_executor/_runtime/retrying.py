@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.records import Options, TriedOnce
 from ratelimited_executor._core.retries import Attempts, Retry
 from ratelimited_executor._kernel.records import Record
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.batches import BatchItem
+from ratelimited_executor._runtime.deferred import LapsedStartError
 from ratelimited_executor.exceptions import RetryLater
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ratelimited_executor._runtime.clock import Moments
+    from ratelimited_executor._runtime.deferred import DeferredStart
     from ratelimited_executor._runtime.hooks import RandomNumbers
     from ratelimited_executor._runtime.intake import Intake
 
@@ -97,6 +100,9 @@ class Retries:
         """
         if type(owner) is BatchItem:
             return self._item_again(owner, error)
+        if isinstance(error, LapsedStartError):
+            self.wait_anew(owner, error.start, origin)
+            return True
         return isinstance(owner, Record) and self._record_again(owner, error, origin)
 
     def _record_again(self, record: Any, error: BaseException, origin: contextvars.Context | None) -> bool:
@@ -116,8 +122,7 @@ class Retries:
         if pause is None or (attempts is not None and now + pause >= attempts.until(record._due)):
             return False
         self._attempt_ended(record)
-        if type(options) is not Options:
-            options = record._options = Options(key=record._key)
+        options = _own_options(record)
         if options.attempts is None:
             options.attempts = Attempts(policy)
         options.attempts.count = count
@@ -126,11 +131,7 @@ class Retries:
         if options.attempts.within is not None:
             options.expires = options.attempts.expires_by(now + pause)
         options.wall = None
-        if options.charge is not None:
-            options.charge.tickets = None
-            options.charge.needs = options.charge.reserved
-        if options.lane is not None:
-            options.lane.waiting_count += 1
+        _uncharge(options)
         record._wait_again(now + pause, origin)
         self.count += 1
         engine = self._engine
@@ -138,6 +139,33 @@ class Retries:
         engine.queue.add_record(record)
         self._added(record._due)
         return True
+
+    def wait_anew(self, record: Any, start: DeferredStart, origin: contextvars.Context | None) -> None:
+        """Return a task to its place in the queue: its start has lapsed before it took effect, and never counted.
+
+        Args:
+            record: the record of the task.
+            start: the start.
+            origin: the context variables that it was scheduled with.
+        """
+        engine = self._engine
+        start.void()
+        engine.accounts.started_count -= 1
+        self._on_key_end(record)
+        if engine.queue.is_halted:
+            _close(start.resumed)
+            engine.accounts.end(record, TaskState.CANCELLED, None)
+            return
+        options = _own_options(record)
+        options.resumed = start.resumed
+        _uncharge(options)
+        if start.resumed is not None:
+            record._on_end(lambda _: _close(options.resumed))
+        record._wait_anew(origin)  # noqa: SLF001  # a record of ours
+        engine.now()  # another interval may have begun
+        engine.queue.return_record(record)
+        engine.wake()
+        engine.accounts.notify_waiters()
 
     def _item_again(self, owner: BatchItem, error: BaseException) -> bool:
         """Make a failed task of a batch wait for another attempt, likewise."""
@@ -201,6 +229,29 @@ class Retries:
         except Exception as raised:  # noqa: BLE001  # a policy is user code: if it raises, the task has failed
             self._warn("retry", "the retry policy of %s raised %r; the task is not retried", name, raised)
             return None
+
+
+def _own_options(record: Any) -> Options:
+    """Return the options of a record, made its own if it has none or shares them."""
+    if type(record._options) is not Options:
+        record._options = Options(key=record._key)
+    options: Options = record._options
+    return options
+
+
+def _uncharge(options: Options) -> None:
+    """Prepare the options of a task that has started for another start."""
+    if options.charge is not None:
+        options.charge.tickets = None
+        options.charge.needs = options.charge.reserved
+    if options.lane is not None:
+        options.lane.waiting_count += 1
+
+
+def _close(resumed: tuple[Any, contextvars.Context] | None) -> None:
+    """Close the coroutine of a task that will not run, else Python warns that it was never awaited."""
+    if resumed is not None and asyncio.iscoroutine(resumed[0]):
+        resumed[0].close()
 
 
 def pause_before_retry(

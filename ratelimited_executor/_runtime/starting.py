@@ -17,7 +17,6 @@ import contextvars
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.limits.window import note_effect
 from ratelimited_executor._core.records import StandIn
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import name_of
@@ -27,6 +26,7 @@ from ratelimited_executor._kernel.sizes import LONG_HOLD_SECONDS
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.accounts import CallOwner
 from ratelimited_executor._runtime.batches import INERT_TYPES, BatchItem, call_with_item
+from ratelimited_executor._runtime.deferred import DeferredStart
 from ratelimited_executor._runtime.launch import (
     ThreadCall,
     Threads,
@@ -166,7 +166,9 @@ class Starter(StarterFields):
         """Start a record with rarely used options."""
         options = record._options
         args, origin = record._start(now)
-        if call is HOLD:
+        if options.resumed is not None:
+            self._resume(record, origin)
+        elif call is HOLD:
             granted, self._accounts.holding[record], effects = args
             self._queue.defer(effects)
             if not granted.done():
@@ -179,6 +181,20 @@ class Starter(StarterFields):
             self._run(record, thread, context, origin, options)
         else:
             self._call(record, call, args, origin, is_own=options.own_context, options=options)
+        del record  # as in _call
+
+    def _resume(self, record: Any, origin: contextvars.Context | None) -> None:
+        """Start a record whose call was made before, but whose start lapsed."""
+        options = record._options
+        (awaitable, context), options.resumed = options.resumed, None
+        if type(awaitable) is not ThreadCall:
+            self._coroutines.start(record, awaitable, context, origin)
+            return
+        thread, hold = awaitable.again(), None
+        if options.lane is not None:
+            request = self._queue.slots_of[record]
+            hold = slot_for(options.lane.slots.pools, request, thread.context), request
+        self._run(record, thread, context, origin, options, hold=hold)
         del record  # as in _call
 
     def _start_with_slots(
@@ -263,9 +279,12 @@ class Starter(StarterFields):
     ) -> None:
         """Run the awaitable that a call has returned as a task; arguments as of :meth:`_call`."""
         if type(awaitable) is ThreadCall:  # its start takes effect when a thread begins it
-            effects: list[list[int]] = []
+            effects: list[Any] = []
             self._queue.defer(effects)
-            awaitable.on_begin = lambda: note_effect(effects, self._moments.ns())
+            if effects:
+                awaitable.start = DeferredStart(
+                    effects, self._queue.tickets(options), self._moments.ns, (awaitable, context)
+                )
         is_coroutine = type(awaitable) in self._kinds or asyncio.iscoroutine(awaitable)
         coroutine = awaitable if is_coroutine else await_it(awaitable)
         if options is not None:

@@ -56,7 +56,7 @@ no answer                           the call is repeated, twice after some 20 ms
                                     use up their permits, and then follow the outage policy
 one rate is refused, others not     an outage of that member alone; it pauses for an interval between its calls
 all calls are refused               an outage; the log says what the authority refuses, and what to do about it
-the answer contradicts the clock    it has stepped: earlier permits are void, and the next call reports it
+the answer contradicts the clock    it has stepped: earlier permits of all members are void, and their next calls report it
 this machine was suspended          earlier permits are void, and the clock is unknown: each member is in SYNC again
 the round trip is nearly ``late``   one warning, as permits come too late to be used
 an internal error                   logged; the task continues after an interval
@@ -419,6 +419,8 @@ class FleetPeers(Fixed):
                 self._warn_seldom(
                     "fleet: the authority's clock has stepped, or is slewed by more than 500 ppm; earlier permits are void"
                 )
+                for member in set(self._members.values()) - {answered for answered, _, _ in answers}:
+                    member.note_step(answers[0][2].now_us)
             self._look_at_round_trip(got - sent)
             for member, request, reply in answers:
                 member.receive(request, reply, is_step=is_step, now=got)

@@ -27,6 +27,8 @@ __all__ = ["FleetMember", "Owner", "hold_of"]
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
+_RECENT_COUNT: Final = 5  # starts of an interval: fewer may be chance, and say nothing of those to come
+_HUNGRY_INTERVALS: Final = 2  # for which tasks have waited without a break, if permits are asked for those to come
 _FLAWS: Final = {
     "state": "the authority's state of %s was not valid; a new era begins, and nothing is granted until it is safe",
     "plan": "the authority has lost permits of %s: its keys were deleted, set back or evicted (maxmemory-policy noeviction?)",
@@ -80,6 +82,10 @@ class FleetMember:
         self._retry_at = -math.inf  # no call before this time, because the last ones were refused
         self._failed_at = math.inf  # since when answers have been missing
         self._refusal: str | None = None  # of the last call
+        self._seen_at = -math.inf  # the beginning of an interval of our own, for _recent_count()
+        self._seen_count = 0  # permits taken before
+        self._recent = 0  # permits taken in the interval before
+        self._idle_at = math.inf  # when a run was last seen to leave no due task behind
 
     @property
     def is_served(self) -> bool:
@@ -109,6 +115,11 @@ class FleetMember:
     def resync(self) -> None:
         """Start over after our clock stood still."""
         self.peer.resync()
+
+    def note_step(self, told_us: int) -> None:
+        """Drop all permits, because an answer to another member shows a step of the authority's clock."""
+        self.peer.note_step(told_us)
+        self.owner.queue.admission.forget()
 
     def set_rate(self, rate: Rate) -> None:
         """Request a rate for the whole group; an infinite one lifts the limit only here."""
@@ -172,6 +183,8 @@ class FleetMember:
         if not self.is_shared:
             return
         self._demand.look(now)
+        if not self.owner.queue.ready_count() or self._idle_at > now:
+            self._idle_at = now
         if self._is_resting:  # in any state: an outage, or a break of our clock, may last
             if self.owner.queue.ready_count():
                 self._kick()
@@ -315,15 +328,31 @@ class FleetMember:
             failures=peer.failed_count,
         )
 
+    def _recent_count(self, now: float) -> int:
+        """Count the starts of an interval, on average since the last count of an interval or longer."""
+        taken_count, interval = self.permits.taken_count, self.peer.interval_ns() / _NS
+        if now >= self._seen_at + interval:
+            self._recent = int((taken_count - self._seen_count) * interval / (now - self._seen_at))
+            self._seen_at, self._seen_count = now, taken_count
+        return max(self._recent, taken_count - self._seen_count)
+
     def _demand_at(self, now: float) -> DemandUntil:
         """Return a function that counts the due tasks that could start, as seen now."""
         to_loop, debt_count = self.owner.timeline.to_loop, self.peer.permits.debt_count
+        now_ns, interval_ns = self.owner.timeline.to_ns(now), self.peer.interval_ns()
 
         def count(due_ns: int, begin_ns: int, end_ns: int, most: int) -> int:
             if self.owner.is_paused or self.owner.queue.is_halted:
                 return 0
+            wanted = self._demand.count(now, to_loop(due_ns), to_loop(begin_ns), to_loop(end_ns), most)
+            if begin_ns > now_ns and now - self._idle_at > _HUNGRY_INTERVALS * interval_ns / _NS:
+                recent_count = self._recent_count(now)
+                if (
+                    0 < wanted < recent_count >= _RECENT_COUNT
+                ):  # those served lately were more than wait: they come back
+                    wanted += recent_count * (end_ns - now_ns) // interval_ns
             # A task's cost beyond one permit counts once it has started: it is then owed, and paid from later grants.
-            return self._demand.count(now, to_loop(due_ns), to_loop(begin_ns), to_loop(end_ns), most) + debt_count
+            return wanted + debt_count
 
         return count
 

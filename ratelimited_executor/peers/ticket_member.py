@@ -106,6 +106,7 @@ class TicketMember:
         self._warn = warn
         self._demand = Demand(owner)
         self._retry_at = -math.inf  # no call before this time, because the last ones were refused
+        self._planned_at = math.inf  # loop time of the next call, as the group knows it
         self._failed_at = math.inf  # since when answers have been missing
         self._refusal: str | None = None  # of the last call
         self._call: TicketCall | None = None  # in flight
@@ -147,19 +148,23 @@ class TicketMember:
 
     def look(self, now: float) -> None:
         """After a run, look for tasks that wait for tickets not requested yet."""
-        if self.next_call(now)[0] <= now:
+        if self._next_call(now) < self._planned_at:
             self._kick()
 
     def next_call(self, now: float) -> tuple[float, bool]:
         """Return the loop time of the next call, and True: each is a regular one."""
+        self._planned_at = self._next_call(now)
+        return self._planned_at, True
+
+    def _next_call(self, now: float) -> float:
         timeline = self.owner.timeline
         self._demand.look(now)
         self._look_alone()
         when = self.peer.next_call(self._wanted(now, 1), timeline.to_ns(now))
         if when is None:
             self.peer.idle()
-            return math.inf, True
-        return max(timeline.to_loop(when), self._retry_at), True
+            return math.inf
+        return max(timeline.to_loop(when), self._retry_at)
 
     def _wanted(self, now: float, most: int) -> int:
         """Count the due tasks without a ticket that could start; counting may stop at ``most``."""
@@ -286,6 +291,11 @@ class TicketMember:
     def resync(self) -> None:
         """Start over after our clock stood still."""
         self.peer.resync()
+
+    def note_step(self, told_us: int) -> None:
+        """Drop all permits, because an answer to another member shows a step of the authority's clock."""
+        self.peer.note_step(told_us)
+        self.owner.queue.admission.forget()
 
     def _look_alone(self) -> None:
         """Use a part of the limits while the outage policy says so; otherwise, tickets."""

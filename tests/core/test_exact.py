@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.exact import ExactGrid, ExactShare, window_of
-from ratelimited_executor._core.limits.window import WindowLimit, note_effect
+from ratelimited_executor._core.limits.effects import begin
+from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
@@ -84,7 +85,7 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
     now = START
     grid = ExactGrid(rate, slack_ns=SLACK, now_ns=now, phase=phase)
     effects: list[int] = []
-    deferred: list[list[list[int]]] = []
+    deferred: list[list] = []
     for action, value in [*steps, *(("begin", 0) for _ in range(200))]:
         if action == "advance":
             now += value
@@ -99,7 +100,7 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
                 grid.defer(pending)
                 deferred.append(pending)
         elif deferred:
-            note_effect(deferred.pop(value % len(deferred)), now)
+            begin(deferred.pop(value % len(deferred)), now)
             effects.append(now)
     effects.sort()
     window = window_of(rate)
@@ -265,12 +266,12 @@ def test_what_waits_for_its_time_does_not_end_an_estimate():
 def test_the_first_note_of_an_effect_counts():
     """The first effect reported for a start counts, as of a call in a thread that begins and then ends."""
     grid = ExactGrid(Rate(1), slack_ns=SLACK, now_ns=START)
-    effects: list[list[int]] = []
+    effects: list = []
     assert grid.usable(START)
     grid.take(1, START)
     grid.defer(effects)
-    note_effect(effects, START + 1)
-    note_effect(effects, START + NS // 2)
+    begin(effects, START + 1)
+    begin(effects, START + NS // 2)
     assert not grid.usable(START + NS)
     assert grid.next_fresh_time(START + NS) == START + NS + 1
 
@@ -278,15 +279,15 @@ def test_the_first_note_of_an_effect_counts():
 def test_what_is_noted_or_settled_after_a_start_has_left_the_window_changes_nothing():
     """An effect or settlement after a start has left the window changes nothing."""
     grid = ExactGrid(Rate(10), slack_ns=SLACK, now_ns=START)
-    effects: list[list[int]] = []
+    effects: list = []
     assert grid.usable(START)
     grid.take(1, START)
     ticket = grid.charge(1)
     grid.defer(effects)
-    note_effect(effects, START)
+    begin(effects, START)
     now = START + 3 * NS
     assert grid.usable(now)
-    note_effect(effects, now)
+    begin(effects, now)
     grid.settle(ticket, 6, now)
     for _ in range(10):
         now = next_start(grid, now)
@@ -312,7 +313,7 @@ def test_what_waits_for_its_time_does_not_hold_back_what_has_one():
 def test_a_start_without_a_time_is_counted_until_it_has_one():
     """A start whose effect is unknown counts in the window until it is known."""
     grid = ExactGrid(Rate(2), slack_ns=SLACK, now_ns=START)
-    effects: list[list[list[int]]] = [[], []]
+    effects: list[list] = [[], []]
     now = START
     for effect in effects:
         assert grid.usable(now)
@@ -322,8 +323,8 @@ def test_a_start_without_a_time_is_counted_until_it_has_one():
     now += 10 * NS
     assert not grid.usable(now)
     assert grid.trial().next_fresh_time(now) >= now + NS  # a lower bound of its time
-    note_effect(effects[0], now)
-    note_effect(effects[1], now)
+    begin(effects[0], now)
+    begin(effects[1], now)
     assert not grid.usable(now + NS - 1)
     assert grid.usable(now + NS)
 

@@ -370,6 +370,29 @@ async def test_step_of_the_servers_clock_breaks_no_window(step) -> None:
         assert len(group.starts) >= 100
 
 
+@pytest.mark.parametrize("moment", [0, 4])
+@pytest.mark.parametrize("step", [-0.9, 0.9])
+@pytest.mark.parametrize("limit", [{"rate": "50/s", "policy": Window()}, {"rate": "50/s"}], ids=["window", "pace"])
+async def test_step_of_the_servers_clock_is_told_to_all_executors_of_a_process(limit, step, moment) -> None:
+    """Whichever executor's call shows a step, the permits of all others are void: none has more in any second."""
+    loop, starts = asyncio.get_running_loop(), {"a": [], "b": [], "c": []}
+    server = Server(1)
+    async with ExecutorManager(peers=server.peers(0)) as manager:
+        executors = [
+            manager.executor(name, drain_timeout=0, **limit if name != "c" else {"rate": "60/s"}) for name in starts
+        ]
+        for executor in executors:
+            log = starts[executor.name]
+            executor.schedule_many(lambda _, log=log: log.append((loop.time(), 1)), range(2000))
+        await asyncio.sleep(8 + moment * 0.05)
+        server.ahead += step
+        await asyncio.sleep(8)
+        for executor in executors:
+            executor.shutdown(cancel_pending=True)
+    assert [most_in(log, 1) <= most for log, most in zip(starts.values(), (50, 50, 60), strict=True)] == [True] * 3
+    assert all(sum(time > 12 for time, _ in log) >= 40 * 3 for log in starts.values())
+
+
 async def test_lowered_limit_holds_at_once() -> None:
     """A lowered limit holds for all processes within a grant interval, also those that do not know of it."""
     async with Group() as group:

@@ -5,6 +5,7 @@ import concurrent.futures
 import contextvars
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,7 +132,9 @@ async def test_each_call_takes_effect_once(virtual_clock, pool):
 
     def begin(call):
         call = ThreadCall(call, (), contextvars.Context(), threads)
-        call.on_begin = lambda: where.append(thread_name())
+        call.start = SimpleNamespace(
+            begin=lambda: not where.append(thread_name()), drop=lambda: where.append("dropped")
+        )
         return asyncio.ensure_future(call.run())
 
     running, waiting = begin(lambda: release.wait(30)), begin(int)
@@ -142,7 +145,7 @@ async def test_each_call_takes_effect_once(virtual_clock, pool):
     await asyncio.wait([running, waiting])
     release.set()
     await asyncio.get_running_loop().run_in_executor(pool, int)
-    assert ["mine_0", "MainThread"] == where
+    assert ["mine_0", "dropped"] == where
 
 
 @pytest.mark.real_time("a thread begins when the machine lets it; only that one never begins too early is asserted")

@@ -15,6 +15,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.exact import CALL_NS
+from ratelimited_executor._core.fleet.claims import Claim
 from ratelimited_executor._core.fleet.tickets import Correction
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.limit import Limit
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ratelimited_executor._core.fleet.clock import ServerClock
+    from ratelimited_executor._core.limits.effects import Effects
 
 __all__ = ["BudgetLimit", "BudgetPermits", "HeldTicket", "KeyBudgetLimit", "TicketBudget"]
 
@@ -68,19 +71,23 @@ class TicketBudget:
         corrected: settings of the keys that have corrections.
         used_count: permits of tickets that were used.
         lapsed_count: permits of tickets that were not used in time.
+        generation: grows whenever earlier tickets become void.
+        is_usable: ``is_clock_whole``.
     """
 
     __slots__ = (
         "_clock",
         "_coming",
         "_coming_keys",
-        "_is_clock_whole",
         "_keys",
         "_late_us",
+        "_looked_ns",
         "_open",
         "_sums",
         "corrected",
         "corrections",
+        "generation",
+        "is_usable",
         "lapsed_count",
         "used_count",
     )  # fmt: skip
@@ -88,7 +95,9 @@ class TicketBudget:
     def __init__(self, clock: ServerClock, *, late_us: int, is_clock_whole: Callable[[], bool] = lambda: True) -> None:
         self._clock = clock
         self._late_us = late_us
-        self._is_clock_whole = is_clock_whole
+        self.is_usable = is_clock_whole
+        self.generation = 0
+        self._looked_ns = 0  # the time of the last look
         self._coming: list[HeldTicket] = []  # by time
         self._open: deque[HeldTicket] = deque()  # usable now
         self._sums: Counter[str] = Counter()  # the unused amounts of the open tickets
@@ -106,8 +115,9 @@ class TicketBudget:
             self._coming_keys[ticket.key] += 1
 
     def drop(self) -> None:
-        """Drop all tickets and corrections: they are void."""
+        """Drop all tickets and corrections: they are void, and tickets of starts that have not taken effect."""
         self._clear()
+        self.generation += 1
         self.corrections.clear()
         self.corrected.clear()
 
@@ -132,12 +142,12 @@ class TicketBudget:
     def left_of(self, resource: str, now_ns: int) -> int:
         """Return how much of a resource may be used now."""
         self._look(now_ns)
-        return self._sums[resource] if self._is_clock_whole() else 0
+        return self._sums[resource] if self.is_usable() else 0
 
     def names(self, resource: str, now_ns: int) -> bool:
         """True if some ticket that may be used now has a cost in a resource, which may be 0."""
         self._look(now_ns)
-        return self._is_clock_whole() and any(resource in ticket.left for ticket in self._open)
+        return self.is_usable() and any(resource in ticket.left for ticket in self._open)
 
     def use(self, resource: str, amount: int) -> list[list[Any]]:
         """Use up to an amount of what :meth:`left_of` returned; return the parts, as [ticket, amount].
@@ -160,6 +170,31 @@ class TicketBudget:
         if resource == PERMITS:
             self.used_count += used
         return parts
+
+    def claim(self, resource: str, parts: list[list[Any]], effects: Effects) -> None:
+        """Let the parts of tickets that a start has just used be checked again when its effects begin.
+
+        Args:
+            resource: its name; empty for a key's limit.
+            parts: as [ticket, amount].
+            effects: those of the start.
+        """
+        if parts:
+            clock, now_ns = self._clock, self._looked_ns
+            end_ns = (min(ticket.at_us for ticket, _ in parts) + self._late_us) * 1000
+            left_ns = end_ns - clock.at(now_ns) - clock.error_ns(now_ns)
+            effects.append(Claim(self, (resource, parts), now_ns + left_ns * 1_000_000 // 1_000_501))
+
+    def started(self, receipt: tuple[str, list[list[Any]]], at_ns: int) -> None:
+        """Do nothing: this authority counts a ticket at its own time."""
+
+    def lapsed(self, receipt: tuple[str, list[list[Any]]]) -> None:
+        """Count permits that were used for a start, and not in time."""
+        resource, parts = receipt
+        if resource == PERMITS:
+            amount = sum(amount for _, amount in parts)
+            self.used_count -= amount
+            self.lapsed_count += amount
 
     def held_of_key(self, key: str) -> int:
         """Count the tickets of a key."""
@@ -219,6 +254,7 @@ class TicketBudget:
 
     def _look(self, now_ns: int) -> None:
         """Open the tickets that are due, and give back what was not used in time."""
+        self._looked_ns = now_ns
         if not (self._coming or self._open) or not self._clock.is_known:
             return
         time_ns, error_ns = self._clock.at(now_ns), self._clock.error_ns(now_ns)
@@ -297,6 +333,19 @@ class BudgetLimit(Limit):
         """Record a start; return the parts of tickets that it uses."""
         self._newest = self._budget.use(self._resource, cost)
         return self._newest
+
+    @property
+    def counts_effects(self) -> bool:
+        """Always True: a ticket is checked again when the user's code begins."""
+        return True
+
+    def take_effect(self, ticket: Any, now_ns: int) -> None:
+        """Report that a start has taken effect by now."""
+        self._budget.started((self._resource, ticket), now_ns)
+
+    def defer(self, ticket: Any, effects: Effects) -> None:
+        """Let the tickets of a start be checked again when ``effects`` begin."""
+        self._budget.claim(self._resource, ticket, effects)
 
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start: from held tickets for the last start, else with the authority."""
@@ -387,6 +436,21 @@ class KeyBudgetLimit(Limit):
         """Record a start; return its ticket and cost."""
         return [self._budget.use_key(self.text), cost]
 
+    @property
+    def counts_effects(self) -> bool:
+        """Always True, as for the tickets of a resource."""
+        return True
+
+    def take_effect(self, ticket: Any, now_ns: int) -> None:
+        """Report that a start has taken effect by now."""
+        if ticket[0] is not None:
+            self._budget.started(("", [ticket]), now_ns)
+
+    def defer(self, ticket: Any, effects: Effects) -> None:
+        """Let the ticket of a start be checked again when ``effects`` begin."""
+        if ticket[0] is not None:
+            self._budget.claim("", [ticket], effects)
+
     def settle(self, ticket: Any, cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
         """Correct the cost of a start."""
         held, charged = ticket
@@ -437,3 +501,9 @@ class BudgetPermits(CombinedPermits):
 
     is_by_tickets = True
     is_foreseeable: Final = False
+
+    def take_effect(self, now_ns: int) -> None:
+        """Report that the latest start has taken effect by ``now_ns``, or soon after the look at the tickets."""
+        tickets, self.open_ticket = self.open_ticket, None
+        for _, limit, ticket in tickets or ():
+            limit.take_effect(ticket, min(now_ns, self.usable_until_ns + CALL_NS))

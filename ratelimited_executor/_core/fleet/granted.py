@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.fleet.claims import Claim
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.clock import ServerClock
     from ratelimited_executor._core.fleet.grid import FleetGrid
+    from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["GrantedPermits", "Outlook"]
@@ -67,18 +69,23 @@ class GrantedPermits:
         debt_count: permits that started tasks owe: part of their cost, not granted yet.
         outlooks: permits expected beyond those held; of several, the latest time counts. Empty before a grid is known.
         usable_until_ns: until when the permits that :meth:`usable` has counted may be used.
+        generation: grows whenever earlier permits become void.
+        is_usable: ``is_clock_whole``.
+        open_ticket: the times of the permits that the latest starts took, until their effect is reported.
     """
 
     __slots__ = (
-        "_clock", "_debtor", "_is_clock_whole", "_late_ns", "_times", "debt_count", "lapsed_count", "outlooks", "peers", "per_second", "rate", "taken_count",
-        "usable_until_ns",
+        "_clock", "_debtor", "_late_ns", "_times", "debt_count", "generation", "is_usable", "lapsed_count", "open_ticket",
+        "outlooks", "peers", "per_second", "rate", "taken_count", "usable_until_ns",
     )  # fmt: skip
 
     def __init__(
         self, clock: ServerClock, rate: Rate, *, late_ns: int, is_clock_whole: Callable[[], bool] = lambda: True
     ) -> None:
         self._clock = clock
-        self._is_clock_whole = is_clock_whole
+        self.is_usable = is_clock_whole
+        self.generation = 0
+        self.open_ticket: list[int] | None = None
         self._late_ns = late_ns
         self._times: list[int] = []  # by the authority's clock, rising
         self.debt_count = 0
@@ -101,8 +108,9 @@ class GrantedPermits:
             self._pay()
 
     def drop(self) -> None:
-        """Drop all held permits: they are void."""
+        """Drop all held permits: they are void, and those of starts that have not taken effect."""
         self._times.clear()
+        self.generation += 1
 
     def drop_beyond(self, interval_ns: int, most: Callable[[int, int], int]) -> None:
         """Drop the latest permits of each grant interval.
@@ -132,7 +140,7 @@ class GrantedPermits:
         """True if everything may start at once."""
         return self.rate.is_unlimited
 
-    counts_effects: Final = False  # a permit that is used in time counts from its own time
+    counts_effects: Final = True  # a permit is checked again when the user's code begins
     is_bursty: Final = False  # a permit that is not taken in time is lost, so starts do not pile up
     is_by_wall_clock: Final = False  # a step of the wall clock lets nothing start
     decides_each: Final = False  # starts are not decided one by one
@@ -155,7 +163,7 @@ class GrantedPermits:
             self.usable_until_ns = now_ns
             return UNLIMITED
         times, clock = self._times, self._clock
-        if not times or self.rate.is_zero or not clock.is_known or not self._is_clock_whole():
+        if not times or self.rate.is_zero or not clock.is_known or not self.is_usable():
             return 0
         server_ns, error_ns = clock.at(now_ns), clock.error_ns(now_ns)
         stale = bisect_left(times, server_ns + error_ns - self._late_ns)
@@ -171,9 +179,30 @@ class GrantedPermits:
     def take(self, count: int = 1, now_ns: int = 0) -> None:  # noqa: ARG002  # the signature of PermitGrid
         """Take some of the permits that :meth:`usable` counted."""
         if not self.rate.is_unlimited:
+            self.open_ticket = self._times[:count]
             del self._times[:count]
             self.taken_count += count
             self._debtor = None
+
+    def take_effect(self, now_ns: int) -> None:
+        """Report that the latest starts have taken effect by ``now_ns``."""
+        receipt, self.open_ticket = self.open_ticket, None
+        if receipt is not None:
+            self.started(receipt, now_ns)
+
+    def defer(self, effects: Effects) -> None:
+        """Defer the effect of the latest start: its permit is checked again when ``effects`` begin."""
+        receipt, self.open_ticket = self.open_ticket, None
+        if receipt is not None:
+            effects.append(Claim(self, receipt, self.usable_until_ns))
+
+    def started(self, receipt: list[int], at_ns: int) -> None:
+        """Do nothing: this authority counts a permit at its own time."""
+
+    def lapsed(self, receipt: list[int]) -> None:
+        """Count permits that were taken and not used in time."""
+        self.taken_count -= len(receipt)
+        self.lapsed_count += len(receipt)
 
     def charge(self, cost: int) -> list[int]:
         """Set the total cost of the last start, which uses up the following permits; return its ticket."""
@@ -206,7 +235,7 @@ class GrantedPermits:
 
     def next_fresh_time(self, now_ns: int) -> int | None:
         """Return the next permit's time; call only if :meth:`usable` returned 0."""
-        if not self._times or self.rate.is_zero or not self._clock.is_known or not self._is_clock_whole():
+        if not self._times or self.rate.is_zero or not self._clock.is_known or not self.is_usable():
             return None
         return max(now_ns, self._clock.surely_after(self._times[0], now_ns))
 

@@ -368,6 +368,12 @@ class Peer:
             quarantine=self.settings.quarantine,
         )
 
+    def note_step(self, told_us: int) -> None:  # noqa: ARG002  # as of a TicketPeer
+        """Drop all permits after a step of the authority's clock; the next call, at once, reports it."""
+        self.permits.drop()
+        self._has_jumped = self.era is not None
+        self._call_ns = None
+
     # Answers.
 
     def receive(self, request: Request, reply: Reply, *, is_step: bool, now_ns: int) -> bool:

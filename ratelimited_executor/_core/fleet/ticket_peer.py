@@ -352,6 +352,13 @@ class TicketPeer:
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
             self._move_to(PeerState.OUTAGE)
 
+    def note_step(self, told_us: int) -> None:
+        """Drop all tickets after a step of the authority's clock to a time; the next call, at once, reports it."""
+        self.budget.drop()
+        self._since_us = told_us
+        self._has_jumped = self.era is not None
+        self._ask_ns = 0
+
     def resync(self) -> None:
         """Start over after our own clock stood still: the times of held tickets are no longer known."""
         self._move_to(PeerState.SYNC)

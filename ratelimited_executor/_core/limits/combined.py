@@ -20,6 +20,7 @@ from ratelimited_executor._kernel.contracts import Permits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.limits.limit import Limit, Ticket
     from ratelimited_executor._core.rates import Rate
 
@@ -61,6 +62,9 @@ class _Paid:
 
     def take_effect(self, ticket: Any, now_ns: int) -> None:
         """Do nothing: the queue reports these starts to the permits directly."""
+
+    def defer(self, ticket: Any, effects: Effects) -> None:
+        """Do nothing, likewise."""
 
 
 class Bound:
@@ -129,7 +133,7 @@ class CombinedPermits:
         self._time_ns = time_ns
         self._is_paused = rate.is_zero
         self.tickets: list[tuple[str, Limit, Any]] = []
-        self.open_ticket: Any = None  # tickets of the latest starts, until their effect is reported
+        self.open_ticket: list[Any] | None = None  # tickets of the latest starts, until their effect is reported
         self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
         self._resources: dict[str, list[Limit]] = {}
         for bound in self.bounds:
@@ -194,15 +198,15 @@ class CombinedPermits:
         if grid is not None and grid.counts_effects:
             grid.take_effect(now_ns)
 
-    def defer(self, effects: list[list[int]]) -> None:
-        """Defer the effect of the last start until ``note_effect()`` is called with ``effects``."""
-        if self.open_ticket is None:
+    def defer(self, effects: Effects) -> None:
+        """Defer the effect of the last start until ``effects`` begin."""
+        tickets, self.open_ticket = self.open_ticket, None
+        if tickets is None:
             return
-        self.open_ticket = None
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
             grid.defer(effects)
-        for _, limit, ticket in self.tickets:
+        for _, limit, ticket in tickets:
             limit.defer(ticket, effects)
 
     def next_time(self, now_ns: int) -> int | None:
@@ -376,6 +380,7 @@ class CombinedPermits:
                 limit.settle(ticket, cost, now_ns)
             if self.grid is not None:
                 tickets.append((PERMITS, _Paid(self.grid), self.grid.charge(cost)))
+        self.open_ticket = tickets
         return tickets
 
     def settle(self, tickets: list[Ticket], costs: Mapping[str, int]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
+    from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["ExactPacedLimit"]
@@ -89,8 +90,8 @@ class ExactPacedLimit(PacedLimit):
             entry = ticket[1]
             self._window.take_effect(entry, min(now_ns, entry[0][0] + CALL_NS))
 
-    def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
-        """Defer the effect of a start until ``note_effect()`` is called with ``effects``."""
+    def defer(self, ticket: list[Any], effects: Effects) -> None:
+        """Defer the effect of a start until ``effects`` begin."""
         if self._window is not None and ticket and isinstance(ticket[0], list):
             self._window.defer(ticket[1], effects)
 

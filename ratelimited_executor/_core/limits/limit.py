@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
+    from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.rates import Rate
 
 __all__ = ["Limit", "Taken", "Ticket", "starts_until", "step_and_unit"]
@@ -89,8 +90,8 @@ class Limit(ABC):
     def take_effect(self, ticket: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
         """Record that a start takes effect only now; may be called again, or after :meth:`defer`."""
 
-    def defer(self, ticket: Any, effects: list[list[int]]) -> None:  # noqa: B027  # as above
-        """Defer the effect of a start until ``note_effect()`` is called with ``effects``."""
+    def defer(self, ticket: Any, effects: Effects) -> None:  # noqa: B027  # as above
+        """Defer the effect of a start: add a part to ``effects`` that hears of it."""
 
     # Forecasts.
 

@@ -23,6 +23,7 @@ from collections import deque
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.limits.effects import PENDING, PendingEntry
 from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
+    from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.rates import Rate
 
-__all__ = ["WindowLimit", "note_effect"]
+__all__ = ["WindowLimit"]
 
 _ENTRY_COUNT_MAX: Final = 4096
 # Added to the margin: a window with both ends is a nanosecond longer than the distance that it keeps between two
 # starts, and times given as float seconds since the epoch are exact to a quarter of a microsecond.
 _READING_NS: Final = 1000
-_PENDING: Final = 1 << 62  # the time of a start that has not taken effect yet: later than all others
 _LEFT: Final = -1  # the time of an entry that has left the log
 _UNCHARGED: Final = -2  # less the time of a start of cost 0
 
@@ -103,7 +104,7 @@ class WindowLimit(Limit):
             if time <= edge:
                 self.used -= entry[1]
                 entry[0] = _LEFT
-            elif time == _PENDING:
+            elif time == PENDING:
                 self._pending.append(entry)
             else:
                 break
@@ -119,7 +120,7 @@ class WindowLimit(Limit):
         self.used += cost
         last = self._log[-1] if self._log else None
         if last is not None and (
-            _PENDING > last[0] >= now_ns or (self._grain_ns and last[0] // self._grain_ns == now_ns // self._grain_ns)
+            PENDING > last[0] >= now_ns or (self._grain_ns and last[0] // self._grain_ns == now_ns // self._grain_ns)
         ):
             last[0] = max(last[0], now_ns)
             last[1] += cost
@@ -149,20 +150,20 @@ class WindowLimit(Limit):
         self.settle(ticket, 0, now_ns)
         ticket[:] = self.take(charged, now_ns)
 
-    def defer(self, ticket: list[Any], effects: list[list[int]]) -> None:
-        """Defer the effect of a start until :func:`note_effect` is called with ``effects``; it counts meanwhile."""
+    def defer(self, ticket: list[Any], effects: Effects) -> None:
+        """Defer the effect of a start until ``effects`` begin; it counts meanwhile."""
         entry, charged = ticket
         if charged <= 0 or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
-            entry[0] = _PENDING
+            entry[0] = PENDING
         else:  # it shares its entry, or has left the window
             self.settle(ticket, 0, 0)
-            entry = [_PENDING, charged]
+            entry = [PENDING, charged]
             self._log.append(entry)
             self.used += charged
             ticket[:] = entry, charged
-        effects.append(entry)
+        effects.append(PendingEntry(entry))
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start of a cost is admitted: O(entries that must leave the log before)."""
@@ -177,7 +178,7 @@ class WindowLimit(Limit):
         for time, amount in self._log:
             if room >= cost:
                 break
-            if time != _PENDING:  # a deferred start is set aside when its turn comes
+            if time != PENDING:  # a deferred start is set aside when its turn comes
                 room += amount
                 when_ns = max(when_ns, time + self._width_ns)
         return when_ns if room >= cost else now_ns + self._width_ns  # a deferred start takes effect now or later
@@ -200,7 +201,7 @@ class WindowLimit(Limit):
             return UNLIMITED
         windows = max(0, end_ns - 1 - now_ns) // self._width_ns
         for time, amount in self._log:
-            if time == _PENDING:  # as above
+            if time == PENDING:  # as above
                 continue
             if time + self._width_ns * (windows + 1) >= end_ns:
                 break
@@ -211,12 +212,12 @@ class WindowLimit(Limit):
         """Return when the window is empty; None while some start has no known effect."""
         self.count(now_ns)
         latest = max((time for time, _ in self._log), default=now_ns - self._width_ns)
-        return None if self._pending or latest == _PENDING else latest + self._width_ns
+        return None if self._pending or latest == PENDING else latest + self._width_ns
 
     def owed_at(self, step: int, unit: int, now_ns: int) -> int | None:
         """Return when its starts are paid for at ``step / unit`` a nanosecond; None while some has no known effect."""
         self.count(now_ns)
-        if self._pending or any(time == _PENDING for time, _ in self._log):
+        if self._pending or any(time == PENDING for time, _ in self._log):
             return None
         owed, latest = 0, now_ns * step
         for time, amount in reversed(self._log):
@@ -226,7 +227,7 @@ class WindowLimit(Limit):
 
     def pack(self) -> tuple[int, ...] | None:
         """Return its width, then time and amount of each entry; None while some start has no known effect."""
-        if self._pending or any(time == _PENDING for time, _ in self._log):
+        if self._pending or any(time == PENDING for time, _ in self._log):
             return None
         return (self._width_ns, *(number for entry in self._log for number in entry))
 
@@ -248,11 +249,4 @@ class WindowLimit(Limit):
         """Return entries that have taken effect meanwhile to the log."""
         pending, self._pending = self._pending, []
         for entry in pending:
-            (self._pending if entry[0] == _PENDING else self._log).append(entry)
-
-
-def note_effect(effects: list[list[int]], now_ns: int) -> None:
-    """Make a deferred start take effect now (see :meth:`WindowLimit.defer`); from any thread, once or more."""
-    for entry in effects:
-        if entry[0] == _PENDING:  # else it took effect before
-            entry[0] = now_ns
+            (self._pending if entry[0] == PENDING else self._log).append(entry)

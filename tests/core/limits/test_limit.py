@@ -9,7 +9,8 @@ from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
-from ratelimited_executor._core.limits.window import WindowLimit, note_effect
+from ratelimited_executor._core.limits.effects import begin
+from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
@@ -78,11 +79,11 @@ def test_effect_is_told_of_any_start(make):
     limit = make(1, lambda: START)
     ticket = limit.take(1, START)
     when = limit.when(1, START)
-    effects: list[list[int]] = []
+    effects: list = []
     limit.take_effect(ticket, START)
     limit.defer(ticket, effects)
     assert limit.counts_effects == bool(effects)
-    note_effect(effects, START)
+    begin(effects, START)
     limit.take_effect(ticket, START)
     assert when == limit.when(1, START)
 
@@ -274,7 +275,7 @@ def play(limit, steps, now: int, clock) -> tuple[list[object], int]:
             if late % 2:
                 limit.defer(ticket, effects)
             now = clock.time = now + late
-            note_effect(effects, now)
+            begin(effects, now)
             if not late % 2:
                 limit.take_effect(ticket, now)
     return said, now
@@ -340,7 +341,7 @@ def test_a_limit_is_neither_idle_nor_packed_while_a_start_has_no_known_effect(ma
     limit.defer(limit.take(1, START), effects)
     for now in (START, START + 50 * NS):
         assert (None, None) == (limit.idle_at(now), limit.pack())
-    note_effect(effects, START + 50 * NS)
+    begin(effects, START + 50 * NS)
     assert None is not limit.idle_at(START + 50 * NS) > START + 50 * NS
     assert None is not limit.pack()
 
