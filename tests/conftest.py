@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from ratelimited_executor import kernel
 
 from .core.world import CoreRecord, CountingCalendar
 from .helpers import check_accounting
-from .peers.binaries import find_binary
+from .peers.binaries import KINDS, find_binary
 from .postgresql import find_programs, new_server
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def pytest_report_header() -> list[str]:
 
 def _servers() -> Iterator[str]:
     """Yield name, version and path of each server's program."""
-    for find in (find_binary, lambda: find_programs() / "postgres"):
+    kinds = [partial(find_binary, kind) for kind in KINDS]
+    for find in (*kinds, lambda: find_programs() / "postgres"):
         try:
             program = find()
             run = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
@@ -102,11 +104,9 @@ def redis_server(shared_redis_server: RedisServer) -> RedisServer:
 
     A test may kill or stop it. A test that needs other settings uses ``with RedisServer(password=...) as server``.
     """
-    shared_redis_server.go_on()
-    if not shared_redis_server.is_running:
-        shared_redis_server.start()
-    shared_redis_server.flush()
-    return shared_redis_server
+    from .peers.servers import as_new
+
+    return as_new(shared_redis_server)
 
 
 @pytest.fixture(scope="session")

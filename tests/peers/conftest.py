@@ -1,14 +1,16 @@
 """Fixtures of the tests of peers: real servers and a quiet log, beside those in ``tests/conftest.py``."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from .binaries import KINDS, choose
 from .certificates import NoOpensslError, make_certificate
 from .proxy import Proxy
-from .servers import RedisServer, SentinelGroup, sentinel_group
+from .servers import RedisCluster, RedisServer, SentinelGroup, as_new, redis_cluster, sentinel_group
 
 if sys.platform == "win32":
     collect_ignore_glob = ["test_*.py"]  # no server to start, and no signal to stop it with
@@ -20,15 +22,61 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "ratelimited_executor")
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def server_kind(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Redis and Valkey in turn: the servers that the test starts, or that its fixtures start, are of this kind."""
+    with chosen(request.param):
+        yield request.param
+
+
+@contextmanager
+def chosen(kind: str) -> Iterator[None]:
+    """Let servers be of a kind, or skip the test if there is none."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(choose(kind))
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
+        yield
+
+
+@pytest.fixture(scope="session")
+def server_of() -> Iterator[Callable[[str], RedisServer]]:
+    """Return a function that returns the shared server of a kind, without keys and scripts."""
+    servers: dict[str, RedisServer] = {}
+    with ExitStack() as stack:
+
+        def shared(kind: str) -> RedisServer:
+            if kind not in servers:
+                with chosen(kind):
+                    servers[kind] = stack.enter_context(RedisServer())
+            return as_new(servers[kind])
+
+        yield shared
+
+
 @pytest.fixture
-def own_redis_server() -> Iterator[RedisServer]:
+def redis_server(server_kind: str, server_of: Callable[[str], RedisServer]) -> RedisServer:
+    """A server without keys and scripts, of both kinds in turn; otherwise as ``redis_server`` of ``tests/conftest.py``."""
+    return server_of(server_kind)
+
+
+@pytest.fixture(scope="module")
+def redis_cluster_server(server_kind: str) -> Iterator[RedisCluster]:
+    """Three masters that share the slots, of both kinds in turn; ``flush`` first. To kill one, use ``redis_cluster()``."""
+    with redis_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_redis_server(server_kind: str) -> Iterator[RedisServer]:
     """A fresh server of the test's own."""
     with RedisServer() as server:
         yield server
 
 
 @pytest.fixture
-def redis_sentinel() -> Iterator[SentinelGroup]:
+def redis_sentinel(server_kind: str) -> Iterator[SentinelGroup]:
     """A master, its replica and a sentinel of the test's own."""
     with sentinel_group() as group:
         yield group

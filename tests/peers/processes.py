@@ -92,6 +92,8 @@ class Process:
     def __init__(self) -> None:
         self.port = take_port()
         self.folder = Path(tempfile.mkdtemp(prefix="redis-"))
+        self.program = find_binary()
+        self.environment: dict[str, str] = {}  # beside that of the tests
         self._process: subprocess.Popen[bytes] | None = None
         self.is_stopped = False
 
@@ -150,11 +152,12 @@ class Process:
         watch = guard().watch
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(find_binary()), str(self.folder / "server.conf"), *self._options],
+                [str(self.program), str(self.folder / "server.conf"), *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                env={**os.environ, **self.environment},
                 start_new_session=True,
             )
         watch(self.pid, self.folder)

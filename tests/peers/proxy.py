@@ -1,4 +1,4 @@
-"""A TCP proxy with faults on demand: late, lossy, cut off, or silent.
+"""A TCP proxy with faults on demand: late, lossy, stalled, cut off, or silent.
 
 It runs in a thread with its own event loop, so that it serves processes, threads and the event loop of a test alike,
 and knows nothing of virtual time. A test that starts processes beside it must spawn them: Python warns of a fork beside
@@ -22,6 +22,7 @@ from .processes import HOST, give_port_back, take_port
 
 CALL_SECONDS = 10  # timeout for calls into the proxy's loop, which take a millisecond
 POLL_SECONDS = 0.001
+RESENT_SECONDS = 0.2  # the least time after which TCP sends a packet again
 SILENCE_SECONDS = 0.5  # from a lost reply to the end of its connection
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: an RST instead of a FIN
 
@@ -45,9 +46,10 @@ class Proxy:
         certificate: a file with a key and its certificate, to speak TLS with the clients, though not with the server.
             The handshake is neither delayed nor counted.
 
-    ``delay`` and ``jitter`` (seconds, each way) and ``drop_replies`` (probability) may be set at any time. What arrives
-    at once counts as one reply. It is lost after the server has done its work: the client gets no answer, and
-    ``silence`` seconds later the connection is reset.
+    ``delay`` and ``jitter`` (seconds, each way), ``resent`` (probability) and ``drop_replies`` (probability) may be set at
+    any time. What arrives at once counts as one packet, or as one reply. A packet that is resent is ``RESENT_SECONDS``
+    late, as after a loss that TCP makes good. A reply is lost after the server has done its work: the client gets no
+    answer, and ``silence`` seconds later the connection is reset.
     """
 
     def __init__(self, target: int, *, seed: int = 0, certificate: Path | None = None) -> None:
@@ -56,6 +58,7 @@ class Proxy:
         self._tls = _tls_context(certificate) if certificate is not None else None
         self.delay = 0.0
         self.jitter = 0.0
+        self.resent = 0.0
         self.drop_replies = 0.0
         self.silence = SILENCE_SECONDS
         self.port = take_port()
@@ -63,6 +66,7 @@ class Proxy:
         self._counts = Counts()
         self._links: set[_Link] = set()
         self._is_silent = False
+        self.is_stalled = False
         self._listener: asyncio.Server | None = None
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -94,6 +98,14 @@ class Proxy:
     def blackhole(self) -> None:
         """Swallow everything: connections stay open, new ones are accepted, and nothing is answered."""
         self._call(self._fall_silent())
+
+    def stall(self) -> None:
+        """Pass nothing on until ``go_on``: connections stay open, and nothing is lost."""
+        self.is_stalled = True
+
+    def go_on(self) -> None:
+        """Pass on what has arrived since ``stall``, in order."""
+        self._call(self._go_on())
 
     def mend(self) -> None:
         """Undo ``cut`` and ``blackhole``; silent connections are reset, since their data is lost."""
@@ -146,6 +158,12 @@ class Proxy:
         await self._reset({link for link in self._links if link.is_mute})
         await self._listen()
 
+    async def _go_on(self) -> None:
+        self.is_stalled = False
+        for link in self._links:
+            link.client.send_held()
+            link.server.send_held()
+
     async def _reset(self, links: "set[_Link]") -> None:
         for link in links:
             link.reset()
@@ -154,7 +172,8 @@ class Proxy:
 
     def draw_delay(self) -> float:
         """Draw the delay of data that has just arrived."""
-        return self.delay + (self.jitter * self._random.random() if self.jitter else 0.0)
+        is_resent = bool(self.resent) and self._random.random() < self.resent
+        return self.delay + (self.jitter * self._random.random() if self.jitter else 0.0) + is_resent * RESENT_SECONDS
 
     def draw_loss(self) -> bool:
         """Draw if the reply that has just arrived is lost."""
@@ -248,6 +267,7 @@ class _End(asyncio.Protocol):
         self._link = link
         self._waiting: deque[bytes | None] = deque()  # None: the other end has closed
         self._last_due = 0.0
+        self._held = 0  # of those that wait, how many are due, but held by a stall
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -267,7 +287,16 @@ class _End(asyncio.Protocol):
         self._waiting.append(data)
         loop.call_at(self._last_due, self._send_next)  # timers of one instant have no order, but the queue has
 
+    def send_held(self) -> None:
+        """Send what a stall has held."""
+        count, self._held = self._held, 0
+        for _ in range(count):
+            self._send_next()
+
     def _send_next(self) -> None:
+        if self._link.proxy.is_stalled:
+            self._held += 1
+            return
         data = self._waiting.popleft()
         if self.transport is None or self._link.is_mute:
             return

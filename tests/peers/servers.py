@@ -3,7 +3,7 @@
 Each is a synchronous context manager. Nothing is persisted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -86,19 +86,39 @@ class RedisServer(Process):
         return bool(self.ask("INFO", "replication")["role"] == "master")
 
 
-class RedisCluster:
-    """Masters that share the slots: ``slots[i]`` belong to ``masters[i]``."""
+def as_new(server: RedisServer) -> RedisServer:
+    """Let a server run again, whatever the test before has done with it, without keys and scripts; return it."""
+    server.go_on()
+    if not server.is_running:
+        server.start()
+    server.flush()
+    return server
 
-    def __init__(self, masters: list[RedisServer]) -> None:
+
+class RedisCluster:
+    """Masters that share the slots: ``slots[i]`` belong to ``masters[i]``, as far as no test moves them.
+
+    Args:
+        masters: servers.
+        replicas: further servers; ``replicas[i]`` copies ``masters[i % len(masters)]``.
+    """
+
+    def __init__(self, masters: list[RedisServer], replicas: Sequence[RedisServer] = ()) -> None:
         count = len(masters)
         bounds = [SLOT_COUNT * index // count for index in range(count + 1)]
         self.masters = masters
+        self.replicas = list(replicas)
         self.slots = [range(*pair) for pair in pairwise(bounds)]
 
+    @property
+    def nodes(self) -> list[RedisServer]:
+        """All servers."""
+        return [*self.masters, *self.replicas]
+
     def wait_whole(self, *, seconds: float = 20) -> None:
-        """Wait until all masters see each other, and an owner for each slot."""
-        for master in self.masters:
-            wait_until(partial(self._is_whole, master), f"{master!r} sees its cluster whole", seconds=seconds)
+        """Wait until all nodes see each other, and an owner for each slot."""
+        for node in self.nodes:
+            wait_until(partial(self._is_whole, node), f"{node!r} sees its cluster whole", seconds=seconds)
 
     @property
     def url(self) -> str:
@@ -116,25 +136,42 @@ class RedisCluster:
             master.flush()
 
     def _join(self) -> None:
-        first, *others = self.masters
+        first, *others = self.nodes
         for epoch, (master, slots) in enumerate(zip(self.masters, self.slots, strict=True), start=1):
             master.ask("CLUSTER SET-CONFIG-EPOCH", epoch)  # otherwise they would take a while to agree
             master.ask("CLUSTER ADDSLOTS", *slots)
         for other in others:
             first.ask("CLUSTER MEET", HOST, other.port)
         self.wait_whole()
+        for index, replica in enumerate(self.replicas):
+            replica.ask("CLUSTER REPLICATE", self.masters[index % len(self.masters)].ask("CLUSTER MYID"))
+        for replica in self.replicas:
+            wait_until(partial(_copies, replica), f"{replica!r} copies its master")
+        for node in self.nodes:
+            wait_until(partial(self._knows_replicas, node), f"{node!r} knows the replicas", seconds=20)
 
-    def _is_whole(self, master: RedisServer) -> bool:
-        info = master.ask("CLUSTER INFO")
-        return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == len(self.masters)
+    def _knows_replicas(self, node: RedisServer) -> bool:
+        known = sum(len(replicas) for _, _, _, *replicas in node.ask("CLUSTER", "SLOTS"))
+        return known == len(self.replicas)
+
+    def _is_whole(self, node: RedisServer) -> bool:
+        info = node.ask("CLUSTER INFO")
+        return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == len(self.nodes)
+
+
+def _copies(replica: RedisServer) -> bool:
+    """Return True if a replica has the data of its master, and follows it."""
+    return bool(replica.ask("INFO", "replication").get("master_link_status") == "up")
 
 
 @contextmanager
-def redis_cluster(master_count: int = 3) -> Iterator[RedisCluster]:
-    """Start masters, divide the slots, and wait until each of them sees the whole cluster: some 3 s."""
+def redis_cluster(master_count: int = 3, *, replica_count: int = 0) -> Iterator[RedisCluster]:
+    """Start masters with so many replicas each, divide the slots, and wait until each node sees all others: some 3 s."""
     config = ["cluster-enabled yes", "cluster-node-timeout 2000", f"cluster-announce-ip {HOST}"]
     with ExitStack() as stack:
-        cluster = RedisCluster([stack.enter_context(RedisServer(config=config)) for _ in range(master_count)])
+        count = master_count * (1 + replica_count)
+        nodes = [stack.enter_context(RedisServer(config=config)) for _ in range(count)]
+        cluster = RedisCluster(nodes[:master_count], nodes[master_count:])
         cluster._join()
         yield cluster
 
@@ -144,11 +181,11 @@ class Sentinel(Process):
 
     _options = ("--sentinel",)
 
-    def __init__(self, name: str, master: RedisServer, *, quorum: int) -> None:
+    def __init__(self, name: str, master: RedisServer, *, quorum: int, down_ms: int = SENTINEL_DOWN_MS) -> None:
         super().__init__()
         lines = [f"port {self.port}", f"sentinel monitor {name} {HOST} {master.port} {quorum}"]
         lines += [f"sentinel auth-user {name} {CONTROL}", f"sentinel auth-pass {name} {CONTROL}"]
-        lines += [f"sentinel down-after-milliseconds {name} {SENTINEL_DOWN_MS}"]
+        lines += [f"sentinel down-after-milliseconds {name} {down_ms}"]
         self._configure([*lines, f"sentinel failover-timeout {name} {SENTINEL_FAILOVER_MS}"])
 
     @property
@@ -158,7 +195,7 @@ class Sentinel(Process):
 
 
 class SentinelGroup:
-    """Two servers, at first a master and its replica, and their sentinels."""
+    """Servers, at first a master and its replicas, and their sentinels."""
 
     name = "main"
 
@@ -190,6 +227,11 @@ class SentinelGroup:
         wait_until(lambda: self._has_left(old), f"a failover from {old!r} ends", seconds=seconds)
         return self.master()
 
+    def promotions(self) -> int:
+        """Return how many failovers the sentinels have told of; with more than one, two masters ran at the same time."""
+        logs = [(sentinel.folder / "server.log").read_text(encoding="utf-8") for sentinel in self.sentinels]
+        return max(log.count("+switch-master") for log in logs)
+
     def _has_left(self, old: RedisServer) -> bool:
         states = [self._state(sentinel) for sentinel in self._awake()]
         ports = {int(state["port"]) for state in states}
@@ -202,8 +244,8 @@ class SentinelGroup:
     def _is_ready(self, sentinel: Sentinel) -> bool:
         """Return True if a sentinel knows the others: before that no failover could succeed."""
         state = self._state(sentinel)
-        others = len(self.sentinels) - 1
-        return (state["flags"], int(state["num-slaves"]), int(state["num-other-sentinels"])) == ("master", 1, others)
+        expected = "master", len(self.servers) - 1, len(self.sentinels) - 1
+        return (state["flags"], int(state["num-slaves"]), int(state["num-other-sentinels"])) == expected
 
     def _state(self, sentinel: Sentinel) -> dict[str, str]:
         with sentinel.client(decode_responses=True, protocol=2) as client:
@@ -212,22 +254,26 @@ class SentinelGroup:
 
 
 @contextmanager
-def sentinel_group(sentinel_count: int = 1) -> Iterator[SentinelGroup]:
-    """Start a master, its replica and sentinels, and wait until a failover could succeed.
+def sentinel_group(
+    sentinel_count: int = 1, *, replica_count: int = 1, down_ms: int = SENTINEL_DOWN_MS, config: Iterable[str] = ()
+) -> Iterator[SentinelGroup]:
+    """Start a master, its replicas and sentinels, and wait until a failover could succeed.
 
     One sentinel is enough for a failover, which takes 2 to 5 s; three find each other in some 3 s, and then need two.
+    A server that is silent for ``down_ms`` counts as down: on a busy machine a short time promotes one replica after the
+    other.
     """
     with ExitStack() as stack:
-        master = stack.enter_context(RedisServer())
-        replica = stack.enter_context(RedisServer(replica_of=master))
-        wait_until(
-            lambda: replica.ask("INFO", "replication")["master_link_status"] == "up", f"{replica!r} copies {master!r}"
-        )
+        master = stack.enter_context(RedisServer(config=config))
+        replicas = [stack.enter_context(RedisServer(replica_of=master, config=config)) for _ in range(replica_count)]
+        for replica in replicas:
+            wait_until(partial(_copies, replica), f"{replica!r} copies {master!r}")
         quorum = sentinel_count // 2 + 1
         sentinels = [
-            stack.enter_context(Sentinel(SentinelGroup.name, master, quorum=quorum)) for _ in range(sentinel_count)
+            stack.enter_context(Sentinel(SentinelGroup.name, master, quorum=quorum, down_ms=down_ms))
+            for _ in range(sentinel_count)
         ]
-        group = SentinelGroup([master, replica], sentinels)
+        group = SentinelGroup([master, *replicas], sentinels)
         for sentinel in sentinels:
-            wait_until(partial(group._is_ready, sentinel), f"{sentinel!r} knows the others")
+            wait_until(partial(group._is_ready, sentinel), f"{sentinel!r} knows the others", seconds=20)
         yield group

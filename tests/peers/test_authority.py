@@ -27,6 +27,7 @@ from ratelimited_executor._core.rates import Rate
 from ratelimited_executor.peers.redis.script import VERSION, keys_of
 
 from ..helpers import fluid_shares
+from .binaries import KINDS
 from .servers import RedisServer
 from .subjects import FLAWS, KEYS, InMemory, LuaOnRedis, Subject
 
@@ -63,13 +64,13 @@ COARSE_RATIOS = [ratio for ratio in RATIOS if ratio[0] <= LOOK_COUNT * ratio[1]]
 quick = partial(settings, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(params=["memory", "redis"])
-def new_subject(request: pytest.FixtureRequest) -> Iterator[NewSubject]:
+@pytest.fixture(params=["memory", *KINDS])
+def new_subject(request: pytest.FixtureRequest, server_of: Callable[[str], RedisServer]) -> Iterator[NewSubject]:
     """Return a function that makes a new authority."""
     if request.param == "memory":
         yield InMemory
     else:
-        yield from _new_on_redis(request.getfixturevalue("redis_server"))
+        yield from _new_on_redis(server_of(request.param))
 
 
 @pytest.fixture

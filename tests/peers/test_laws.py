@@ -25,7 +25,9 @@ from ratelimited_executor._core.fleet.laws import (
     exact_stretch,
 )
 
+from .binaries import KINDS
 from .law_subjects import InLua, InPython, LawSubject, UnsoundError
+from .servers import RedisServer
 
 pytestmark = pytest.mark.real_time("a real server, on one side")
 
@@ -41,13 +43,13 @@ MANY = 10**6 * SECOND  # a horizon that refuses nothing
 quick = partial(settings, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(params=["python", "lua"])
-def subject(request: pytest.FixtureRequest) -> Iterator[LawSubject]:
+@pytest.fixture(params=["python", *KINDS])
+def subject(request: pytest.FixtureRequest, server_of: Callable[[str], RedisServer]) -> Iterator[LawSubject]:
     """Each subject in turn."""
     if request.param == "python":
         yield InPython()
     else:
-        with request.getfixturevalue("redis_server").client() as client:
+        with server_of(request.param).client() as client:
             yield InLua(client)
 
 

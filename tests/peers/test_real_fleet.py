@@ -63,6 +63,7 @@ def test_server_that_is_killed_and_comes_back_empty(own_redis_server: RedisServe
     assert running.worst_window() <= RATE + 1
 
 
+@pytest.mark.usefixtures("server_kind")
 def test_fail_over() -> None:
     """Peers behind sentinels follow to the new master, which grants nothing that the old one may have granted."""
     with sentinel_group() as group, fleet(sentinels=group.addresses, master=group.name, url="", rate=RATE) as running:
@@ -78,6 +79,7 @@ def test_fail_over() -> None:
     assert running.worst_window() <= RATE + 1
 
 
+@pytest.mark.usefixtures("server_kind")
 def test_cluster() -> None:
     """All keys of a group are in one slot of a cluster, on one of three masters."""
     with redis_cluster(3) as servers, fleet(url=servers.url, cluster=True, rate=RATE) as running:

@@ -267,6 +267,7 @@ async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer
         assert "" == await handle
 
 
+@pytest.mark.usefixtures("server_kind")
 async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
     """With a wrong password waiters go on waiting, and the log says what to do."""
     with RedisServer(password="right") as server:
@@ -337,6 +338,7 @@ async def test_client_of_a_cluster(redis_cluster_server: RedisCluster) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("server_kind")
 async def test_client_of_a_sentinel() -> None:
     """A client of a sentinel is used directly and not closed."""
     with sentinel_group() as group:

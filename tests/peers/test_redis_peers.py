@@ -174,9 +174,11 @@ def side_by_side(scenario: Scenario) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest) -> dict[str, BaseException | None]:
+def outcomes(server_kind: str, request: pytest.FixtureRequest) -> dict[str, BaseException | None]:
     """Return how each selected scenario ended; under "", what they left behind."""
-    names = SCENARIOS.keys() & {item.name for item in request.session.items}
+    names = SCENARIOS.keys() & {
+        item.originalname for item in request.session.items if isinstance(item, pytest.Function)
+    }
     places = asyncio.Semaphore(SIDE_BY_SIDE_COUNT)
 
     async def run(name: str, server: RedisServer, group: str) -> None:
@@ -680,7 +682,7 @@ async def _try_ways(ways: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Tr
 
 
 @pytest.fixture(scope="module")
-def trials() -> dict[str, Trial]:
+def trials(server_kind: str) -> dict[str, Trial]:
     """Return the outcome of each way."""
     with contextlib.ExitStack() as stack:
         server, guarded = stack.enter_context(RedisServer()), stack.enter_context(RedisServer(password="right"))
@@ -765,6 +767,7 @@ def test_closing_is_quick_on_every_way(trials: dict[str, Trial], name: str) -> N
     ],
     ids=["default", "no limit", "noeviction", "volatile-ttl"],
 )
+@pytest.mark.usefixtures("server_kind")
 async def test_server_that_may_evict_keys_is_told(told: Told, config: list[str], count: int) -> None:
     """A server that may evict keys is reported once, with the setting to change, also where CONFIG is forbidden."""
     with RedisServer(config=config, users={"app": _user(RIGHTS)}) as server:
@@ -880,6 +883,7 @@ def _user(rights: list[str], keys: str = "~{rle:g}:*") -> str:
     return f"on >secret resetkeys {keys} resetchannels -@all " + " ".join(f"+{right}" for right in rights)
 
 
+@pytest.mark.usefixtures("server_kind")
 async def test_least_rights_of_a_user(told: Told) -> None:
     """A user with these rights to the group ``g`` can take part, and each of them is needed.
 
@@ -926,6 +930,7 @@ async def test_least_rights_of_a_user(told: Told) -> None:
         assert dead - {"script|load"} <= named  # Redis 6.2 names SCRIPT without its subcommand
 
 
+@pytest.mark.usefixtures("server_kind")
 async def test_keys_of_another_group_are_out_of_reach(told: Told) -> None:
     """A user with the rights to one group cannot take part in another, and the log says so."""
     with RedisServer(users={"app": _user(RIGHTS)}) as server:
@@ -950,6 +955,7 @@ async def test_tls(tls_proxy: Proxy, told: Told) -> None:
     assert [] == told.errors
 
 
+@pytest.mark.usefixtures("server_kind")
 async def test_unix_socket(tmp_path: Path) -> None:
     """``unix://`` connects to the path of a socket."""
     path = tmp_path / "s"
@@ -1016,6 +1022,7 @@ async def test_cluster(redis_cluster_server: RedisCluster, told: Told) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("server_kind")
 async def test_master_of_a_sentinel() -> None:
     """A client of ``Sentinel.master_for`` works, and is not closed."""
     with sentinel_group() as group:
@@ -1581,7 +1588,7 @@ WAYS = [("fork", "after"), ("fork", "before"), ("spawn", "after"), ("spawn", "be
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, int, str]]:
+def pairs(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[str, int, str]]:
     """Return the output, exit code and errors of each pair of processes, all run at the same time."""
     program = tmp_path_factory.mktemp("forked") / "forked.py"
     program.write_text(FORKED, encoding="utf-8")

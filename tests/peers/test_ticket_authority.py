@@ -4,7 +4,7 @@ The server's clock is an argument, so nothing here waits.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +22,7 @@ from ratelimited_executor._core.fleet.tickets import (
     TicketRun,
 )
 
+from .binaries import KINDS as SERVERS
 from .servers import RedisServer
 from .ticket_subjects import KEYS, TicketsInMemory, TicketsOnRedis, TicketSubject
 
@@ -57,10 +58,16 @@ def on_redis(client: redis.Redis) -> Iterator[TicketsOnRedis]:
     subject.cleanup()
 
 
-@pytest.fixture(params=["memory", "redis"])
-def subject(request: pytest.FixtureRequest) -> TicketSubject:
+@pytest.fixture(params=["memory", *SERVERS])
+def subject(request: pytest.FixtureRequest, server_of: Callable[[str], RedisServer]) -> Iterator[TicketSubject]:
     """Each subject in turn."""
-    return TicketsInMemory() if request.param == "memory" else request.getfixturevalue("on_redis")
+    if request.param == "memory":
+        yield TicketsInMemory()
+        return
+    with redis.Redis.from_url(server_of(request.param).url) as client:
+        on_server = TicketsOnRedis(client)
+        yield on_server
+        on_server.cleanup()
 
 
 class Group:

@@ -104,6 +104,7 @@ REFUSED = {
 
 @pytest.mark.real_time("a real server refuses")
 @pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.usefixtures("server_kind")
 async def test_what_the_server_refuses_is_told_as_what_it_is(case, told):
     """A refusal by the server is logged with its words and a remedy, instead of as an outage; ``explain`` has both."""
     url, prepare, reason, remedy = REFUSED[case]
