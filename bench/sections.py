@@ -29,6 +29,7 @@ MODULES = {
     "java": "bench.java",
     "durable": "bench.durable",
     "load": "bench.load",
+    "shared": "bench.shared",
 }
 
 

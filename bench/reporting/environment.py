@@ -28,6 +28,7 @@ PACKAGES = [
     "aiolimiter",
     "pyrate-limiter",
     "throttled-py",
+    "limits",
     "apsw",
     "psycopg",
     "redis",
