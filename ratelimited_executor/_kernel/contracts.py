@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-    from ratelimited_executor._kernel.records import TaskClass
 
 __all__ = [
     "Deadlines",
@@ -28,7 +27,7 @@ __all__ = [
     "is_empty",
 ]
 
-Rank: TypeAlias = "tuple[float, TaskClass]"  # smaller is more important
+Rank: TypeAlias = "tuple[float, int]"  # smaller is more important
 
 
 class Source(Protocol):

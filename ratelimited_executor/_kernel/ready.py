@@ -31,6 +31,7 @@ __all__ = ["ReadyQueues"]
 
 _SPARE_COUNT: Final = 64  # stale entries of an index that are tolerated
 _NO_RANK: Final = (0, TaskClass.OTHER)
+_RETURNED: Final = -1  # in place of the class of a task whose start has lapsed: before all others of its priority
 
 
 class ReadyQueues(ReadyFields):
@@ -52,7 +53,7 @@ class ReadyQueues(ReadyFields):
         self._by_due: list[tuple[float, int, Rank]] | None = None
         self._earliest: Rank = _NO_RANK  # the rank of the queue that earliest() found
 
-    def push_record(self, record: Record, kind: TaskClass | None = None) -> None:
+    def push_record(self, record: Record, kind: int | None = None) -> None:
         """Add a record whose due time has come, optionally under another class: O(1)."""
         queue = self._queue((-record.priority, record._class if kind is None else kind))
         last = queue[-1] if queue else None
@@ -64,7 +65,7 @@ class ReadyQueues(ReadyFields):
 
     def return_record(self, record: Record) -> None:
         """Add a record that was taken and has not begun, before all others of its priority: O(1)."""
-        self.push_record(record, TaskClass.RETURNED)
+        self.push_record(record, _RETURNED)
 
     def push_records(self, records: list[Record], rank: Rank) -> None:
         """Add records of one rank, in due order."""

@@ -56,6 +56,3 @@ class TaskClass(IntEnum):
     REPEATING = 0
     IMMEDIATE = 1
     OTHER = 2
-
-    RETURNED = -1
-    """No class of its own, but the place of a task whose start has lapsed: before all others of its priority."""

@@ -34,7 +34,7 @@ class Notes:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, *, part: float = 0.0) -> None:  # noqa: ARG002  # the signature of a progress bar
         self.texts.append(text)
 
 

@@ -52,8 +52,8 @@ def test_other_orders_go_by_due_time():
 
 
 def test_classes_rank_repeating_immediate_other():
-    """Classes rank repeating, immediate, others; a task whose start has lapsed goes before them."""
-    assert [TaskClass.RETURNED, TaskClass.REPEATING, TaskClass.IMMEDIATE, TaskClass.OTHER] == sorted(TaskClass)
+    """Classes rank repeating, immediate, others."""
+    assert [TaskClass.REPEATING, TaskClass.IMMEDIATE, TaskClass.OTHER] == sorted(TaskClass)
 
 
 # Ageing.
