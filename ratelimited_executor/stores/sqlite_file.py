@@ -112,15 +112,19 @@ class SQLiteFile:
         thread.shutdown(wait=False)
         await asyncio.shield(closing)  # a cancellation here must not leave the file open
 
-    def _submit(self, work: Callable[[], T]) -> Future[T]:
-        """Let the thread do work after what it has been given before."""
+    def _opened(self) -> ThreadPoolExecutor:
+        """Return the thread."""
         if self._thread is None:
             raise StoreUnavailableError(repr(self), "it is not open")
         check_process(repr(self), self._process)
-        return self._thread.submit(work)
+        return self._thread
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        """Let the thread do work after what it has been given before."""
+        return self._opened().submit(work)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(self._submit(work))
+        return await asyncio.get_running_loop().run_in_executor(self._opened(), work)
 
     def _in_transaction(self, work: Callable[[Any], T], synchronous: str) -> T:
         """Do work with a cursor as one transaction, all or nothing; call in the thread.
