@@ -180,10 +180,9 @@ class TicketBudget:
             effects: those of the start.
         """
         if parts:
-            clock, now_ns = self._clock, self._looked_ns
             end_ns = (min(ticket.at_us for ticket, _ in parts) + self._late_us) * 1000
-            left_ns = end_ns - clock.at(now_ns) - clock.error_ns(now_ns)
-            effects.append(Claim(self, (resource, parts), now_ns + left_ns * 1_000_000 // 1_000_501))
+            until_ns = self._clock.surely_before(end_ns, self._looked_ns)
+            effects.append(Claim(self, (resource, parts), until_ns))
 
     def started(self, receipt: tuple[str, list[list[Any]]], at_ns: int) -> None:
         """Do nothing: this authority counts a ticket at its own time."""
