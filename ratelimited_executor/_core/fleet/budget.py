@@ -229,10 +229,8 @@ class TicketBudget:
             effects: those of the start.
         """
         if parts:
-            clock, now_ns = self._clock, self._looked_ns
             end_ns = min(ticket.until_us for ticket, _ in parts) * 1000
-            left_ns = end_ns - clock.at(now_ns) - clock.error_ns(now_ns)
-            effects.append(Claim(self, (resource, parts), now_ns + left_ns * 1_000_000 // 1_000_501))
+            effects.append(Claim(self, (resource, parts), self._clock.surely_before(end_ns, self._looked_ns)))
 
     def started(self, receipt: tuple[str, Any], at_ns: int) -> None:
         """Note that a start has taken effect, at a time of ours or before; from any thread."""

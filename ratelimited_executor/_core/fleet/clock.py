@@ -93,3 +93,8 @@ class ServerClock:
         here = self.here(server_ns)
         error = self.error_ns(max(here, now_ns))
         return here + error + error * 2 * _DRIFT_PER_MILLION // 1_000_000 + 2  # the growth of the error until then
+
+    def surely_before(self, server_ns: int, now_ns: int) -> int:
+        """Return the last of our times at which the authority's clock has surely not passed a time."""
+        left = server_ns - self.at(now_ns) - self.error_ns(now_ns)
+        return now_ns + left * 1_000_000 // (1_000_001 + _DRIFT_PER_MILLION)  # the growth of the error until then

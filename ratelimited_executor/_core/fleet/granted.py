@@ -172,8 +172,7 @@ class GrantedPermits:
             del times[:stale]
         count = bisect_right(times, server_ns - error_ns)
         if count:
-            left = times[0] + self._late_ns - server_ns - error_ns
-            self.usable_until_ns = now_ns + left * 1_000_000 // 1_000_501
+            self.usable_until_ns = clock.surely_before(times[0] + self._late_ns, now_ns)
         return count
 
     def take(self, count: int = 1, now_ns: int = 0) -> None:  # noqa: ARG002  # the signature of PermitGrid

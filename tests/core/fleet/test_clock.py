@@ -41,6 +41,23 @@ def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
     assert clock.at(when) - clock.error_ns(when) >= wanted
 
 
+@given(EXCHANGES, st.integers(0, 10 * NS))
+@settings(max_examples=300, deadline=None)
+def test_time_before_which_the_server_surely_is(exchanges, ahead):
+    """Until that time the authority's clock cannot have passed the wanted one, and soon after it can."""
+    clocks, clock = TwoClocks(), ServerClock()
+    for wait, out, back, _ in exchanges:
+        clocks.run(wait)
+        clocks.exchange(clock, out, back)
+    wanted = clock.at(clocks.now_ns) + clock.error_ns(clocks.now_ns) + ahead
+    when = clock.surely_before(wanted, clocks.now_ns)
+
+    assert when >= clocks.now_ns
+    assert clock.at(when) + clock.error_ns(when) <= wanted
+    later = when + ahead // 100_000 + 10
+    assert clock.at(later) + clock.error_ns(later) > wanted
+
+
 @given(EXCHANGES, st.integers(-10 * NS, 10 * NS))
 @settings(max_examples=300, deadline=None)
 def test_step_is_told_and_taken_in(exchanges, by):

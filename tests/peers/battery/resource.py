@@ -7,7 +7,6 @@ the process can see.
 
 from __future__ import annotations
 
-import socket
 import struct
 import threading
 import time
@@ -17,10 +16,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
 
+from bench.shared.counter import TimedSocket
+
 START, LEAVE, READY = range(3)  # kinds of messages
 # Kind, process, family, number of the task, cost, key, fence, monotonic time, seconds since the decision.
 MESSAGE = struct.Struct("!BHBIIIQdd")
-_TIMESTAMPS = getattr(socket, "SO_TIMESTAMPNS", 35)  # of Linux; Python has no name for it
 EFFECT = 0.005  # seconds from a decision to the first statement that limits allow for
 
 
@@ -67,14 +67,7 @@ class Resource:
         self._starts: dict[int, list[tuple[float, tuple[Any, ...]]]] = defaultdict(list)
         self._leaves: dict[tuple[int, int, int], float] = {}
         self.ready: set[int] = set()
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
-        self._socket.bind(("127.0.0.1", 0))
-        self._socket.settimeout(0.1)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, _TIMESTAMPS, 1)
-        except OSError:  # another system: the time of reading is a little later
-            pass
+        self._socket = TimedSocket()
         self._ahead = time.time() - time.monotonic()  # of the wall clock, by which the kernel stamps
         self._is_closed = False
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -86,25 +79,18 @@ class Resource:
     def __exit__(self, *exception: object) -> None:
         self._is_closed = True
         self._thread.join()
-        self._socket.close()
+        self._socket.socket.close()
 
     @property
     def port(self) -> int:
         """The port."""
-        return int(self._socket.getsockname()[1])
+        return self._socket.port
 
     def _receive(self) -> None:
         while not self._is_closed:
-            try:
-                data, extra, _, _ = self._socket.recvmsg(256, 256)
-            except TimeoutError:
-                continue
-            arrived = time.monotonic()
-            for _, kind, value in extra:
-                if kind == _TIMESTAMPS:
-                    seconds, nanoseconds = struct.unpack("qq", value[:16])
-                    arrived = seconds + nanoseconds / 1e9 - self._ahead
-            self.note(arrived, *MESSAGE.unpack(data))
+            received = self._socket.receive(0.1)
+            if received is not None:
+                self.note(received[0] - self._ahead, *MESSAGE.unpack(received[1]))
 
     def note(self, arrived: float, kind: int, process: int, family: int, number: int, *rest: Any) -> None:
         """Note a message: the rest is cost, key, fence, monotonic time, and seconds since the decision."""
