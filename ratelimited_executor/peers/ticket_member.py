@@ -36,7 +36,7 @@ __all__ = ["TicketMember", "TicketOwner"]
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
-_TICKETS: Final = 200  # requested in a call: half a millisecond of the server's time, or a few
+_TICKETS: Final = 1000  # requested in a call, at most; of keys as many are looked at as of tasks
 _KEY_SOON_NS: Final = 2_000_000  # keys that are due by then come along
 _BACK_SECONDS: Final = 0.002  # workers that started within this and two calls may be back at once ...
 _BACK_COUNT: Final = 4  # ... if there were so many runs ...

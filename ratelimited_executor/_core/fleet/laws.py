@@ -273,7 +273,8 @@ class _Pace(SharedLimit):
     def give_back(self, t_us: int, cost: int, receipt: int, *, is_whole: bool = False) -> None:
         if self._settings.amount:
             self.is_changed |= self._log.give_back(t_us, cost, receipt)
-        if is_whole and t_us >= self._born and self._gap >= 2 * PS:
+        is_over = self._now - t_us > self._slack // PS or self._first >= (t_us + FAR_US) * PS  # nobody could use it
+        if is_whole and not is_over and t_us >= self._born and self._gap >= 2 * PS:
             self._free_numbers((t_us * PS - self._first) // self._gap, cost)
             self.is_changed = True
 
@@ -337,7 +338,7 @@ class _Pace(SharedLimit):
             self._first += span_of(step, self._gap)
             self._runs = [(first - step, many) for first, many in self._runs]
         if over > 0:
-            self._first = self._now * PS
+            self._first, self._at = self._now * PS, self._now
 
     def _until(self, t_us: int) -> int:
         """Count the numbers that may not be used at a time any more."""

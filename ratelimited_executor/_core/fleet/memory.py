@@ -75,7 +75,8 @@ class TicketMemory:
     run: str
     since_us: int
     last_us: int
-    safe_us: int
+    safe_us: int  # when the quarantine ends
+    lapsed_us: int  # when the tickets of earlier eras have lapsed
     count: int = 0
     penalty_us: int = 0
     until_us: int = 0  # when all limits are at rest
@@ -91,7 +92,7 @@ class TicketMemory:
     @classmethod
     def new(cls, run: str, now_us: int) -> TicketMemory:
         """Return the memory of a group that has surely not existed before: it needs no quarantine."""
-        return cls(run, now_us, now_us, now_us, now_us)
+        return cls(run, now_us, now_us, now_us, now_us, now_us)
 
     def note_queue(self, key: str) -> None:
         """Record when the queue of a key is at rest: once each of its turns is forgotten."""
@@ -115,8 +116,8 @@ class TicketMemory:
         """Return the text of all that is of no key."""
         limits = {place: kept for place, kept in self.limits.items() if place.startswith("l:")}
         queue = _queue_text(self.queues[""]) if "" in self.queues else None
-        numbers = self.run, self.since_us, self.last_us, self.safe_us, self.count, self.penalty_us, self.until_us
-        return _text([VERSION, numbers, self.plan_id, self.plan, limits, queue, self.seen, self.load])
+        numbers = self.since_us, self.last_us, self.safe_us, self.lapsed_us, self.count, self.penalty_us, self.until_us
+        return _text([VERSION, (self.run, *numbers), self.plan_id, self.plan, limits, queue, self.seen, self.load])
 
     def records(self) -> dict[str, Record]:
         """Return the places of keys."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ratelimited_executor._core.fleet.limit_settings import LIFE_MAX_US
+
 __all__ = [
     "AHEAD_MAX_US",
     "CLOCK_HOLDER",
     "FAIR_HOLDER",
+    "LAPSED_US",
     "Correction",
     "LimitCopy",
     "LimitState",
@@ -31,6 +34,9 @@ CLOCK_HOLDER: Final = "clock"
 
 AHEAD_MAX_US: Final = 250_000
 """How far ahead a ticket may be admitted, in microseconds."""
+
+LAPSED_US: Final = AHEAD_MAX_US + LIFE_MAX_US + 50_000
+"""The time in microseconds after which a ticket has surely lapsed, by a server's clock that drifts."""
 
 
 class PlanLimit(NamedTuple):

@@ -1,11 +1,12 @@
 """One peer's side of the limits of a group: when to call, what to ask for, what to remember.
 
 A peer calls as soon as tasks could start and have no tickets. One call is on its way at a time: what is wanted meanwhile
-goes with the next (as Nagle, RFC 896, for small segments). A refusal says when to ask again; a peer that got some of
-what it wanted asks when half of that is due.
+goes with the next (as Nagle, RFC 896, for small segments). A refusal says when to ask again; a peer that holds many, or got
+some of what it wanted, asks when half of these are due.
 
-It asks for no more than it can start: the tickets that it holds are at most the starts that fit into half of a ticket's
-life, by the time on the event loop that its latest starts have taken. A slow way to the authority makes lives longer.
+It asks for no more than it can start: unless a pace spreads them, the tickets that it holds are at most the starts that
+fit into half of a ticket's life, by the time on the event loop that its latest starts have taken. A slow way to the
+authority makes lives longer.
 
 A peer remembers the state of the limits in each reply, and calls from time to time until they are at rest, so that an
 authority that has lost its memory gets it back in its quarantine. Rule 6 of ``tickets.py`` is the reason.
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.fleet.budget import HeldTicket, TicketBudget
 from ratelimited_executor._core.fleet.laws import read_limit
-from ratelimited_executor._core.fleet.limit_settings import LIFE_MAX_US
+from ratelimited_executor._core.fleet.limit_settings import PaceSettings, read_settings
 from ratelimited_executor._core.fleet.peer_states import PeerState, check_move
 from ratelimited_executor._core.fleet.ticket_calls import (
-    AHEAD_MAX_US,
     CLOCK_HOLDER,
+    LAPSED_US,
     LimitCopy,
     LimitState,
     Outcome,
@@ -32,6 +33,7 @@ from ratelimited_executor._core.fleet.ticket_calls import (
     TicketReply,
     TicketRun,
 )
+from ratelimited_executor._core.records import PERMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +50,8 @@ _RETURN_NS: Final = 100_000_000  # after the last call, what was not used is giv
 _REPORT_NS: Final = 500_000_000  # after a start that others wait for, it is reported
 _SOON_NS: Final = 1_000_000  # a call after a refusal comes at least this later, or half a trip
 _COST_NS: Final = 20_000  # of a start on the loop, at least
+_MANY: Final = 1000  # tickets in a call
+_RICH: Final = 8  # tickets, of which half may be due before more are asked for
 _COSTS: Final = 5  # the latest starts count for a fifth
 NEWS_NS: Final = 750_000_000
 """The longest time until every calling peer knows of new limits."""
@@ -79,7 +83,7 @@ class TicketSettings:
     @property
     def quarantine_us(self) -> int:
         """The quarantine of a new era: until all tickets have lapsed, and their starts have left a window of a second."""
-        return 1_000_500 + LIFE_MAX_US + AHEAD_MAX_US + 50_000
+        return LAPSED_US + 1_000_500
 
 
 class Refusal(NamedTuple):
@@ -151,8 +155,7 @@ class TicketPeer:
         self.trip_ns = 0
         self.patience_us = 0
         self._state = PeerState.SYNC
-        self._plan_id, self._plan = plan_id, plan
-        self.resources = {each.resource for each in plan(0)}
+        self._use(plan_id, plan)
         self._is_new_plan = True
         self._has_jumped = False
         self._followed_id = ""  # of the limits of others that this process has adopted ...
@@ -177,6 +180,7 @@ class TicketPeer:
         self._is_contended = False  # others want what this peer does
         self._report_ns: int | None = None  # when reports are due that others wait for
         self._ask_ns = 0  # before this time, asking again is useless
+        self._is_plain = True  # the latest call asked for no key
         self._news_ns: int | None = None  # when there is something to report
 
     # States.
@@ -192,19 +196,23 @@ class TicketPeer:
 
     # Settings.
 
+    def _use(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]]) -> None:
+        limits = plan(0)
+        self._plan_id, self._plan, self.resources = plan_id, plan, {each.resource for each in limits}
+        settings = [read_settings(each.settings) for each in limits if each.resource == PERMITS]
+        self._even_ns = max((each.gap_us * 1000 for each in settings if isinstance(each, PaceSettings)), default=0)
+
     def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
         """Request other limits for the whole group; tickets of the previous limits are void."""
-        self._plan_id, self._plan = plan_id, plan
-        self.resources = {each.resource for each in plan(0)}
+        self._use(plan_id, plan)
         self._is_new_plan = True
         self.budget.drop()
         self._ask_ns, self._news_ns = 0, now_ns
 
     def follow(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]]) -> None:
         """Adopt the limits in force, which another process has set, as this process's own."""
-        self._plan_id, self._plan, self._followed_id = plan_id, plan, self._told_id
-        self.resources = {each.resource for each in plan(0)}
-        self.is_own_plan = True
+        self._use(plan_id, plan)
+        self._followed_id, self.is_own_plan = self._told_id, True
 
     def watch(self, until_ns: int) -> None:
         """Call again and again until a time of ours, to learn the limits in force."""
@@ -277,6 +285,8 @@ class TicketPeer:
     @property
     def room(self) -> int:
         """How many more tickets could be used in time."""
+        if 4 * self._even_ns >= 5 * self.cost_ns:
+            return _MANY  # they come one by one, more slowly than they are used
         life_ns = max(self._life_us, self.wanted_life_us) * 1000
         return max(0, max(1, life_ns // (2 * self.cost_ns)) - self.budget.ticket_count)
 
@@ -300,6 +310,7 @@ class TicketPeer:
         self._called_ns, self._news_ns, self._report_ns = now_ns, None, None
         self._number += 1
         self.asked_count = sum(run.wanted for run in runs)
+        self._is_plain = not any(run.key for run in runs)
         corrections = self.budget.corrections
         told = [corrections.popleft() for _ in range(min(_CORRECTIONS, len(corrections)))]
         self.budget.look_at_starts()
@@ -360,7 +371,7 @@ class TicketPeer:
         is_new_era = reply.era != self.era
         self._heard_ns = self._called_ns or 0
         if is_step or not self._since_us:
-            self._since_us = reply.now_us
+            self._since_us, self._has_vouched = reply.now_us, False
         if is_new_era or is_step:
             self.budget.drop()
         self._has_jumped = is_step and not is_new_era
@@ -440,7 +451,11 @@ class TicketPeer:
         if count:
             self.last_grant_ns = now_ns
         self._is_contended = is_contended if call.runs else self._is_contended
-        self._ask_ns = now_ns if self.refusal is None else self._ask_again(again_us, count, now_ns)
+        is_rich = self._is_plain and self.budget.ticket_count >= _RICH and self.budget.half_due_us()
+        if self.refusal is not None or (count and is_rich):
+            self._ask_ns = self._ask_again(again_us, count, now_ns)
+        else:
+            self._ask_ns = now_ns
         return count > 0
 
     def _ask_again(self, again_us: int, count: int, now_ns: int) -> int:

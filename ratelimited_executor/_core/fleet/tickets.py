@@ -17,8 +17,8 @@ The rules here keep those valid across processes, any of which may stop, and a s
    era begins. A call has a number, and what it corrects is corrected once, however often it is heard.
 5. **An era** begins if the state is missing, incomplete or damaged; after a restart of the server, whose last writes
    may be lost; and if a peer has seen the clock step. Until its *quarantine* is over, nothing is admitted, so that
-   earlier tickets have lapsed. The state of limits is *redated*: it counts as if everything had been used at the end of
-   the quarantine. So no unobserved time passes for it. Penalties end with the quarantine.
+   earlier tickets have lapsed. The state of limits is *redated*: it counts as if everything had been used when
+   the last of these could. So no unobserved time passes for it. Penalties end with the quarantine.
 6. **Peers remember what the server forgets**, of limits whose state counts for longer than a quarantine lasts. Each
    reply contains the state of these, with a *serial*: the number of the last change. Numbers begin at the time in each
    era, so that they rise across a loss. In a quarantine the peers send the state back, and the latest of each limit is
@@ -60,6 +60,7 @@ from ratelimited_executor._core.fleet.ticket_calls import (
     AHEAD_MAX_US,
     CLOCK_HOLDER,
     FAIR_HOLDER,
+    LAPSED_US,
     LimitState,
     Outcome,
     PlanLimit,
@@ -251,7 +252,7 @@ class TicketAuthority:
         """Advance time, or begin an era; return True if the caller vouches for the time."""
         is_first = not hasattr(self, "_state")
         if is_first:
-            self._state = TicketMemory(run, 0, now_us, now_us)
+            self._state = TicketMemory(run, 0, now_us, now_us, now_us)
         state = self._state
         is_vouched = call.since_us > 0 and call.earliest_us <= now_us <= call.latest_us
         is_gap = is_vouched and now_us - state.last_us > call.quarantine_us // 2 and call.since_us > state.last_us
@@ -267,6 +268,7 @@ class TicketAuthority:
     def _begin_era(self, now_us: int, run: str, call: TicketCall) -> None:
         state = self._state
         state.run, state.last_us, state.safe_us = run, now_us, now_us + call.quarantine_us
+        state.lapsed_us = now_us + min(LAPSED_US, call.quarantine_us)
         self._now_us = now_us
         state.since_us = max(now_us, state.since_us + 1)
         state.count = max(now_us, state.count)
@@ -317,7 +319,7 @@ class TicketAuthority:
         is_old = kept.since_us != self._state.since_us and kept.text != ""
         found = read_limit(settings, kept.text, _REDATED_US if is_old else self._now_us)
         if found is not None and is_old:
-            found.redate(self._state.safe_us)
+            found.redate(self._state.lapsed_us)
             found.is_changed = False
             self._redated.add(place)
         return found

@@ -636,7 +636,7 @@ function L.make.p()
       end
       L.shift(limit, step)
     end
-    if over > 0 then limit.us, limit.ps = limit.now, 0 end
+    if over > 0 then limit.us, limit.ps, limit.at = limit.now, 0, limit.now end
   end
 
   function pace.read(settings, text, now, begin)
@@ -836,7 +836,8 @@ function L.make.p()
 
   function pace.give_back(limit, t, cost, receipt, is_whole)
     if limit.set.amount > 0 then limit.is_changed = L.log_give_back(limit.log, t, cost, receipt) or limit.is_changed end
-    if is_whole and t >= limit.born and limit.gap_us >= 2 then
+    local is_over = limit.now - t > limit.set.slack_us or limit.us >= t + L.FAR
+    if is_whole and not is_over and t >= limit.born and limit.gap_us >= 2 then
       local number
       if L.is_less(t, 0, limit.us, limit.ps) then
         local us, ps = limit.us - t, limit.ps

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LimitView", "LimitsView", "limits_of"]
 
-_STATE: Final = Struct("<8d")  # numbers of the state
+_STATE: Final = Struct("<9d")  # numbers of the state
 _LAWS: Final = {"b": "g"}  # letters of settings: letters of their states, where they differ
 
 
@@ -74,7 +74,7 @@ def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes]) -> LimitsV
     state = tickets.get(b"state", b"")
     if len(state) != _STATE.size:
         raise ValueError(f"the state of {name!r} has {len(state)} bytes in place of {_STATE.size}")
-    _, safe, last, _, penalty, *_ = _STATE.unpack(state)
+    _, safe, _, last, _, penalty, *_ = _STATE.unpack(state)
     stored = {
         field[2:].decode(errors="replace"): text.partition(b";")[2].decode("latin-1")
         for field, text in tickets.items()

@@ -9,7 +9,8 @@
 --              version           VERSION of the script that has written it
 --              mark              the same in all keys: the version, and when the state began
 --              run               the run id of the server
---              state             packed numbers: when the era began, and its quarantine ends, in microseconds of the server's clock;
+--              state             packed numbers: when the era began, its quarantine ends, and earlier tickets have lapsed, in microseconds
+--                                of the server's clock;
 --                                that at the last call that vouched for it; the number of the last ticket or correction;
 --                                until when nothing is admitted; when all limits are at rest; until when `keys` and `rest`
 --                                live, the others two days longer; the load
@@ -27,7 +28,10 @@
 --   seen     a sorted set: peer -> when it has called
 --   In each of the sorted sets lies '!<mark>', behind all others.
 --
--- ARGS are the fields of `TicketCall` in `_core/fleet/tickets.py`, where each is explained; lists have these entries:
+-- ARGS are the fields of `TicketCall` in `_core/fleet/ticket_calls.py`, where each is explained:
+--
+--   peer, weight, era, since_us, earliest_us, latest_us, number, ahead_us, life_us, cycle_us, difference_us, quarantine_us,
+--   has_jumped, plan_id, is_new_plan, and lists with these entries:
 --
 --   plan         {name, resource, settings} of each limit
 --   penalties    {key, us} of each
@@ -50,7 +54,7 @@ local S = {is_damaged = false, is_new_era = false, flaw = '', lost = {}, raw = {
 local T = {ABANDONED_US = 60000000, SAFE_MAX_US = 3600000000, DAY_US = 86400000000,
   KEPT_US = 7200000000, EXPIRY_US = 1000000,  -- for which keys at rest are kept, as the clock may step; they expire after that
   REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, HUNGRY_US = 50000, LINGER_US = 30000, LEAD_US = 1000000, CYCLES = 2,
-  AHEAD_MAX_US = 250000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4,
+  AHEAD_MAX_US = 250000, LAPSED_US = 800000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4,
   LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'},
   WHOLE = L.form_of('%d'), KEPT = L.form_of('%d,%d,'), FIVE = L.form_of('%d,%d,%d,%d,%d'), SIX = L.form_of('%d,%d,%d,%d,%d,%d')}
 
@@ -92,11 +96,11 @@ for index = 7, #fields do S.raw[fields[index]] = values[index] end
 
 local version, mark, known_run, plan_id, plan_text, state = values[1], values[2], values[3], values[4], values[5], values[6]
 local ends, load
-local is_state = state and #state == 64
+local is_state = state and #state == 72
 if is_state then
-  S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load = struct.unpack('<dddddddd', state)
-  is_state = math.max(S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load) < L.BEYOND
-    and math.min(S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load) >= 0
+  S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load = struct.unpack('<ddddddddd', state)
+  is_state = math.max(S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load) < L.BEYOND
+    and math.min(S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load) >= 0
 end
 
 if version and (T.natural(version) or 0) > VERSION and is_state and math.abs(S.now - S.last) < T.ABANDONED_US then
@@ -134,7 +138,7 @@ local is_head = version == tostring(VERSION) and mark and is_state and plan_id a
   and S.safe < S.last + T.SAFE_MAX_US
 if not is_head then
   mark = key_values[1] and string.find(key_values[1], '^' .. VERSION .. ':') and key_values[1]
-  S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, ''
+  S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
 end
 local has_keys = mark and key_values[1] == mark and (existing == 4 or redis.call('EXISTS', keys.rest) == 1)
 local is_over = is_head and existing == 2 and S.now >= ends and redis.call('EXISTS', keys.keys, keys.rest) == 0  -- they have expired
@@ -196,7 +200,7 @@ end
 function T.begin_era()
   S.is_new_era = true
   S.last, S.safe, S.since, S.count = S.now, S.now + args.quarantine_us, math.max(S.now, S.since + 1), math.max(S.now, S.count)
-  S.penalty = math.min(S.penalty, S.safe)
+  S.lapsed, S.penalty = S.now + math.min(T.LAPSED_US, args.quarantine_us), math.min(S.penalty, S.safe)
 end
 
 local has_stepped = S.last > S.now + args.difference_us or (args.has_jumped and is_head and args.era == known_run .. ':' .. T.whole(S.since))
@@ -251,7 +255,7 @@ function T.load_limit(settings, written, text, begin)  -- a limit, and whether i
   local is_old = written ~= S.since and not is_empty
   local limit = L.read_limit(settings, not is_empty and text, is_old and T.REDATED_US or S.present, begin)
   if limit and is_old then
-    limit.law.redate(limit, S.safe)
+    limit.law.redate(limit, S.lapsed)
     limit.is_changed = nil
   end
   return limit, limit and is_old
@@ -597,7 +601,7 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
   end
 end
 
-function T.take_run(asked, share, begin, life)  -- tickets of a pace alone, each at the time of its number
+function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after one at a time, each at that of its number
   local limit, most = asked.limits[1], asked.wanted - asked.given
   if share then
     local more = math.max(0, math.floor((share.most - share.served) / S.unit))
@@ -621,14 +625,10 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
   local longest = T.longest_of(asked)
   local share = T.share_of(asked, longest)
   local refused, is_refused, form = '', false, T.form_of_ticket(size)
-  local is_plain = size == 1 and limits[1].set.kind == 'p' and amounts[1] == 1 and begin == S.present and asked.wanted > 1
+  local is_plain = size == 1 and limits[1].set.kind == 'p' and amounts[1] == 1 and asked.wanted > 1
   local latest = T.NEVER_US
   for index = 1, size do latest = math.min(latest, limits[index].foreseen) end
   while asked.given < asked.wanted do
-    if is_plain then
-      T.take_run(asked, share, begin, life)
-      if asked.given == asked.wanted then break end
-    end
     local when, place = L.agreed_time(limits, amounts, begin)
     if not when or when > latest then
       asked.holder, asked.at = names[place or 1], when or 0
@@ -662,6 +662,7 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
     asked.tickets[#asked.tickets + 1] = string.format(form, when, unpack(receipts))
     asked.given, S.count = asked.given + 1, S.count + 1
     if share then share.served = share.served + S.unit end
+    if is_plain and asked.given < asked.wanted then T.take_run(asked, share, when, life) end
   end
   T.serve(asked, longest, share, is_refused and refused or nil)
   asked.is_contended = is_refused or share ~= nil
@@ -801,7 +802,7 @@ local is_touched = S.is_new_era or is_over or S.until_us + T.KEPT_US > ends
 if is_touched then  -- what is remembered from an earlier era counts again once it is read
   ends = math.max(ends, S.until_us + 2 * T.KEPT_US, S.is_new_era and has_keys and S.present + 2 * T.DAY_US or 0)
 end
-local head = {tostring(VERSION), mark, run, plan_id, plan_text, struct.pack('<dddddddd', S.since, S.safe, S.last, S.count, S.penalty, S.rest_until, ends, load)}
+local head = {tostring(VERSION), mark, run, plan_id, plan_text, struct.pack('<ddddddddd', S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load)}
 for index, name in ipairs(HEAD) do
   if head[index] ~= values[index] then
     S.changed_fields[#S.changed_fields + 1] = name

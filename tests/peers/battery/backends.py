@@ -27,7 +27,7 @@ ONE_MASTER = ("min-replicas-to-write 1", "min-replicas-max-lag 1")
 # What a process needs for every kind of limit, as the documentation says.
 RIGHTS = (
     "~{rle:battery}:* resetchannels &{rle:battery}::slots:* -@all +evalsha +script|load +time +info +exists +hget +hmget "
-    "+hset +hdel +hlen +hgetall +del +pexpire +zadd +zrem +zscore +zlexcount +zrange +zrangebylex +zrangebyscore +publish "
+    "+hset +hdel +hlen +hgetall +del +pexpire +zadd +zrem +zcard +zcount +zscore +zlexcount +zrange +zrangebylex +zrangebyscore +publish "
     "+subscribe +unsubscribe"
 )
 
