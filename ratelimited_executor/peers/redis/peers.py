@@ -165,8 +165,6 @@ class RedisTransport:
         prefix: of all keys.
     """
 
-    has_paces = True  # a single pace has a script of its own
-
     def __init__(self, redis: Any, group: str, prefix: str = _PREFIX) -> None:
         self._group, self._prefix = group, prefix
         # The client must not retry: a call is repeated in time or not at all.
