@@ -14,13 +14,9 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.fleet.authority import Authority
-from ratelimited_executor._core.fleet.slot_peer import SlotSettings
 from ratelimited_executor._core.fleet.slots import SlotAuthority, peer_of
-from ratelimited_executor._core.fleet.ticket_calls import TicketCall
 from ratelimited_executor._core.fleet.tickets import TicketAuthority
 from ratelimited_executor.peers.fleet import FleetPeers
-from ratelimited_executor.peers.slots import GroupSlots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,7 +91,6 @@ class VirtualServer:
         self._drift = 0.0
         self._run = 1
         self._tickets: dict[str, TicketAuthority] = {}
-        self._paces: dict[str, Authority] = {}
         self._slots = SlotAuthority()
         self._listeners: dict[str, tuple[int, Callable[[str], None]]] = {}
         self._snapshot: Any = None
@@ -113,16 +108,16 @@ class VirtualServer:
 
     def forget(self) -> None:
         """Lose everything, as by FLUSHALL."""
-        self._tickets, self._paces, self._slots = {}, {}, SlotAuthority()
+        self._tickets, self._slots = {}, SlotAuthority()
 
     def save(self) -> None:
         """Save a snapshot, with which it will restart."""
-        self._snapshot = copy.deepcopy((self._tickets, self._paces, self._slots))
+        self._snapshot = copy.deepcopy((self._tickets, self._slots))
 
     def restart(self) -> None:
         """Restart with the snapshot; what came later is lost."""
         self._run += 1
-        self._tickets, self._paces, self._slots = copy.deepcopy(self._snapshot)
+        self._tickets, self._slots = copy.deepcopy(self._snapshot)
 
     def step(self, seconds: float) -> None:
         """Step the server's clock."""
@@ -195,15 +190,9 @@ class VirtualServer:
         replies: list[Any] = []
         tickets = 0
         for name, call in calls:
-            if isinstance(call, TicketCall):
-                authority = self._tickets.setdefault(name, TicketAuthority())
-                reply = authority.call(self.now_us(), str(self._run), call)
-                tickets += sum(1 + len(outcome.tickets) for outcome in reply.outcomes)
-            else:
-                pace = self._paces.setdefault(name, Authority(str(self._run)))
-                pace.run = str(self._run)
-                reply = pace.call(self.now_us(), call)
-                tickets += 1
+            authority = self._tickets.setdefault(name, TicketAuthority())
+            reply = authority.call(self.now_us(), str(self._run), call)
+            tickets += sum(1 + len(outcome.tickets) for outcome in reply.outcomes)
             replies.append(reply)
         return replies, tickets
 
@@ -226,20 +215,14 @@ class _Peers(FleetPeers):
     """Peers of one process."""
 
     def __init__(self, server: VirtualServer, process: int, weight: float) -> None:
-        super().__init__(_Link(server, process), seed=process, weight=weight)
-        self._server, self._process = server, process
-
-    def slots(self) -> GroupSlots:
-        """Return the keeper of a manager's slots."""
-        lease = self._server.lease
-        return GroupSlots(
-            SlotSettings(id="", lease_us=round(lease * 1e6), difference_us=1_000_000),
-            lambda: _SlotLink(self._server, self._process),
-            new_id=lambda: f"node:{self._process}:x",
-            timeout=lease / 20,
-            hang_timeout=60.0,
-            outage=self._settings.outage,
+        super().__init__(
+            _Link(server, process),
+            lambda: _SlotLink(server, process),
+            seed=process,
+            weight=weight,
+            lease=server.lease,
             is_threaded=False,
+            new_id=lambda: f"node:{process}:x",
         )
 
 

@@ -100,12 +100,10 @@ def assemble(
     moments = Moments(runner.clock, runner.timeline)
     controls = Controls(name, settings, timeline=runner.timeline, peers=peers)
     fixed = StaticPeers(1, 0) if isinstance(peers, Fleet) else peers
-    member = controls.member
-    budget = None if member is None else member.budget
+    budget = None if controls.member is None else controls.member.budget
     combined = _combined(settings.plan, moments, budget)
-    granted = None if member is None or budget is not None else member.permits
     report = order_reporter(lambda: queue.order, runner.loop, warn)
-    queue = _queue(settings, fixed, combined or granted, report, runner=runner, moments=moments)
+    queue = _queue(settings, fixed, combined, report, runner=runner, moments=moments)
     engine = Engine(
         name,
         queue,

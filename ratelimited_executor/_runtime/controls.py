@@ -79,9 +79,6 @@ class Controls:
         self.rate = settings.plan.rate
         self.is_paused = False
         self.is_adaptive = settings.adaptive is not None
-        self.is_one_pace = (
-            settings.plan.is_plain and settings.key_limits.rate is None
-        )  # of the initial settings: sharing by tickets does not change later
         self._first_plan = settings.plan
         self.timeline = timeline
         self._penalty_max = settings.penalty_max
@@ -205,7 +202,7 @@ class Controls:
         rate = self.rate
         if self.is_paused:
             rate = _PAUSE
-        elif self.member is not None and rate.is_zero and self.is_one_pace:
+        elif self.member is not None and rate.is_zero:
             rate = _SHARED
         self.queue.set_rate(rate, now)
         self.wake()

@@ -109,7 +109,7 @@ class Groups:
         every = PeersOptions(url=options.url, prefix=options.prefix, group="")
         self._reader = GroupReader(every, command="dashboard", argument="REDIS_URL")
         try:
-            self._rates = self._reader.rate_names()  # by group; if the server cannot be read, the command fails
+            self._rates = self._reader.limit_names()  # by group; if the server cannot be read, the command fails
         except RedisReadError as error:
             self._reader.close()
             raise CommandError(str(error)) from error
@@ -129,7 +129,7 @@ class Groups:
         Raises:
             PageError: if Redis cannot be read.
         """
-        self._rates = await self._answer(None, self._reader.rate_names, age_max)
+        self._rates = await self._answer(None, self._reader.limit_names, age_max)
         async with self._lock:
             for gone in self._kept.keys() - {None, *self._rates}:
                 del self._kept[gone]

@@ -15,9 +15,8 @@ from rich.live import Live
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.peers_view import Picture, draw, to_json
 from ratelimited_executor.cli.redis_reader import GARBLED, SCAN_COUNT, RedisReader, RedisReadError
-from ratelimited_executor.peers.redis.inspection import names_of, pattern_of, rate_of
-from ratelimited_executor.peers.redis.script import keys_of
-from ratelimited_executor.peers.redis.ticket_inspection import limits_of
+from ratelimited_executor.peers.redis.ticket_inspection import limits_of, names_of, pattern_of
+from ratelimited_executor.peers.redis.ticket_script import ticket_keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupReader", "PeersOptions", "show_peers"]
 
-_SEARCH_SECONDS: Final = 10.0  # between two searches for rates, as each scans all keys of the server
+_SEARCH_SECONDS: Final = 10.0  # between two searches for limits, as each scans all keys of the server
 _PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
 
 
@@ -54,7 +53,7 @@ def show_peers(
         sleep: waits for a number of seconds.
 
     Returns:
-        DONE if there were rates to show, else FAILED.
+        DONE if there were limits to show, else FAILED.
 
     Raises:
         CommandError: if Redis cannot be read.
@@ -63,7 +62,7 @@ def show_peers(
     with GroupReader(options) as reader:
         try:
             picture = reader.read()
-            reason = None if picture.rates or picture.limits or picture.slots else reader.why_nothing("rates")
+            reason = None if picture.limits or picture.slots else reader.why_nothing("limits")
         except RedisReadError as error:
             raise CommandError(str(error)) from error
         if reason is not None:
@@ -113,7 +112,7 @@ def _termination_interrupts() -> Iterator[None]:
 
 
 class GroupReader(RedisReader):
-    """Reads the rates of one group.
+    """Reads the limits of one group.
 
     Args:
         options: the group and its server.
@@ -130,10 +129,10 @@ class GroupReader(RedisReader):
         self._searched: float | None = None
 
     def read(self, names: Sequence[str] | None = None) -> Picture:
-        """Read all rates of the group.
+        """Read all limits of the group.
 
         Args:
-            names: of its rates; None to search for them.
+            names: of its executors; None to search for them.
 
         Raises:
             RedisReadError: if Redis cannot be read.
@@ -147,43 +146,26 @@ class GroupReader(RedisReader):
             now_us = seconds * 1_000_000 + microseconds
             with self._client.pipeline(transaction=False) as pipeline:
                 for name in names:
-                    *keys, tickets = keys_of(self._prefix, self._group, name)
-                    for key in keys:
-                        pipeline.hgetall(key)
+                    tickets, _, _, seen = ticket_keys_of(self._prefix, self._group, name)
                     pipeline.execute_command("HGETALL", tickets, NEVER_DECODE=True)  # a part is binary
-                hashes = pipeline.execute()
-            of_each = dict(zip(names, _fives(hashes), strict=True))
-            rates = [
-                rate_of(name, now_us, state, members, plans) for name, (state, members, *plans, _) in of_each.items()
-            ]
-            limits = [limits_of(name, now_us, tickets) for name, (*_, tickets) in of_each.items()]
+                    pipeline.zrange(seen, 0, -1, withscores=True)
+                answers = iter(pipeline.execute())
+            limits = [limits_of(name, now_us, next(answers), dict(next(answers))) for name in names]
         except (*self._errors, *GARBLED) as error:
             raise RedisReadError(self._why(error)) from error
-        known = [rate for rate in rates if rate is not None]
         return Picture(
             prefix=self._prefix,
             group=self._group,
             now_us=now_us,
-            rates=known,
             limits=[each for each in limits if each is not None],
             slots=self.read_slots(),
         )
 
     def _search(self, node: dict[str, Any]) -> None:
-        """Find the names of the group's rates, at most once per ``_SEARCH_SECONDS``."""
+        """Find the names of the group's executors, at most once per ``_SEARCH_SECONDS``."""
         now = time.monotonic()
         if self._names and self._searched is not None and now - self._searched < _SEARCH_SECONDS:
             return
-        names: set[str] = set()
-        for kind in ("state", "tickets"):  # of a pace, and of several limits
-            match = pattern_of(self._prefix, self._group, kind)
-            keys = self._client.scan_iter(match=match, count=SCAN_COUNT, **node)
-            names.update(names_of(keys, self._prefix, self._group, kind))
-        self._names = sorted(names)
+        keys = self._client.scan_iter(match=pattern_of(self._prefix, self._group), count=SCAN_COUNT, **node)
+        self._names = names_of(keys, self._prefix, self._group)
         self._searched = now
-
-
-def _fives(hashes: list[Any]) -> Iterator[list[Any]]:
-    """Yield the hashes of each name, as many as ``keys_of`` returns."""
-    for start in range(0, len(hashes), 5):
-        yield hashes[start : start + 5]

@@ -8,10 +8,10 @@ from typing import Any, Final, Protocol, Self
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._redis.client import option_refusal_of, refusal_of
 from ratelimited_executor.cli.exits import CommandError
-from ratelimited_executor.peers.redis.inspection import pattern_of, rate_names_of
-from ratelimited_executor.peers.redis.script import keys_of
 from ratelimited_executor.peers.redis.slot_inspection import SlotsView, slots_of
 from ratelimited_executor.peers.redis.slot_script import slot_keys_of
+from ratelimited_executor.peers.redis.ticket_inspection import limit_names_of, pattern_of
+from ratelimited_executor.peers.redis.ticket_script import ticket_keys_of
 
 __all__ = ["GARBLED", "SCAN_COUNT", "GroupOptions", "RedisReadError", "RedisReader"]
 
@@ -131,10 +131,10 @@ class RedisReader:
         Raises:
             RedisReadError: if Redis cannot be read.
         """
-        return list(self.rate_names())
+        return list(self.limit_names())
 
-    def rate_names(self) -> dict[str, list[str]]:
-        """Find the names of the rates of all groups of the prefix, in one scan of all keys.
+    def limit_names(self) -> dict[str, list[str]]:
+        """Find the names of the limits of all groups of the prefix, in one scan of all keys.
 
         Raises:
             RedisReadError: if Redis cannot be read.
@@ -143,7 +143,7 @@ class RedisReader:
             keys = list(self._client.scan_iter(match=f"{pattern_of(self._prefix, key='')}[st]*", count=SCAN_COUNT))
         except self._errors as error:
             raise RedisReadError(self._why(error)) from error
-        return rate_names_of(keys, self._prefix)
+        return limit_names_of(keys, self._prefix)
 
     def why_nothing(self, what: str) -> str:
         """Return a message that the group has none of a kind, with the existing groups in case of a misspelling.
@@ -162,7 +162,7 @@ class RedisReader:
         """Return the node with the group's hash slot, as an option of a cluster's commands."""
         if not self._is_cluster:
             return {}
-        return {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
+        return {"target_nodes": self._client.get_node_from_key(ticket_keys_of(self._prefix, self._group, "")[0])}
 
     def _why(self, error: Exception, what: str = "read") -> str:
         reason = f"{type(error).__name__}: {error}" if isinstance(error, GARBLED) else str(error)

@@ -1,4 +1,4 @@
-"""What the page of groups remembers: a point of each rate, limit and pool every few seconds, whether anybody looks or not.
+"""What the page of groups remembers: a point of each limit and pool every few seconds, whether anybody looks or not.
 
 Redis holds the present alone, so the points are kept in the memory of this process. The number of groups and of series is
 limited: an hour of one series takes 12 to 17 KB, and each point of a group takes a few calls of Redis.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS, History
 from ratelimited_executor.dashboard.plots import plot_of
-from ratelimited_executor.dashboard.texts import float_of, number_text, per_second_text
+from ratelimited_executor.dashboard.texts import number_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ __all__ = ["GROUP_COUNT_MAX", "SERIES_COUNT_MAX", "GroupRecorder"]
 GROUP_COUNT_MAX: Final = 50
 """Groups with a history."""
 SERIES_COUNT_MAX: Final = 10
-"""Rates, limits and pools of one group with a history, the rates first."""
+"""Limits and pools of one group with a history, and counts of its executors, in this order."""
 _SEARCH_SECONDS: Final = 30.0  # between two searches for groups if nobody looks: each scans all keys of the server
 _PAUSE_SECONDS: Final = 1.0  # between two rounds, at least
 
@@ -34,15 +34,7 @@ _logger = getLogger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 SeriesName: TypeAlias = tuple[str, ...]
-"""``("rate", name)``, ``("limit", name of the executor, name)`` or ``("pool", name)``."""
-
-
-class _RatePoint(NamedTuple):
-    at: float
-    rate: float  # permits a second
-    granted: float  # permits of the running grant interval, by its seconds
-    active: float  # peers
-    demand: float  # permits that active peers still want
+"""``("limit", name of the executor, name)``, ``("pool", name)`` or ``("peers", name of the executor)``."""
 
 
 class _LimitPoint(NamedTuple):
@@ -58,26 +50,22 @@ class _PoolPoint(NamedTuple):
     waiting: float  # claims
 
 
+class _PeersPoint(NamedTuple):
+    at: float
+    active: float  # executors that have called lately
+
+
 class _Shown(NamedTuple):
     title: str
-    text_of: Callable[[float], str]
     lines: Sequence[str]
-    is_whole: bool  # counts, not rates
 
 
 _SHOWN: Final[Mapping[str, Sequence[_Shown]]] = {
-    "rate": (
-        _Shown("Permits per second", per_second_text, ("granted", "rate"), is_whole=False),
-        _Shown("Active peers", number_text, ("active",), is_whole=True),
-        _Shown("Demand in permits", number_text, ("demand",), is_whole=True),
-    ),
-    "limit": (_Shown("in use", number_text, ("used", "limit"), is_whole=True),),
-    "pool": (
-        _Shown("held slots", number_text, ("held", "limit"), is_whole=True),
-        _Shown("waiting for a slot", number_text, ("waiting",), is_whole=True),
-    ),
+    "limit": (_Shown("in use", ("used", "limit")),),
+    "pool": (_Shown("held slots", ("held", "limit")), _Shown("waiting for a slot", ("waiting",))),
+    "peers": (_Shown("executors that call", ("active",)),),
 }
-"""The plots of each kind of series; those of limits and pools are named after them as well."""
+"""The plots of each kind of series, all of counts; their titles follow the name of the series."""
 
 
 class GroupRecorder:
@@ -85,7 +73,7 @@ class GroupRecorder:
 
     Args:
         groups: returns their names, as they were at most so many seconds ago.
-        read: returns the rates, limits and slots of one.
+        read: returns the limits and slots of one.
         clock: returns epoch seconds.
 
     ``groups`` and ``read`` raise :class:`PageError` if they cannot.
@@ -171,16 +159,14 @@ def _make_room(kept: dict[K, V], present: Mapping[K, object], make: Callable[[K]
 
 def _points_of(picture: Any, at: float) -> Iterator[tuple[SeriesName, tuple[float, ...]]]:
     """Yield a point of each series of a group; pools of single keys have none."""
-    for rate in picture.rates:
-        demand = sum(peer.demand for peer in rate.peers if not peer.is_stale)
-        granted = rate.running.granted_count / rate.interval
-        yield ("rate", rate.name), _RatePoint(at, float_of(rate.rate), granted, rate.active_count, demand)
     for shared in picture.limits:
         for limit in shared.limits:
             yield ("limit", shared.name, limit.name), _LimitPoint(at, limit.used, limit.amount)
     for pool in () if picture.slots is None else picture.slots.pools:
         if not pool.is_by_key:
             yield ("pool", pool.name), _PoolPoint(at, len(pool.holders), pool.limit, len(pool.waiting))
+    for shared in picture.limits:
+        yield ("peers", shared.name), _PeersPoint(at, shared.active_count)
 
 
 def _plots_of(name: SeriesName, history: History[Any], end: float) -> list[Plot]:
@@ -188,12 +174,12 @@ def _plots_of(name: SeriesName, history: History[Any], end: float) -> list[Plot]
     times = history.column("at")
     return [
         plot_of(
-            title if kind == "rate" else f"{own_name}, {title}",
+            f"{own_name}, {title}",
             times,
             {line: history.column(line) for line in lines},
             end=end,
-            text_of=text_of,
-            is_whole=is_whole,
+            text_of=number_text,
+            is_whole=True,
         )
-        for title, text_of, lines, is_whole in _SHOWN[kind]
+        for title, lines in _SHOWN[kind]
     ]

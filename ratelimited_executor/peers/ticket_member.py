@@ -20,7 +20,6 @@ from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._core.upcoming import upcoming
-from ratelimited_executor.peers.member import hold_of
 from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:
@@ -93,8 +92,6 @@ class TicketMember:
         leave: removes it from the group.
         warn: logs a warning, and repeats the same one seldom.
     """
-
-    is_shared: Final = True
 
     def __init__(
         self,
@@ -233,10 +230,10 @@ class TicketMember:
             return 0
         return sum(count for when, count in runs if when >= now - span)
 
-    def next_call(self, now: float) -> tuple[float, bool]:
-        """Return the loop time of the next call, and True: each is a regular one."""
+    def next_call(self, now: float) -> float:
+        """Return the loop time of the next call."""
         self._planned_at = self._next_call(now)
-        return self._planned_at, True
+        return self._planned_at
 
     def _next_call(self, now: float) -> float:
         timeline = self.owner.timeline
@@ -280,7 +277,7 @@ class TicketMember:
         """True if some key's own time has come, whatever the limits of the plan have refused."""
         return bool(self._due) and bool(self._runs(_TICKETS, self.owner.timeline.to_ns(now), is_due=True))
 
-    def request(self, now: float, *, is_regular: bool) -> TicketCall:  # noqa: ARG002  # every call is
+    def request(self, now: float) -> TicketCall:
         """Make the next request."""
         count = min(max(0, self._wanted(now, _TICKETS)), self.peer.room, _TICKETS)
         now_ns = self.owner.timeline.to_ns(now)
@@ -448,17 +445,26 @@ class TicketMember:
                 seconds = self.owner.timeline.to_loop(end_ns) - now
                 LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
 
-    def tell_of_rank(self) -> None:
-        """Do nothing: a peer gets its part whatever its rank."""
-
     # Reporting.
 
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
-        """Return why no ticket comes, as :func:`~.member.hold_of` does; None if tickets come."""
+        """Return why no ticket comes: ``outage`` or ``quarantine``, the reason in words, and its end in loop time, if known.
+
+        None if tickets come.
+        """
         peer, timeline = self.peer, self.owner.timeline
         if self._is_alone or self.budget.held_count(timeline.to_ns(now)) >= count:
             return None
-        return hold_of(peer, self._refusal, timeline, now, what="tickets")
+        if peer.state in (PeerState.SYNC, PeerState.OUTAGE):
+            answer = f"{peer.failed_count} calls in a row without an answer" if peer.failed_count else "no answer yet"
+            if self._refusal is not None:
+                answer = f"refused: {self._refusal}"
+            return "outage", f"{answer}; outage policy: {peer.settings.outage}", None
+        end_ns = peer.quarantine_end(timeline.to_ns(now))
+        if end_ns is None:
+            return None
+        end = timeline.to_loop(end_ns)
+        return "quarantine", f"for {max(0.0, end - now):.3g} s, as permits of before may still be in use", end
 
     def source(self) -> str | None:
         """Return in words what holds tickets back; None if nothing does."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratelimited_executor._core.fleet.protocol import Reply, Request
     from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 
 __all__ = ["RefusedError", "Transport", "is_refusal", "reason_of"]
@@ -41,9 +40,7 @@ class Transport(Protocol):
         """
         ...
 
-    async def call(
-        self, calls: Sequence[tuple[str, Request | TicketCall]]
-    ) -> Sequence[Reply | TicketReply | Exception]:
+    async def call(self, calls: Sequence[tuple[str, TicketCall]]) -> Sequence[TicketReply | Exception]:
         """Send requests by executor name in one message; return the replies in order.
 
         A refused request has an exception in its place. Raises if there was no answer at all, or a

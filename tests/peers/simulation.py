@@ -19,22 +19,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor import ExecutorManager, Outage, Strictness
-from ratelimited_executor._core.fleet.authority import Authority
 from ratelimited_executor._core.fleet.tickets import TicketAuthority
-from ratelimited_executor._core.fleet.ticket_calls import TicketCall
 from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.testing import run_virtual
-
-from .subjects import FLAWS, KEYS, spoil, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratelimited_executor._core.fleet.protocol import Reply, Request
+    from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 
 FAR = 1e9
 SLEWS = [5e-4, -5e-4, 0.005, -0.005, 0.0833, -0.0833]  # rates of ntpd and leap smears, and of chrony at most by default
-SPOILT = sorted(FLAWS.keys() - {"grid of long ago"})  # by this server's clock that is a grid of its first second
 
 
 class Server:
@@ -47,49 +42,34 @@ class Server:
         self.offset = generator.uniform(-5, 5) + 1e6  # offset of its clock in seconds
         self.drift = drift  # drift of its clock, as a part
         self.runs = 0
-        self.authorities: dict[str, Authority] = {}
-        self.ticket_authorities: dict[str, TicketAuthority] = {}
+        self.authorities: dict[str, TicketAuthority] = {}
         self.call_count = 0
-        self._snapshots: list[tuple[float, dict[str, Authority]]] = []
 
     def now_us(self) -> int:
         return int((self.loop.time() * (1 + self.drift) + self.offset) * 1e6)
 
-    def answer(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
+    def answer(self, calls: Sequence[tuple[str, TicketCall]]) -> list[TicketReply]:
         self.call_count += 1
-        replies = []
-        for name, request in calls:
-            if isinstance(request, TicketCall):
-                tickets = self.ticket_authorities.setdefault(name, TicketAuthority())
-                replies.append(tickets.call(self.now_us(), f"run{self.runs}", request))
-                continue
-            authority = self.authorities.setdefault(name, Authority(f"run{self.runs}"))
-            replies.append(authority.call(self.now_us(), request))
-        return replies
+        return [
+            self.authorities.setdefault(name, TicketAuthority()).call(self.now_us(), f"run{self.runs}", call)
+            for name, call in calls
+        ]
 
     def wipe(self) -> None:
         """Restart with an empty memory."""
         self.runs += 1
         self.authorities.clear()
 
-    def fail_over(self, *, lost: dict[str, Authority] | None, clock_step: float) -> None:
+    def fail_over(self, *, lost: dict[str, TicketAuthority] | None, clock_step: float) -> None:
         """Let another server take over, with what it knew and its own clock."""
         self.runs += 1
         if lost is not None:
             self.authorities = copy.deepcopy(lost)
-        for authority in self.authorities.values():
-            authority.run = f"run{self.runs}"
         self.offset += clock_step
 
-    def lose(self, key: str) -> None:
-        """Evict one of the keys of each rate."""
-        for authority in self.authorities.values():
-            take(authority, Authority(authority.run), key)
-
-    def spoil(self, flaw: str) -> None:
-        """Write an impossible value into the state of each rate."""
-        for authority in self.authorities.values():
-            spoil(authority, flaw)
+    def lose(self) -> None:
+        """Lose the state of each executor's limits, without a restart."""
+        self.authorities.clear()
 
     def slew(self, drift: float) -> None:
         """Let the clock run faster or slower from now on, by a part."""
@@ -99,8 +79,6 @@ class Server:
 
 class Network:
     """The network between a peer and the server."""
-
-    has_paces = True
 
     def __init__(self, server: Server, generator: random.Random, *, delay: float = 0.0003) -> None:
         self.server = server
@@ -121,7 +99,7 @@ class Network:
         if not self.server.is_up:
             raise ConnectionRefusedError("the server is down")
 
-    async def call(self, calls: Sequence[tuple[str, Request]]) -> list[Reply]:
+    async def call(self, calls: Sequence[tuple[str, TicketCall]]) -> list[TicketReply]:
         await self._pass_pause()
         await self._travel()
         if self.is_cut or not self.server.is_up:
@@ -304,8 +282,6 @@ async def chaos(seed: int, *, seconds: float = 60.0, peers: int = 6, rate: float
                 "lag",
                 "rate",
                 "lose",
-                "lose",
-                "spoil",
                 "slew",
                 "restart",
             ]
@@ -346,11 +322,7 @@ async def chaos(seed: int, *, seconds: float = 60.0, peers: int = 6, rate: float
             case "rate" if not node.is_dead:
                 node.executor.rate = rate * generator.choice([1.0, 0.5, 0.01])
             case "lose":
-                for _ in range(generator.choice([1, 1, 30])):
-                    fleet.server.lose(generator.choice(KEYS))
-                    await asyncio.sleep(generator.choice([0.0, 0.03]))
-            case "spoil":
-                fleet.server.spoil(generator.choice(SPOILT))
+                fleet.server.lose()
             case "slew":
                 fleet.server.slew(generator.choice(SLEWS))
                 await asyncio.sleep(generator.choice([0.1, 2.0]))

@@ -10,11 +10,9 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ratelimited_executor._core.fleet.authority import Authority
 from ratelimited_executor._core.fleet.slot_peer import SlotSettings
 from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply, peer_of
 from ratelimited_executor._core.fleet.tickets import TicketAuthority
-from ratelimited_executor._core.fleet.ticket_calls import TicketCall
 from ratelimited_executor.peers import Outage
 from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.peers.slots import GroupSlots
@@ -46,7 +44,6 @@ class Server:
         self.run = "1"
         self.random = random.Random(seed)
         self.authorities: dict[str, TicketAuthority] = {}
-        self.paces: dict[str, Authority] = {}  # of executors with a single pace
         self.slots = SlotAuthority()
         self.slot_calls = 0
         self.cut_off: set[str] = set()
@@ -60,7 +57,6 @@ class Server:
     def forget(self) -> None:
         """Lose everything, as by FLUSHALL."""
         self.authorities = {}
-        self.paces = {}
         self.slots = SlotAuthority()
 
     def save(self) -> None:
@@ -82,19 +78,14 @@ class GroupPeers(FleetPeers):
 
     def __init__(self, server: Server, seed: int, **settings: Any) -> None:
         self.link = Link(server)
-        super().__init__(self.link, seed=seed, **settings)
-        self._server, self._seed, self._policy = server, seed, settings.get("outage", Outage.STOP)
-
-    def slots(self) -> GroupSlots:
-        """Return the keeper of a manager's slots."""
-        return GroupSlots(
-            SlotSettings(id="", lease_us=LEASE_US, difference_us=1_000_000),
-            lambda: SlotLink(self._server),
-            new_id=lambda: f"node:{self._seed}:x",
-            timeout=0.1,
-            hang_timeout=60.0,
-            outage=self._policy,
+        super().__init__(
+            self.link,
+            lambda: SlotLink(server),
+            seed=seed,
+            lease=LEASE_US / 1e6,
             is_threaded=False,
+            new_id=lambda: f"node:{seed}:x",
+            **settings,
         )
 
 
@@ -142,8 +133,6 @@ class Link:
         is_cut: True if no call arrives, as from a killed process.
     """
 
-    has_paces = True
-
     def __init__(self, server: Server) -> None:
         self._server = server
         self.is_cut = False
@@ -166,8 +155,6 @@ class Link:
         now_us = server.now_us()
         answers = [
             server.authorities.setdefault(name, TicketAuthority()).call(now_us, server.run, call)
-            if isinstance(call, TicketCall)
-            else server.paces.setdefault(name, Authority()).call(now_us, call)
             for name, call in calls
         ]
         if server.random.random() < server.loss:

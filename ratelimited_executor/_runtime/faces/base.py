@@ -406,8 +406,6 @@ class ExecutorBase(ExecutorFields):
         found = rate_or_function("key_rate", rate)
         if isinstance(found, Rate):
             check_key_rate(rule_of(self._policy), found)
-        if found is not None:
-            self._check_shared("key_rate")
         self._key_limits.rate = found
         self._set_key_limits()
 
@@ -627,10 +625,7 @@ class ExecutorBase(ExecutorFields):
         if not isinstance(self._peers, Fleet):
             part = Part(self._peers.count, self._peers.rank, self._phase)
             return PolicyPlan(self._policy, rates, self._resources, part)
-        plan = PolicyPlan(self._policy, rates, self._resources)
-        if not plan.is_plain:
-            self._check_shared("rate")
-        return plan
+        return PolicyPlan(self._policy, rates, self._resources)
 
     def _check_adaptive(self, adaptive: Adaptive | None) -> Adaptive | None:
         """Return the adaptive rate; None if there is none.
@@ -639,29 +634,12 @@ class ExecutorBase(ExecutorFields):
             ValueError: if these peers cannot adjust it.
         """
         checked = check_adaptive(adaptive, self._plan.rate)
-        if checked is not None and isinstance(self._peers, Fleet) and not self._is_one_pace:
+        is_one_pace = self._plan.is_plain and self._key_limits.rate is None
+        if checked is not None and isinstance(self._peers, Fleet) and not is_one_pace:
             raise ValueError(
                 f"adaptive must be omitted, got {adaptive!r}: with these peers it needs a single Paced rate and no key_rate"
             )
         return checked
-
-    @property
-    def _is_one_pace(self) -> bool:
-        """True if peers can share it as the permits of one rate."""
-        return self._plan.is_plain and self._key_limits.rate is None
-
-    def _check_shared(self, name: str) -> None:
-        """Refuse a limit of the group to an executor whose group shares only a pace.
-
-        Raises:
-            ValueError: if it is such a limit.
-        """
-        parts: FaceParts | None = getattr(self, "_parts", None)  # None during __init__()
-        if parts is not None and parts.controls.member is not None and parts.controls.is_one_pace:
-            raise ValueError(
-                f"{name} cannot be added to {self!r}: its peers share only one pace; create the executor with all of its "
-                "limits, so that the peers share them"
-            )
 
     def _begin_closing(self) -> None:
         self._home = _NOWHERE

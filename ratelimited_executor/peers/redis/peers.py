@@ -1,7 +1,6 @@
-"""Peers that share rates through Redis: one script call per peer and grant interval, whatever the rate.
+"""Peers that share limits through Redis: one script call for as many tickets as a process can start.
 
-The authority of :mod:`ratelimited_executor.peers.fleet` is ``grant.lua`` here, that of several limits ``tickets.lua``; this
-module only adds the transport. A message is a pipeline of EVALSHA, one for each executor; to a cluster the calls go side
+The authority of :mod:`ratelimited_executor.peers.fleet` is ``tickets.lua`` here; this module only adds the transport. A message is a pipeline of EVALSHA, one for each executor; to a cluster the calls go side
 by side, because redis-py's pipelines for clusters refuse EVALSHA. The server may forget the script at any time (a restart,
 a failover, SCRIPT FLUSH)::
 
@@ -10,9 +9,9 @@ a failover, SCRIPT FLUSH)::
                    └───── NOSCRIPT: once ─────┘
 
 If the server answers one call with an error, such as one for a key of another type, the error takes the place of that
-reply, and the other rates continue. An error that concerns the connection, such as a wrong password, is raised. Both are a
+reply, and the other calls continue. An error that concerns the connection, such as a wrong password, is raised. Both are a
 :class:`~ratelimited_executor.peers.fleet.RefusedError`, with a remedy. Any other error is a lost connection, and is raised:
-it is then unknown which calls took effect, which does no harm, because a repeated call gets the same permits again.
+it is then unknown which calls took effect, which does no harm, because a repeated call has a number, by which it counts once.
 """
 
 from __future__ import annotations
@@ -22,14 +21,10 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durations import duration_of
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
-from ratelimited_executor._core.fleet.slot_peer import SlotSettings
-from ratelimited_executor._core.fleet.ticket_calls import TicketCall
 from ratelimited_executor._redis.client import client_of
-from ratelimited_executor.peers.fleet import FleetPeers, new_peer_id
+from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.peers.redis.refusals import refusal_of
-from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of, reply_of
 from ratelimited_executor.peers.redis.slots import RedisSlotTransport, is_copyable
 from ratelimited_executor.peers.redis.ticket_script import (
     TICKET_SCRIPT,
@@ -37,14 +32,12 @@ from ratelimited_executor.peers.redis.ticket_script import (
     ticket_keys_of,
     ticket_reply_of,
 )
-from ratelimited_executor.peers.slots import GroupSlots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.fleet.protocol import Reply, Request
-    from ratelimited_executor._core.fleet.ticket_calls import TicketReply
+    from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 
 __all__ = ["RedisPeers", "RedisTransport"]
 
@@ -55,28 +48,27 @@ _CHECK_SECONDS: Final = 0.25  # for the look at the server's settings
 
 
 class RedisPeers(FleetPeers):
-    """Share the rate of each executor with all processes of a group, through Redis or Valkey (6.2 or later).
+    """Share the limits of each executor with all processes of a group, through Redis or Valkey (6.2 or later).
 
-    Redis grants numbered permits by its own clock, each to at most one peer, and a task starts only on a permit of its own
-    peer: so the group never exceeds the rate, even while processes join, hang, crash or are cut off. An executor shares its
-    rate with the executors of the same name in the other processes; the rate in force is the one that was set last, by a
-    process that started or by ``executor.rate = ...``. Executors without a rate share nothing.
+    Redis admits permits by its own clock, each for one process, and a task starts only on a permit of its own process: so
+    the group never exceeds its limits, even while processes join, hang, crash or are cut off. An executor shares its limits
+    with the executors of the same name in the other processes; the limits in force are those that were set last, by a
+    process that started or by ``executor.rate = ...``.
 
     Args:
         redis: a URL (``redis://``, ``rediss://`` for TLS, ``unix://``), or an asyncio client of redis-py: ``Redis``,
             ``RedisCluster``, or what ``Sentinel.master_for()`` returns. A client that you pass is not closed.
         group: the name of the group; groups are independent of each other.
         prefix: the prefix of all keys.
-        weight: this process's share, relative to others, while demand exceeds the rate, > 0.
+        weight: this process's share, relative to others, while demand exceeds the limits, > 0.
         strictness: the law for the starts of the group.
         outage: the behaviour while Redis is away.
-        interval: the length of a grant interval in seconds, 0.05 to 5; the first process of a group sets it.
-        late: how many seconds after its time a permit may be used, 0.003 to 0.1. A larger value tolerates a busier event loop
-            and a longer round trip to Redis, which must stay well below it; with ``Strictness.EXACT`` it widens the gaps
-            between permits.
+        interval: seconds, 0.05 to 5, between calls while Redis does not answer, and for which permits are reserved ahead at
+            most.
+        late: how many seconds after its time a permit of a calendar quota may be used, 0.003 to 0.1.
         clock_difference: the largest difference, in seconds, 0 to 60, between the clocks of two servers of which one may take
             over from the other.
-        timeout: seconds, 0.001 to 60, after which a call counts as lost.
+        timeout: seconds, 0.001 to 60, after which a call counts as lost; more on a way that has lately taken more.
         lease: seconds, 0.5 to 600, for which a slot is held without renewal; the same in all processes. A process that dies
             frees its slots after that time, one that cannot reach Redis loses them, and a server that may have forgotten
             holders hands no slot over for as long.
@@ -92,7 +84,7 @@ class RedisPeers(FleetPeers):
     >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
     """
 
-    __slots__ = ("_new_slots",)
+    __slots__ = ("_group",)
 
     def __init__(
         self,
@@ -117,6 +109,7 @@ class RedisPeers(FleetPeers):
                 raise ValueError(f"{name} must be printable, not empty, and without braces, got {value!r}")
         super().__init__(
             RedisTransport(redis, group, prefix),
+            partial(RedisSlotTransport, redis, group, prefix),
             weight=weight,
             strictness=strictness,
             outage=outage,
@@ -124,33 +117,11 @@ class RedisPeers(FleetPeers):
             late=late,
             clock_difference=clock_difference,
             timeout=timeout,
-            group=group,
-        )
-        lease_seconds, hang_seconds = duration_of("lease", lease), duration_of("hang_timeout", hang_timeout)
-        for name, seconds, least, most in (
-            ("lease", lease_seconds, 0.5, 600.0),
-            ("hang_timeout", hang_seconds, lease_seconds, 86_400.0),
-        ):
-            if not least <= seconds <= most:
-                raise ValueError(f"{name} must be from {least:g} to {most:g} seconds, got {seconds:g}")
-        self._new_slots = partial(
-            GroupSlots,
-            SlotSettings(
-                id="",
-                lease_us=round(lease_seconds * 1e6),
-                difference_us=round(duration_of("clock_difference", clock_difference) * 1e6),
-            ),
-            partial(RedisSlotTransport, redis, group, prefix),
-            new_id=new_peer_id,
-            timeout=max(duration_of("timeout", timeout), lease_seconds / 20),
-            hang_timeout=hang_seconds,
-            outage=outage,
+            lease=lease,
+            hang_timeout=hang_timeout,
             is_threaded=is_copyable(redis),
         )
-
-    def slots(self) -> GroupSlots:
-        """Return the keeper of a manager's slots; only the manager calls it."""
-        return self._new_slots()
+        self._group = group
 
     def __repr__(self) -> str:
         return f"<RedisPeers {self._group!r} {self.id}>"
@@ -172,23 +143,18 @@ class RedisTransport:
         self._client, self._owns_client = client_of(redis, user="RedisPeers", retry=None, socket_timeout=None)
         self._is_cluster = hasattr(redis, "get_nodes")
         self._sha: str | None = None
-        self._ticket_sha: str | None = None  # once there are calls for tickets
-        self._has_tickets = False
         self._is_checked = False
 
     async def connect(self) -> None:
-        """Open a connection, and load the script, and that of tickets if they are in use."""
+        """Open a connection, and load the script."""
         try:
-            sha = await self._client.script_load(SCRIPT)
-            ticket_sha = await self._client.script_load(TICKET_SCRIPT) if self._has_tickets else None
+            sha = await self._client.script_load(TICKET_SCRIPT)
         except Exception as error:
             refusal = refusal_of(error)
             if refusal is None:
                 raise
             raise refusal from error
         self._sha = sha.decode() if isinstance(sha, bytes) else str(sha)
-        if ticket_sha is not None:
-            self._ticket_sha = ticket_sha.decode() if isinstance(ticket_sha, bytes) else str(ticket_sha)
         if not self._is_checked:
             self._is_checked = True
             await self._check_memory()
@@ -197,7 +163,7 @@ class RedisTransport:
         """Warn if the server may evict keys; uses INFO, which the script needs anyway, unlike CONFIG."""
         try:
             target = (
-                {"target_nodes": self._client.get_node_from_key(keys_of(self._prefix, self._group, "")[0])}
+                {"target_nodes": self._client.get_node_from_key(ticket_keys_of(self._prefix, self._group, "")[0])}
                 if (self._is_cluster)
                 else {}
             )
@@ -214,12 +180,9 @@ class RedisTransport:
                 policy,
             )
 
-    async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[Reply | TicketReply | Exception]:
+    async def call(self, calls: Sequence[tuple[str, TicketCall]]) -> list[TicketReply | Exception]:
         """Send requests by executor name in one message; return the replies, or the errors, in order."""
-        if self._ticket_sha is None and any(type(call) is TicketCall for _, call in calls):
-            self._has_tickets = True
-            await self.connect()
-        elif self._sha is None:
+        if self._sha is None:
             await self.connect()
         answers = await self._send(calls)
         missing = [index for index, answer in enumerate(answers) if type(answer).__name__ == "NoScriptError"]
@@ -227,25 +190,19 @@ class RedisTransport:
             await self.connect()
             for index, answer in zip(missing, await self._send([calls[index] for index in missing]), strict=True):
                 answers[index] = answer
-        return [
-            _reply_or_refusal(answer, ticket_reply_of if type(call) is TicketCall else reply_of)
-            for (_, call), answer in zip(calls, answers, strict=True)
-        ]
+        return [_reply_or_refusal(answer) for answer in answers]
 
     async def aclose(self) -> None:
         """Close the client, unless it was passed."""
         if self._owns_client:
             await self._client.aclose()
 
-    def _arguments_of(self, name: str, call: Request | TicketCall) -> list[Any]:
+    def _arguments_of(self, name: str, call: TicketCall) -> list[Any]:
         """Return the arguments of EVALSHA."""
-        if isinstance(call, TicketCall):
-            keys = ticket_keys_of(self._prefix, self._group, name)
-            return [self._ticket_sha, len(keys), *keys, *ticket_arguments_of(call)]
-        keys = keys_of(self._prefix, self._group, name)
-        return [self._sha, len(keys), *keys, *arguments_of(call)]
+        keys = ticket_keys_of(self._prefix, self._group, name)
+        return [self._sha, len(keys), *keys, *ticket_arguments_of(call)]
 
-    async def _send(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[Any]:
+    async def _send(self, calls: Sequence[tuple[str, TicketCall]]) -> list[Any]:
         arguments = [self._arguments_of(name, call) for name, call in calls]
         if self._is_cluster or len(calls) == 1:
             sent = [self._client.evalsha(*each) for each in arguments]
@@ -263,18 +220,18 @@ class RedisTransport:
         return answers
 
 
-def _reply_or_refusal(answer: Any, read: Callable[[Any], Reply | TicketReply]) -> Reply | TicketReply | Exception:
+def _reply_or_refusal(answer: Any) -> TicketReply | Exception:
     """Read one answer; return an error for a refusal, and for an answer that the script never writes.
 
     Raises:
         BaseException: if it means a lost connection.
     """
     if isinstance(answer, BaseException):
-        refusal = refusal_of(answer, SCRIPT, TICKET_SCRIPT)
+        refusal = refusal_of(answer, TICKET_SCRIPT)
         if refusal is None:
             raise answer
         return refusal
     try:
-        return read(answer)
+        return ticket_reply_of(answer)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         return error

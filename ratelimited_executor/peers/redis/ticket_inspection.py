@@ -1,4 +1,7 @@
-"""The state of ``tickets.lua``: the limits shared by a group, and how much of each is used."""
+"""The state of ``tickets.lua``: the limits shared by a group, how much of each is used, and who shares them.
+
+Nothing here calls Redis: the caller reads the keys and the server's time.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from ratelimited_executor._core.fleet.laws import read_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["LimitView", "LimitsView", "limits_of"]
+__all__ = ["LimitView", "LimitsView", "PeerView", "limit_names_of", "limits_of", "names_of", "pattern_of"]
 
 _STATE: Final = Struct("<9d")  # numbers of the state
+_CALLING_SECONDS: Final = 1.0  # who has called in this time counts as active
 _LAWS: Final = {"b": "g"}  # letters of settings: letters of their states, where they differ
 
 
@@ -38,6 +42,21 @@ class LimitView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerView:
+    """One executor of a process that shares the limits.
+
+    Attributes:
+        id: of this incarnation of its process, and the executor's number there.
+        last_call: seconds since its last call.
+        is_active: True if it has called within a second; one without waiting tasks does not call.
+    """
+
+    id: str
+    last_call: float
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsView:
     """The limits of one executor's group.
 
@@ -48,6 +67,7 @@ class LimitsView:
         quarantine: seconds until tickets are admitted again; None if there is no quarantine.
         penalty: seconds until a penalty by ``penalize()`` ends; None if there is none.
         limits: in the plan's order.
+        peers: who has called in the last ten seconds or so, the latest first.
     """
 
     name: str
@@ -56,15 +76,22 @@ class LimitsView:
     quarantine: float | None
     penalty: float | None
     limits: Sequence[LimitView]
+    peers: Sequence[PeerView] = ()
+
+    @property
+    def active_count(self) -> int:
+        """Return how many peers have called within a second."""
+        return sum(peer.is_active for peer in self.peers)
 
 
-def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes]) -> LimitsView | None:
+def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes], seen: Mapping[str, float]) -> LimitsView | None:
     """Read the limits of one executor; None if its key is gone.
 
     Args:
         name: of the executor.
         now_us: the server's time.
         tickets: the hash of that name.
+        seen: the sorted set of that name: when each peer has called.
 
     Raises:
         ValueError: if the script cannot have written it.
@@ -90,7 +117,16 @@ def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes]) -> LimitsV
             _limit_of(limit, resource, settings, stored.get(_LAWS.get(settings[:1], settings[:1]) + limit, ""), now_us)
             for limit, resource, settings in json.loads(tickets.get(b"plan", b"[]"))
         ],
+        peers=[
+            _peer_of(peer, max(0.0, now_us - called_us) / 1e6)
+            for peer, called_us in sorted(seen.items(), key=lambda each: -each[1])
+            if not peer.startswith("!")
+        ],
     )
+
+
+def _peer_of(peer: str, seconds: float) -> PeerView:
+    return PeerView(id=peer, last_call=seconds, is_active=seconds <= _CALLING_SECONDS)
 
 
 def _limit_of(name: str, resource: str, settings: str, text: str, now_us: int) -> LimitView:
@@ -101,3 +137,47 @@ def _limit_of(name: str, resource: str, settings: str, text: str, now_us: int) -
     return LimitView(
         name=name, resource=resource, used=use.used, amount=use.amount, free_in=max(0, use.until_us - now_us) / 1e6
     )
+
+
+# Names.
+
+
+def pattern_of(prefix: str, group: str | None = None, key: str = "tickets") -> str:
+    r"""Return the SCAN pattern of one key of each executor of a group, or of all groups.
+
+    >>> print(pattern_of("rle", "a*b"))
+    {rle:a\*b}:*:tickets
+    """
+    inner = "*" if group is None else _literal(group)
+    return f"{{{_literal(prefix)}:{inner}}}:*:{key}"
+
+
+def names_of(keys: Iterable[str], prefix: str, group: str, key: str = "tickets") -> list[str]:
+    """Return the sorted names of a group's executors that have a key of a kind.
+
+    >>> names_of(["{rle:mail}:sms:tickets", "{rle:mail}:a:b:tickets"], "rle", "mail")
+    ['a:b', 'sms']
+    """
+    head, tail = f"{{{prefix}:{group}}}:", f":{key}"
+    return sorted({each[len(head) : -len(tail)] for each in keys if each.startswith(head) and each.endswith(tail)})
+
+
+def limit_names_of(keys: Iterable[str], prefix: str) -> dict[str, list[str]]:
+    """Return the sorted names of the executors of each group of keys, in order; a group that has slots alone has none.
+
+    >>> limit_names_of(["{rle:b}:sms:tickets", "{rle:b}:a:b:tickets", "{rle:mail}::slots"], "rle")
+    {'b': ['a:b', 'sms'], 'mail': []}
+    """
+    names: dict[str, set[str]] = {}
+    head = f"{{{prefix}:"
+    for key in keys:
+        group, _, rest = key[len(head) :].partition("}:")
+        name, _, kind = rest.rpartition(":")
+        if key.startswith(head) and kind in ("tickets", "slots"):
+            names.setdefault(group, set()).update(() if kind == "slots" else (name,))
+    return {group: sorted(names[group]) for group in sorted(names)}
+
+
+def _literal(text: str) -> str:
+    """Write a text as a pattern that matches nothing else."""
+    return "".join(f"\\{character}" if character in "\\*?[]^" else character for character in text)

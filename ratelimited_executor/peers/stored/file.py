@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
-from ratelimited_executor.peers.fleet import new_peer_id
+from ratelimited_executor.peers.fleet import FleetPeers, new_peer_id
 from ratelimited_executor.peers.stored.deciding import (
     GONE_KEPT,
     QUIET_US,
@@ -61,7 +61,6 @@ from ratelimited_executor.peers.stored.machine import (
     file_system_of,
     wall_us,
 )
-from ratelimited_executor.peers.stored.peers import StoredPeers
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
 from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.fleet.protocol import Request
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
     from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
     from ratelimited_executor.peers.stored.deciding import Change
@@ -110,7 +108,7 @@ _DELETE_ALL: Final = "delete from records where name = ?"
 _DELETE_GONE: Final = "delete from records where name = ? and text is null and number <= ?"
 
 
-class FilePeers(StoredPeers):
+class FilePeers(FleetPeers):
     """Share the limits of each executor with all processes of this machine that use the same file.
 
     No server is needed: each process decides for itself, in a transaction. An executor shares its limits with the
@@ -172,7 +170,6 @@ class FilePeers(StoredPeers):
             lease=lease,
             hang_timeout=hang_timeout,
             new_id=wakes.new_id,
-            group=str(path),
         )
         self._path = Path(path)
 
@@ -350,7 +347,7 @@ class FileTransport(_LimitsFile):
         """Close the file."""
         await self._close_file()
 
-    async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[TicketReply | Exception]:
+    async def call(self, calls: Sequence[tuple[str, TicketCall]]) -> list[TicketReply | Exception]:
         """Answer calls, all in one transaction; return the replies, or the errors, in order."""
         return await self._once_free(lambda: self._call_now(calls))
 

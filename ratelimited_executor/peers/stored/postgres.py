@@ -24,6 +24,7 @@ from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.slots import peer_of
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.peers.fleet import FleetPeers
 from ratelimited_executor.peers.stored.deciding import (
     GONE_KEPT,
     QUIET_US,
@@ -36,7 +37,6 @@ from ratelimited_executor.peers.stored.deciding import (
     places,
     quiet_us,
 )
-from ratelimited_executor.peers.stored.peers import StoredPeers
 from ratelimited_executor.peers.transport import RefusedError
 from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for
 from ratelimited_executor.stores.tasks.statements import lacking, read_schema
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.fleet.protocol import Request
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
     from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
     from ratelimited_executor.peers.stored.deciding import Change
@@ -103,7 +102,7 @@ _DELETE_GONE: Final = """
     delete from fleet_records where fleet = $1 and name = $2 and text is null and number <= $3"""
 
 
-class PostgresPeers(StoredPeers):
+class PostgresPeers(FleetPeers):
     """Share the limits of each executor with all processes of a group, through PostgreSQL (13 or later).
 
     Each process decides for itself, in a transaction. An executor shares its limits with the executors of the same name
@@ -171,9 +170,9 @@ class PostgresPeers(StoredPeers):
             timeout=timeout,
             lease=lease,
             hang_timeout=hang_timeout,
-            group=group,
         )
         transport.timeout = self._timeout
+        self._group = group
 
     def __repr__(self) -> str:
         return f"<PostgresPeers {self._group!r} {self.id}>"  # conninfo may hold a password
@@ -331,7 +330,7 @@ class _Connection:
 class PostgresTransport(_Connection):
     """Decides on the calls of executors in a database."""
 
-    async def call(self, calls: Sequence[tuple[str, Request | TicketCall]]) -> list[TicketReply | Exception]:
+    async def call(self, calls: Sequence[tuple[str, TicketCall]]) -> list[TicketReply | Exception]:
         """Answer calls, all in one transaction; return the replies, or the errors, in order."""
         replies: list[TicketReply | Exception] = await self._in_transaction(partial(self._call, calls=calls))
         return replies
