@@ -9,6 +9,7 @@ from zlib import crc32
 
 from ratelimited_executor._core.fleet.budget import BudgetLimit, BudgetPermits, KeyBudgetLimit
 from ratelimited_executor._core.fleet.limit_settings import (
+    DRIFT,
     BurstSettings,
     LimitSettings,
     PaceSettings,
@@ -155,6 +156,6 @@ def _estimate_of(rates: Sequence[Rate | Quota]) -> Callable[[int, int], int | No
     def estimate(amount: int, now_ns: int) -> int | None:
         if slowest is None:
             return now_ns
-        return None if not slowest else now_ns + int(amount * 1_000_000_000 / slowest)
+        return None if not slowest else now_ns + int(amount * 1_000_000_000 * (1 + DRIFT) / slowest)
 
     return estimate

@@ -88,6 +88,8 @@ class TicketBudget:
         corrections: to be sent to the authority.
         corrected: settings of the keys that have corrections or reports.
         reports: starts to be reported: of each (limit, key, receipt), the latest time of a start and the cost.
+        next_us: when the next ticket may come, by the authority's clock; 0 if not known.
+        sharing_count: how many peers share what the limits allow.
         used_count: permits of tickets that were used.
         lapsed_count: permits of tickets that were not used in time.
         generation: grows whenever earlier tickets become void.
@@ -109,7 +111,9 @@ class TicketBudget:
         "generation",
         "is_usable",
         "lapsed_count",
+        "next_us",
         "reports",
+        "sharing_count",
         "used_count",
     )  # fmt: skip
 
@@ -130,6 +134,8 @@ class TicketBudget:
         self._coming_keys: Counter[str] = Counter()
         self.corrected: dict[str, str] = {}
         self.reports: dict[tuple[str, str, int], list[int]] = {}
+        self.next_us = 0
+        self.sharing_count = 1
         self.used_count = 0
         self.lapsed_count = 0
 
@@ -332,6 +338,12 @@ class TicketBudget:
                 return max(now_ns, self._clock.surely_after(ticket.at_us * 1000, now_ns))
         return None
 
+    def after_held(self, resource: str, now_ns: int) -> tuple[int, int]:
+        """Return how much of a resource is held, and when the next ticket after these may come, in our time."""
+        held = self.left_of(resource, now_ns) + sum(ticket.left.get(resource, 0) for ticket in self._coming)
+        last_us = max([self.next_us, *(ticket.at_us + 1 for ticket in self._coming[-1:])])
+        return held, self._clock.surely_after(last_us * 1000, now_ns) if last_us and self._clock.is_known else now_ns
+
     def _look(self, now_ns: int) -> None:
         """Open the tickets that are due, and give back what was not used in time."""
         self._looked_ns = now_ns
@@ -476,8 +488,13 @@ class BudgetLimit(Limit):
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
-        left = 0 if self._is_free else count - self._budget.left_of(self._resource, now_ns)
-        return now_ns if left <= 0 else self._estimate(left, now_ns)
+        if self._is_free:
+            return now_ns
+        when_ns = self._budget.when(self._resource, count, now_ns)
+        if when_ns is not None:
+            return when_ns
+        held, next_ns = self._budget.after_held(self._resource, now_ns)
+        return self._estimate((count - held - 1) * self._budget.sharing_count, max(now_ns, next_ns))
 
     def count_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # the group decides
         """Return a count without limit: the group decides how many starts are admitted."""

@@ -181,7 +181,7 @@ class TicketPeer:
         self._report_ns: int | None = None  # when reports are due that others wait for
         self._ask_ns = 0  # before this time, asking again is useless
         self._is_plain = True  # the latest call asked for no key
-        self._news_ns: int | None = None  # when there is something to report
+        self._news_ns: int | None = 0  # when there is something to report: at first, the limits
 
     # States.
 
@@ -451,6 +451,8 @@ class TicketPeer:
         if count:
             self.last_grant_ns = now_ns
         self._is_contended = is_contended if call.runs else self._is_contended
+        self.budget.next_us = self.refusal.at_us if self.refusal is not None else 0
+        self.budget.sharing_count = max(1, self.peers_count) if self._is_contended else 1
         is_rich = self._is_plain and self.budget.ticket_count >= _RICH and self.budget.half_due_us()
         if self.refusal is not None or (count and is_rich):
             self._ask_ns = self._ask_again(again_us, count, now_ns)
@@ -488,6 +490,8 @@ class TicketPeer:
         if call is not None:
             self.budget.corrections.extend(each for each in call.corrections if each.cost < 0)
             self._untold += call.copies
+            if call.is_new_plan:
+                self._news_ns = now_ns
         self._ask_ns = now_ns
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
             self._move_to(PeerState.OUTAGE)
