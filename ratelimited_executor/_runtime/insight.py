@@ -18,6 +18,7 @@ from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
+    from fractions import Fraction
 
     from ratelimited_executor._core.fleet.insight import FleetStatistics
     from ratelimited_executor._core.limits.combined import CombinedPermits
@@ -476,8 +477,9 @@ def _hold(
     parts: Insights, handle: TaskHandle[Any], now: float, ahead: list[Any] | _Crowd
 ) -> tuple[Hold, str | None, float | None]:
     """Return what holds a due task, the name of the limit, and the loop time at which the task will start."""
-    if parts.queue.permits.is_stopped:
-        return Hold.PAUSE, _rate_of_others(parts), None
+    others = _rate_of_others(parts)
+    if parts.queue.permits.is_stopped or (others is not None and not others[0]):
+        return Hold.PAUSE, others and others[1], None
     fleet = None if parts.controls.member is None else parts.controls.member.hold(now, len(ahead) + 1)
     if fleet is not None:
         kind, detail, end = fleet
@@ -497,16 +499,16 @@ def _hold(
         begin = parts.controls.member.expected_at()
         expected = expected if begin is None or expected is None else max(expected, begin)
     if detail is None and hold in (Hold.RATE, Hold.ORDER):
-        detail = _rate_of_others(parts)
+        detail = None if others is None else others[1]
         if detail is None and parts.controls.member is not None:
             detail = parts.controls.member.source()
     return hold, detail, expected
 
 
-def _rate_of_others(parts: Insights) -> str | None:
-    """Name the rate in force if another process of the group has set it."""
+def _rate_of_others(parts: Insights) -> tuple[Fraction, str] | None:
+    """Return the rate in force, and a text about it, if another process of the group has set it."""
     rate = None if parts.controls.member is None or parts.controls.is_paused else parts.controls.member.rate_of_others()
-    return None if rate is None else f"the group goes by {float(rate):.6g}/s, set by another process"
+    return None if rate is None else (rate, f"the group goes by {float(rate):.6g}/s, set by another process")
 
 
 def _hold_by_key(

@@ -122,6 +122,9 @@ class FleetPeers(Fixed):
         is_threaded: True if slots may be renewed in a thread of their own.
         new_id: makes the ids of peers.
         seed: of the delays, and of the id; random by default.
+
+    Attributes:
+        slots: makes the keeper of a manager's slots, which alone calls it; None if the group has none.
     """
 
     # Slots, so that setting a read-only or misspelt attribute is an error.
@@ -139,7 +142,6 @@ class FleetPeers(Fixed):
         "_lives",
         "_members",
         "_monotonic",
-        "_new_slots",
         "_patience",
         "_random",
         "_seed",
@@ -150,6 +152,7 @@ class FleetPeers(Fixed):
         "_timeout",
         "_transport",
         "_warned",
+        "slots",
     )
 
     def __init__(
@@ -203,7 +206,7 @@ class FleetPeers(Fixed):
             difference_us=round(clock_difference * 1e6),
             outage=outage,
         )
-        self._new_slots = slot_transport and partial(
+        self.slots = slot_transport and partial(
             GroupSlots,
             SlotSettings(id="", lease_us=round(lease * 1e6), difference_us=self._settings.difference_us),
             slot_transport,
@@ -286,11 +289,6 @@ class FleetPeers(Fixed):
         self._members[owner.name] = member
         self._kicked.set()
         return member
-
-    def slots(self) -> GroupSlots:
-        """Return the keeper of a manager's slots; only the manager calls it."""
-        assert self._new_slots is not None, "peers without a transport for slots"
-        return self._new_slots()
 
     def _leave(self, member: TicketMember) -> None:
         """Remove a member; its last call goes out with the next round."""

@@ -299,6 +299,7 @@ class TicketMember:
         self._asked.clear()
         self._lanes = []
         permits = self.owner.queue.costs
+        ahead_seconds = self.peer.settings.ahead_us / 1e6
         waiting = upcoming(self.owner.queue, count if gate is None else _TICKETS)
         for key, needs, cost, tasks in sorted(waiting, key=lambda each: each.key not in self._turned):
             most = tasks
@@ -317,6 +318,11 @@ class TicketMember:
             if not isinstance(limit, KeyBudgetLimit):
                 if not costs:
                     continue  # it needs no ticket
+                if gate is not None and key is not None and not isinstance(key, SlotLane):
+                    now = self.owner.timeline.to_loop(now_ns)
+                    most = min(most, self._demand.count_of_key(gate, key, cost, now, now + ahead_seconds))
+                    if most <= 0:
+                        continue
                 runs.append(TicketRun(min(most, count), costs))
                 self._lanes.append(key if isinstance(key, SlotLane) else None)
                 count -= most
@@ -335,7 +341,7 @@ class TicketMember:
                     self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0:
                 break
-        if runs and not runs[-1].key and self._lanes[-1] is None:  # the remaining tasks count like the last one
+        if runs and gate is None:  # the remaining tasks count like the last one
             runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + max(0, count))
         return runs
 

@@ -29,6 +29,7 @@ __all__ = ["Demand", "Worker"]
 
 _MEMORY_SECONDS: Final = 2.0  # observations of that age count about a third
 _ROUNDING: Final = 1e-9
+_MANY: Final = 1 << 40
 
 
 class Counts(Protocol):
@@ -129,6 +130,13 @@ class Demand:
         if queue.gate is None:
             return math.floor(min(count, demand_until(queue, due)) + _ROUNDING)
         return math.floor(min(count, self._count_keyed(queue.gate, to_ns(now), due, span, most)) + _ROUNDING)
+
+    def count_of_key(self, gate: KeyGate, key: Hashable, cost: int, now: float, end: float) -> int:
+        """Count the tasks of a key that its limits let start from now until a loop time, at most."""
+        to_ns = self._worker.queue.timeline.to_ns
+        span = _Span(to_ns(now), to_ns(end), self._turns(max(0.0, end - now)))
+        count = gate.count_until(key, cost, span, to_ns(now))
+        return _MANY if count >= _MANY else math.floor(count + _ROUNDING)
 
     def _count_keyed(self, gate: KeyGate, now_ns: int, due: float, span: _Span, most: int) -> float:
         """Count the tasks due by ``due`` that the limits of their keys let start in a span."""
