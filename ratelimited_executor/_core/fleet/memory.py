@@ -39,11 +39,13 @@ class Kept(NamedTuple):
 
 @dataclass(slots=True)
 class Turn:
-    """A peer at a queue: what it was served, until when it is hungry, and the time between two of its calls."""
+    """A peer at a queue: what it was served, until when it is hungry, the time between two of its calls, when it is back."""
 
     served: int
     until_us: int
     cycle_us: int
+    back_us: int
+    is_prompt: bool
 
 
 @dataclass(slots=True)
@@ -182,7 +184,7 @@ def place_order(rest: tuple[int, str]) -> tuple[int, bytes]:
 
 def _queue_text(queue: Queue) -> list[Any]:
     turns = queue.turns.items()
-    return [queue.since_us, queue.virtual, {peer: [turn.served, turn.until_us, turn.cycle_us] for peer, turn in turns}]
+    return [queue.since_us, queue.virtual, {peer: [turn.served, turn.until_us, turn.cycle_us, turn.back_us, turn.is_prompt] for peer, turn in turns}]
 
 
 def _queue_of(value: Any) -> Queue:
