@@ -74,9 +74,7 @@ __all__ = ["TicketAuthority", "places_of", "swept_count"]
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _NEVER_US: Final = 1 << 53
 _UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
-_HUNGRY_US: Final = 50_000  # for which a peer is hungry, beyond the time in which it should call again
-_PROMPT_US: Final = 2_000
-_LINGER_US: Final = 30_000  # for which a peer that was served counts as hungry: it may be back at once
+_PROMPT_US: Final = 2_000  # a peer that is to be back at a time has come by so much and a cycle later
 _CYCLES: Final = 2  # calls in which a hungry peer is expected to come back
 _SWEPT: Final = 2  # keys forgotten in each call, and again for each key of the call
 _UNREAD_US: Final = 86_400_000_000  # for which the copy of a key is kept without a request for it
@@ -123,8 +121,14 @@ class _Share:
     served: int
     most: float  # what it may have been served at most
     gap_us: int
-    cycle_us: int
-    free_us: int  # what is due before that is free: no other can be back for it in time
+    cycle_us: int  # of the slowest peer
+    free_us: int  # what comes before that is free
+
+    def again_us(self, unit: int, when_us: int, now_us: int) -> int:
+        """Return when to ask again for a ticket of some time: the others have caught up, or that time has come."""
+        missing = max(0.3, (self.served + unit - self.most) / _UNIT * self.hungry_count)
+        level_us = now_us + int(min(self.hungry_count, missing) * self.gap_us) + 1
+        return max(min(level_us, max(when_us, now_us + self.cycle_us)), self.free_us)
 
 
 class TicketAuthority:
@@ -470,9 +474,7 @@ class TicketAuthority:
             if share is not None and share.served + unit > share.most and when >= share.free_us:
                 is_refused, refused = True, asked.queue_at(share.place)
                 asked.holder, asked.at_us = refused or FAIR_HOLDER, 0
-                missing = max(0.3, (share.served + unit - share.most) / _UNIT * share.hungry_count)
-                again_us = now_us + int(min(share.hungry_count, missing) * share.gap_us) + 1
-                asked.again_us = max(min(again_us, max(when, now_us + share.cycle_us)), share.free_us)
+                asked.again_us = share.again_us(unit, when, now_us)
                 break
             receipts = [
                 limit.take(when, cost, life_us) for limit, cost in zip(asked.limits, asked.amounts, strict=True)
@@ -550,14 +552,12 @@ class TicketAuthority:
         mean = sum(turn.served for turn in others) / len(others)
         queue.virtual = max(queue.virtual, least)
         turn = queue.turns.get(call.peer)
-        if turn is None or turn.back_us < self._now_us:
-            served = max(turn.served if turn else 0, queue.virtual - _UNIT)
-        else:
-            served = max(turn.served, queue.virtual - int(lead))
-        late_us = self._now_us + int(near_us) // hungry_count
-        free_us = min(turn.back_us if turn.is_prompt and turn.back_us >= self._now_us else late_us for turn in others)
-        if isinstance(settings, WindowSettings | QuotaSettings):
-            free_us = 0
+        is_late = turn is None or turn.back_us < self._now_us
+        served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_late else int(lead)))
+        free_us = 0
+        if not isinstance(settings, WindowSettings | QuotaSettings):
+            late_us = self._now_us + near_us // hungry_count
+            free_us = min(late_us if each.back_us < self._now_us else each.back_us for each in others)
         return _Share(queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, free_us)
 
     def _serve(
@@ -571,9 +571,13 @@ class TicketAuthority:
     ) -> None:
         """Record in each queue what a peer was served, and that it is hungry if it was refused there."""
         queues, given = self._state.queues, len(asked.tickets) * _unit_of(call)
-        hungry = refused
-        if hungry is None and asked.tickets and asked.tickets[-1][0] > self._now_us:
-            hungry = max(longest, key=lambda name: longest[name][0])
+        back_us, hungry = max(self._now_us, asked.again_us), refused
+        if asked.tickets:
+            first_us, last_us = asked.tickets[0][0], asked.tickets[-1][0]
+            back_us = (first_us + last_us) // 2
+            if hungry is None and last_us > self._now_us:
+                hungry = max(longest, key=lambda name: longest[name][0])
+        back_us += call.cycle_us + _PROMPT_US
         for name, (_, place) in longest.items():
             queue = self._queue(name)
             if queue is None:
@@ -588,14 +592,8 @@ class TicketAuthority:
                 served = max(turn.served if turn else 0, queue.virtual) + given
                 if is_alone:
                     queue.virtual = max(queue.virtual, served)  # nobody pays later for what nobody else wanted
-            back_us = max(self._now_us, asked.again_us)
-            if asked.tickets:
-                back_us = max(self._now_us, asked.tickets[len(asked.tickets) // 2 if refused is not None else 0][0])
-            back_us += call.cycle_us + _PROMPT_US
-            until_us = back_us + _LINGER_US
-            is_prompt = refused is not None or (turn is not None and self._now_us <= turn.back_us)
             if queue.turns or hungry == name:
-                queue.turns[call.peer] = _Turn(served, until_us, call.cycle_us, back_us, is_prompt)
+                queue.turns[call.peer] = _Turn(served, back_us, call.cycle_us)
             elif name:
                 del queues[name]
 
