@@ -224,11 +224,12 @@ class TicketMember:
         return sum(count for when, count in self._runs_of_late if when >= since)
 
     def _coming_back(self, now: float) -> int:
-        """Count the workers that are likely to be back before an answer: those that started within two calls."""
+        """Count the workers that are likely to be back before an answer: those that started within two calls, and ended."""
         runs, span = self._runs_of_late, 2 * self.peer.span_ns / _NS + _BACK_SECONDS
         if len(runs) < _BACK_COUNT or runs[-_BACK_COUNT][0] < now - _BACK_SPANS * span:
             return 0
-        return sum(count for when, count in runs if when >= now - span)
+        count = sum(count for when, count in runs if when >= now - span)
+        return max(0, count - self.owner.accounts.running_count())
 
     def next_call(self, now: float) -> float:
         """Return the loop time of the next call."""

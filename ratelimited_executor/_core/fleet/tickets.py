@@ -74,8 +74,7 @@ __all__ = ["TicketAuthority", "places_of", "swept_count"]
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _NEVER_US: Final = 1 << 53
 _UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
-_HUNGRY_US: Final = 50_000  # for which a peer is hungry, beyond the time in which it should call again
-_LINGER_US: Final = 30_000  # for which a peer that was served counts as hungry: it may be back at once
+_PROMPT_US: Final = 2_000  # a peer that is to be back at a time has come by so much and a cycle later
 _CYCLES: Final = 2  # calls in which a hungry peer is expected to come back
 _SWEPT: Final = 2  # keys forgotten in each call, and again for each key of the call
 _UNREAD_US: Final = 86_400_000_000  # for which the copy of a key is kept without a request for it
@@ -122,6 +121,14 @@ class _Share:
     served: int
     most: float  # what it may have been served at most
     gap_us: int
+    cycle_us: int  # of the slowest peer
+    free_us: int  # what comes before that is free
+
+    def again_us(self, unit: int, when_us: int, now_us: int) -> int:
+        """Return when to ask again for a ticket of some time: the others have caught up, or that time has come."""
+        missing = max(0.3, (self.served + unit - self.most) / _UNIT * self.hungry_count)
+        level_us = now_us + int(min(self.hungry_count, missing) * self.gap_us) + 1
+        return max(min(level_us, max(when_us, now_us + self.cycle_us)), self.free_us)
 
 
 class TicketAuthority:
@@ -464,11 +471,10 @@ class TicketAuthority:
                     elif begin_us > max(now_us, state.penalty_us):  # of the key
                         asked.holder = refused = run.key
                     break
-            if share is not None and share.served + unit > share.most:
+            if share is not None and share.served + unit > share.most and when >= share.free_us:
                 is_refused, refused = True, asked.queue_at(share.place)
                 asked.holder, asked.at_us = refused or FAIR_HOLDER, 0
-                missing = max(0.3, (share.served + unit - share.most) / _UNIT * share.hungry_count)
-                asked.again_us = now_us + int(min(share.hungry_count, missing) * share.gap_us) + 1
+                asked.again_us = share.again_us(unit, when, now_us)
                 break
             receipts = [
                 limit.take(when, cost, life_us) for limit, cost in zip(asked.limits, asked.amounts, strict=True)
@@ -535,7 +541,8 @@ class TicketAuthority:
     def _share_of(self, queue: _Queue, others: list[_Turn], place: int, asked: _Asked, call: TicketCall) -> _Share:
         settings, hungry_count = asked.settings[place], len(others) + 1
         gap_us = settings.gap_us * max(1, asked.amounts[place])
-        near_us = max(call.ahead_us, _CYCLES * max(call.cycle_us, *(turn.cycle_us for turn in others)))
+        cycle_us = max(call.cycle_us, *(turn.cycle_us for turn in others))
+        near_us = max(call.ahead_us, _CYCLES * cycle_us)
         share = max(_UNIT, near_us * _UNIT / gap_us / hungry_count)
         if not isinstance(settings, PaceSettings):
             use = asked.limits[place].use(self._now_us)
@@ -545,8 +552,13 @@ class TicketAuthority:
         mean = sum(turn.served for turn in others) / len(others)
         queue.virtual = max(queue.virtual, least)
         turn = queue.turns.get(call.peer)
-        served = max(turn.served, queue.virtual - int(lead)) if turn else queue.virtual - _UNIT
-        return _Share(queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us)
+        is_late = turn is None or turn.back_us < self._now_us
+        served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_late else int(lead)))
+        free_us = 0
+        if not isinstance(settings, WindowSettings | QuotaSettings):
+            late_us = self._now_us + near_us // hungry_count
+            free_us = min(late_us if each.back_us < self._now_us else each.back_us for each in others)
+        return _Share(queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, free_us)
 
     def _serve(
         self,
@@ -559,10 +571,17 @@ class TicketAuthority:
     ) -> None:
         """Record in each queue what a peer was served, and that it is hungry if it was refused there."""
         queues, given = self._state.queues, len(asked.tickets) * _unit_of(call)
+        back_us, hungry = max(self._now_us, asked.again_us), refused
+        if asked.tickets:
+            first_us, last_us = asked.tickets[0][0], asked.tickets[-1][0]
+            back_us = (first_us + last_us) // 2
+            if hungry is None and last_us > self._now_us:
+                hungry = max(longest, key=lambda name: longest[name][0])
+        back_us += call.cycle_us + _PROMPT_US
         for name, (_, place) in longest.items():
             queue = self._queue(name)
             if queue is None:
-                if refused != name:
+                if hungry != name:
                     continue
                 queue = queues[name] = _Queue(self._state.since_us)
             turn = queue.turns.get(call.peer)
@@ -573,15 +592,8 @@ class TicketAuthority:
                 served = max(turn.served if turn else 0, queue.virtual) + given
                 if is_alone:
                     queue.virtual = max(queue.virtual, served)  # nobody pays later for what nobody else wanted
-            until_us = self._now_us
-            if refused == name:
-                until_us = max(until_us, asked.again_us)
-                until_us += _CYCLES * (self._horizon(asked, place, call) + call.cycle_us) + _HUNGRY_US
-            elif turn is not None:
-                soon_us = self._now_us + _LINGER_US + _CYCLES * call.cycle_us
-                until_us = turn.until_us if refused is not None else min(turn.until_us, soon_us)
-            if queue.turns or refused == name:
-                queue.turns[call.peer] = _Turn(served, until_us, call.cycle_us)
+            if queue.turns or hungry == name:
+                queue.turns[call.peer] = _Turn(served, back_us, call.cycle_us)
             elif name:
                 del queues[name]
 

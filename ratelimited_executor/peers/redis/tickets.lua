@@ -17,7 +17,7 @@
 --              plan_id, plan     the plan in force: a JSON list of {name, resource, settings}
 --              l:<law><name>     a limit of a plan: '<since>,<serial>,;<text>'; its law is the first letter of the text
 --              q:                the queue of the plan, if somebody was hungry: a packed list of since, virtual, and peer,
---                                served, until, cycle of each turn
+--                                served, back, cycle of each turn
 --              n:<peer>          the number of a peer's last call
 --   keys     a hash
 --              !                 the mark
@@ -53,7 +53,7 @@ local S = {is_damaged = false, is_new_era = false, flaw = '', lost = {}, raw = {
 
 local T = {ABANDONED_US = 60000000, SAFE_MAX_US = 3600000000, DAY_US = 86400000000,
   KEPT_US = 7200000000, EXPIRY_US = 1000000,  -- for which keys at rest are kept, as the clock may step; they expire after that
-  REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, HUNGRY_US = 50000, LINGER_US = 30000, LEAD_US = 1000000, CYCLES = 2,
+  REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, PROMPT_US = 2000, LATE_US = 30000, LEAD_US = 1000000, CYCLES = 2,
   AHEAD_MAX_US = 250000, LAPSED_US = 800000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4,
   LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'},
   WHOLE = L.form_of('%d'), KEPT = L.form_of('%d,%d,'), FIVE = L.form_of('%d,%d,%d,%d,%d'), SIX = L.form_of('%d,%d,%d,%d,%d,%d')}
@@ -403,10 +403,10 @@ function T.queue_of(name)  -- nil if nobody was hungry there in this era
   local is_read, list = false, nil
   if text then is_read, list = pcall(cmsgpack.unpack, text) end
   if is_read and type(list) == 'table' and list[1] == S.since then
-    queue = {virtual = list[2], size = (#list - 2) / 4, peers = {}, served = {}, till = {}, cycle = {}}
+    queue = {virtual = list[2], size = (#list - 2) / 4, peers = {}, served = {}, back = {}, cycle = {}}
     for index = 1, queue.size do
       local at = 4 * index - 1
-      queue.peers[index], queue.served[index], queue.till[index], queue.cycle[index] = list[at], list[at + 1], list[at + 2], list[at + 3]
+      queue.peers[index], queue.served[index], queue.back[index], queue.cycle[index] = list[at], list[at + 1], list[at + 2], list[at + 3]
       if list[at] == args.peer then queue.own = index end
     end
   else
@@ -416,38 +416,39 @@ function T.queue_of(name)  -- nil if nobody was hungry there in this era
   return queue or nil
 end
 
-function T.prune(queue)  -- forgets who has not been hungry for long; looks at the others
+function T.prune(queue)  -- forgets who has not been hungry for long; looks at the others, of whom none may be back before a time: nil if all are late
   local kept = 0
-  local peers, served, till, cycle = queue.peers, queue.served, queue.till, queue.cycle
-  local hungry, least, sum, slowest = 0, nil, 0, 0
+  local peers, served, back, cycle = queue.peers, queue.served, queue.back, queue.cycle
+  local hungry, least, sum, slowest, is_late, soonest = 0, nil, 0, 0, false, nil
   queue.own = nil
   for index = 1, queue.size do
-    if till[index] >= S.present - T.LEAD_US then
+    if back[index] >= S.present - T.LEAD_US then
       kept = kept + 1
-      peers[kept], served[kept], till[kept], cycle[kept] = peers[index], served[index], till[index], cycle[index]
+      peers[kept], served[kept], back[kept], cycle[kept] = peers[index], served[index], back[index], cycle[index]
       if peers[kept] == args.peer then
         queue.own = kept
-      elseif till[kept] >= S.present then
+      elseif back[kept] >= S.present - T.LATE_US then
         hungry, sum, slowest = hungry + 1, sum + served[kept], math.max(slowest, cycle[kept])
         least = math.min(least or served[kept], served[kept])
+        if back[kept] < S.present then is_late = true else soonest = math.min(soonest or back[kept], back[kept]) end
       end
     end
   end
   if kept < queue.size then queue.is_changed = true end
-  for index = kept + 1, queue.size do peers[index], served[index], till[index], cycle[index] = nil, nil, nil, nil end
+  for index = kept + 1, queue.size do peers[index], served[index], back[index], cycle[index] = nil, nil, nil, nil end
   queue.size = kept
-  return hungry, least, sum, slowest
+  return hungry, least, sum, slowest, is_late, soonest
 end
 
 function T.keep_queue(name, queue)
-  local list, till = {S.since, queue.virtual}, 0
+  local list, latest = {S.since, queue.virtual}, 0
   for index = 1, queue.size do
     local at = 4 * index - 1
-    list[at], list[at + 1], list[at + 2], list[at + 3] = queue.peers[index], queue.served[index], queue.till[index], queue.cycle[index]
-    till = math.max(till, queue.till[index])
+    list[at], list[at + 1], list[at + 2], list[at + 3] = queue.peers[index], queue.served[index], queue.back[index], queue.cycle[index]
+    latest = math.max(latest, queue.back[index])
   end
   T.store('q:' .. name, cmsgpack.pack(list))
-  if name ~= '' then T.look_at('q:' .. name, T.LEAD_US + till) end
+  if name ~= '' then T.look_at('q:' .. name, T.LEAD_US + latest) end
 end
 
 -- Tickets.
@@ -523,13 +524,14 @@ function T.share_of(asked, longest)  -- how much the peer may be served beside h
   for _, each in ipairs(longest) do
     local queue = T.queue_of(each[1])
     if queue then
-      local others, least, sum, slowest = T.prune(queue)
+      local others, least, sum, slowest, is_late, soonest = T.prune(queue)
       queue.others = others
       if others > 0 and (not found or each[2] > found_at) then
         local place, hungry = each[3], others + 1
         local set, amount = asked.settings[place], math.max(1, asked.amounts[place])
         local gap = set.gap * amount
-        local near = math.max(args.ahead_us, T.CYCLES * math.max(args.cycle_us, slowest))
+        local cycle = math.max(args.cycle_us, slowest)
+        local near = math.max(args.ahead_us, T.CYCLES * cycle)
         local share = math.max(T.UNIT, near * T.UNIT / gap / hungry)
         if set.kind ~= 'p' then
           local used, most = asked.limits[place].law.use(asked.limits[place], S.present)
@@ -537,10 +539,17 @@ function T.share_of(asked, longest)  -- how much the peer may be served beside h
         end
         local lead, mean = math.max(share, T.LEAD_US * T.UNIT / gap / hungry), sum / others
         if least > queue.virtual then queue.virtual, queue.is_changed = least, true end
-        local served = queue.virtual - T.UNIT
-        if queue.own then served = math.max(queue.served[queue.own], queue.virtual - math.floor(lead)) end
+        local own = queue.own
+        local is_new = not own or queue.back[own] < S.present
+        local served = math.max(own and queue.served[own] or 0, queue.virtual - (is_new and T.UNIT or math.floor(lead)))
+        local free = 0
+        if set.kind ~= 'w' and set.kind ~= 'q' then
+          free = is_late and S.present + math.floor(near / hungry) or soonest
+          if soonest then free = math.min(free, soonest) end
+        end
         found_at = each[2]
-        found = {queue = queue, place = place, hungry = hungry, served = math.min(served, math.floor(mean + lead)), most = mean + share, gap = gap}
+        found = {queue = queue, place = place, hungry = hungry, served = math.min(served, math.floor(mean + lead)), most = mean + share, gap = gap,
+          cycle = cycle, free = free}
       end
     end
   end
@@ -552,7 +561,7 @@ function T.before_in(name)  -- how many hungry peers of a queue are served befor
   if not queue then return 0 end
   local served, sooner, is_past = queue.own and queue.served[queue.own] or queue.virtual, 0, false
   for index = 1, queue.size do
-    if queue.till[index] >= S.present then
+    if queue.back[index] >= S.present - T.LATE_US then
       is_past = is_past or index == queue.own
       local theirs = queue.served[index]
       if index ~= queue.own and (theirs < served or (theirs == served and not is_past)) then sooner = sooner + 1 end
@@ -563,11 +572,20 @@ end
 
 function T.serve(asked, longest, share, refused)  -- records in each queue what the peer was served, and that it is hungry
   local given = asked.given * S.unit
+  local back, hungry = math.max(S.present, asked.again), refused
+  if asked.given > 0 then
+    back = math.floor((asked.first + asked.last) / 2)
+    if not hungry and asked.last > S.present then
+      hungry = longest[1][1]
+      if longest[2] and longest[2][2] > longest[1][2] then hungry = longest[2][1] end
+    end
+  end
+  back = back + args.cycle_us + T.PROMPT_US
   for _, each in ipairs(longest) do
     local name = each[1]
     local queue = T.queue_of(name)
-    if not queue and refused == name then
-      queue = {virtual = 0, size = 0, peers = {}, served = {}, till = {}, cycle = {}, others = 0}
+    if not queue and hungry == name then
+      queue = {virtual = 0, size = 0, peers = {}, served = {}, back = {}, cycle = {}, others = 0}
       S.queues[name] = queue
     end
     if queue then
@@ -578,18 +596,12 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
         served = math.max(own and queue.served[own] or 0, queue.virtual) + given
         if queue.others == 0 and served > queue.virtual then queue.virtual, queue.is_changed = served, true end
       end
-      local till = S.present
-      if refused == name then
-        till = math.max(till, asked.again) + T.CYCLES * (T.horizon_of(asked, each[3]) + args.cycle_us) + T.HUNGRY_US
-      elseif own then
-        till = refused and queue.till[own] or math.min(queue.till[own], S.present + T.LINGER_US + T.CYCLES * args.cycle_us)
-      end
-      if queue.size > 0 or refused == name then
+      if queue.size > 0 or hungry == name then
         if not own then
           own = queue.size + 1
           queue.size, queue.own, queue.peers[own] = own, own, args.peer
         end
-        queue.served[own], queue.till[own], queue.cycle[own], queue.is_changed = served, till, args.cycle_us, true
+        queue.served[own], queue.back[own], queue.cycle[own], queue.is_changed = served, back, args.cycle_us, true
       elseif name ~= '' then
         S.queues[name], queue.is_changed = false, false
         if S.raw['q:' .. name] then
@@ -602,20 +614,23 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
 end
 
 function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after one at a time, each at that of its number
-  local limit, most = asked.limits[1], asked.wanted - asked.given
-  if share then
-    local more = math.max(0, math.floor((share.most - share.served) / S.unit))
+  local limit, most, latest = asked.limits[1], asked.wanted - asked.given, S.present + T.horizon_of(asked, 1)
+  if share and begin < share.free then
+    latest = math.min(latest, share.free - 1)
+  elseif share then
+    local more = math.floor((share.most - share.served) / S.unit)
     while share.served + more * S.unit > share.most do more = more - 1 end
     while share.served + (more + 1) * S.unit <= share.most do more = more + 1 end
     most = math.min(most, more)
   end
   if most < 2 then return end
-  local us, ps, some = limit.law.run(limit, begin, S.present + T.horizon_of(asked, 1), life, most)
+  local us, ps, some = limit.law.run(limit, begin, latest, life, most)
   if some == 0 then return end
   local set = limit.set
   asked.tickets[#asked.tickets + 1] = string.format(L.form_of('r,%d,%d,%d,%d,%d,%d;'), us, ps, set.gap_us, set.gap_ps, some,
     set.amount > 0 and set.part or 0)
   asked.given, S.count = asked.given + some, S.count + some
+  asked.last = us + (some - 1) * set.gap_us + math.ceil((ps + (some - 1) * set.gap_ps) / L.PS)
   if share then share.served = share.served + some * S.unit end
 end
 
@@ -650,17 +665,18 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
         break
       end
     end
-    if share and share.served + S.unit > share.most then
+    if share and share.served + S.unit > share.most and when >= share.free then
       is_refused, refused = true, T.queue_at(asked, share.place)
       asked.holder, asked.at = refused ~= '' and refused or 'peers', 0
       local missing = math.max(0.3, (share.served + S.unit - share.most) / T.UNIT * share.hungry)
-      asked.again = S.present + math.floor(math.min(share.hungry, missing) * share.gap) + 1
+      local level = S.present + math.floor(math.min(share.hungry, missing) * share.gap) + 1
+      asked.again = math.max(math.min(level, math.max(when, S.present + share.cycle)), share.free)
       break
     end
     local receipts = {}
     for index = 1, size do receipts[index] = limits[index].law.take(limits[index], when, amounts[index], life) end
     asked.tickets[#asked.tickets + 1] = string.format(form, when, unpack(receipts))
-    asked.given, S.count = asked.given + 1, S.count + 1
+    asked.given, asked.first, asked.last, S.count = asked.given + 1, asked.first or when, when, S.count + 1
     if share then share.served = share.served + S.unit end
     if is_plain and asked.given < asked.wanted then T.take_run(asked, share, when, life) end
   end
