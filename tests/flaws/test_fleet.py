@@ -163,11 +163,11 @@ async def test_peers_of_a_group_do_not_start_in_phase(peers, rate) -> None:
     await asyncio.sleep(SETTLED + length)
     start = fleet.starts[0] + 1 / rate
     times = [time for time in sorted(fleet.starts) if time >= start]
-    gap = 1.0195 / rate
+    gap = 1.0005 / rate
     gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
     assert fleet.worst_window() <= max(1, rate)
-    assert fleet.worst_window(10 / rate) <= 10
-    assert len(gaps) >= 0.9 * rate * (length - 2 / rate) / 1.0195
+    assert fleet.worst_window(10 / rate) <= 10 + (rate > 10)  # a start may be 20 ms late
+    assert len(gaps) >= 0.9 * rate * (length - 2 / rate) / 1.0005
     assert max(gaps) < 1.5 * gap + 0.02, "no permit may be left out"
     assert min(gaps) > gap - 0.02  # a start may be this late
     await fleet.close()

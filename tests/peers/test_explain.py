@@ -134,26 +134,27 @@ async def test_explain_tells_the_next_permits_of_the_group(rate, peers, near):
         await asyncio.sleep(0.3 / rate)
     assert hold is Hold.ORDER
     text = str(node.executor.explain(handle))
-    assert ("(3 processes share the rate)" in text) is (peers == 3)
+    assert "permits/rate of the group" in text
     await handle
     at = handle.started_at - node.executor._parts.runner.timeline.to_epoch(0.0)
     assert waits == pytest.approx([at] * 5, abs=near)
     await fleet.close()
 
 
-async def test_explain_goes_by_the_peer_s_own_rate_where_that_is_lower():
-    """Predictions use the peer's own rate if it is lower than that of the group."""
-    fleet = Simulation(28, rate=1.0)
-    [low] = await fleet.add(1, load=10)
+async def test_explain_goes_by_the_rate_that_another_process_has_set():
+    """Predictions use the rate in force, whichever process has set it, and say so; they assume that it shares the rate."""
+    fleet = Simulation(28, rate=100.0)
+    [one] = await fleet.add(1, load=10)
     await asyncio.sleep(3)
-    fleet.rate = 100.0
+    fleet.rate = 1.0
     await fleet.add(1)
-    await asyncio.sleep(3)
-    handle = low.executor.submit(low.work)
-    told = Explained(low)
+    await asyncio.sleep(1)
+    one.load(5)
+    await asyncio.sleep(1)
+    handle = one.executor.submit(one.work)
+    told = Explained(one)
     now, (_, seconds) = fleet.loop.time(), told.say(handle)
-    assert "set by another process" in str(low.executor.explain(handle))
+    assert "set by another process" in str(one.executor.explain(handle))
     await handle
-    assert fleet.loop.time() - now == pytest.approx(seconds, abs=1.3)
-    assert seconds > 3
+    assert 3 < fleet.loop.time() - now <= seconds + 0.1 <= 8
     await fleet.close()

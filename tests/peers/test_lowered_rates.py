@@ -26,7 +26,10 @@ def worst_second(starts, begin=0.0):
 @pytest.mark.parametrize("peers", [1, 3])
 @pytest.mark.parametrize("rate", [1, 10])
 async def test_lowered_rate_holds_at_once_for_the_process_that_sets_it(rate, peers, moment):
-    """The process that lowers the rate gives up permits beyond it at once, and the group follows within 0.75 s."""
+    """The process that lowers the rate gives up permits beyond it at once, and the group follows within 0.75 s.
+
+    The starts of the second before the change count for the new rate.
+    """
     fleet = Simulation(51)
     one, *_ = await fleet.add(peers, load=3000)
     await asyncio.sleep(4 + moment)
@@ -35,7 +38,7 @@ async def test_lowered_rate_holds_at_once_for_the_process_that_sets_it(rate, pee
     await asyncio.sleep(6)
     assert worst_second(one.starts, begin) <= rate + (rate > 1)  # one more by whole intervals
     assert worst_second(fleet.starts, begin + 0.75) <= rate
-    assert fleet.count(begin + 0.75, begin + 5.75) >= 0.97 * 5 * rate - 1
+    assert fleet.count(begin + 1.05, begin + 6) >= 0.97 * 4.95 * rate - 1
     await fleet.close()
 
 
@@ -48,7 +51,7 @@ async def test_rate_that_is_lowered_a_little_keeps_what_is_held():
     one.executor.rate = 95
     await asyncio.sleep(5)
     assert fleet.count(begin, begin + 1) >= 0.9 * 95
-    assert worst_second(fleet.starts, begin) <= 95 + 1  # one more by whole grant intervals
+    assert worst_second(fleet.starts, begin) <= 95
     await fleet.close()
 
 
@@ -83,7 +86,7 @@ async def test_rate_that_is_lowered_in_an_outage():
     begin = fleet.loop.time()
     one.executor.rate = 2
     await asyncio.sleep(6)
-    assert worst_second(one.starts, begin) <= 2
+    assert worst_second(one.starts, begin) <= 2 + 1  # the pace of one process is nominal
     assert 10 <= fleet.count(begin, begin + 6) <= 13
     await fleet.close()
 

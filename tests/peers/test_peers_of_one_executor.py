@@ -75,7 +75,6 @@ async def test_executor_with_peers_leaves_its_group_when_it_is_closed(close):
     assert 1 == way.closed_count
     assert executor.is_terminated
     assert "closed" == executor.statistics().fleet.state
-    assert 1 == len(fleet.server.authorities["limit"]._members)
     assert tasks == asyncio.all_tasks()
     assert 150 <= len(starts) <= 260, "the executor has half of the rate"
     fleet.starts += starts
@@ -130,15 +129,23 @@ def test_adaptive_rate_among_several_limits_is_refused(limits):
         )
 
 
-@pytest.mark.parametrize(("name", "value"), [("rate", "5/s, 100/min"), ("key_rate", "1/s")])
-async def test_limit_that_comes_later_is_refused_where_the_group_shares_one_pace(name, value):
-    """A limit added later is refused at the call if the peers share only one pace, and nothing changes."""
+@pytest.mark.parametrize(("name", "value", "most"), [("rate", "5/s, 7/min", 7), ("key_rate", "30/min", 10)])
+async def test_limit_that_comes_later_is_shared_as_well(name, value, most):
+    """A limit added to a running executor holds for its whole group."""
     fleet = Simulation(33)
-    async with RateLimitedExecutor("one", rate=5, peers=FleetPeers(Way(fleet.server, fleet.generator), seed=1)) as one:
-        with pytest.raises(ValueError, match=f"{name} cannot be added to .*: its peers share only one pace"):
-            setattr(one, name, value)
-        assert (Rate(5), None) == (one.rate, one.key_rate)
+    starts = []
+    async with (
+        RateLimitedExecutor("one", rate=5, peers=FleetPeers(Way(fleet.server, fleet.generator), seed=1)) as one,
+        RateLimitedExecutor("one", rate=5, peers=FleetPeers(Way(fleet.server, fleet.generator), seed=2)) as two,
+    ):
         await one.submit(int)
+        for each in (one, two):
+            setattr(each, name, value)
+            each.schedule_many(lambda _: starts.append(fleet.loop.time()), range(50), key="k")
+        await asyncio.sleep(20)
+        assert most - 1 <= len(starts) <= most
+        for each in (one, two):
+            each.shutdown(cancel_pending=True)
 
 
 async def test_peers_serve_one_executor():

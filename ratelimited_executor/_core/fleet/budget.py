@@ -26,6 +26,7 @@ from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from fractions import Fraction
     from typing import Self
 
     from ratelimited_executor._core.fleet.clock import ServerClock
@@ -90,6 +91,7 @@ class TicketBudget:
         reports: starts to be reported: of each (limit, key, receipt), the latest time of a start and the cost.
         next_us: when the next ticket may come, by the authority's clock; 0 if not known.
         sharing_count: how many peers share what the limits allow.
+        slowest: by resource, the most in a second, if another process has set the limits in force.
         used_count: permits of tickets that were used.
         lapsed_count: permits of tickets that were not used in time.
         generation: grows whenever earlier tickets become void.
@@ -114,6 +116,7 @@ class TicketBudget:
         "next_us",
         "reports",
         "sharing_count",
+        "slowest",
         "used_count",
     )  # fmt: skip
 
@@ -136,6 +139,7 @@ class TicketBudget:
         self.reports: dict[tuple[str, str, int], list[int]] = {}
         self.next_us = 0
         self.sharing_count = 1
+        self.slowest: dict[str, Fraction] = {}
         self.used_count = 0
         self.lapsed_count = 0
 
@@ -152,6 +156,11 @@ class TicketBudget:
         self.corrections.clear()
         self.corrected.clear()
         self.reports.clear()
+
+    def return_all(self) -> None:
+        """Give back all tickets, and drop those of starts that have not taken effect: other limits are in force."""
+        self.give_all_back()
+        self.generation += 1
 
     @property
     def ticket_count(self) -> int:
@@ -494,7 +503,11 @@ class BudgetLimit(Limit):
         if when_ns is not None:
             return when_ns
         held, next_ns = self._budget.after_held(self._resource, now_ns)
-        return self._estimate((count - held - 1) * self._budget.sharing_count, max(now_ns, next_ns))
+        more, begin_ns = (count - held - 1) * self._budget.sharing_count, max(now_ns, next_ns)
+        slowest = self._budget.slowest.get(self._resource)
+        if slowest is None:
+            return self._estimate(more, begin_ns)
+        return begin_ns + int(more * 1_000_000_000 / slowest) if slowest else None
 
     def count_until(self, now_ns: int, end_ns: int) -> int:  # noqa: ARG002  # the group decides
         """Return a count without limit: the group decides how many starts are admitted."""

@@ -36,7 +36,8 @@ from ratelimited_executor._core.fleet.ticket_calls import (
 from ratelimited_executor._core.records import PERMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from fractions import Fraction
 
     from ratelimited_executor._core.fleet.clock import ServerClock
     from ratelimited_executor._core.fleet.policies import Outage
@@ -206,7 +207,7 @@ class TicketPeer:
         """Request other limits for the whole group; tickets of the previous limits are void."""
         self._use(plan_id, plan)
         self._is_new_plan = True
-        self.budget.drop()
+        self.budget.return_all()
         self._ask_ns, self._news_ns = 0, now_ns
 
     def follow(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]]) -> None:
@@ -385,6 +386,7 @@ class TicketPeer:
         self._move_to(PeerState.ACTIVE)
         self._told_id, self.plan_in_force = reply.plan_id, reply.plan
         self.is_own_plan = reply.plan_id in (self._plan_id, self._followed_id)
+        self.budget.slowest = {} if self.is_own_plan else _slowest_of(reply.plan)
         self._is_new, self._told_ns = now_ns - self._told_ns <= NEWS_NS, now_ns
         if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
             self._is_new_plan = True  # one of its quotas has ended, and no peer is left that knows the next period
@@ -532,3 +534,13 @@ class TicketPeer:
 
 def _copy_of(state: LimitState) -> LimitCopy:
     return LimitCopy(name=state.name, is_key=False, serial=state.serial, text=state.text)
+
+
+def _slowest_of(plan: Iterable[PlanLimit]) -> dict[str, Fraction]:
+    """Return the least that the limits on each resource admit in a second."""
+    slowest: dict[str, Fraction] = {}
+    for each in plan:
+        settings = read_settings(each.settings)
+        if settings is not None:
+            slowest[each.resource] = min(settings.per_second, slowest.get(each.resource, settings.per_second))
+    return slowest
