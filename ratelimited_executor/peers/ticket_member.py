@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections import deque
+from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -24,7 +25,6 @@ from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
-    from fractions import Fraction
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply
@@ -197,7 +197,8 @@ class TicketMember:
         if self.peer.is_own_plan or not self.peer.is_settled:
             return None
         settings = (read_settings(each.settings) for each in self.peer.plan_in_force if each.resource == PERMITS)
-        return next((each.per_second for each in settings if each is not None), None)
+        told = next((each.per_second for each in settings if each is not None), None)
+        return None if told is None else Fraction(f"{float(told):.8g}")  # its gap was rounded to whole picoseconds
 
     # Calling.
 
