@@ -625,7 +625,7 @@ def served(group: Group, wants: dict[str, tuple[int, int]], seconds: int = 20) -
     for _ in range(seconds * 10):
         for peer, (weight, wanted) in wants.items():
             waiting[peer] += wanted
-            (count,) = group.ask(some(waiting[peer]), peer=peer, weight=weight)
+            (count,) = group.ask(some(waiting[peer]), peer=peer, weight=weight, cycle_us=SECOND // 10)
             waiting[peer] -= count
             got[peer] += count
         group.now += SECOND // 10

@@ -74,7 +74,9 @@ __all__ = ["TicketAuthority", "places_of", "swept_count"]
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _NEVER_US: Final = 1 << 53
 _UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
-_PROMPT_US: Final = 2_000  # a peer that is to be back at a time has come by so much and a cycle later
+_PROMPT_US: Final = 2_000  # by how much a peer is late that does not count as late
+_LINGER_US: Final = 30_000  # for which a peer that is late is hungry ...
+_REFUSED_US: Final = 250_000  # ... and if it was refused
 _CYCLES: Final = 2  # calls in which a hungry peer is expected to come back
 _SWEPT: Final = 2  # keys forgotten in each call, and again for each key of the call
 _UNREAD_US: Final = 86_400_000_000  # for which the copy of a key is kept without a request for it
@@ -552,8 +554,8 @@ class TicketAuthority:
         mean = sum(turn.served for turn in others) / len(others)
         queue.virtual = max(queue.virtual, least)
         turn = queue.turns.get(call.peer)
-        is_late = turn is None or turn.back_us < self._now_us
-        served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_late else int(lead)))
+        is_new = turn is None or turn.until_us < self._now_us
+        served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_new else int(lead)))
         free_us = 0
         if not isinstance(settings, WindowSettings | QuotaSettings):
             late_us = self._now_us + near_us // hungry_count
@@ -578,6 +580,7 @@ class TicketAuthority:
             if hungry is None and last_us > self._now_us:
                 hungry = max(longest, key=lambda name: longest[name][0])
         back_us += call.cycle_us + _PROMPT_US
+        until_us = back_us + (_LINGER_US if refused is None else _REFUSED_US)
         for name, (_, place) in longest.items():
             queue = self._queue(name)
             if queue is None:
@@ -593,7 +596,7 @@ class TicketAuthority:
                 if is_alone:
                     queue.virtual = max(queue.virtual, served)  # nobody pays later for what nobody else wanted
             if queue.turns or hungry == name:
-                queue.turns[call.peer] = _Turn(served, back_us, call.cycle_us)
+                queue.turns[call.peer] = _Turn(served, until_us, call.cycle_us, back_us)
             elif name:
                 del queues[name]
 
