@@ -417,7 +417,7 @@ function T.queue_of(name)  -- nil if nobody was hungry there in this era
   return queue or nil
 end
 
-function T.prune(queue)  -- forgets who has not been hungry for long; looks at the others, of whom none may be back before a time: nil if all are late
+function T.prune(queue)  -- forgets who has not been hungry for long; looks at the others: is one late, and when is the first of the rest back
   local kept = 0
   local peers, served, till, cycle, back = queue.peers, queue.served, queue.till, queue.cycle, queue.back
   local hungry, least, sum, slowest, is_late, soonest = 0, nil, 0, 0, false, nil
@@ -572,7 +572,7 @@ function T.before_in(name)  -- how many hungry peers of a queue are served befor
   return sooner
 end
 
-function T.serve(asked, longest, share, refused)  -- records in each queue what the peer was served, and that it is hungry
+function T.serve(asked, longest, share, refused)  -- records in each queue what the peer was served, and when it is back
   local given = asked.given * S.unit
   local back, hungry = math.max(S.present, asked.again), refused
   if asked.given > 0 then
