@@ -183,7 +183,11 @@ def place_order(rest: tuple[int, str]) -> tuple[int, bytes]:
 
 def _queue_text(queue: Queue) -> list[Any]:
     turns = queue.turns.items()
-    return [queue.since_us, queue.virtual, {peer: [turn.served, turn.until_us, turn.cycle_us, turn.back_us] for peer, turn in turns}]
+    return [
+        queue.since_us,
+        queue.virtual,
+        {peer: [turn.served, turn.until_us, turn.cycle_us, turn.back_us] for peer, turn in turns},
+    ]
 
 
 def _queue_of(value: Any) -> Queue:

@@ -563,7 +563,9 @@ class TicketAuthority:
         if not isinstance(settings, WindowSettings | QuotaSettings):
             late_us = self._now_us + near_us // hungry_count
             free_us = min(late_us if each.back_us < self._now_us else each.back_us for each in others)
-        return _Share(queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, free_us)
+        return _Share(
+            queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, free_us
+        )
 
     def _serve(
         self,
