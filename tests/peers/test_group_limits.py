@@ -200,6 +200,26 @@ async def test_no_more_tickets_are_asked_for_than_can_be_used(settings, work) ->
         assert statistics.lapsed < 0.8 * statistics.granted
 
 
+async def test_no_tickets_are_asked_for_while_workers_hold_their_permits() -> None:
+    """Workers that hold their permits for a while are not expected back before that: no ticket lapses."""
+    async with Group() as group:
+        executor = await group.join(rate="1000/s, 9000/10s")
+
+        async def work() -> None:
+            while True:
+                async with executor.permit():
+                    group.start(0, 1, None)
+                    await asyncio.sleep(0.05)
+
+        workers = [asyncio.ensure_future(work()) for _ in range(4)]
+        await asyncio.sleep(QUARANTINE + 5)
+        for worker in workers:
+            worker.cancel()
+        statistics = executor.statistics().fleet
+        assert statistics.taken > 200
+        assert 0 == statistics.lapsed
+
+
 async def test_rate_of_a_key_is_the_groups() -> None:
     """The rate of a key applies to the group: three processes start one task a second of each key together."""
     async with Group() as group:

@@ -620,15 +620,19 @@ def test_penalty_holds_all_or_a_key(subject):
 
 
 def served(group: Group, wants: dict[str, tuple[int, int]], seconds: int = 20) -> dict[str, int]:
-    """Let peers with (weight, new tasks) call ten times a second for all of theirs; return what each got."""
-    got, waiting = dict.fromkeys(wants, 0), dict.fromkeys(wants, 0)
-    for _ in range(seconds * 10):
+    """Let peers with (weight, new tasks) call for all of theirs, ten times a second and when told; return what each got."""
+    got, waiting, due = dict.fromkeys(wants, 0), dict.fromkeys(wants, 0), dict.fromkeys(wants, 0)
+    for step in range(seconds * 50):
         for peer, (weight, wanted) in wants.items():
-            waiting[peer] += wanted
-            (count,) = group.ask(some(waiting[peer]), peer=peer, weight=weight)
-            waiting[peer] -= count
-            got[peer] += count
-        group.now += SECOND // 10
+            if step % 5 == 0:
+                waiting[peer] += wanted
+                due[peer] = group.now
+            if 0 < due[peer] <= group.now:
+                (count,) = group.ask(some(waiting[peer]), peer=peer, weight=weight)
+                waiting[peer] -= count
+                got[peer] += count
+                due[peer] = group.reply.outcomes[0].again_us
+        group.now += SECOND // 50
     return got
 
 
@@ -647,18 +651,52 @@ def test_small_peer_beside_a_huge_one_gets_what_it_wants(subject):
 
 
 def test_hungry_peer_that_has_died_is_forgotten(subject):
-    """A hungry peer that has died holds others back for two horizons, two calls and 50 ms, and is forgotten a second later."""
+    """A peer that was refused and has died holds others back for 250 ms after it was expected, and is forgotten later."""
     group = Group(subject, PACE)
     group.ask(some(100), peer="dead")
-    begun = group.now
-    until = group.reply.outcomes[0].again_us + 2 * (AHEAD + CYCLE) + 50_000
+    tickets = group.reply.outcomes[0].tickets
+    until = (tickets[0][0] + tickets[-1][0]) // 2 + CYCLE + 2_000 + 250_000
     group.now = until
     group.ask(some(100))
     assert (FAIR_HOLDER, True) == (group.reply.outcomes[0].holder, group.reply.outcomes[0].is_contended)
-    group.now = until + SECOND
+    group.now = until + 1
     group.ask(some(100))
     assert "rate" == group.reply.outcomes[0].holder
-    assert group.now > begun
+
+
+def test_what_comes_before_others_are_back_is_free(subject):
+    """Beside a hungry peer, one that is ahead of its share reserves what comes before the other one is expected back."""
+    group = Group(subject, PACE)
+    group.ask(some())
+    group.ask(some(), peer="far", cycle_us=AHEAD)
+    back = group.reply.outcomes[0].tickets[0][0] + AHEAD + 2_000
+    assert [10] == group.ask(some(100), weight=10)  # one of its tickets is more than its share
+    free = group.reply.outcomes[0]
+    assert free.tickets[-1][0] < back <= free.tickets[-1][0] + 10_005
+    assert (FAIR_HOLDER, back) == (free.holder, free.again_us)
+
+
+def test_who_is_late_holds_nobody_back(subject):
+    """Beside a hungry peer that is late, one that is ahead of its share reserves its part of the near future again and again."""
+    group = Group(subject, PACE)
+    group.ask(some(100), peer="late")
+    group.now = group.reply.outcomes[0].tickets[-1][0]
+    got = 0
+    for _ in range(10):
+        got += group.ask(some(100), peer="p")[0]
+        assert FAIR_HOLDER == group.reply.outcomes[0].holder
+        assert group.now + AHEAD // 2 == group.reply.outcomes[0].again_us
+        group.now += 10_000
+    assert 10 <= got <= 16
+
+
+def test_peer_whose_tickets_wait_is_hungry(subject):
+    """A peer that got all it wanted, but has to wait for it, counts as hungry: others reserve no more than their share."""
+    group = Group(subject, PACE)
+    group.ask(some(5), peer="waits")
+    (count,) = group.ask(some(100))
+    assert FAIR_HOLDER == group.reply.outcomes[0].holder
+    assert 4 <= count <= 6
 
 
 def test_idle_time_saves_up_nothing(subject):

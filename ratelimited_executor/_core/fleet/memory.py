@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
 
-__all__ = ["LATE_US", "LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "place_order"]
+__all__ = ["LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "place_order"]
 
 LEAD_US: Final = 1_000_000
 """A lead or a debt in a queue is forgiven beyond the starts of a share in this time, in microseconds."""
-
-LATE_US: Final = 30_000
-"""The time for which a peer at a queue may be late, in microseconds: it is hungry until then."""
 
 VERSION: Final = 1
 """Of the texts; increment it with every change of their meaning."""
@@ -42,11 +39,12 @@ class Kept(NamedTuple):
 
 @dataclass(slots=True)
 class Turn:
-    """A peer at a queue: what it was served, by when it is expected back, and the time between two of its calls."""
+    """A peer at a queue: what it was served, until when it is hungry, the time between its calls, when it is to be back."""
 
     served: int
-    back_us: int
+    until_us: int
     cycle_us: int
+    back_us: int
 
 
 @dataclass(slots=True)
@@ -59,9 +57,9 @@ class Queue:
 
     def hungry(self, now_us: int) -> list[str]:
         """Return who is hungry, and forget who has not been for long."""
-        for peer in [peer for peer, turn in self.turns.items() if turn.back_us < now_us - LEAD_US]:
+        for peer in [peer for peer, turn in self.turns.items() if turn.until_us < now_us - LEAD_US]:
             del self.turns[peer]
-        return [peer for peer, turn in self.turns.items() if turn.back_us >= now_us - LATE_US]
+        return [peer for peer, turn in self.turns.items() if turn.until_us >= now_us]
 
 
 class Record(NamedTuple):
@@ -103,7 +101,7 @@ class TicketMemory:
         if queue is None:
             self.rest_us.pop(f"q:{key}", None)
         else:
-            self.rest_us[f"q:{key}"] = LEAD_US + max((turn.back_us for turn in queue.turns.values()), default=0)
+            self.rest_us[f"q:{key}"] = LEAD_US + max((turn.until_us for turn in queue.turns.values()), default=0)
 
     def forget(self, place: str) -> None:
         """Forget the place of a key."""
@@ -185,7 +183,11 @@ def place_order(rest: tuple[int, str]) -> tuple[int, bytes]:
 
 def _queue_text(queue: Queue) -> list[Any]:
     turns = queue.turns.items()
-    return [queue.since_us, queue.virtual, {peer: [turn.served, turn.back_us, turn.cycle_us] for peer, turn in turns}]
+    return [
+        queue.since_us,
+        queue.virtual,
+        {peer: [turn.served, turn.until_us, turn.cycle_us, turn.back_us] for peer, turn in turns},
+    ]
 
 
 def _queue_of(value: Any) -> Queue:

@@ -24,11 +24,14 @@ The rules here keep those valid across processes, any of which may stop, and a s
    era, so that they rise across a loss. In a quarantine the peers send the state back, and the latest of each limit is
    in force: it includes every ticket of a living peer, as each peer has remembered at least its own. A peer that leaves
    sends its copies, too. Tickets of a peer that was killed since, and that no other peer has heard of, are forgotten.
-7. **Fair shares.** A peer that was refused is *hungry* until it is served, and for a short while after. What hungry
+7. **Fair shares.** A peer that was refused, or whose tickets lie ahead, is *hungry* until it is expected back, and for
+   a short while after. It is expected when it was told to ask again, or when half of what it got is due. What hungry
    peers were served is counted, by weight: none may be ahead of the mean of the others by more than its share of what
    can be reserved, as in start-time fair queueing (Goyal, Vin, Cheng, 1996). A peer that joins is level with the least
    served, so idleness earns no credit. There is one order for the limits of the plan and one for each key; a ticket is
-   judged by the one that holds it longer, as two orders would block each other.
+   judged by the one that holds it longer, as two orders would block each other. Fairness wastes nothing: under a pace
+   or a burst, where a time that passes is lost, a ticket is free for whoever asks if it comes before any other hungry
+   peer is expected, or, beside one that is late, within the share of the near future. It counts like any other.
 8. **Keys at rest leave nothing behind.** Each call forgets some that are due, and more than it adds.
 9. **The load is bounded.** A reply says how long to wait before the next call: so long that the calls of all peers take
    a quarter of a core, as it comes near that.
@@ -74,8 +77,10 @@ __all__ = ["TicketAuthority", "places_of", "swept_count"]
 _REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _NEVER_US: Final = 1 << 53
 _UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
-_PROMPT_US: Final = 2_000  # a peer that is to be back at a time has come by so much and a cycle later
-_CYCLES: Final = 2  # calls in which a hungry peer is expected to come back
+_PROMPT_US: Final = 2_000  # a peer that is back so soon after it was expected, and a cycle, is not late
+_LINGER_US: Final = 30_000  # for which a late peer is hungry that was served: it may want no more
+_REFUSED_US: Final = 250_000  # for which a late peer is hungry that was refused
+_CYCLES: Final = 2  # calls of the slowest hungry peer, in which all can reserve
 _SWEPT: Final = 2  # keys forgotten in each call, and again for each key of the call
 _UNREAD_US: Final = 86_400_000_000  # for which the copy of a key is kept without a request for it
 _LAWS: Final = {"p": "p", "b": "g", "w": "w", "q": "q"}  # letters of settings: letters of their states
@@ -122,10 +127,10 @@ class _Share:
     most: float  # what it may have been served at most
     gap_us: int
     cycle_us: int  # of the slowest peer
-    free_us: int  # what comes before that is free
+    free_us: int  # before that, all is free
 
     def again_us(self, unit: int, when_us: int, now_us: int) -> int:
-        """Return when to ask again for a ticket of some time: the others have caught up, or that time has come."""
+        """Return when to ask again for a ticket: once the others may have caught up, or its time has come."""
         missing = max(0.3, (self.served + unit - self.most) / _UNIT * self.hungry_count)
         level_us = now_us + int(min(self.hungry_count, missing) * self.gap_us) + 1
         return max(min(level_us, max(when_us, now_us + self.cycle_us)), self.free_us)
@@ -552,8 +557,8 @@ class TicketAuthority:
         mean = sum(turn.served for turn in others) / len(others)
         queue.virtual = max(queue.virtual, least)
         turn = queue.turns.get(call.peer)
-        is_late = turn is None or turn.back_us < self._now_us
-        served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_late else int(lead)))
+        is_new = turn is None or turn.until_us < self._now_us
+        served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_new else int(lead)))
         free_us = 0
         if not isinstance(settings, WindowSettings | QuotaSettings):
             late_us = self._now_us + near_us // hungry_count
@@ -571,7 +576,7 @@ class TicketAuthority:
         *,
         refused: str | None,
     ) -> None:
-        """Record in each queue what a peer was served, and that it is hungry if it was refused there."""
+        """Record in each queue what a peer was served, and when it is back; begin one where it was refused, or waits."""
         queues, given = self._state.queues, len(asked.tickets) * _unit_of(call)
         back_us, hungry = max(self._now_us, asked.again_us), refused
         if asked.tickets:
@@ -580,6 +585,7 @@ class TicketAuthority:
             if hungry is None and last_us > self._now_us:
                 hungry = max(longest, key=lambda name: longest[name][0])
         back_us += call.cycle_us + _PROMPT_US
+        until_us = back_us + (_LINGER_US if refused is None else _REFUSED_US)
         for name, (_, place) in longest.items():
             queue = self._queue(name)
             if queue is None:
@@ -595,7 +601,7 @@ class TicketAuthority:
                 if is_alone:
                     queue.virtual = max(queue.virtual, served)  # nobody pays later for what nobody else wanted
             if queue.turns or hungry == name:
-                queue.turns[call.peer] = _Turn(served, back_us, call.cycle_us)
+                queue.turns[call.peer] = _Turn(served, until_us, call.cycle_us, back_us)
             elif name:
                 del queues[name]
 

@@ -17,7 +17,7 @@
 --              plan_id, plan     the plan in force: a JSON list of {name, resource, settings}
 --              l:<law><name>     a limit of a plan: '<since>,<serial>,;<text>'; its law is the first letter of the text
 --              q:                the queue of the plan, if somebody was hungry: a packed list of since, virtual, and peer,
---                                served, back, cycle of each turn
+--                                served, until, cycle, back of each turn
 --              n:<peer>          the number of a peer's last call
 --   keys     a hash
 --              !                 the mark
@@ -53,7 +53,7 @@ local S = {is_damaged = false, is_new_era = false, flaw = '', lost = {}, raw = {
 
 local T = {ABANDONED_US = 60000000, SAFE_MAX_US = 3600000000, DAY_US = 86400000000,
   KEPT_US = 7200000000, EXPIRY_US = 1000000,  -- for which keys at rest are kept, as the clock may step; they expire after that
-  REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, PROMPT_US = 2000, LATE_US = 30000, LEAD_US = 1000000, CYCLES = 2,
+  REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, PROMPT_US = 2000, LINGER_US = 30000, REFUSED_US = 250000, LEAD_US = 1000000, CYCLES = 2,
   AHEAD_MAX_US = 250000, LAPSED_US = 800000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4,
   LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'},
   WHOLE = L.form_of('%d'), KEPT = L.form_of('%d,%d,'), FIVE = L.form_of('%d,%d,%d,%d,%d'), SIX = L.form_of('%d,%d,%d,%d,%d,%d')}
@@ -403,10 +403,11 @@ function T.queue_of(name)  -- nil if nobody was hungry there in this era
   local is_read, list = false, nil
   if text then is_read, list = pcall(cmsgpack.unpack, text) end
   if is_read and type(list) == 'table' and list[1] == S.since then
-    queue = {virtual = list[2], size = (#list - 2) / 4, peers = {}, served = {}, back = {}, cycle = {}}
+    queue = {virtual = list[2], size = (#list - 2) / 5, peers = {}, served = {}, till = {}, cycle = {}, back = {}}
     for index = 1, queue.size do
-      local at = 4 * index - 1
-      queue.peers[index], queue.served[index], queue.back[index], queue.cycle[index] = list[at], list[at + 1], list[at + 2], list[at + 3]
+      local at = 5 * index - 2
+      queue.peers[index], queue.served[index], queue.till[index] = list[at], list[at + 1], list[at + 2]
+      queue.cycle[index], queue.back[index] = list[at + 3], list[at + 4]
       if list[at] == args.peer then queue.own = index end
     end
   else
@@ -416,18 +417,18 @@ function T.queue_of(name)  -- nil if nobody was hungry there in this era
   return queue or nil
 end
 
-function T.prune(queue)  -- forgets who has not been hungry for long; looks at the others, of whom none may be back before a time: nil if all are late
+function T.prune(queue)  -- forgets who has not been hungry for long; looks at the others: is one late, and when is the first of the rest back
   local kept = 0
-  local peers, served, back, cycle = queue.peers, queue.served, queue.back, queue.cycle
+  local peers, served, till, cycle, back = queue.peers, queue.served, queue.till, queue.cycle, queue.back
   local hungry, least, sum, slowest, is_late, soonest = 0, nil, 0, 0, false, nil
   queue.own = nil
   for index = 1, queue.size do
-    if back[index] >= S.present - T.LEAD_US then
+    if till[index] >= S.present - T.LEAD_US then
       kept = kept + 1
-      peers[kept], served[kept], back[kept], cycle[kept] = peers[index], served[index], back[index], cycle[index]
+      peers[kept], served[kept], till[kept], cycle[kept], back[kept] = peers[index], served[index], till[index], cycle[index], back[index]
       if peers[kept] == args.peer then
         queue.own = kept
-      elseif back[kept] >= S.present - T.LATE_US then
+      elseif till[kept] >= S.present then
         hungry, sum, slowest = hungry + 1, sum + served[kept], math.max(slowest, cycle[kept])
         least = math.min(least or served[kept], served[kept])
         if back[kept] < S.present then is_late = true else soonest = math.min(soonest or back[kept], back[kept]) end
@@ -435,7 +436,7 @@ function T.prune(queue)  -- forgets who has not been hungry for long; looks at t
     end
   end
   if kept < queue.size then queue.is_changed = true end
-  for index = kept + 1, queue.size do peers[index], served[index], back[index], cycle[index] = nil, nil, nil, nil end
+  for index = kept + 1, queue.size do peers[index], served[index], till[index], cycle[index], back[index] = nil, nil, nil, nil, nil end
   queue.size = kept
   return hungry, least, sum, slowest, is_late, soonest
 end
@@ -443,9 +444,10 @@ end
 function T.keep_queue(name, queue)
   local list, latest = {S.since, queue.virtual}, 0
   for index = 1, queue.size do
-    local at = 4 * index - 1
-    list[at], list[at + 1], list[at + 2], list[at + 3] = queue.peers[index], queue.served[index], queue.back[index], queue.cycle[index]
-    latest = math.max(latest, queue.back[index])
+    local at = 5 * index - 2
+    list[at], list[at + 1], list[at + 2] = queue.peers[index], queue.served[index], queue.till[index]
+    list[at + 3], list[at + 4] = queue.cycle[index], queue.back[index]
+    latest = math.max(latest, queue.till[index])
   end
   T.store('q:' .. name, cmsgpack.pack(list))
   if name ~= '' then T.look_at('q:' .. name, T.LEAD_US + latest) end
@@ -540,7 +542,7 @@ function T.share_of(asked, longest)  -- how much the peer may be served beside h
         local lead, mean = math.max(share, T.LEAD_US * T.UNIT / gap / hungry), sum / others
         if least > queue.virtual then queue.virtual, queue.is_changed = least, true end
         local own = queue.own
-        local is_new = not own or queue.back[own] < S.present
+        local is_new = not own or queue.till[own] < S.present
         local served = math.max(own and queue.served[own] or 0, queue.virtual - (is_new and T.UNIT or math.floor(lead)))
         local free = 0
         if set.kind ~= 'w' and set.kind ~= 'q' then
@@ -561,7 +563,7 @@ function T.before_in(name)  -- how many hungry peers of a queue are served befor
   if not queue then return 0 end
   local served, sooner, is_past = queue.own and queue.served[queue.own] or queue.virtual, 0, false
   for index = 1, queue.size do
-    if queue.back[index] >= S.present - T.LATE_US then
+    if queue.till[index] >= S.present then
       is_past = is_past or index == queue.own
       local theirs = queue.served[index]
       if index ~= queue.own and (theirs < served or (theirs == served and not is_past)) then sooner = sooner + 1 end
@@ -570,7 +572,7 @@ function T.before_in(name)  -- how many hungry peers of a queue are served befor
   return sooner
 end
 
-function T.serve(asked, longest, share, refused)  -- records in each queue what the peer was served, and that it is hungry
+function T.serve(asked, longest, share, refused)  -- records in each queue what the peer was served, and when it is back
   local given = asked.given * S.unit
   local back, hungry = math.max(S.present, asked.again), refused
   if asked.given > 0 then
@@ -581,11 +583,12 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
     end
   end
   back = back + args.cycle_us + T.PROMPT_US
+  local till = back + (refused and T.REFUSED_US or T.LINGER_US)
   for _, each in ipairs(longest) do
     local name = each[1]
     local queue = T.queue_of(name)
     if not queue and hungry == name then
-      queue = {virtual = 0, size = 0, peers = {}, served = {}, back = {}, cycle = {}, others = 0}
+      queue = {virtual = 0, size = 0, peers = {}, served = {}, till = {}, cycle = {}, back = {}, others = 0}
       S.queues[name] = queue
     end
     if queue then
@@ -601,7 +604,8 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
           own = queue.size + 1
           queue.size, queue.own, queue.peers[own] = own, own, args.peer
         end
-        queue.served[own], queue.back[own], queue.cycle[own], queue.is_changed = served, back, args.cycle_us, true
+        queue.served[own], queue.till[own], queue.cycle[own], queue.back[own] = served, till, args.cycle_us, back
+        queue.is_changed = true
       elseif name ~= '' then
         S.queues[name], queue.is_changed = false, false
         if S.raw['q:' .. name] then
