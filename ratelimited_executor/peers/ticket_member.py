@@ -268,7 +268,7 @@ class TicketMember:
         if is_by_key and self.owner.max_concurrency is None:
             wanted = _TICKETS
         else:
-            wanted = self._demand.count(now, now, now, now + seconds, held_count + most)
+            wanted = self._demand.count(now, seconds, held_count + most)
         if is_by_key:  # and of some keys none is to be requested now
             return sum(run.wanted for run in self._runs(min(wanted, _TICKETS), self.owner.timeline.to_ns(now)))
         return wanted + self._coming_back(now) - held_count
