@@ -109,7 +109,7 @@ def test_tickets_pay_for_every_cost(count, steps):
     now = START + 60 * NS
     for action, value in steps:
         if action == "hold":
-            hold(budget, (now - number * NS for number in range(value)))
+            hold(budget, (now - NS - number for number in range(value)))
             known += value
         elif action == "start" and limit.admits(1, now):
             starts.append(Start(now, 1, limit.take(1, now)))
@@ -128,6 +128,7 @@ def test_last_start_alone_takes_held_tickets_for_what_it_costs_beyond():
     """A higher cost of the last start uses held tickets; that of an earlier one is told to the authority."""
     budget, limit = of_tickets(4)
     now = START + 5 * NS
+    assert 4 == limit.count(now)
     first, second = limit.take(1, now), limit.take(1, now)
     limit.settle(first, 2, now)
     assert (2, 1) == (limit.count(now), owed(budget))
