@@ -181,7 +181,7 @@ class TicketPeer:
         self._report_ns: int | None = None  # when reports are due that others wait for
         self._ask_ns = 0  # before this time, asking again is useless
         self._is_plain = True  # the latest call asked for no key
-        self._news_ns: int | None = None  # when there is something to report
+        self._news_ns: int | None = 0  # when there is something to report: at once, that this process's limits are in force
 
     # States.
 
