@@ -39,7 +39,7 @@ def make_group_app(
 
     Args:
         groups: returns their names, as they were at most so many seconds ago.
-        read: returns the rates, limits and slots of one, as ``peers`` and ``slots`` of the command line show them.
+        read: returns the limits and slots of one, as ``peers`` and ``slots`` of the command line show them.
         title: at the head of each page.
         hosts: names and addresses under which the pages are served.
         clock: returns epoch seconds.

@@ -20,6 +20,7 @@ from ratelimited_executor._runtime.sampling import SampleSize, sample_executor
 from ratelimited_executor.dashboard.history import STEP_SECONDS, History, Point
 from ratelimited_executor.dashboard.texts import float_of
 from ratelimited_executor.exceptions import RateLimitedExecutorError
+from ratelimited_executor.policies import Paced
 
 if TYPE_CHECKING:
     import asyncio
@@ -159,9 +160,14 @@ class Recorded:
         return None
 
     def group_rate(self) -> Rate | None:
-        """Return the rate that is in force in its group, as it was set; None if it has none, or does not know it yet."""
+        """Return the pace that is in force in its group, as it was set; None if it has none, or does not know it yet.
+
+        Other limits cannot be restored from the answers of the group, so they are not paused.
+        """
         parts = self.executor._parts
         if self._observed is None or parts is None or parts.controls.member is None or self.executor.rate.is_unlimited:
+            return None
+        if len(self.executor.rates) > 1 or not isinstance(self.executor.policy, Paced):
             return None
         member = parts.controls.member
         if member.statistics(self._observed.now()).rate is None:
