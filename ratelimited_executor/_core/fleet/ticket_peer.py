@@ -280,7 +280,7 @@ class TicketPeer:
         if self._remembers(now_ns):
             times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 2)
         if self._watched_until_ns > now_ns:
-            times.append((self._called_ns or now_ns) + NEWS_NS // 3)
+            times.append(now_ns if self._called_ns is None else self._called_ns + NEWS_NS // 3)
         if not times:
             return None
         first = min(times)
