@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ratelimited_executor._core.fleet.budget import KeyBudgetLimit
 from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
-from ratelimited_executor._core.fleet.limit_settings import read_settings
 from ratelimited_executor._core.fleet.peer_states import PeerState
 from ratelimited_executor._core.fleet.ticket_calls import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS
@@ -196,8 +195,7 @@ class TicketMember:
         """Return the permits a second that another peer has set for the group; None if none has."""
         if self.peer.is_own_plan or not self.peer.is_settled:
             return None
-        settings = (read_settings(each.settings) for each in self.peer.plan_in_force if each.resource == PERMITS)
-        return next((each.per_second for each in settings if each is not None), None)
+        return self.peer.rate
 
     # Calling.
 
@@ -464,7 +462,7 @@ class TicketMember:
         if end_ns is None:
             return None
         end = timeline.to_loop(end_ns)
-        return "quarantine", f"for {max(0.0, end - now):.3g} s, as permits of before may still be in use", end
+        return "quarantine", f"for {max(0.0, end - now):.3g} s, as earlier permits may be in use", end
 
     def source(self) -> str | None:
         """Return in words what holds tickets back; None if nothing does."""
@@ -498,9 +496,8 @@ class TicketMember:
         return FleetStatistics(
             state=peer.state,
             peers=peer.peers_count,
-            rank=None,
             era=peer.era,
-            rate=None,
+            rate=peer.rate,
             demand=peer.asked_count,
             held=self.budget.held_count(now_ns),
             granted=peer.granted_count,

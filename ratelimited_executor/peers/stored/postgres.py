@@ -136,7 +136,7 @@ class PostgresPeers(FleetPeers):
     >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
     """
 
-    __slots__ = ()
+    __slots__ = ("_group",)
 
     def __init__(
         self,

@@ -18,39 +18,30 @@ from ratelimited_executor.exceptions import IllegalTransitionError
 
 ROOT = Path(ratelimited_executor.__file__).parents[1]
 NOW_NS = 1_704_067_200 * 1_000_000_000
-SETTINGS = TicketSettings(id="one", weight=1000, ahead_us=100_000, difference_us=1_000_000, outage=Outage.STOP)
+SETTINGS = TicketSettings(id="one", weight=1000, ahead_us=100_000, difference_us=0, outage=Outage.STOP)
 
 
-def pace(count, resource="permits"):
-    """Return a plan's function for a pace."""
-    return lambda _: (PlanLimit("permits/rate", resource, PaceSettings.of(count, 1_000_000).write()),)
+def plan_of(rate):
+    """Return the limits of a pace."""
+    return lambda _: (PlanLimit("permits/rate", "permits", PaceSettings.of(rate, 1_000_000).write()),)
 
 
 class Life:
     """One peer, and its possible events."""
 
     def __init__(self) -> None:
-        self.now_ns = NOW_NS
-        self.peer = TicketPeer(SETTINGS, "100/s", pace(100), ServerClock())
+        self.peer = TicketPeer(SETTINGS, "100/s", plan_of(100), ServerClock())
 
-    def call(self):
-        """Make a call."""
-        return self.peer.request((), self.now_ns)
-
-    def take(self, call, plan_id=""):
-        """Let the authority answer a call; another plan may be in force than that of the call."""
-        self.peer.clock.measure(self.now_ns, self.now_ns, self.now_ns)
-        reply = TicketReply(now_us=self.now_ns // 1000, era="1", quarantine_us=0, plan_id=plan_id or call.plan_id, penalty_us=0)
-        self.peer.receive(call, reply, is_step=False, now_ns=self.now_ns)
-
-    def answer(self) -> None:
-        """Let the authority answer."""
-        self.take(self.call())
+    def answer(self, plan_id="100/s", now_ns=NOW_NS) -> None:
+        """Let the authority answer, with limits in force."""
+        self.peer.clock.measure(now_ns, now_ns, now_ns)
+        reply = TicketReply(now_us=now_ns // 1000, era="1", quarantine_us=0, plan_id=plan_id, penalty_us=0)
+        self.peer.receive(self.peer.request((), now_ns), reply, is_step=False, now_ns=now_ns)
 
     def silence(self) -> None:
         """Let two calls get no answer."""
-        self.peer.fail(None, self.now_ns)
-        self.peer.fail(None, self.now_ns)
+        self.peer.fail(None, NOW_NS)
+        self.peer.fail(None, NOW_NS)
 
     def rest(self) -> None:
         """Let no task be able to start."""
@@ -101,42 +92,39 @@ def test_one_call_without_an_answer_is_no_outage():
     assert life.peer.state is OUTAGE
 
 
-def test_limits_set_while_an_answer_is_under_way_are_called_for_at_once():
-    """Limits set during a call are sent at once, and are not confirmed by the answer to an earlier call."""
+def test_limits_that_are_set_while_an_answer_is_under_way_are_called_for_at_once():
+    """Limits set during a call are sent at once, and are not in force before the answer to that."""
     life = Life()
     life.answer()
     peer = life.peer
-    assert peer.next_call(0, NOW_NS) is None
-    assert peer.is_settled
-    before = life.call()
-    peer.set_plan("80/s", pace(80), NOW_NS)
-    life.take(before)
+    request = peer.request((), NOW_NS)
+    reply = TicketReply(now_us=NOW_NS // 1000, era="1", quarantine_us=0, plan_id="100/s", penalty_us=0)
+    peer.set_plan("80/s", plan_of(80), NOW_NS)
+    peer.receive(request, reply, is_step=False, now_ns=NOW_NS)
     assert NOW_NS == peer.next_call(0, NOW_NS)
     assert not peer.is_settled
-    call = life.call()
-    assert ("80/s", pace(80)(0), True) == (call.plan_id, call.plan, call.is_new_plan)
-    life.take(call)
-    assert peer.is_settled
-    assert peer.is_own_plan
+    life.answer("80/s")
     assert peer.next_call(0, NOW_NS) is None
+    assert (peer.is_settled, peer.is_own_plan) == (True, True)
+    life.answer("100/s")
+    assert not peer.is_own_plan  # another peer has set limits since
 
 
-def test_limits_set_by_another_since_are_not_own():
-    """Limits that another peer has set since this one's are confirmed, but not this one's, until they are followed."""
+def test_limits_that_are_followed_are_those_in_force():
+    """Limits of another peer that are followed count as this peer's own, until others are in force."""
     life = Life()
-    life.take(life.call(), "70/s of another")
-    assert life.peer.is_settled
+    life.answer("120/s")
     assert not life.peer.is_own_plan
-    life.peer.follow("70/s", pace(70))
+    life.peer.follow("120.0/s", plan_of(120))
     assert life.peer.is_own_plan
-    life.take(life.call(), "70/s of another")
+    life.answer("120/s")
     assert life.peer.is_own_plan
-    life.take(life.call(), "60/s of another")
+    life.answer("90/s")
     assert not life.peer.is_own_plan
 
 
 def test_limits_in_force_are_known_for_as_long_as_answers_come():
-    """The limits in force are known for three quarters of a second after an answer; a peer that watches calls in time."""
+    """The limits in force are known as long as answers come, and a peer that has to know them calls three times as often."""
     life = Life()
     assert not life.peer.is_told(NOW_NS)
     life.answer()
@@ -145,7 +133,8 @@ def test_limits_in_force_are_known_for_as_long_as_answers_come():
     life.rest()
     assert not life.peer.is_told(NOW_NS)
     life.peer.watch(NOW_NS + NEWS_NS)
-    assert NOW_NS + NEWS_NS // 3 == life.peer.next_call(0, NOW_NS + NEWS_NS - 1)
+    assert life.peer.next_call(0, NOW_NS + 1) == NOW_NS + NEWS_NS // 3
+    assert life.peer.next_call(0, NOW_NS + NEWS_NS - 1) == NOW_NS + NEWS_NS // 3
     assert life.peer.next_call(0, NOW_NS + NEWS_NS) is None
 
 
