@@ -351,7 +351,8 @@ class TicketMember:
                 f"fleet: the authority's state of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
                 "until it is safe"
             )
-        if was_own and not peer.is_own_plan and not request.is_new_plan and not self.owner.is_adaptive:
+        is_bound = bool(request.plan) and not request.is_new_plan and not self.owner.is_adaptive
+        if was_own and not peer.is_own_plan and is_bound:
             LOGGER.warning("fleet: %s uses the limits of another process: %s", self.owner.name, reply.plan_id)
         if reply.penalty_us > reply.now_us:
             self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))

@@ -158,7 +158,7 @@ class TicketPeer:
         self.patience_us = 0
         self._state = PeerState.SYNC
         self._use(plan_id, plan)
-        self._is_new_plan = True
+        self._is_new_plan = bool(self.resources)  # a process without a limit takes none from the others
         self._has_jumped = False
         self._followed_id = ""  # of the limits of others that this process has adopted ...
         self._told_id = ""  # ... and of those in the latest answer
@@ -206,9 +206,9 @@ class TicketPeer:
         self._even_ns = max((each.gap_us * 1000 for each in settings if isinstance(each, PaceSettings)), default=0)
 
     def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
-        """Request other limits for the whole group; tickets of the previous limits are void."""
+        """Request other limits for the whole group, or no limit for this process; earlier tickets are void."""
         self._use(plan_id, plan)
-        self._is_new_plan = True
+        self._is_new_plan = bool(self.resources)
         self.budget.drop()
         self._ask_ns, self._news_ns = 0, now_ns
 
@@ -399,7 +399,7 @@ class TicketPeer:
         self.is_own_plan = reply.plan_id in (self._plan_id, self._followed_id)
         self._is_new, self._told_ns = now_ns - self._told_ns <= NEWS_NS, now_ns
         if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
-            self._is_new_plan = True  # one of its quotas has ended, and no peer is left that knows the next period
+            self._is_new_plan = bool(self.resources)  # one of its quotas has ended, and no peer is left that knows the next period
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         self._gap_ns, self.peers_count = reply.gap_us * 1000, reply.peers
         if not is_step:  # a state at a doubtful time is not remembered

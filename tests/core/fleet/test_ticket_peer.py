@@ -53,13 +53,27 @@ def test_peer_without_tasks_puts_its_limits_in_force_as_it_starts():
     assert second.next_call(0, 10**10 + 2000) is None
 
 
+def test_peer_without_a_limit_leaves_the_limits_of_the_others_in_force():
+    """A peer without a limit, from its start or from now on, does not lift that of the others."""
+    authority, first, second = TicketAuthority(), peer_of("a", PACE), peer_of("b")
+    exchange(authority, first, second, first)
+    assert (PACE,) == authority.memory.plan
+    assert first.is_own_plan
+    second.set_plan("one a second", lambda _: (WINDOW,), 10**12)
+    exchange(authority, second)
+    assert (WINDOW,) == authority.memory.plan
+    second.set_plan("none", lambda _: (), 10**12)
+    exchange(authority, second, first)
+    assert (WINDOW,) == authority.memory.plan
+
+
 @pytest.mark.parametrize(
     ("plan", "rate"),
     [
         ((PACE,), 5),
         ((PACE, WINDOW, TOKENS), 1),
         ((TOKENS,), None),
-        ((), None),
+        ((), 1),  # it has none, and leaves that of the other in force
         ((PlanLimit("permits/rate", "permits", PaceSettings.of(0, SECOND).write()),), 0),
     ],
 )
