@@ -289,7 +289,8 @@ async def _befall(server: PostgresServer, fault: str) -> None:
             connection.execute(END_CONNECTIONS)
         elif fault == "locked":
             connection.execute("begin")
-            connection.execute("lock table fleet_heads in access exclusive mode")
+            lock = "lock table fleet_heads in access exclusive mode"
+            await asyncio.to_thread(connection.execute, lock)  # a call on this loop may hold it
             await asyncio.sleep(1)
             connection.execute("rollback")
         else:
@@ -308,7 +309,8 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(fresh) -> None:
         await executor.submit(work)
         with fresh.connect() as connection:
             connection.execute("begin")
-            connection.execute("lock table fleet_heads in access exclusive mode")
+            lock = "lock table fleet_heads in access exclusive mode"
+            await asyncio.to_thread(connection.execute, lock)  # a call on this loop may hold it
             late = executor.submit(work)
             await asyncio.sleep(0.6)
             late.cancel()

@@ -871,9 +871,7 @@ async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, 
 
 # Access rights.
 
-RIGHTS = (
-    "evalsha script|load info time exists hmget hset hdel del pexpire zadd zrem zcard zcount zrangebyscore".split()
-)
+RIGHTS = "evalsha script|load info time exists hmget hset hdel del pexpire zadd zrem zcard zcount zrangebyscore".split()
 # Once there are keys at rest to forget, and under load.
 ONLY_SOMETIMES = {"hdel", "zrem", "zcount"}
 
