@@ -46,7 +46,7 @@ _SHARED: Final = Rate(1)  # replaces a shared rate of 0, which the authority enf
 class Controls:
     """The settings of one executor, from its start.
 
-    The constructor joins the group of a fleet, because the queue needs the permits that the group grants;
+    The constructor joins the group of a fleet, because the queue needs the permits of the group;
     :meth:`connect` adds the other parts.
 
     Args:

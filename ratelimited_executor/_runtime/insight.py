@@ -87,7 +87,7 @@ class Statistics:
         keys: the number of keys for which the limits keep state.
         limits: what is left of each limit except the rate that paces.
         peers: the number of processes that share the rate.
-        fleet: the process's part in a group that shares the rate by grants; None without such peers.
+        fleet: the process's part in a group that shares its limits; None without one.
     """
 
     name: str
@@ -161,13 +161,13 @@ class Hold(Enum):
     """The executor is paused, or its rate is 0."""
 
     OUTAGE = "outage"
-    """The authority that grants permits to the group does not answer, and the outage policy leaves it none."""
+    """The authority of the group's limits does not answer, and the outage policy leaves it none."""
 
     GROUP = "group"
     """A limit that the processes of a group share, or their fair shares in it."""
 
     QUARANTINE = "quarantine"
-    """The authority grants nothing until all earlier permits have lapsed."""
+    """Nothing starts in the group until all earlier permits have lapsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

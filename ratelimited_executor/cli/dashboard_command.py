@@ -109,7 +109,7 @@ class Groups:
         every = PeersOptions(url=options.url, prefix=options.prefix, group="")
         self._reader = GroupReader(every, command="dashboard", argument="REDIS_URL")
         try:
-            self._rates = self._reader.limit_names()  # by group; if the server cannot be read, the command fails
+            self._names = self._reader.limit_names()  # by group; if the server cannot be read, the command fails
         except RedisReadError as error:
             self._reader.close()
             raise CommandError(str(error)) from error
@@ -129,19 +129,19 @@ class Groups:
         Raises:
             PageError: if Redis cannot be read.
         """
-        self._rates = await self._answer(None, self._reader.limit_names, age_max)
+        self._names = await self._answer(None, self._reader.limit_names, age_max)
         async with self._lock:
-            for gone in self._kept.keys() - {None, *self._rates}:
+            for gone in self._kept.keys() - {None, *self._names}:
                 del self._kept[gone]
-        return list(self._rates)
+        return list(self._names)
 
     async def read(self, group: str) -> Picture:
-        """Read one group, with the rates that the last search has found.
+        """Read one group, with the limits that the last search has found.
 
         Raises:
             PageError: if Redis cannot be read.
         """
-        names = self._rates.get(group, ())
+        names = self._names.get(group, ())
         picture: Picture = await self._answer(group, lambda: self._reader.for_group(group).read(names))
         return picture
 

@@ -66,11 +66,11 @@ def draw(picture: Picture, error: str | None = None) -> RenderableType:
 
 def _head(shared: LimitsView) -> Text:
     text = Text.assemble((visible(shared.name), "bold cyan"), f": {visible(shared.plan)}")
-    text.append(f"; {shared.active_count} of {len(shared.peers)} executors call")
+    text.append(f"; {shared.active_count} active of {len(shared.peers)} peers")
     text.append(f"; last call {format_duration(shared.last_call)} ago", style="dim" if shared.active_count else None)
     if shared.quarantine is not None:
         text.append(
-            f"; nothing starts for {format_duration(shared.quarantine)}: permits of before may be in use",
+            f"; starts nothing for {format_duration(shared.quarantine)}: earlier permits may be in use",
             style="bold yellow",
         )
     if shared.penalty is not None:
@@ -91,14 +91,11 @@ def _limits_table(shared: LimitsView) -> Table:
 
 def _peers_table(shared: LimitsView) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("executor", overflow="fold")  # the only one that may wrap
+    table.add_column("peer", overflow="fold")  # the only one that may wrap
     table.add_column("last call", justify="right", no_wrap=True, min_width=_WIDTH)
     for peer in shared.peers:
-        cells = (
-            Text(visible(peer.id)),
-            Text(f"{format_duration(peer.last_call)} ago"),
-        )  # no markup: an id may be any text
-        table.add_row(*cells, style=None if peer.is_active else "dim")
+        called = f"{format_duration(peer.last_call)} ago"  # as text, for an id may contain markup
+        table.add_row(Text(visible(peer.id)), Text(called), style=None if peer.is_active else "dim")
     return table
 
 
@@ -116,6 +113,7 @@ def _limits_fields(shared: LimitsView) -> dict[str, Any]:
         "last_call": shared.last_call,
         "quarantine": shared.quarantine,
         "penalty": shared.penalty,
+        "active": shared.active_count,
         "limits": [
             {
                 "name": limit.name,

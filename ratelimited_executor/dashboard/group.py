@@ -39,7 +39,7 @@ def make_group_app(
 
     Args:
         groups: returns their names, as they were at most so many seconds ago.
-        read: returns the rates, limits and slots of one, as ``peers`` and ``slots`` of the command line show them.
+        read: returns the limits and slots of one, as ``peers`` and ``slots`` of the command line show them.
         title: at the head of each page.
         hosts: names and addresses under which the pages are served.
         clock: returns epoch seconds.
@@ -71,7 +71,8 @@ def make_group_app(
             group=picture,
             problem=None if problem is None else problem.message,
             plots=plots,
-            sections=dict.fromkeys(series[:1] if series[0] == "pool" else series[:2] for series in plots),
+            names=dict.fromkeys(series[1] for series in plots if series[0] != "pool"),
+            has_pools=any(series[0] == "pool" for series in plots),
             is_recorded=recorder.is_recorded(name),
             group_count_max=GROUP_COUNT_MAX,
             series_count_max=SERIES_COUNT_MAX,

@@ -26,7 +26,7 @@ __all__ = ["GROUP_COUNT_MAX", "SERIES_COUNT_MAX", "GroupRecorder"]
 GROUP_COUNT_MAX: Final = 50
 """Groups with a history."""
 SERIES_COUNT_MAX: Final = 10
-"""Limits and pools of one group with a history, and counts of its executors, in this order."""
+"""Limits and pools of one group with a history, and counts of peers, in this order."""
 _SEARCH_SECONDS: Final = 30.0  # between two searches for groups if nobody looks: each scans all keys of the server
 _PAUSE_SECONDS: Final = 1.0  # between two rounds, at least
 
@@ -52,7 +52,7 @@ class _PoolPoint(NamedTuple):
 
 class _PeersPoint(NamedTuple):
     at: float
-    active: float  # executors that have called lately
+    active: float  # that have called lately
 
 
 class _Shown(NamedTuple):
@@ -63,7 +63,7 @@ class _Shown(NamedTuple):
 _SHOWN: Final[Mapping[str, Sequence[_Shown]]] = {
     "limit": (_Shown("in use", ("used", "limit")),),
     "pool": (_Shown("held slots", ("held", "limit")), _Shown("waiting for a slot", ("waiting",))),
-    "peers": (_Shown("executors that call", ("active",)),),
+    "peers": (_Shown("active peers", ("active",)),),
 }
 """The plots of each kind of series, all of counts; their titles follow the name of the series."""
 

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime.observing import Listener
+from ratelimited_executor._runtime.policy import Paced
 from ratelimited_executor._runtime.sampling import SampleSize, sample_executor
 from ratelimited_executor.dashboard.history import STEP_SECONDS, History, Point
 from ratelimited_executor.dashboard.texts import float_of
@@ -158,15 +159,23 @@ class Recorded:
             return self.executor.statistics()
         return None
 
-    def group_rate(self) -> Rate | None:
-        """Return the rate that is in force in its group, as it was set; None if it has none, or does not know it yet."""
-        parts = self.executor._parts
-        if self._observed is None or parts is None or parts.controls.member is None or self.executor.rate.is_unlimited:
+    def _member(self) -> tuple[Any, float] | None:
+        """Return the membership in a group that shares a pace alone, and the loop time; None if there is none.
+
+        The settings of other limits cannot be restored from the answers of the group, so they are not paused.
+        """
+        executor, parts = self.executor, self.executor._parts
+        if self._observed is None or parts is None or executor.rate.is_unlimited or len(executor.rates) > 1:
             return None
         member = parts.controls.member
-        if member.statistics(self._observed.now()).rate is None:
+        return None if member is None or not isinstance(executor.policy, Paced) else (member, self._observed.now())
+
+    def group_rate(self) -> Rate | None:
+        """Return the pace that is in force in its group, as it was set; None if it has none, or does not know it yet."""
+        found = self._member()
+        if found is None or found[0].statistics(found[1]).rate is None:
             return None
-        others = member.rate_of_others()
+        others = found[0].rate_of_others()
         rate = self.executor.rate if others is None else Rate(Fraction(f"{float_of(others):.6g}"))
         if not rate.is_zero:
             self._former_rate = rate
@@ -179,8 +188,9 @@ class Recorded:
 
     def ask_for_group_rate(self) -> None:
         """Learn of a rate that others set, also while nothing is to be started: the next answer of the group has it."""
-        if self._observed is not None and self.group_rate() is not None:
-            self.executor._started().controls.member.watch(self._observed.now())
+        found = self._member()
+        if found is not None:
+            found[0].watch(found[1])
 
     def take(self) -> None:
         """Take a point."""

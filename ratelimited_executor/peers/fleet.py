@@ -176,19 +176,13 @@ class FleetPeers(Fixed):
         interval, late = duration_of("interval", interval), duration_of("late", late)
         clock_difference, timeout = duration_of("clock_difference", clock_difference), duration_of("timeout", timeout)
         lease, hang_timeout = duration_of("lease", lease), duration_of("hang_timeout", hang_timeout)
-        for name, value, least, most in (
-            ("weight", weight, 1e-6, 1e6),
-            ("interval", interval, 0.05, 5.0),
-            ("late", late, 0.003, 0.1),
-            ("clock_difference", clock_difference, 0.0, 60.0),
-            ("timeout", timeout, 0.001, 60.0),
-            ("lease", lease, 0.5, 600.0),
-            ("hang_timeout", hang_timeout, lease, 86_400.0),
-        ):
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise TypeError(f"{name} must be a number, got {value!r}")
-            if not least <= value <= most:
-                raise ValueError(f"{name} must be from {least:g} to {most:g}, got {value!r}")
+        _check_number("weight", weight, 1e-6, 1e6)
+        _check_number("interval", interval, 0.05, 5.0)
+        _check_number("late", late, 0.003, 0.1)
+        _check_number("clock_difference", clock_difference, 0.0, 60.0)
+        _check_number("timeout", timeout, 0.001, 60.0)
+        _check_number("lease", lease, 0.5, 600.0)
+        _check_number("hang_timeout", hang_timeout, lease, 86_400.0)
         if not isinstance(strictness, Strictness):
             raise TypeError(f"strictness must be Strictness.EXACT or Strictness.NOMINAL, got {strictness!r}")
         if not isinstance(outage, Outage):
@@ -198,7 +192,7 @@ class FleetPeers(Fixed):
         self._is_exact = strictness is Strictness.EXACT
         self._interval, self._late = interval, late
         self._seed = seed
-        self._random = random.Random(seed)  # noqa: S311  # delays
+        self._random = random.Random(seed)  # noqa: S311  # delays are no secret
         self._settings = TicketSettings(
             id="",  # drawn by start(): until then the process may be forked
             weight=max(1, round(weight * 1000)),
@@ -449,6 +443,19 @@ class FleetPeers(Fixed):
         for member in self._members.values():
             member.resync()
             member.owner.queue.admission.forget()
+
+
+def _check_number(name: str, value: float, least: float, most: float) -> None:
+    """Check a number of the user's.
+
+    Raises:
+        TypeError: if it is none.
+        ValueError: if it is out of its range.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be from {least:g} to {most:g}, got {value!r}")
 
 
 def _no_time() -> float:

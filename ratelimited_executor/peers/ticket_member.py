@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ratelimited_executor._core.fleet.budget import KeyBudgetLimit
 from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
-from ratelimited_executor._core.fleet.limit_settings import read_settings
 from ratelimited_executor._core.fleet.peer_states import PeerState
 from ratelimited_executor._core.fleet.ticket_calls import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS
@@ -196,8 +195,7 @@ class TicketMember:
         """Return the permits a second that another peer has set for the group; None if none has."""
         if self.peer.is_own_plan or not self.peer.is_settled:
             return None
-        settings = (read_settings(each.settings) for each in self.peer.plan_in_force if each.resource == PERMITS)
-        told = next((each.per_second for each in settings if each is not None), None)
+        told = self.peer.rate
         return None if told is None else Fraction(f"{float(told):.8g}")  # its gap was rounded to whole picoseconds
 
     # Calling.
@@ -270,7 +268,7 @@ class TicketMember:
         if is_by_key and self.owner.max_concurrency is None:
             wanted = _TICKETS
         else:
-            wanted = self._demand.count(now, now, now, now + seconds, held_count + most)
+            wanted = self._demand.count(now, seconds, held_count + most)
         if is_by_key:  # and of some keys none is to be requested now
             return sum(run.wanted for run in self._runs(min(wanted, _TICKETS), self.owner.timeline.to_ns(now)))
         return wanted + self._coming_back(now) - held_count
@@ -361,7 +359,8 @@ class TicketMember:
                 f"fleet: the authority's state of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
                 "until it is safe"
             )
-        if was_own and not peer.is_own_plan and not request.is_new_plan and not self.owner.is_adaptive:
+        is_bound = bool(request.plan) and not request.is_new_plan and not self.owner.is_adaptive
+        if was_own and not peer.is_own_plan and is_bound:
             LOGGER.warning("fleet: %s uses the limits of another process: %s", self.owner.name, reply.plan_id)
         if reply.penalty_us > reply.now_us:
             self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))
@@ -472,7 +471,7 @@ class TicketMember:
         if end_ns is None:
             return None
         end = timeline.to_loop(end_ns)
-        return "quarantine", f"for {max(0.0, end - now):.3g} s, as permits of before may still be in use", end
+        return "quarantine", f"for {max(0.0, end - now):.3g} s, as earlier permits may be in use", end
 
     def source(self) -> str | None:
         """Return in words what holds tickets back; None if nothing does."""
@@ -506,9 +505,8 @@ class TicketMember:
         return FleetStatistics(
             state=peer.state,
             peers=peer.peers_count,
-            rank=None,
             era=peer.era,
-            rate=None,
+            rate=peer.rate,
             demand=peer.asked_count,
             held=self.budget.held_count(now_ns),
             granted=peer.granted_count,

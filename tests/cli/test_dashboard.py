@@ -23,6 +23,8 @@ from ratelimited_executor.cli.dashboard_command import DashboardOptions, Groups
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.dashboard.group import make_group_app
 
+from ..peers.group_keys import share
+
 pytestmark = pytest.mark.real_time("a real server")
 
 
@@ -63,11 +65,10 @@ async def test_page_shows_peers_limits_and_slots_of_a_group(redis_server):
                     listed = await wait_for(web, "/", "&lt;script&gt;")
                     assert "<script>alert" not in listed.text
                     page = await wait_for(
-                        web, f"/group?name={evil}", "2 of 2 active", "mail active Rate 39.2/s", "llm", "100/min",
-                        "Held by",
+                        web, f"/group?name={evil}", "2 active of 2 peers", "mail active", "40/s", "permits/rate", "permits/window/60", "100/min", "Held by",
                     )  # fmt: skip
                     assert "<script>alert" not in page.text
-                    assert page.text.count('<tr id="peer-') == 2
+                    assert page.text.count('<tr id="peer-') == 3
             gone = await web.get("/group?name=nobody")
             assert (gone.status_code, "no group" in gone.text) == (404, True)
 
@@ -116,7 +117,7 @@ async def test_group_that_has_gone_is_forgotten(redis_server):
 
 
 async def test_group_is_recorded_while_nobody_looks(redis_server):
-    """Rates and limits are recorded while nobody looks; during an outage the page has the earlier points."""
+    """Limits and counts of peers are recorded while nobody looks; during an outage the page has the earlier points."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         app = make_group_app(groups=groups.names, read=groups.read, title="Groups", hosts=["service"])
         recorder = app.state.recorder
@@ -127,9 +128,12 @@ async def test_group_is_recorded_while_nobody_looks(redis_server):
                 await wait_for(web, "/group?name=team", "mail active", "100/min")
                 await recorder.take()
             recorded = recorder._recorded["team"]
-            assert {name[:2] for name in recorded} == {("rate", "mail"), ("limit", "llm")}
-            point = recorded["rate", "mail"].last()
-            assert (round(point.rate, 1), point.active, point.demand > 0) == (39.2, 1, True)
+            assert set(recorded) == {
+                ("limit", "mail", "permits/rate"), ("peers", "mail"), ("peers", "llm"),
+                ("limit", "llm", "permits/rate"), ("limit", "llm", "permits/window/60"),
+            }  # fmt: skip
+            point = recorded["limit", "mail", "permits/rate"].last()
+            assert (point.limit, point.used > 0, recorded["peers", "mail"].last().active) == (40, True, 1)
             redis_server.kill()
             groups._kept.clear()
             await recorder.take()
@@ -141,12 +145,12 @@ async def test_group_is_recorded_while_nobody_looks(redis_server):
 
 
 async def test_poll_costs_redis_few_calls(redis_server):
-    """A round takes two TIMEs and six HGETALLs for each group, and no scan of the keys."""
+    """A round takes two TIMEs, two HGETALLs and one ZRANGE for each group, and no scan of the keys."""
     with Groups(DashboardOptions(url=redis_server.url)) as groups:
         recorder = make_group_app(groups=groups.names, read=groups.read, title="Groups", hosts=[]).state.recorder
-        with redis_server.client(decode_responses=True) as client:
+        with redis_server.client() as client:
             for number in range(20):
-                client.hset(f"{{rle:g{number}}}:mail:state", "grid", "")
+                share(client, group=f"g{number}")
             await recorder.take()
             assert len(recorder._recorded) == 20
             for name in [each for each in groups._kept if each is not None]:
@@ -155,7 +159,8 @@ async def test_poll_costs_redis_few_calls(redis_server):
             await recorder.take()
             calls = {name[8:]: each["calls"] for name, each in client.info("commandstats").items()}
         assert calls["time"] == 40
-        assert calls["hgetall"] == 20 * 6
+        assert calls["hgetall"] == 20 * 2
+        assert calls["zrange"] == 20
         assert "scan" not in calls
 
 

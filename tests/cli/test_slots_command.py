@@ -96,7 +96,7 @@ def test_pools_are_shown_with_holders_and_who_waits(server: RedisServer) -> None
 
 
 def test_peers_show_the_slots_of_their_group(server: RedisServer) -> None:
-    """``peers`` also shows the slots of the group, beside its rates."""
+    """``peers`` also shows the slots of the group, beside its limits."""
     begin(server)
     result = CliRunner().invoke(cli, ["peers", "--redis", server.url])
     assert 0 == result.exit_code
@@ -158,7 +158,7 @@ def test_group_without_slots_is_said(server: RedisServer) -> None:
     named = "in group 'other' of prefix 'rle': the groups of this prefix are: default\n"
     assert (1, f"No slots {named}") == (result.exit_code, result.stderr)
     result = CliRunner().invoke(cli, ["peers", "--redis", server.url, "--group", "other"])
-    assert (1, f"No rates {named}") == (result.exit_code, result.stderr)
+    assert (1, f"No limits {named}") == (result.exit_code, result.stderr)
 
 
 def test_limit_of_a_pool_that_was_not_there_is_warned_of(server: RedisServer) -> None:

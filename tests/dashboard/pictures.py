@@ -1,55 +1,25 @@
 """Groups as the command would read them from Redis, made without a server."""
 
 import asyncio
-from fractions import Fraction
 
 from ratelimited_executor.cli.peers_view import Picture
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.group import make_group_app
 from ratelimited_executor.dashboard.group_history import GroupRecorder
-from ratelimited_executor.peers.redis.inspection import IntervalView, PeerView, RateView
 from ratelimited_executor.peers.redis.slot_inspection import ClaimView, PoolView, SlotsView
-from ratelimited_executor.peers.redis.ticket_inspection import LimitsView, LimitView
+from ratelimited_executor.peers.redis.ticket_inspection import LimitsView, LimitView, PeerView
 
 
-def rate(name="mail", *, permits=40, granted=30, demand=(7, 5)):
-    """Return a rate with one peer for each demand; each peer has half of the granted permits."""
-    running = IntervalView(number=1, permits=permits // 4, granted={"a": granted // 4}, planned={})
+def limits(name="llm", *, used=3, active=1, quarantine=None, penalty=None):
+    """Return limits with one limit, two peers and some active ones of them."""
+    limit = LimitView(name="permits/window/60", resource="permits", used=used, amount=100, free_in=12.0)
     peers = [
-        PeerView(
-            id=f"host:{number}",
-            rank=number,
-            weight=1.0,
-            demand=each,
-            running=granted // 8,
-            upcoming=0,
-            planned=3,
-            share=0.5,
-            seen=0.2,
-            is_stale=False,
-        )
-        for number, each in enumerate(demand)
+        PeerView(id=f"host:{number}", last_call=0.1 if number < active else 5.0, is_active=number < active)
+        for number in range(max(2, active))
     ]
-    return RateView(
-        name=name,
-        rate=Fraction(permits),
-        next_rate=None,
-        next_in=None,
-        interval=0.25,
-        run="r",
-        epoch=1,
-        quarantine=None,
-        last_call=0.1,
-        running=running,
-        upcoming=running,
-        peers=peers,
+    return LimitsView(
+        name=name, plan="100/min", last_call=0.1, quarantine=quarantine, penalty=penalty, limits=[limit], peers=peers
     )
-
-
-def limits(name="llm", *, used=3):
-    """Return an executor with one limit of the group."""
-    limit = LimitView(name="permits 100/60s", resource="permits", used=used, amount=100, free_in=12.0)
-    return LimitsView(name=name, plan="100/60s", last_call=0.1, quarantine=None, penalty=None, limits=[limit])
 
 
 def pool(name="gpu", *, held=2, waiting=1, is_by_key=False):
@@ -61,10 +31,10 @@ def pool(name="gpu", *, held=2, waiting=1, is_by_key=False):
     return PoolView(name=name, limit=4, holders=claims[:held], waiting=claims[held:], is_by_key=is_by_key)
 
 
-def picture(*, group="team", rates=(), shared=(), pools=()):
-    """Return a group with the given rates, limits and pools."""
+def picture(*, group="team", shared=(), pools=()):
+    """Return a group with the given limits and pools."""
     slots = SlotsView(pools=pools, quarantine=None, lease=15.0, difference=0.5) if pools else None
-    return Picture(prefix="rle", group=group, now_us=10**15, rates=rates, limits=shared, slots=slots)
+    return Picture(prefix="rle", group=group, now_us=10**15, limits=shared, slots=slots)
 
 
 class Redis:

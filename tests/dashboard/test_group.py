@@ -12,10 +12,10 @@ from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.group_history import GROUP_COUNT_MAX, SERIES_COUNT_MAX
 from ratelimited_executor.dashboard.history import STEP_SECONDS
 
-from .pictures import Redis, limits, picture, pool, rate
+from .pictures import Redis, limits, picture, pool
 
-RATE = ("rate", "mail")
-LIMIT = ("limit", "llm", "permits 100/60s")
+LIMIT = ("limit", "llm", "permits/window/60")
+PEERS = ("peers", "llm")
 POOL = ("pool", "gpu")
 
 
@@ -39,29 +39,27 @@ def lines_of(plot):
 
 
 async def test_each_series_of_a_group_has_its_points():
-    """Rates, limits and pools have points and plots; pools of keys have none."""
-    redis = Redis(team=picture(rates=[rate()], shared=[limits()], pools=[pool(), pool("k", is_by_key=True)]))
+    """Limits, pools and counts of peers have points and plots; pools of keys have none."""
+    redis = Redis(team=picture(shared=[limits()], pools=[pool(), pool("k", is_by_key=True)]))
     recorder = redis.recorder()
     await recorder.take()
     await asyncio.sleep(5)
-    redis.pictures["team"] = picture(
-        rates=[rate(granted=16, demand=(9,))], shared=[limits(used=50)], pools=[pool(held=4, waiting=6)]
-    )
+    redis.pictures["team"] = picture(shared=[limits(used=50, active=2)], pools=[pool(held=4, waiting=6)])
     await recorder.take()
-    assert columns(recorder, RATE, "rate", "granted", "active", "demand") == [[40, 40], [28, 16], [2, 1], [12, 9]]
     assert columns(recorder, LIMIT, "used", "limit") == [[3, 50], [100, 100]]
     assert columns(recorder, POOL, "held", "limit", "waiting") == [[2, 4], [4, 4], [1, 6]]
+    assert columns(recorder, PEERS, "active") == [[1, 2]]
     assert [[plot.title for plot in drawn] for drawn in recorder.plots("team").values()] == [
-        ["Permits per second", "Active peers", "Demand in permits"],
-        ["permits 100/60s, in use"],
+        ["permits/window/60, in use"],
         ["gpu, held slots", "gpu, waiting for a slot"],
+        ["llm, active peers"],
     ]
     assert recorder.plots("nobody") == {}
 
 
 async def test_outage_is_a_gap():
     """An outage is a gap in each plot, and recording continues after it."""
-    redis = Redis(team=picture(rates=[rate()]))
+    redis = Redis(team=picture(shared=[limits()]))
     recorder = redis.recorder()
     running = asyncio.create_task(recorder.run())
     await asyncio.sleep(4 * STEP_SECONDS + 1)
@@ -69,7 +67,7 @@ async def test_outage_is_a_gap():
     await asyncio.sleep(4 * STEP_SECONDS)
     redis.is_away = False
     await asyncio.sleep(3 * STEP_SECONDS)
-    ((line, dots), *_) = lines_of(recorder.plots("team")[RATE][0])
+    ((line, dots), *_) = lines_of(recorder.plots("team")[LIMIT][0])
     assert (line.count("M"), line.count("L"), dots) == (2, 6, "")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -82,10 +80,10 @@ async def test_error_of_its_own_does_not_end_the_recording(caplog):
     recorder = redis.recorder()
     running = asyncio.create_task(recorder.run())
     await asyncio.sleep(1)
-    redis.pictures["team"] = picture(rates=[rate()])
+    redis.pictures["team"] = picture(shared=[limits()])
     await asyncio.sleep(STEP_SECONDS)
     running.cancel()
-    assert len(recorder._recorded["team"][RATE]) == 1
+    assert len(recorder._recorded["team"][LIMIT]) == 1
     assert [(each.levelno, each.exc_info is not None) for each in caplog.records] == [(logging.ERROR, True)]
 
 
@@ -102,7 +100,7 @@ async def test_server_that_hangs_is_not_asked_for_every_group_in_turn():
 
 async def test_group_that_cannot_be_read_holds_up_no_other():
     """If a group cannot be read, as its keys belong to something else, the others are recorded all the same."""
-    redis = Redis(bad=picture(), team=picture(rates=[rate()]))
+    redis = Redis(bad=picture(), team=picture(shared=[limits()]))
     read = redis.read
 
     async def fail(name):
@@ -113,7 +111,7 @@ async def test_group_that_cannot_be_read_holds_up_no_other():
     redis.read = fail
     recorder = redis.recorder()
     await recorder.take()
-    assert len(recorder._recorded["team"][RATE]) == 1
+    assert len(recorder._recorded["team"][LIMIT]) == 1
 
 
 async def test_groups_are_searched_for_rarely_while_nobody_looks():
@@ -138,7 +136,7 @@ async def test_number_of_groups_and_series_is_limited():
     assert not recorder.is_recorded("g007")
 
     redis.pictures["g000"] = picture(
-        rates=[rate(f"r{number}") for number in range(SERIES_COUNT_MAX - 1)], pools=[pool("a"), pool("b")]
+        shared=[limits(f"r{number}") for number in range(SERIES_COUNT_MAX - 1)], pools=[pool("a"), pool("b")]
     )
     await recorder.take()
     assert len(recorder._recorded["g000"]) == SERIES_COUNT_MAX
@@ -151,26 +149,26 @@ async def test_number_of_groups_and_series_is_limited():
 
 async def test_group_that_comes_back_goes_on_in_its_history():
     """A group that comes back, as after its server has lost its keys, continues its history."""
-    redis = Redis(team=picture(rates=[rate()]))
+    redis = Redis(team=picture(shared=[limits()]))
     recorder = redis.recorder()
     await recorder.take()
     team = redis.pictures.pop("team")
     await recorder.take()
     redis.pictures["team"] = team
     await recorder.take()
-    assert len(recorder._recorded["team"][RATE]) == 2
+    assert len(recorder._recorded["team"][LIMIT]) == 2
 
 
 async def test_points_older_than_the_axis_count_for_nothing():
     """Points from before a long outage influence neither the scale of the plot nor its summary."""
-    redis = Redis(team=picture(rates=[rate(demand=(10**6,))]))
+    redis = Redis(team=picture(shared=[limits(used=10**6)]))
     recorder = redis.recorder()
     await recorder.take()
     await asyncio.sleep(7200)
-    redis.pictures["team"] = picture(rates=[rate(demand=(3,))])
+    redis.pictures["team"] = picture(shared=[limits(used=3)])
     await recorder.take()
-    plot = recorder.plots("team")[RATE][2]
-    assert 'aria-label="Demand in permits: demand 3 now, 3 to 3"' in plot.svg
+    plot = recorder.plots("team")[LIMIT][0]
+    assert 'aria-label="permits/window/60, in use: used 3 now, 3 to 3; limit 100 now, 100 to 100"' in plot.svg
     assert "1 M" not in plot.svg
     await asyncio.sleep(3601)
     assert recorder.plots("team") == {}
@@ -181,7 +179,7 @@ async def test_points_older_than_the_axis_count_for_nothing():
 
 async def test_page_of_a_group_has_plots_while_the_application_runs():
     """A group is recorded while the application runs, even if nobody looks; each plot is beside its figures."""
-    redis = Redis(team=picture(rates=[rate()], shared=[limits()], pools=[pool(), pool("k", is_by_key=True)]))
+    redis = Redis(team=picture(shared=[limits()], pools=[pool(), pool("k", is_by_key=True)]))
     app = redis.app()
     async with client(app) as web:
         page = await web.get("/group?name=team")
@@ -189,12 +187,10 @@ async def test_page_of_a_group_has_plots_while_the_application_runs():
         async with app.router.lifespan_context(app):
             await asyncio.sleep(11)
             page = await web.get("/group?name=team")
-            assert page.text.count("<svg") == 6
+            assert page.text.count("<svg") == 4
             assert "in the memory of this command: a restart clears the history" in page.text
-            assert f"At most {SERIES_COUNT_MAX} rates, limits and pools per group" in page.text
-            assert re.search(
-                r'id="rate-1".*Active peers.*id="limits-1".*in use.*id="slots".*held slots', page.text, re.S
-            )
+            assert f"At most {SERIES_COUNT_MAX} limits, pools and counts of peers per group" in page.text
+            assert re.search(r'id="limits-1".*in use.*active peers.*id="slots".*held slots', page.text, re.S)
         count = len(redis.reads)
         await asyncio.sleep(60)
         assert len(redis.reads) == count
@@ -202,7 +198,7 @@ async def test_page_of_a_group_has_plots_while_the_application_runs():
 
 async def test_page_of_a_group_shows_its_history_while_redis_is_away():
     """While Redis is away, the page has the error and the recorded plots, or the error alone without history."""
-    redis = Redis(**{"a<b": picture(rates=[rate("m&m")], pools=[pool()])})
+    redis = Redis(**{"a<b": picture(shared=[limits("m&m")], pools=[pool()])})
     app = redis.app()
     async with client(app) as web:
         await app.state.recorder.take()
@@ -212,7 +208,7 @@ async def test_page_of_a_group_shows_its_history_while_redis_is_away():
         assert page.status_code == 503
         assert '<p role="alert">Redis cannot be read: away</p>' in page.text
         assert re.findall("<h2[^>]*>([^<]*)</h2>", page.text) == ["m&amp;m", "Slots"]
-        assert page.text.count("<svg") == 5
+        assert page.text.count("<svg") == 4
         other = await web.get("/group?name=other")
         assert (other.status_code, other.text.count("<svg")) == (503, 0)
         redis.is_away = False
@@ -225,6 +221,6 @@ def test_points_take_little_memory():
     recorder = Redis().recorder()
     recorder._recorded["team"] = {}
     recorder._clock = lambda: math.pi
-    recorder._add("team", picture(rates=[rate()]))
-    sizes = [column.itemsize for column in recorder._recorded["team"][RATE]._columns.values()]
-    assert sizes == [8, 4, 4, 4, 4]
+    recorder._add("team", picture(shared=[limits()]))
+    sizes = [column.itemsize for column in recorder._recorded["team"][LIMIT]._columns.values()]
+    assert sizes == [8, 4, 4]

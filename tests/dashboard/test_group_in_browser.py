@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 
 from ..browser import pale_texts, until
-from .pictures import Redis, limits, picture, pool, rate
+from .pictures import Redis, limits, picture, pool
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,9 +21,7 @@ class Service:
     """A server of one group with a history of a quarter of an hour, in a thread of its own."""
 
     def __init__(self):
-        self.redis = Redis(
-            team=picture(rates=[rate()], shared=[limits()], pools=[pool("a rather long name of a pool")])
-        )
+        self.redis = Redis(team=picture(shared=[limits()], pools=[pool("a rather long name of a pool")]))
         self.redis.clock = time.time
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._main(),))
@@ -44,8 +42,7 @@ class Service:
         for number in range(180):
             recorder._clock = lambda number=number: now - 900 + 5 * number
             self.redis.pictures["team"] = picture(
-                rates=[rate(granted=24 + number % 16, demand=(number % 50, 20))],
-                shared=[limits(used=number % 100)],
+                shared=[limits(used=number % 100, active=1 + number % 4)],
                 pools=[pool("a rather long name of a pool", held=number % 5, waiting=number % 3)],
             )
             await recorder.take()
@@ -76,7 +73,7 @@ def test_plots_fit_the_screen_and_can_be_read(browser, service, width, scheme):
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(service.url)
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator("svg").count() == 6
+    assert page.locator("svg").count() == 4
     for plot in page.locator("svg").all():
         assert " now, " in plot.get_attribute("aria-label")
         assert plot.bounding_box()["width"] > 0.25 * width
@@ -95,9 +92,9 @@ def test_plots_stay_while_redis_is_away(browser, service):
     page.goto(service.url)
     service.redis.is_away = True
     page.get_by_role("alert").wait_for(timeout=20_000)
-    assert page.locator("svg").count() == 6
+    assert page.locator("svg").count() == 4
     assert page.get_by_role("status").inner_text() == ""
     service.redis.is_away = False
     until(page, "!document.querySelector('[role=alert]')")
-    assert page.locator("svg").count() == 6
+    assert page.locator("svg").count() == 4
     page.close()

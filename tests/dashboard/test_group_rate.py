@@ -63,7 +63,7 @@ async def test_group_is_paused_and_resumed_by_any_of_its_processes(redis_server,
         for each in (one, two):
             await each.shows("group paused", "Resume group at 20/s", "Pause this process")
         counts = [each.executor.statistics().started for each in (one, two)]
-        await asyncio.sleep(0.6)  # more than two grant intervals, in which nothing may start
+        await asyncio.sleep(0.6)  # longer than any permit may be used
         assert [each.executor.statistics().started for each in (one, two)] == counts
         assert (await two.post("resume-group", process=ELSEWHERE)).status_code == 303
         for each in (one, two):
@@ -96,7 +96,7 @@ async def test_idle_process_shows_the_rate_of_the_group(redis_server, caplog):
 
 async def test_pause_of_a_process_is_of_that_process_alone(redis_server):
     """The page of one process cannot pause another; where several limits are shared, no pause of the group is offered."""
-    async with Process(redis_server.url, rate=20, key_rate=5) as one:
+    async with Process(redis_server.url, rate=("20/s", "600/min")) as one:
         page = await one.shows("Pause this process")
         assert ("Pause group" in page, "leaves the permits to the others of the group" in page) == (False, True)
         assert (await one.post("pause-group")).status_code == 409

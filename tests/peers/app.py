@@ -52,6 +52,8 @@ async def fleet(request: Request) -> dict[str, Any]:
     state = request.app.state
     statistics = state.executor.statistics().fleet
     return {
-        "pid": os.getpid(), "id": state.peers.id, "state": statistics.state, "rank": statistics.rank,
+        "pid": os.getpid(),
+        "id": state.peers.id,
+        "state": statistics.state,
         "peers": statistics.peers,
-    }  # fmt: skip
+    }

@@ -1,4 +1,4 @@
-"""Two authorities of slots behind one interface: values in memory, and the script on a server; see ``subjects.py``."""
+"""Two authorities of slots behind one interface: values in memory, and the script on a server; see ``ticket_subjects.py``."""
 
 import itertools
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from ratelimited_executor.peers.redis.slot_script import (
     slot_reply_of,
 )
 
-from .subjects import REPLACED
+from .ticket_subjects import REPLACED
 
 KEYS = ("slots", "held", "line", "ends")
 

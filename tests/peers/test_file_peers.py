@@ -398,11 +398,20 @@ def test_windows_is_refused(path, monkeypatch) -> None:
         FilePeers(path)
 
 
-async def test_adaptive_rate_is_refused(path) -> None:
-    """An adaptive rate is shared through Redis alone."""
-    async with ExecutorManager(peers=FilePeers(path)) as manager:
-        with pytest.raises(ValueError, match="use RedisPeers"):
-            manager.executor("mail", rate="10/s", adaptive=Adaptive(floor=1, ceiling=100))
+async def test_adaptive_rate_is_one_for_all_processes(path) -> None:
+    """An adaptive rate that one process lowers is adopted by another one that shares the file."""
+    async with ExecutorManager(peers=FilePeers(path)) as one, ExecutorManager(peers=FilePeers(path)) as other:
+        executors = [
+            manager.executor("mail", rate="50/s", adaptive=Adaptive(floor=1, ceiling=100), drain_timeout=0)
+            for manager in (one, other)
+        ]
+        for executor in executors:
+            executor.schedule_many(str, range(10_000))
+        await asyncio.sleep(0.3)
+        executors[0].rate = "20/s"
+        async with asyncio.timeout(30):
+            while executors[1].rate.per_second > 25:  # it may have been raised again since
+                await asyncio.sleep(0.02)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

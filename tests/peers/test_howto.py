@@ -1,4 +1,4 @@
-"""The how-to on sharing a rate: its programs run, on a real server or in virtual time, and its grants suffice."""
+"""The how-to on sharing a rate: its programs run, on a real server or in virtual time, and its rights suffice."""
 
 import asyncio
 import re
@@ -20,9 +20,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 EVERY_LIMIT = PAGE.with_name("share-every-limit.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT + EVERY_LIMIT, re.DOTALL | re.MULTILINE)
 URL = "redis://localhost:6379"
-RIGHTS, LIMIT_RIGHTS = (
-    dict(re.findall(r"^ACL SETUSER ([\w-]+) (.*)$", text, re.MULTILINE)) for text in (TEXT, EVERY_LIMIT)
-)
+RIGHTS = dict(re.findall(r"^ACL SETUSER ([\w-]+) (.*)$", TEXT + EVERY_LIMIT, re.MULTILINE))
 
 
 def run(code: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -40,7 +38,7 @@ def test_program_without_redis_runs_in_virtual_time(
     assert output == run(code, capsys)
 
 
-@pytest.mark.real_time("a real server; the quarantine of a new group takes 1.75 s")
+@pytest.mark.real_time("a real server; the quarantine of a new group takes 1.8 s")
 @pytest.mark.parametrize(("code", "output"), [block for block in BLOCKS if "RedisPeers" in block[0]])
 def test_program_with_redis_runs(
     code: str, output: str, redis_server: RedisServer, capsys: pytest.CaptureFixture[str]
@@ -49,9 +47,9 @@ def test_program_with_redis_runs(
     assert output == run(code.replace(URL, redis_server.url), capsys)
 
 
-@pytest.mark.real_time("a real server; the quarantine of a new group takes 1.75 s")
+@pytest.mark.real_time("a real server; the quarantine of a new group takes 1.8 s")
 async def test_rights_of_the_page_are_enough(redis_server: RedisServer) -> None:
-    """The page's rights suffice to start, set another rate and leave; keys of other groups are out of reach."""
+    """The page's rights suffice for a rate, several limits and keys, to set another rate and leave; other groups are out of reach."""
     with redis_server.client() as client:
         for name, rights in RIGHTS.items():
             client.execute_command("ACL", "SETUSER", name, *rights.split())
@@ -61,6 +59,11 @@ async def test_rights_of_the_page_are_enough(redis_server: RedisServer) -> None:
             async with ExecutorManager(peers=peers) as manager:
                 executor = manager.executor("outbox", rate=1000)
                 await executor.submit(str)
+                limits = manager.executor("limits", rate="100/s, 1000/min", key_rate="2/s")
+                await asyncio.gather(*(limits.submit(str, key=f"{number % 5}") for number in range(10)))
+                limits.penalize(0.1, key="1")
+                await limits.submit(str)
+                assert limits.statistics().fleet.failures == 0
                 executor.rate = 500
                 await asyncio.sleep(0.6)
                 await executor.submit(str)
@@ -68,14 +71,15 @@ async def test_rights_of_the_page_are_enough(redis_server: RedisServer) -> None:
                 options = PeersOptions(url=redis_server.url_of("operator", "secret"), group="mail", as_json=True)
                 assert 0 == await asyncio.to_thread(show_peers, options)
             assert fleet is not None
-            assert ("active", 0) == (fleet.state, fleet.failures)
+            assert fleet.state in {"active", "idle"}
+            assert fleet.failures == 0
             refused = {entry["object"] for entry in client.acl_log()}
             assert refused <= {"client", "client|setinfo", "client|maint_notifications"}
             with (
                 redis.Redis.from_url(redis_server.url_of("mailer", "secret")) as other,
                 pytest.raises(redis.ResponseError),
             ):
-                other.hset("{rle:other}:x:state", "run", "mine")
+                other.hset("{rle:other}:x:tickets", "run", "mine")
         finally:
             for name in RIGHTS:
                 client.acl_deluser(name)
@@ -107,20 +111,3 @@ async def test_rights_for_slots_are_enough(redis_server: RedisServer) -> None:
         finally:
             for name in RIGHTS:
                 client.acl_deluser(name)
-
-
-@pytest.mark.real_time("a real server; the quarantine of a new group takes 2.6 s")
-async def test_rights_for_every_limit_are_enough(redis_server: RedisServer) -> None:
-    """The page's rights suffice for tickets of several limits and keys, and for leaving."""
-    with redis_server.client() as client:
-        client.execute_command("ACL", "SETUSER", "limits-mailer", *LIMIT_RIGHTS["limits-mailer"].split())
-        try:
-            peers = RedisPeers(redis_server.url_of("limits-mailer", "secret"), "mail")
-            async with ExecutorManager(peers=peers) as manager:
-                executor = manager.executor("limits", rate="100/s, 1000/min", key_rate="2/s")
-                await asyncio.gather(*(executor.submit(str, key=f"{number % 5}") for number in range(10)))
-                executor.penalize(0.1, key="1")
-                await executor.submit(str)
-                assert executor.statistics().fleet.failures == 0
-        finally:
-            client.execute_command("ACL", "DELUSER", "limits-mailer")

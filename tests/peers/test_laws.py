@@ -1135,4 +1135,6 @@ def test_ticket_lives_as_its_limits_allow(subject: LawSubject) -> None:
     assert [50_025, 250_125] == [subject.life_of(wanted, [minute, second]) for wanted in (0, SECOND)]
     assert [20_000, 250_000] == [subject.life_of(wanted, [pace, minute]) for wanted in (0, SECOND)]
     assert [50_000, 250_125] == [subject.life_of(wanted, [burst]) for wanted in (0, SECOND)]
-    assert 7 == subject.life_of(7, [])
+    assert [500_000] * 2 == [subject.life_of(wanted, []) for wanted in (7, SECOND)], (
+        "under no limit, as long as any does"
+    )

@@ -13,7 +13,7 @@ from unittest import mock
 import psycopg
 import pytest
 
-from ratelimited_executor import ExecutorManager, PostgresPeers, Window
+from ratelimited_executor import Adaptive, ExecutorManager, PostgresPeers, Window
 from ratelimited_executor._core.fleet.limit_settings import WindowSettings
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.stored.postgres import PostgresSlotTransport, PostgresTransport
@@ -82,6 +82,23 @@ async def test_two_managers_share_a_limit_and_slots(fresh) -> None:
             await asyncio.sleep(0.1)
             assert not waiting.done()
         assert await asyncio.wait_for(waiting, 2) > slot.fence
+
+
+async def test_adaptive_rate_is_one_for_all_processes(fresh) -> None:
+    """An adaptive rate that one process lowers is adopted by another one of its group."""
+    peers = [PostgresPeers(fresh.url, "adaptive") for _ in range(2)]
+    async with ExecutorManager(peers=peers[0]) as one, ExecutorManager(peers=peers[1]) as other:
+        executors = [
+            manager.executor("mail", rate="50/s", adaptive=Adaptive(floor=1, ceiling=100), drain_timeout=0)
+            for manager in (one, other)
+        ]
+        for executor in executors:
+            executor.schedule_many(str, range(10_000))
+        await asyncio.sleep(0.3)
+        executors[0].rate = "20/s"
+        async with asyncio.timeout(30):
+            while executors[1].rate.per_second > 25:  # it may have been raised again since
+                await asyncio.sleep(0.02)
 
 
 async def _hold(pool: Any) -> int:
@@ -272,7 +289,8 @@ async def _befall(server: PostgresServer, fault: str) -> None:
             connection.execute(END_CONNECTIONS)
         elif fault == "locked":
             connection.execute("begin")
-            connection.execute("lock table fleet_heads in access exclusive mode")
+            lock = "lock table fleet_heads in access exclusive mode"
+            await asyncio.to_thread(connection.execute, lock)  # a call on this loop may hold it
             await asyncio.sleep(1)
             connection.execute("rollback")
         else:
@@ -291,7 +309,8 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(fresh) -> None:
         await executor.submit(work)
         with fresh.connect() as connection:
             connection.execute("begin")
-            connection.execute("lock table fleet_heads in access exclusive mode")
+            lock = "lock table fleet_heads in access exclusive mode"
+            await asyncio.to_thread(connection.execute, lock)  # a call on this loop may hold it
             late = executor.submit(work)
             await asyncio.sleep(0.6)
             late.cancel()

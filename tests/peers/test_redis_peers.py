@@ -1,7 +1,7 @@
 """``RedisPeers`` in one process on real servers: what users meet, from the first start to a server that is none.
 
-All of it takes real time, because servers, sockets and their clocks are what is tested. Most tests use short grant
-intervals and no allowance for another server's clock, so that a group is out of its quarantine within half a second.
+All of it takes real time, because servers, sockets and their clocks are what is tested. A new group is out of its
+quarantine within two seconds. Most tests call often in an outage, and have no allowance for another server's clock.
 Tests that mostly wait run at the same time, each in a group of its own (``side_by_side``). Bounds of time are wide, and
 only tell a delay from a hang. Parts of a rate are wide as well, because a busy machine lets permits lapse. A start is
 stamped in its task, after the permit was checked: a process held up in between may seem to start one task more than the
@@ -55,8 +55,7 @@ from ratelimited_executor import (
     Window,
 )
 
-from ratelimited_executor._core.fleet.protocol import Request
-from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
+from ratelimited_executor._core.fleet.ticket_calls import LAPSED_US, PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.redis.peers import RedisTransport
 
 from .proxy import Proxy
@@ -67,12 +66,16 @@ pytestmark = pytest.mark.real_time("real servers, whose clocks and sockets take 
 ROOT = Path(__file__).parents[2]
 LOGGER = "ratelimited_executor"
 INTERVAL = 0.1
-FAST: dict[str, Any] = {"interval": INTERVAL, "clock_difference": 0.0}  # three intervals of quarantine
-SETTLED = 0.7  # seconds after which a group with these settings runs evenly; 0.4 on an idle machine
+FAST: dict[str, Any] = {"interval": INTERVAL, "clock_difference": 0.0}
+QUARANTINE = LAPSED_US / 1e6 + 1.001  # seconds
+SETTLED = QUARANTINE + 0.7  # seconds after which a new group runs evenly; 0.2 after the quarantine on an idle machine
 RATE = 100.0
+RATE_COUNT = 100
+KEPT_MS = 3 * 86_400_000
+MUCH = 10_000.0  # a rate that loads the server
 CLOSE_SECONDS = 2.0  # time for a manager to close, whatever state its server is in; 0.2 s at most if all is well
-HELD = 3 * INTERVAL + 0.1  # seconds for which granted permits may still be used
-BACK_SECONDS = 4.0  # from a server's start to the first task; the quarantine of a new group takes 1.75 by default
+HELD = LAPSED_US / 1e6 + 0.1  # seconds for which granted permits may still be used
+BACK_SECONDS = 4.0  # from a server's start to the first task; the quarantine of a new group takes 1.8
 SIDE_BY_SIDE_COUNT = 5  # tests in one loop: more of them keep it so busy that permits lapse
 HANG_SECONDS = 20.0  # after which a test that runs beside others is cancelled
 LOSING_SEED = 3  # seed of a proxy: losses come early, and are one in ten
@@ -221,12 +224,12 @@ async def own_server() -> AsyncIterator[RedisServer]:
 class Member:
     """A manager with peers, its executors, and the times of their starts."""
 
-    def __init__(self, peers: RedisPeers, names: tuple[str, ...], rate: float) -> None:
+    def __init__(self, peers: RedisPeers, names: tuple[str, ...], rate: float, **settings: Any) -> None:
         self.peers = peers
         self.manager = ExecutorManager(peers=peers)
         self.starts: list[float] = []
         self.executors = [
-            self.manager.executor(name, rate=rate, pacing=Pacing.ON_TIME, drain_timeout=0) for name in names
+            self.manager.executor(name, rate=rate, pacing=Pacing.ON_TIME, drain_timeout=0, **settings) for name in names
         ]
 
     @property
@@ -279,10 +282,11 @@ async def member(
     names: tuple[str, ...] = ("limit",),
     rate: float = RATE,
     load: int = 0,
+    settings: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Member]:
     """Open a manager with peers, and assert that closing it is quick whatever has happened in between."""
-    one = Member(RedisPeers(way, group or GROUP.get(), **{**FAST, **options}), names, rate)
+    one = Member(RedisPeers(way, group or GROUP.get(), **{**FAST, **options}), names, rate, **(settings or {}))
     await one.manager.start()
     one.load(load)
     try:
@@ -304,9 +308,10 @@ def group_keys(server: RedisServer, group: str | None = None) -> list[str]:
     return sorted(server.ask("KEYS", f"{{rle:{group or GROUP.get()}}}:*"))
 
 
-def members_of(server: RedisServer, group: str | None = None, name: str = "limit") -> list[str]:
-    """Return the ids of a rate's members, as the server knows them."""
-    return sorted({*server.ask("HKEYS", f"{{rle:{group or GROUP.get()}}}:{name}:members")} - {"ranks"})
+def seen_of(server: RedisServer, group: str | None = None, name: str = "limit") -> list[str]:
+    """Return the ids of those who have called lately for an executor's limits, as the server knows them."""
+    seen = server.ask("ZRANGE", f"{{rle:{group or GROUP.get()}}}:{name}:seen", 0, -1)
+    return [peer for peer in seen if peer[0] != "!"]
 
 
 # Normal operation.
@@ -318,17 +323,15 @@ async def test_first_executor_shares_its_rate_and_tells_its_part(server: RedisSe
     begin = time.monotonic()
     options = {"interval": 0.25, "clock_difference": 1.0}
     async with member(server.url, load=1000, **options) as one:
-        assert ("sync", 0, None, None, None) == (
-            one.fleet.state, one.fleet.peers, one.fleet.rank, one.fleet.era, one.fleet.rate,
-        )  # fmt: skip
+        assert ("sync", 0, None, ()) == (one.fleet.state, one.fleet.peers, one.fleet.era, one.fleet.limits)
         await one.wait_for_start()
         assert 1.0 < one.starts[0] - begin < BACK_SECONDS
         await asyncio.sleep(0.8)
         fleet = one.fleet
         assert PeerState.ACTIVE is fleet.state
-        assert ("active", 1, 0, 0) == (fleet.state, fleet.peers, fleet.rank, fleet.failures)
-        assert re.fullmatch(r"[0-9a-f]{40}:1", fleet.era or "")
-        assert Fraction(round(RATE)) / (1 + Fraction(195, 10_000)) == fleet.rate
+        assert ("active", 1, 0) == (fleet.state, fleet.peers, fleet.failures)
+        assert re.fullmatch(r"[0-9a-f]{40}:\d{16}", fleet.era or "")
+        assert [("permits/rate", "permits")] == [(limit.name, limit.resource) for limit in fleet.limits]
         assert fleet.offset is not None
         assert abs(fleet.offset) < 0.5  # both clocks are this machine's
         assert fleet.offset_error is not None
@@ -355,7 +358,6 @@ async def test_managers_of_one_group_split_its_rate(server: RedisServer, told: T
         assert min(counts) > 0.3 * sum(counts)
         assert worst_window(one, two) <= RATE + 1
         assert [2, 2] == [each.fleet.peers for each in (one, two)]
-        assert {0, 1} == {each.fleet.rank for each in (one, two)}
         assert one.fleet.era == two.fleet.era
         assert one.peers.id != two.peers.id
     assert [] == told.messages
@@ -372,13 +374,13 @@ async def test_managers_of_different_groups_do_not_share(server: RedisServer, to
         await asyncio.sleep(0.7)
         counts = [each.count(start, start + 0.7) for each in members]
         assert min(counts) > 0.6 * 0.7 * RATE
-        assert [(1, 0)] * 4 == [(each.fleet.peers, each.fleet.rank) for each in members]
+        assert [1] * 4 == [each.fleet.peers for each in members]
         assert max(worst_window(each) for each in members) <= RATE + 1
 
 
 @side_by_side
 async def test_executors_of_a_manager_send_their_calls_together(_: RedisServer, told: Told) -> None:
-    """Three busy executors send their calls in one message per grant interval, and none once they are idle."""
+    """Executors with tasks at the same time send their calls in one message; busy ones call seldom, and idle ones never."""
     async with own_server() as server:
         with server.client() as client:
 
@@ -392,20 +394,27 @@ async def test_executors_of_a_manager_send_their_calls_together(_: RedisServer, 
                 await asyncio.sleep(SETTLED)
                 before = read()
                 await asyncio.sleep(1.0)
-                calls, reads = (after - old for after, old in zip(read(), before, strict=True))
-                reads -= 2  # the two questions
-                # Beside its regular calls an executor asks at once when due without a permit, up to once an interval.
-                assert 3 / INTERVAL * 0.6 < calls < 3 / INTERVAL * 2.5
-                assert reads < 0.6 * calls, f"{calls} calls in {reads} messages"
+                calls = read()[0] - before[0]
+                # Each asks when half of the permits for the next tenth of a second are due.
+                assert 3 / INTERVAL < calls < 3 / INTERVAL * 4
                 for executor in one.executors:
                     executor.rate = math.inf  # all waiting tasks start
                 await one.wait_for(lambda: len(one.starts) == 1500)
                 for executor in one.executors:
                     executor.rate = RATE
                 await one.wait_for(lambda: {"idle"} == {each.statistics().fleet.state for each in one.executors})
+                await asyncio.sleep(0.3)  # unused permits are given back
                 before = read()
                 await asyncio.sleep(0.5)
                 assert before[0] == read()[0], "an idle process makes no calls"
+                before = read()
+                for executor in one.executors:
+                    executor.execute(one.work)
+                await one.wait_for(lambda: len(one.starts) == 1503)
+                calls, reads = (after - old for after, old in zip(read(), before, strict=True))
+                reads -= 2  # the two questions
+                assert 3 <= calls, "each executor asks for itself"
+                assert reads <= calls - 2, f"{calls} calls in {reads} messages"
 
 
 @side_by_side
@@ -425,7 +434,7 @@ async def test_script_that_is_forgotten_is_loaded_again(_: RedisServer, told: To
 
 @side_by_side
 async def test_forgotten_keys_are_a_new_era(_: RedisServer, told: Told) -> None:
-    """After FLUSHALL nothing is granted twice, and grants continue after a quarantine."""
+    """After FLUSHALL nothing is granted twice, and permits are granted again after a quarantine."""
     async with own_server() as server:
         async with member(server.url, load=600) as one, member(server.url, load=600) as two:
             await asyncio.sleep(SETTLED)
@@ -434,7 +443,7 @@ async def test_forgotten_keys_are_a_new_era(_: RedisServer, told: Told) -> None:
             assert await one.wait_for_start() < BACK_SECONDS
             await asyncio.sleep(0.6)
             assert worst_window(one, two) <= RATE + 1
-            assert {0, 1} == {each.fleet.rank for each in (one, two)}
+            assert [2, 2] == [each.fleet.peers for each in (one, two)]
 
 
 # A server that is away.
@@ -474,7 +483,7 @@ async def test_server_that_is_killed_and_comes_back_empty(_: RedisServer, told: 
                 await asyncio.sleep(SETTLED)
                 server.kill()
                 down = time.monotonic()
-                await asyncio.sleep(0.7)
+                await asyncio.sleep(HELD + 0.4)
                 assert 0 == one.count(down + HELD) == two.count(down + HELD)
                 assert "outage" == one.fleet.state
                 assert 2 == len(told.messages) == told.count(NO_ANSWER), "each process gives one warning"
@@ -483,7 +492,7 @@ async def test_server_that_is_killed_and_comes_back_empty(_: RedisServer, told: 
             start = time.monotonic()
             await asyncio.sleep(0.7)
             assert one.count(start, start + 0.7) > 0.6 * 0.7 * RATE
-            assert (1, 0) == (one.fleet.peers, one.fleet.rank)
+            assert 1 == one.fleet.peers
             assert 1 == told.count(ANSWERS)
             assert worst_window(one, two) <= RATE + 1
         assert [] == told.errors
@@ -491,13 +500,13 @@ async def test_server_that_is_killed_and_comes_back_empty(_: RedisServer, told: 
 
 @side_by_side
 async def test_server_that_stands_still_for_a_second(_: RedisServer, told: Told) -> None:
-    """With the server stopped for a second, granted permits are used, and starts continue as soon as it continues."""
+    """With the server stopped, granted permits are used, and starts continue as soon as it continues."""
     async with own_server() as server:
         async with member(server.url, load=900) as one, member(server.url, load=900) as two:
             await asyncio.sleep(SETTLED)
             server.stop()
             still = time.monotonic()
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(HELD + 0.3)
             assert 0 == one.count(still + HELD) == two.count(still + HELD)
             server.go_on()
             assert await one.wait_for_start() < BACK_SECONDS
@@ -516,8 +525,8 @@ async def test_connections_that_are_cut_and_mended(server: RedisServer, told: To
             await asyncio.sleep(SETTLED)
             proxy.cut()
             cut = time.monotonic()
-            await asyncio.sleep(0.7)
-            assert 0 == one.count(cut + HELD, cut + 0.7)
+            await asyncio.sleep(HELD + 0.4)
+            assert 0 == one.count(cut + HELD, cut + HELD + 0.4)
             proxy.mend()
             assert await one.wait_for_start() < BACK_SECONDS
             await asyncio.sleep(0.3)
@@ -606,13 +615,13 @@ REFUSED = {  # URLs for a server whose password is "right"
 }
 SLOW: dict[str, dict[str, Any]] = {  # delay of each direction in seconds, and settings
     "5 ms": {"delay": 0.005},
-    "10 ms": {"delay": 0.01},
-    "10 ms, late=0.05": {"delay": 0.01, "late": 0.05},
+    "10 ms, late=0.003": {"delay": 0.01, "late": 0.003},
     "30 ms": {"delay": 0.03},
-    "30 ms, late=0.1": {"delay": 0.03, "late": 0.1, "timeout": 0.2},
     "100 ms": {"delay": 0.1},
+    "100 ms, timeout=0.5": {"delay": 0.1, "timeout": 0.5},
 }
-TRY_SECONDS = 3.8  # three connections may take a second each before a warning
+TOO_SLOW = {"delay": 0.6}  # beyond a second there and back
+TRY_SECONDS = 5.5  # three connections may take a second each before a warning, as may one on the slowest way
 
 
 @dataclass
@@ -687,7 +696,7 @@ def trials(server_kind: str) -> dict[str, Trial]:
     with contextlib.ExitStack() as stack:
         server, guarded = stack.enter_context(RedisServer()), stack.enter_context(RedisServer(password="right"))
         ways: dict[str, tuple[str, dict[str, Any]]] = {}
-        for name, options in SLOW.items():
+        for name, options in {**SLOW, "too slow": TOO_SLOW}.items():
             proxy = stack.enter_context(Proxy(server.port))
             proxy.delay = options["delay"]
             ways[name] = proxy.url, {key: value for key, value in options.items() if key != "delay"}
@@ -699,31 +708,20 @@ def trials(server_kind: str) -> dict[str, Trial]:
             return asyncio.run(_try_ways(ways))
 
 
-@pytest.mark.parametrize("name", ["5 ms", "10 ms, late=0.05", "30 ms, late=0.1"])
-def test_slow_way_that_late_allows_for(trials: dict[str, Trial], name: str) -> None:
-    """With a round trip well below ``late`` the rate is used, and the estimated error includes the delay."""
+@pytest.mark.parametrize("name", SLOW)
+def test_slow_way_is_used(trials: dict[str, Trial], name: str) -> None:
+    """With a round trip of up to 200 ms the rate is used, whatever the timeout, and the error includes the delay."""
     trial, delay = trials[name], SLOW[name]["delay"]
     assert [] == trial.told.messages
-    assert trial.used() > 0.05  # nearly all on an idle machine, a quarter on a busy one
+    assert trial.used() > 0.3  # nearly all on an idle machine
     assert worst_window(trial.one) <= RATE + 1
     assert trial.fleet.offset_error is not None
     assert delay <= trial.fleet.offset_error < delay + 0.1  # the machine may be busy
 
 
-@pytest.mark.parametrize("name", ["10 ms", "30 ms"])
-def test_way_that_is_too_slow_to_start_anything_is_told(trials: dict[str, Trial], name: str) -> None:
-    """If every permit comes too late to be used, one warning names ``late=``, and the others get the permits."""
-    trial = trials[name]
-    assert trial.used() == 0
-    # Of 60 ms there and back, a busy machine may make more than the timeout of 80 ms: that is told, too.
-    told = [text for text in trial.told.messages if not text.startswith(NO_ANSWER)]
-    assert [True] == ["late=" in text for text in told], trial.told.messages
-    assert trial.fleet.granted == trial.fleet.lapsed + trial.fleet.held
-
-
-def test_way_that_is_slower_than_the_timeout(trials: dict[str, Trial]) -> None:
-    """With 100 ms each way nothing starts, and one warning says that calls time out."""
-    trial = trials["100 ms"]
+def test_way_that_is_too_slow(trials: dict[str, Trial]) -> None:
+    """With 600 ms each way nothing starts, and one warning says that calls time out."""
+    trial = trials["too slow"]
     assert 0 == trial.used()
     (text,) = trial.told.messages
     assert text.startswith(f"{NO_ANSWER} (")
@@ -732,7 +730,7 @@ def test_way_that_is_slower_than_the_timeout(trials: dict[str, Trial]) -> None:
 
 def test_timeout_that_is_told_says_how_long_it_is(trials: dict[str, Trial]) -> None:
     """The warning about timeouts names the timeout, so that the setting to change is known."""
-    assert any("0.08" in text for text in trials["100 ms"].told.messages), trials["100 ms"].told.messages
+    assert any("timeout=0.08 s" in text for text in trials["too slow"].told.messages), trials["too slow"].told.messages
 
 
 @pytest.mark.parametrize("name", [*NO_REDIS, *REFUSED])
@@ -748,7 +746,7 @@ def test_server_that_does_not_serve_is_told(trials: dict[str, Trial], name: str)
     assert "outage" == trial.fleet.state
 
 
-@pytest.mark.parametrize("name", [*SLOW, *NO_REDIS, *REFUSED])
+@pytest.mark.parametrize("name", [*SLOW, "too slow", *NO_REDIS, *REFUSED])
 def test_closing_is_quick_on_every_way(trials: dict[str, Trial], name: str) -> None:
     """Closing is quick with every kind of server."""
     assert trials[name].closing < CLOSE_SECONDS
@@ -797,12 +795,11 @@ class OddInfo(redis.asyncio.Redis):
         return {"used_memory": 1}
 
 
-async def test_message_carries_requests_and_calls_for_tickets(redis_server: RedisServer) -> None:
-    """A message carries requests and calls for tickets in order, each by its own script, which it loads if needed."""
+async def test_message_carries_calls_of_several_executors(redis_server: RedisServer) -> None:
+    """A message carries the calls of several executors in order, by a script that it loads if needed; a refusal is of one."""
     transport = RedisTransport(redis_server.url, "mixed")
-    request = Request(peer="p", step=4, unit=1, interval_us=250_000, quarantine=3)
     limit = PlanLimit("minute", "tickets", "w,5,60000000")
-    tickets = TicketCall(
+    call = TicketCall(
         peer="p",
         since_us=1,
         latest_us=1 << 52,
@@ -812,23 +809,22 @@ async def test_message_carries_requests_and_calls_for_tickets(redis_server: Redi
         plan_id="one",
         plan=(limit,),
     )
-    asking = replace(tickets, runs=(TicketRun(9, (("tickets", 1),)),))
-    odd = replace(tickets, plan=(limit._replace(settings="odd"),))
+    asking = replace(call, runs=(TicketRun(9, (("tickets", 1),)),))
+    odd = replace(call, plan=(limit._replace(settings="odd"),))
     try:
-        assert ["Reply"] == [type(each).__name__ for each in await transport.call([("pace", request)])]
-        (first,) = await transport.call([("mail", tickets)])
+        (first,) = await transport.call([("mail", call)])
         assert 1000 == first.quarantine_us
         await asyncio.sleep(0.002)
         for flushes in (False, True):
             if flushes:
                 with redis_server.client() as client:
                     client.script_flush()
-            replies = await transport.call([("mail", asking), ("pace", request), ("odd", odd), ("post", tickets)])
-            assert ["TicketReply", "Reply", "RefusedError", "TicketReply"] == [type(each).__name__ for each in replies]
+            replies = await transport.call([("mail", asking), ("odd", odd), ("post", call)])
+            assert ["TicketReply", "RefusedError", "TicketReply"] == [type(each).__name__ for each in replies]
             assert [0 if flushes else 5] == [len(outcome.tickets) for outcome in replies[0].outcomes]
-            assert "no settings of a limit: odd" in str(replies[2])
-            assert limit.name == replies[3].limits[0].name
-            assert 0 == replies[3].limits[0].used
+            assert "no settings of a limit: odd" in str(replies[1])
+            assert limit.name == replies[2].limits[0].name
+            assert 0 == replies[2].limits[0].used
     finally:
         await transport.aclose()
 
@@ -836,7 +832,7 @@ async def test_message_carries_requests_and_calls_for_tickets(redis_server: Redi
 # Keys that are lost and damaged.
 
 
-@pytest.mark.parametrize("lost", ["plan0 plan1", "state", "members", "plan0 plan1 state members"])
+@pytest.mark.parametrize("lost", ["tickets", "keys", "rest", "seen", "tickets keys rest seen"])
 async def test_keys_that_vanish_give_nothing_away_twice(redis_server: RedisServer, told: Told, lost: str) -> None:
     """With keys deleted ten times a second, as by eviction, two managers never start more than the rate."""
     async with member(redis_server.url, load=900) as one, member(redis_server.url, load=900) as two:
@@ -846,15 +842,15 @@ async def test_keys_that_vanish_give_nothing_away_twice(redis_server: RedisServe
             await asyncio.sleep(0.09)
         assert worst_window(one, two) <= RATE + 1
         assert await one.wait_for_start() < BACK_SECONDS
-        if lost == "plan0 plan1":
-            assert 1 <= told.count("fleet: the authority has lost permits of limit") <= 2
+        if " " not in lost:
+            assert 1 <= told.count("fleet: the authority's state of limit was not valid") <= 2
 
 
 async def test_state_that_is_damaged_is_told_and_heals(redis_server: RedisServer, told: Told) -> None:
     """A damaged state starts nothing for a quarantine, is reported in one line, and then works again."""
     async with member(redis_server.url, load=900) as one:
         await one.wait_for_start()
-        redis_server.ask("HSET", "{rle:g}:limit:state", "safe", "900000000000000")
+        redis_server.ask("HSET", "{rle:g}:limit:tickets", "state", "900000000000000")
         await asyncio.sleep(HELD)
         assert await one.wait_for_start() < BACK_SECONDS
         assert worst_window(one) <= RATE + 1
@@ -866,17 +862,18 @@ async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, 
     async with member(redis_server.url, load=50) as one:
         await one.wait_for_start()
         one.executor.pause()
-        redis_server.ask("HSET", "{rle:g}:limit:state", "version", "99")
+        redis_server.ask("HSET", "{rle:g}:limit:tickets", "version", "99")
         async with member(redis_server.url, load=50) as two:
             await two.wait_for(lambda: told.count(REFUSES))
             assert [] == two.starts
-    assert any("speaks version 99 of the protocol, this process" in text for text in told.messages)
+    assert any("speaks version 99 of the protocol of tickets, this process" in text for text in told.messages)
 
 
 # Access rights.
 
-RIGHTS = "evalsha script|load info time hmget hset hdel hlen hgetall del pexpire".split()
-ONLY_SOMETIMES = {"hdel", "hlen", "pexpire"}  # a call that fails for lack of them is repeated without
+RIGHTS = "evalsha script|load info time exists hmget hset hdel del pexpire zadd zrem zcard zcount zrangebyscore".split()
+# Once there are keys at rest to forget, and under load.
+ONLY_SOMETIMES = {"hdel", "zrem", "zcount"}
 
 
 def _user(rights: list[str], keys: str = "~{rle:g}:*") -> str:
@@ -887,8 +884,8 @@ def _user(rights: list[str], keys: str = "~{rle:g}:*") -> str:
 async def test_least_rights_of_a_user(told: Told) -> None:
     """A user with these rights to the group ``g`` can take part, and each of them is needed.
 
-    ``ACL SETUSER app on >secret resetkeys ~{rle:g}:* resetchannels -@all +evalsha +script|load +info +time +hmget
-    +hset +hdel +hlen +hgetall +del +pexpire``
+    ``ACL SETUSER app on >secret resetkeys ~{rle:g}:* resetchannels -@all +evalsha +script|load +info +time +exists
+    +hmget +hset +hdel +del +pexpire +zadd +zrem +zcard +zcount +zrangebyscore``
 
     (``~{rle:*}*`` for all groups.) redis-py also sends CLIENT SETINFO: that is refused, and does no harm.
     """
@@ -901,12 +898,12 @@ async def test_least_rights_of_a_user(told: Told) -> None:
             with server.client(decode_responses=True) as client:
                 return {(entry["username"], entry["object"]) for entry in client.acl_log(count=100_000)}
 
-        async with member(server.url_of("app", "secret"), load=60) as one:
+        async with member(server.url_of("app", "secret"), settings={"key_rate": "100/s"}) as one:
+            for number in range(60):
+                one.executor.schedule(one.work, key=f"{number % 20}")
             await one.wait_for_start()
             one.executor.rate = 2 * RATE
-            await one.wait_for(lambda: one.fleet.state == "idle")
-            assert 60 == len(one.starts)
-        assert [] == members_of(server)
+            await one.wait_for(lambda: 60 == len(one.starts))
         async with member(server.url_of("all", "secret"), "h", load=5) as one:
             await one.wait_for_start()
         assert {"client|setinfo"} >= {what for _, what in refusals()}
@@ -917,11 +914,16 @@ async def test_least_rights_of_a_user(told: Told) -> None:
             for right in RIGHTS:
                 name = f"no-{right.replace('|', '-')}"
                 # Each at its own rate: what one leaves undone must not be done by another.
-                entered = member(server.url_of(name, "secret"), names=(f"for {name}",), load=200)
+                entered = member(
+                    server.url_of(name, "secret"), names=(f"for {name}",), settings={"key_rate": "1000/s"}, rate=MUCH
+                )
                 lacking[right] = await stack.enter_async_context(entered)
-            for one in (lacking[right] for right in ONLY_SOMETIMES):
-                await one.wait_for(lambda one=one: one.starts)
-            await asyncio.sleep(1.2)
+                for number in range(1000):
+                    lacking[right].executor.schedule(lacking[right].work, key=f"{number % 500}")
+            for right in ONLY_SOMETIMES:
+                await lacking[right].wait_for(lambda one=lacking[right]: one.starts)
+            await lacking["zcount"].wait_for(lambda: ("no-zcount", "zcount") in refusals())
+            await asyncio.sleep(0.5)
             dead = {right for right, one in lacking.items() if not one.starts}
         missed = {(name, what) for name, what in refusals() if what != "client|setinfo"}
         assert {(f"no-{right.replace('|', '-')}", right) for right in RIGHTS} == missed
@@ -1016,8 +1018,8 @@ async def test_cluster(redis_cluster_server: RedisCluster, told: Told) -> None:
     assert await client.ping(target_nodes=redis.asyncio.RedisCluster.PRIMARIES)
     await client.aclose()
     holders = [master for master in redis_cluster_server.masters if group_keys(master)]
-    assert [redis_cluster_server.master_of("{rle:g}:one:state")] == holders
-    assert [[], [], []] == [members_of(holders[0], name=name) for name in names]
+    assert [redis_cluster_server.master_of("{rle:g}:one:tickets")] == holders
+    assert [1, 1, 1] == [len(seen_of(holders[0], name=name)) for name in names]
     assert [] == told.messages
 
 
@@ -1031,9 +1033,8 @@ async def test_master_of_a_sentinel() -> None:
         async with member(client, names=("one", "two"), load=300) as one:
             await one.wait_for_start()
             await asyncio.sleep(0.5)
-            assert members_of(group.master(), name="one")
+            assert seen_of(group.master(), name="one")
         assert await client.ping()
-        assert [] == members_of(group.master(), name="one")
         await client.aclose()
         for each in sentinel.sentinels:
             await each.aclose()
@@ -1267,13 +1268,13 @@ async def test_rate_of_0_of_infinity_and_back(server: RedisServer, told: Told) -
     async with member(server.url, load=1000) as one, member(server.url, load=1000) as two:
         await asyncio.sleep(SETTLED)
         one.executor.rate = 0
-        await two.wait_for(lambda: 0 == one.fleet.rate == two.fleet.rate)  # a call may be lost on a busy machine
-        await asyncio.sleep(0.6)  # what was planned before starts
+        await asyncio.sleep(HELD)  # what was granted before starts
         start = time.monotonic()
         await asyncio.sleep(0.3)
         assert (0, 0) == (one.count(start), two.count(start))
         one.executor.rate = math.inf
         await one.wait_for(lambda: len(one.starts) == 1000)
+        await asyncio.sleep(1.2)  # after which two has asked again
         assert 0 == two.count(start), "an infinite rate is set for one process only"
         one.load(300)
         assert await one.wait_for_start() < 1
@@ -1348,7 +1349,7 @@ async def test_executor_whose_key_is_of_a_wrong_type_is_alone_in_its_outage(serv
     async with member(server.url, names=("good", "bad"), load=900) as both:
         good, bad = both.executors
         await asyncio.sleep(SETTLED)
-        key = f"{{rle:{GROUP.get()}}}:bad:state"
+        key = f"{{rle:{GROUP.get()}}}:bad:tickets"
         server.ask("DEL", key)
         server.ask("SET", key, "x")
         await both.wait_for(lambda: "outage" == bad.statistics().fleet.state)
@@ -1377,10 +1378,9 @@ async def test_closing_one_of_two_executors(server: RedisServer, told: Told) -> 
     async with member(server.url, names=("one", "two"), load=900) as both:
         one, two = both.executors
         await asyncio.sleep(SETTLED)
-        (first,) = members_of(server, name="one")
+        (first,) = seen_of(server, name="one")
         one.shutdown(cancel_pending=True)
         await one.aclose()
-        await both.wait_for(lambda: members_of(server, name="one") == [])
         before = two.statistics().fleet.taken
         assert "closed" == one.statistics().fleet.state
         with pytest.raises(ExecutorStoppedError):
@@ -1391,10 +1391,8 @@ async def test_closing_one_of_two_executors(server: RedisServer, told: Told) -> 
         begin = time.monotonic()
         await asyncio.wait_for(again.submit(str), BACK_SECONDS)
         assert time.monotonic() - begin < 1.0, "the group is out of its quarantine"
-        (second,) = members_of(server, name="one")
-        assert first != second
+        (second,) = set(seen_of(server, name="one")) - {first}
         assert first.rpartition(":")[0] == second.rpartition(":")[0] == both.peers.id
-    assert [] == members_of(server, name="one") + members_of(server, name="two")
     assert [] == told.messages
 
 
@@ -1418,12 +1416,11 @@ async def test_task_that_closes_its_manager(redis_server: RedisServer) -> None:
         async with manager:
             executor.execute(close, manager)
             batch = executor.schedule_many(str, range(20))
-            done, _ = await asyncio.wait([asyncio.ensure_future(batch)], timeout=2)
+            done, _ = await asyncio.wait([asyncio.ensure_future(batch)], timeout=BACK_SECONDS)
             executor.shutdown(cancel_pending=True)  # else a drain that hangs would hang the test
             assert done, f"{close.__name__}: nothing is granted any more, and the drain never ends: {batch}"
             await asyncio.gather(*closers)
         assert executor.is_terminated
-        assert [] == members_of(redis_server, close.__name__)
     assert 1 == len(refused)
     assert "wait for itself" in refused[0]
     assert 1 == len(closers)
@@ -1472,7 +1469,8 @@ async def test_drain_that_is_cancelled_is_cut_short(server: RedisServer, told: T
         await closing
     assert executor.is_terminated
     assert executor.statistics().cancelled > 4000
-    assert [] == members_of(server)
+    assert 0 == executor.statistics().fleet.held
+    assert "closed" == executor.statistics().fleet.state
     del batch
 
 
@@ -1490,13 +1488,26 @@ async def test_closing_at_odd_times(redis_server: RedisServer, told: Told, close
     await manager.aclose()
     if close == "twice":
         await manager.aclose()
-    assert [] == members_of(redis_server)
+    assert executor.is_terminated
     assert [] == told.messages
 
 
+async def test_what_the_leaving_hold_is_free_for_others(redis_server: RedisServer) -> None:
+    """Permits of a window that a closing process has not used can be used by another one at once."""
+    window = {"policy": Window()}
+    async with member(redis_server.url, load=RATE_COUNT, rate="100/min", settings=window) as one:
+        await one.wait_for_start()
+        one.executor.pause()
+        used = len(one.starts)
+    async with member(redis_server.url, load=RATE_COUNT, rate="100/min", settings=window) as two:
+        await two.wait_for(lambda: len(two.starts) == RATE_COUNT - used)
+        await asyncio.sleep(0.3)
+        assert RATE_COUNT - used == len(two.starts)
+
+
 @pytest.mark.parametrize("end", ["idle", "busy", "infinite"])
-async def test_nothing_is_left_after_the_last_has_left(redis_server: RedisServer, end: str) -> None:
-    """After the last process has left there is no member, and every key expires within half a minute."""
+async def test_keys_expire_after_the_last_has_left(redis_server: RedisServer, end: str) -> None:
+    """After the last process has left, every key expires within three days: for so long, a step of the clock is borne."""
     async with member(redis_server.url, load=1000 if end == "busy" else 3) as one:
         await one.wait_for_start()
         if end != "busy":
@@ -1504,9 +1515,9 @@ async def test_nothing_is_left_after_the_last_has_left(redis_server: RedisServer
         if end == "infinite":
             one.executor.rate = math.inf
             await asyncio.sleep(0.1)
-    assert [] == members_of(redis_server)
     lives = {key: redis_server.ask("PTTL", key) for key in group_keys(redis_server)}
-    assert all(0 <= life <= 30_000 for life in lives.values()), lives
+    assert ["keys", "rest", "seen", "tickets"] == [key.rpartition(":")[2] for key in lives]
+    assert all(0 <= life <= KEPT_MS for life in lives.values()), lives
 
 
 async def test_every_key_expires_though_nobody_can_leave(redis_server: RedisServer) -> None:
@@ -1517,17 +1528,20 @@ async def test_every_key_expires_though_nobody_can_leave(redis_server: RedisServ
             await one.wait_for(lambda one=one: one.fleet.peers)
             lives = {key: redis_server.ask("PTTL", key) for key in group_keys(redis_server, str(load))}
             assert lives
-            without_end |= {key: life for key, life in lives.items() if not 0 <= life <= 86_400_000}
+            without_end |= {key: life for key, life in lives.items() if not 0 <= life <= KEPT_MS}
     assert {} == without_end
 
 
-async def test_one_who_comes_after_the_last_has_left_keeps_the_state(redis_server: RedisServer) -> None:
-    """A process that joins after the last has left, as in a restart, finds a state that no longer expires."""
+async def test_one_who_comes_after_the_last_has_left_finds_the_state(redis_server: RedisServer) -> None:
+    """A process that joins after the last has left, as in a restart, finds the state, which has not begun to expire."""
+    eras = []
     for _ in range(2):
-        async with member(redis_server.url) as one:
-            await one.wait_for(lambda one=one: one.fleet.peers)
-            life = redis_server.ask("PTTL", "{rle:g}:limit:state")
-    assert life > 60_000, f"the state of a rate with a member expires in {life} ms"
+        async with member(redis_server.url, load=1) as one:
+            await one.wait_for_start()
+            eras.append(one.fleet.era)
+            life = redis_server.ask("PTTL", "{rle:g}:limit:tickets")
+            assert life > 3_600_000, f"the state of a limit in use expires in {life} ms"
+    assert 1 == len(set(eras))
 
 
 def test_nothing_is_left_by_those_who_ran_side_by_side(outcomes: dict[str, BaseException | None]) -> None:
@@ -1558,12 +1572,11 @@ async def work(manager, executor):
         for _ in range(500):
             executor.execute(lambda: starts.append(time.monotonic()))
         peers = 0
-        for _ in range(25):
+        for _ in range(35):
             await asyncio.sleep(0.1)
-            fleet = executor.statistics().fleet
-            peers = max(peers, fleet.peers)
+            peers = max(peers, executor.statistics().fleet.peers)
         executor.shutdown(cancel_pending=True)
-    return {"id": manager.peers.id, "rank": fleet.rank, "peers": peers, "starts": starts}
+    return {"id": manager.peers.id, "peers": peers, "starts": starts}
 
 
 def child(queue):
@@ -1619,5 +1632,4 @@ def test_each_process_has_an_id_of_its_own(
     assert min(len(each["starts"]) for each in (one, two)) > 20
     assert worst <= RATE + 1, f"{worst} starts in a second"
     assert one["id"] != two["id"]
-    assert {0, 1} == {one["rank"], two["rank"]}
     assert [2, 2] == [one["peers"], two["peers"]]

@@ -27,7 +27,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from ratelimited_executor.peers.redis.script import keys_of
+from ratelimited_executor.peers.redis.ticket_script import ticket_keys_of
 
 from .app import GROUP, MESSAGE, NAME, VARIABLE
 from .servers import RedisServer
@@ -132,15 +132,14 @@ def service(log: Path, settings: dict[str, Any]) -> Iterator[Service]:
 
 
 def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path: Path) -> None:
-    """Each worker is a peer with its own id and rank; together they use the rate, and leave on SIGTERM."""
-    _, members, *_ = keys_of("rle", GROUP, NAME)
+    """Each worker is a peer with its own id; together they use the rate, and leave on SIGTERM."""
+    seen = ticket_keys_of("rle", GROUP, NAME)[-1]
     settings = {"url": redis_server.url, "rate": RATE, "load": 5000}
     with Counted() as counted, service(tmp_path / "log", {**settings, "counter": counted.port}) as running:
         answers = running.ask()
-        assert {0, 1, 2} == {answer["rank"] for answer in answers.values()}
         assert WORKERS == len({answer["id"] for answer in answers.values()})
         assert {"active"} == {answer["state"] for answer in answers.values()}
-        known = [each for each in redis_server.ask("HKEYS", members) if each != "ranks"]
+        known = [each for each in redis_server.ask("ZRANGE", seen, 0, -1) if each[0] != "!"]
         assert {answer["id"] for answer in answers.values()} == {each.rpartition(":")[0] for each in known}
 
         time.sleep(1.0)  # the quarantine may just have ended
@@ -161,7 +160,6 @@ def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path
     assert "Traceback" not in text
     told = [line for line in text.splitlines() if "fleet:" in line and "machine was suspended" not in line]
     assert [] == told  # a busy machine may suspend a process; that is not the group's fault
-    assert [] == redis_server.ask("HKEYS", members)
     assert counted.worst_second() <= RATE + 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from ratelimited_executor import ExecutorManager, Hold
 from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.peers.redis.refusals import refusal_of
-from ratelimited_executor.peers.redis.script import SCRIPT
+from ratelimited_executor.peers.redis.ticket_script import TICKET_SCRIPT as SCRIPT
 
 from .servers import RedisServer
 from .simulation import Simulation
@@ -31,7 +31,7 @@ async def test_joining_quarantine_outage_and_leaving_are_told(virtual_clock, tol
     (node,) = await fleet.add(1, load=1000)
     await asyncio.sleep(3)
     joins, quarantine = told()
-    assert joins == f"INFO fleet: limit joins its group as {node.peers.id}:0, rank 0"
+    assert joins == f"INFO fleet: limit joins its group as {node.peers.id}:0"
     assert quarantine.startswith("INFO fleet: limit starts nothing for 1.")
     assert quarantine.endswith(" s: the quarantine of a new era")
     fleet.server.is_up = False
@@ -63,7 +63,7 @@ async def test_newcomer_of_a_running_group_is_told_no_quarantine(virtual_clock, 
     await asyncio.sleep(3)
     (new,) = await fleet.add(1, load=10)
     await asyncio.sleep(1)
-    assert told()[2:] == [f"INFO fleet: limit joins its group as {new.peers.id}:0, rank 1"]
+    assert told()[2:] == [f"INFO fleet: limit joins its group as {new.peers.id}:0"]
     fleet.server.is_up = False
     (never,) = await fleet.add(1)
     await never.close()
@@ -89,7 +89,7 @@ def _replica(server):
 
 
 def _other_type(server):
-    server.ask("SET", "{rle:g}:limit:state", "x")
+    server.ask("SET", "{rle:g}:limit:tickets", "x")
 
 
 REFUSED = {

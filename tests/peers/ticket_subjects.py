@@ -1,4 +1,8 @@
-"""Two authorities of tickets behind one interface: values in memory and a script on a server; see ``subjects.py``."""
+"""Two authorities of tickets behind one interface for a common suite: values in memory, and the script on a server.
+
+The script gets the server's time and run as arguments, instead of asking the server. The rest of its text is that of
+production.
+"""
 
 import itertools
 from typing import Any, Protocol
@@ -15,7 +19,11 @@ from ratelimited_executor.peers.redis.ticket_script import (
     ticket_reply_of,
 )
 
-from .subjects import REPLACED
+# What a script asks the server, and the arguments that replace it, after those of the call.
+REPLACED = {
+    "redis.call('TIME')": "{ARGV[#ARGV - 2], ARGV[#ARGV - 1]}",
+    "redis.call('INFO', 'server')": "'run_id:' .. ARGV[#ARGV]",
+}
 
 KEYS = ("tickets", "keys", "rest", "seen")
 
@@ -144,4 +152,6 @@ def script_with_arguments(version: int = TICKET_VERSION) -> str:
     for old, new in REPLACED.items():
         assert text.count(old) == 1, f"the script says {old} {text.count(old)} times: see REPLACED"
         text = text.replace(old, new)
+    for word in ("TIME", "INFO"):
+        assert f"'{word}'" not in text, f"the script asks for {word} in another way, too: see REPLACED"
     return text

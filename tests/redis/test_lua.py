@@ -15,14 +15,13 @@ import pytest
 
 import ratelimited_executor
 from ratelimited_executor._redis.lua import LuaScript
-from ratelimited_executor.peers.redis import script, slot_script, ticket_script
+from ratelimited_executor.peers.redis import slot_script, ticket_script
 from ratelimited_executor.stores import redis as store
 from ratelimited_executor.stores.tasks import redis_layout
 
 PACKAGE = Path(ratelimited_executor.__file__).parent
 ROOT = PACKAGE.parent
 SCRIPTS = {
-    "peers/redis/grant.lua": script._GRANT,
     "peers/redis/slots.lua": slot_script._SLOTS,
     "peers/redis/tickets.lua": ticket_script._TICKETS,
     "stores/claim_turn.lua": store._CLAIM,
@@ -123,8 +122,6 @@ def test_script_uses_what_is_declared_and_declares_what_it_uses(file):
     text, declared = (PACKAGE / file).read_text(encoding="utf-8"), SCRIPTS[file]
     code = re.sub(r"--.*", "", text)
     used = {table: {name for each, name in WORDS.findall(code) if each == table} for table in ("keys", "args")}
-    if "keys['plan' .. interval % 2]" in code:
-        used["keys"] |= {"plan0", "plan1"}
     assert set(declared.keys) == used["keys"]
     assert {name for name, _ in declared._writers} == used["args"]
     assert not re.search(r"\b(KEYS|ARGV)\b", code)
@@ -196,11 +193,11 @@ BUILD = "import sys; from hatchling import build; print(build.build_wheel(sys.ar
 LOAD = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from ratelimited_executor.peers.redis import script, slot_script, ticket_script
+from ratelimited_executor.peers.redis import slot_script, ticket_script
 from ratelimited_executor.stores import redis
 from ratelimited_executor.stores.tasks import redis_layout
-assert script.__file__.startswith(sys.argv[1]), script.__file__
-peers = script.SCRIPT, slot_script.SLOT_SCRIPT, ticket_script.TICKET_SCRIPT
+assert slot_script.__file__.startswith(sys.argv[1]), slot_script.__file__
+peers = slot_script.SLOT_SCRIPT, ticket_script.TICKET_SCRIPT
 print(*map(len, peers), len(redis._CLAIM.text), len(redis._COMPLETE.text), *(len(each.text) for each in redis_layout.SCRIPTS.values()))
 """
 

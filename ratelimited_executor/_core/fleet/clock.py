@@ -22,15 +22,13 @@ _STEP_NS: Final = 500_000  # distance beyond the bounds from which a reply count
 class ServerClock:
     """The authority's clock, as seen from here."""
 
-    __slots__ = ("_error_ns", "_held_ns", "_is_assumed", "_measured_ns", "_offset_ns", "is_known")
+    __slots__ = ("_error_ns", "_measured_ns", "_offset_ns", "is_known")
 
     def __init__(self) -> None:
         self.is_known = False
         self._offset_ns = 0
         self._error_ns = 0
         self._measured_ns = 0
-        self._is_assumed = False
-        self._held_ns: int | None = None  # when the error stopped growing; None while it grows
 
     def measure(self, told_ns: int, sent_ns: int, got_ns: int) -> bool:
         """Process a reply; return False if it contradicts earlier ones, which are then discarded.
@@ -40,30 +38,14 @@ class ServerClock:
             sent_ns: when the request was sent.
             got_ns: when the reply arrived.
         """
-        self._held_ns = None
         passed = got_ns - sent_ns
         error = (passed + 1) // 2 + passed * _DRIFT_PER_MILLION // 1_000_000 + 1001  # replies have whole microseconds
         offset = told_ns - (sent_ns + got_ns) // 2
-        is_step = (
-            self.is_known
-            and not self._is_assumed
-            and abs(offset - self._offset_ns) > error + self.error_ns(got_ns) + _STEP_NS
-        )
-        if is_step or not self.is_known or self._is_assumed or error <= self.error_ns(got_ns):
-            self._is_assumed = False
+        is_step = self.is_known and abs(offset - self._offset_ns) > error + self.error_ns(got_ns) + _STEP_NS
+        if is_step or not self.is_known or error <= self.error_ns(got_ns):
             self._offset_ns, self._error_ns, self._measured_ns = offset, error, got_ns
             self.is_known = True
         return not is_step
-
-    def assume(self, offset_ns: int, now_ns: int) -> None:
-        """Assume an offset until the first measurement; for use without an authority."""
-        self._offset_ns, self._error_ns, self._measured_ns = offset_ns, 0, now_ns
-        self.is_known = self._is_assumed = True
-
-    def hold(self, now_ns: int) -> None:
-        """Stop the error's growth until the next measurement: no other permits have to be kept apart."""
-        if self._held_ns is None:
-            self._held_ns = now_ns
 
     def forget(self) -> None:
         """Discard the estimate."""
@@ -71,14 +53,7 @@ class ServerClock:
 
     def error_ns(self, now_ns: int) -> int:
         """Return the bound on the error of the estimate."""
-        if self._held_ns is not None:
-            now_ns = min(now_ns, self._held_ns)
         return self._error_ns + max(0, now_ns - self._measured_ns) * _DRIFT_PER_MILLION // 1_000_000
-
-    @property
-    def sampled_error_ns(self) -> int:
-        """The error of the latest accepted measurement at its time: half a round trip."""
-        return self._error_ns
 
     def at(self, now_ns: int) -> int:
         """Convert our time to the authority's: the middle of the possible range."""

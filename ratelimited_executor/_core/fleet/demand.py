@@ -1,13 +1,13 @@
-"""How many permits a process asks for: one for each due task that could start, as far as it can tell.
+"""How many tickets a process asks for: one for each due task that could start, as far as it can tell.
 
-A permit that its peer cannot use lapses, and is lost to the whole group. So tasks held back by the process's other
+A ticket that its peer cannot use lapses, and is lost to the whole group. So tasks held back by the process's other
 limits do not count, just like tasks that are not due. Those limits are a pause, a penalty, a second rate, a resource,
 the limits of keys, and ``max_concurrency``.
 
 An occupied place of ``max_concurrency`` becomes free in time. Recent tasks tell how soon: if tasks ran for ``busy``
 seconds in total and ``ended`` of them have ended, each ends within w seconds with probability w * ended / busy
 (Little's law). A free place lets one task start, and one more for each that ends in it; an occupied place, one for each
-that ends in it. While nothing is known, places are no limit: that may cost one interval's permits.
+that ends in it. While nothing is known, places are no limit: that may cost the tickets of one call.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Worker(Protocol):
 
 
 class Demand:
-    """The tasks that one executor could start, given enough permits.
+    """The tasks that one executor could start, given enough tickets.
 
     Args:
         worker: the executor's engine.
@@ -65,15 +65,11 @@ class Demand:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._seen_at: float | None = None  # loop time of the last look
-        self._running_count = 0  # at that time, like the next three
+        self._running_count = 0  # at that time, like the next one
         self._ended_count = 0
-        self._started_count = 0
-        self._ready_count = 0
         self._busy = 0.0  # recent seconds of running tasks
         self._busy_since_end = 0.0
         self._ended = 0.0  # recent ends of started tasks
-        self._started = 0.0
-        self._grown = 0.0  # recent growth of the number of due tasks
 
     # Observing.
 
@@ -82,8 +78,8 @@ class Demand:
         worker = self._worker
         if worker.max_concurrency is None and worker.queue.gate is None:
             return
-        running_count, started_count = worker.accounts.running_count(), worker.accounts.started_count
-        ended_count, ready_count = started_count - running_count, worker.queue.ready_count()
+        running_count = worker.accounts.running_count()
+        ended_count = worker.accounts.started_count - running_count
         if self._seen_at is not None:
             seconds = max(0.0, now - self._seen_at)
             kept = math.exp(-seconds / _MEMORY_SECONDS)
@@ -91,11 +87,8 @@ class Demand:
             self._busy = self._busy * kept + busy
             self._ended = self._ended * kept + ended
             self._busy_since_end = 0.0 if ended else self._busy_since_end + busy
-            self._started = self._started * kept + started_count - self._started_count
-            self._grown = self._grown * kept + ready_count - self._ready_count
         self._seen_at = now
         self._running_count, self._ended_count = running_count, ended_count
-        self._started_count, self._ready_count = started_count, ready_count
 
     def _turns(self, seconds: float) -> float:
         """Estimate how many tasks end within a time in one place that is never free."""
@@ -108,19 +101,17 @@ class Demand:
 
     # Counting.
 
-    def count(self, now: float, due: float, begin: float, end: float, most: int) -> int:  # a time and a span
-        """Count the tasks due by ``due`` that could start in [``begin``, ``end``).
+    def count(self, now: float, seconds: float, most: int) -> int:
+        """Count the tasks due now that could start within some seconds.
 
         Args:
             now: loop time.
-            due: loop time by which they are due.
-            begin: loop time; before it none of them starts.
-            end: loop time.
+            seconds: from then on.
             most: counting may stop there.
         """
         worker, queue = self._worker, self._worker.queue
         to_ns = queue.timeline.to_ns
-        span = _Span(to_ns(max(now, begin)), to_ns(end), self._turns(max(0.0, end - now)))
+        span = _Span(to_ns(now), to_ns(now + seconds), self._turns(seconds))
         count: float = queue.permits.startable_until(span.begin_ns, span.end_ns)
         if worker.max_concurrency is not None:
             running_count = worker.accounts.running_count()
@@ -128,8 +119,8 @@ class Demand:
         if count <= 0:
             return 0
         if queue.gate is None:
-            return math.floor(min(count, demand_until(queue, due)) + _ROUNDING)
-        return math.floor(min(count, self._count_keyed(queue.gate, to_ns(now), due, span, most)) + _ROUNDING)
+            return math.floor(min(count, demand_until(queue, now)) + _ROUNDING)
+        return math.floor(min(count, self._count_keyed(queue.gate, now, span, most)) + _ROUNDING)
 
     def count_of_key(self, gate: KeyGate, key: Hashable, cost: int, now: float, end: float) -> int:
         """Count the tasks of a key that its limits let start from now until a loop time, at most."""
@@ -138,20 +129,18 @@ class Demand:
         count = gate.count_until(key, cost, span, to_ns(now))
         return _MANY if count >= _MANY else math.floor(count + _ROUNDING)
 
-    def _count_keyed(self, gate: KeyGate, now_ns: int, due: float, span: _Span, most: int) -> float:
-        """Count the tasks due by ``due`` that the limits of their keys let start in a span."""
-        grown = max(0.0, self._grown)
-        part = self._started / (self._started + grown) if grown else 1.0  # the coming tasks whose keys have room
+    def _count_keyed(self, gate: KeyGate, now: float, span: _Span, most: int) -> float:
+        """Count the tasks due now that the limits of their keys let start in a span."""
 
         def allowance(key: Hashable, cost: int) -> float:
-            return most if key is None else gate.count_until(key, cost, span, now_ns)
+            return most if key is None else gate.count_until(key, cost, span, span.begin_ns)
 
         def count_of(calendar: Calendar, when: float, *, is_spread: bool) -> float:
             ready: Any = calendar.ready  # by key, as there is a gate
             count: float = ready.count_startable(allowance, most)
-            return count + part * coming_until(calendar, when, is_spread=is_spread)
+            return count + coming_until(calendar, when, is_spread=is_spread)
 
-        return demand_until(self._worker.queue, due, count_of) + gate.count_parked(span, most, now_ns)
+        return demand_until(self._worker.queue, now, count_of) + gate.count_parked(span, most, span.begin_ns)
 
 
 class _Span:

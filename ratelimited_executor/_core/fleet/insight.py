@@ -20,7 +20,7 @@ class GroupLimit:
     Attributes:
         name: of the resource and the limit's kind.
         resource: that it counts; ``permits`` for starts.
-        used: the amount in use.
+        used: the amount in use; what is reserved for the next moments counts too, so it may exceed ``amount`` for a while.
         amount: the most that it admits.
     """
 
@@ -36,27 +36,25 @@ class FleetStatistics:
 
     Attributes:
         state: of its peer.
-        peers: how many peers made the latest plan; 0 before the first answer.
-        rank: a number that no other peer of the group has; None before the first answer.
+        peers: how many peers, this one included, have called in the last ten seconds or so; 0 before the first answer.
         era: changes when earlier permits become void: a restart, a failover, a step of the authority's clock.
-        rate: permits a second in force for the whole group; None before the first answer.
-        demand: tasks without a permit that could start by the end of the next grant interval, as reported last; 0 while
-            idle.
+        rate: starts a second that the limits in force allow the whole group; None before the first answer, and if no limit
+            counts starts.
+        demand: permits requested in the latest call; 0 while idle.
         held: permits held now.
         granted: permits granted so far.
         taken: granted permits that started a task.
         lapsed: granted permits that were not used in time.
-        refused: permits requested and not granted.
+        refused: permits requested and not granted; a repeated request counts again.
         offset: seconds by which the authority's clock is ahead of the timeline; None if not known.
         offset_error: the largest error of ``offset`` in seconds; None if not known.
-        since_grant: seconds since the last grant; None before the first.
+        since_grant: seconds since permits were granted last; None before the first.
         failures: calls in a row without an answer.
-        limits: of the group, if it shares more than one pace.
+        limits: of the group, those of keys excepted; empty before the first answer.
     """
 
     state: PeerState
     peers: int
-    rank: int | None
     era: str | None
     rate: Fraction | None
     demand: int

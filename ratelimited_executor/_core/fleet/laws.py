@@ -84,8 +84,9 @@ from ratelimited_executor._core.fleet.window_log import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Decision", "SharedLimit", "Use", "agreed_time", "at_rest", "decide", "read_limit"]
+__all__ = ["Decision", "SharedLimit", "Use", "agreed_time", "at_rest", "decide", "read_earlier", "read_limit"]
 
+_EARLIER_US: Final = 1 << 52  # the present, for a state of an earlier era: all its times are before it
 _GRID_COUNT: Final = 7  # numbers of a grid before its runs
 
 
@@ -614,6 +615,15 @@ def read_limit(settings: str, state: str | None, now_us: int) -> SharedLimit | N
         return None
     limit = at_rest(read, now_us)
     return limit if not state or limit.load(state) else None
+
+
+def read_earlier(settings: str, state: str, t_us: int) -> SharedLimit | None:
+    """Return the limit of settings and a state of an earlier era, redated to ``t_us``; None if one of them is not sound."""
+    limit = read_limit(settings, state, _EARLIER_US)
+    if limit is not None:
+        limit.redate(t_us)
+        limit.is_changed = False
+    return limit
 
 
 def ceil_us(time: int) -> int:

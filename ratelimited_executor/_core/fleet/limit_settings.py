@@ -295,7 +295,7 @@ class QuotaSettings(LimitSettings):
 def life_of(settings: Sequence[LimitSettings], wanted_us: int) -> int:
     """Return how long a ticket under these limits lives, if its peer wants it to live for a time."""
     if not settings:
-        return wanted_us
+        return LIFE_MAX_US
     lives = [each.lives_us for each in settings]
     return min(max(wanted_us, min(least for least, _ in lives)), *(most for _, most in lives))
 

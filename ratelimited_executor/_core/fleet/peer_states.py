@@ -1,4 +1,4 @@
-"""The states of a peer in one rate, and their transitions.
+"""The states of a peer of shared limits, and their transitions.
 
 ::
 
@@ -21,7 +21,7 @@
 *Clock broke*: the machine was suspended, or our clock stood still, so the times of held permits are no longer known.
 *Nothing could start* leads to IDLE from ACTIVE only: in SYNC and OUTAGE a peer without tasks keeps its state, because
 it still lacks an answer. A quarantine is a state of the era, not of a peer: an ACTIVE peer learns that nothing is
-granted yet. A pause of the process is no state either: each start checks the clock.
+admitted yet. A pause of the process is no state either: each start checks the clock.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class PeerState(StrEnum):
     """The peer has had no answer yet, or none since its clock broke."""
 
     ACTIVE = "active"
-    """The peer calls once in each grant interval."""
+    """The peer calls whenever a due task has no permit."""
 
     IDLE = "idle"
-    """The peer has no task that could start, and makes no calls."""
+    """The peer has no task that could start, and asks for nothing."""
 
     OUTAGE = "outage"
     """The peer gets no answers, and follows its outage policy."""

@@ -12,7 +12,7 @@ __all__ = ["Outage", "Strictness"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outage:
-    """A peer's behaviour while the authority is away, once its granted permits are used up.
+    """A peer's behaviour while the authority is away, once the permits that it holds are used up.
 
     ``Outage.STOP`` starts nothing until the authority answers again: the rate is always kept. ``Outage.LOCAL`` uses the
     whole rate in each peer that is cut off: up to the number of peers times the rate. :meth:`static` lies between.
@@ -36,10 +36,10 @@ class Outage:
 
     @classmethod
     def static(cls, peers_max: int) -> Self:
-        """Use every ``peers_max``-th permit: those whose number is the peer's rank modulo ``peers_max``.
+        """Use one part in ``peers_max`` of each limit.
 
-        While all peers are cut off, the rate is kept. While only ``c`` of them are, and the others share the whole
-        rate, the group may exceed it by ``c / peers_max``. A peer whose rank is ``peers_max`` or higher starts nothing.
+        While all peers are cut off, their parts add up to the limits, if there are no more than ``peers_max``. While only
+        ``c`` of them are, and the others share the whole limits, the group may exceed these by ``c / peers_max``.
 
         Raises:
             TypeError: if ``peers_max`` is not an integer.

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from ratelimited_executor._core.fleet.clock import ServerClock
+    from ratelimited_executor._core.fleet.limit_settings import LimitSettings
     from ratelimited_executor._core.fleet.policies import Outage
 
 __all__ = ["NEWS_NS", "Refusal", "TicketPeer", "TicketSettings"]
@@ -157,7 +158,7 @@ class TicketPeer:
         self.patience_us = 0
         self._state = PeerState.SYNC
         self._use(plan_id, plan)
-        self._is_new_plan = True
+        self._is_new_plan = bool(self.resources)  # a process without a limit takes none from the others
         self._has_jumped = False
         self._followed_id = ""  # of the limits of others that this process has adopted ...
         self._told_id = ""  # ... and of those in the latest answer
@@ -200,13 +201,14 @@ class TicketPeer:
     def _use(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]]) -> None:
         limits = plan(0)
         self._plan_id, self._plan, self.resources = plan_id, plan, {each.resource for each in limits}
-        settings = [read_settings(each.settings) for each in limits if each.resource == PERMITS]
+        settings = _settings_of(limits)
+        self._rate = min((each.per_second for each in settings), default=None)
         self._even_ns = max((each.gap_us * 1000 for each in settings if isinstance(each, PaceSettings)), default=0)
 
     def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
-        """Request other limits for the whole group; tickets of the previous limits are void."""
+        """Request other limits for the whole group, or no limit for this process; earlier tickets are void."""
         self._use(plan_id, plan)
-        self._is_new_plan = True
+        self._is_new_plan = bool(self.resources)
         self.budget.return_all()
         self._ask_ns, self._news_ns = 0, now_ns
 
@@ -218,6 +220,15 @@ class TicketPeer:
     def watch(self, until_ns: int) -> None:
         """Call again and again until a time of ours, to learn the limits in force."""
         self._watched_until_ns = max(self._watched_until_ns, until_ns)
+
+    @property
+    def rate(self) -> Fraction | None:
+        """The starts a second that the limits in force allow; None before the first answer, and if they count no starts."""
+        if self.era is None:
+            return None
+        if self.is_own_plan:
+            return self._rate
+        return min((each.per_second for each in _settings_of(self.plan_in_force)), default=None)
 
     @property
     def is_settled(self) -> bool:
@@ -269,7 +280,7 @@ class TicketPeer:
         if self._remembers(now_ns):
             times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 2)
         if self._watched_until_ns > now_ns:
-            times.append((self._called_ns or now_ns) + NEWS_NS // 3)
+            times.append(now_ns if self._called_ns is None else self._called_ns + NEWS_NS // 3)
         if not times:
             return None
         first = min(times)
@@ -389,7 +400,9 @@ class TicketPeer:
         self.budget.slowest = {} if self.is_own_plan else _slowest_of(reply.plan)
         self._is_new, self._told_ns = now_ns - self._told_ns <= NEWS_NS, now_ns
         if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
-            self._is_new_plan = True  # one of its quotas has ended, and no peer is left that knows the next period
+            self._is_new_plan = bool(
+                self.resources
+            )  # one of its quotas has ended, and no peer is left that knows the next period
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         self._gap_ns, self.peers_count = reply.gap_us * 1000, reply.peers
         if not is_step:  # a state at a doubtful time is not remembered
@@ -530,6 +543,12 @@ class TicketPeer:
     def quarantine_end(self, now_ns: int) -> int | None:
         """Return when the quarantine ends, in our time; None if it is over."""
         return self._quarantine_ns if self._quarantine_ns > now_ns else None
+
+
+def _settings_of(limits: Sequence[PlanLimit]) -> list[LimitSettings]:
+    """Return the settings of the limits that count starts, as far as this release knows them."""
+    settings = (read_settings(each.settings) for each in limits if each.resource == PERMITS)
+    return [each for each in settings if each is not None]
 
 
 def _copy_of(state: LimitState) -> LimitCopy:

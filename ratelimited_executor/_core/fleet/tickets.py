@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final
 
-from ratelimited_executor._core.fleet.laws import SharedLimit, agreed_time, read_limit
+from ratelimited_executor._core.fleet.laws import SharedLimit, agreed_time, read_earlier, read_limit
 from ratelimited_executor._core.fleet.limit_settings import (
     LimitSettings,
     PaceSettings,
@@ -74,7 +74,6 @@ from ratelimited_executor._core.fleet.ticket_calls import (
 
 __all__ = ["TicketAuthority", "places_of", "swept_count"]
 
-_REDATED_US: Final = 1 << 52  # the present, for a state of another era: all its times are before it
 _NEVER_US: Final = 1 << 53
 _UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
 _PROMPT_US: Final = 2_000  # a peer that is back so soon after it was expected, and a cycle, is not late
@@ -329,10 +328,10 @@ class TicketAuthority:
     def _load(self, place: str, kept: _Kept, settings: str) -> SharedLimit | None:
         """Make a limit from its stored form; None if that is not sound."""
         is_old = kept.since_us != self._state.since_us and kept.text != ""
-        found = read_limit(settings, kept.text, _REDATED_US if is_old else self._now_us)
-        if found is not None and is_old:
-            found.redate(self._state.lapsed_us)
-            found.is_changed = False
+        if not is_old:
+            return read_limit(settings, kept.text, self._now_us)
+        found = read_earlier(settings, kept.text, self._state.lapsed_us)
+        if found is not None:
             self._redated.add(place)
         return found
 

@@ -35,9 +35,9 @@ def _group_options(command: F) -> F:
 @click.option("--interval", type=Duration(0.1), default="1s", show_default=True, help="The time between two updates.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, once.")
 def peers(**options: Any) -> None:
-    """Show which processes share the rates of a group, and how (extra redis). Read-only.
+    """Show the limits that a group shares, how much of each is used, and who calls (extra redis). Read-only.
 
-    Exit status: 0 shown; 1 the group has no rates; 2 bad usage, or Redis cannot be read; 130 interrupted.
+    Exit status: 0 shown; 1 the group shares no limits; 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
     from ratelimited_executor.cli.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # other commands do without
 
@@ -66,7 +66,7 @@ def peers(**options: Any) -> None:
     help="Serve the page under this name as well, beside localhost, 127.0.0.1, [::1] and --host; may be repeated.",
 )
 def dashboard(**options: Any) -> None:
-    """Serve a live page of all groups in Redis: rates, peers, limits, slots, plots (extras dashboard, redis). Read-only.
+    """Serve a live page of all groups in Redis: limits, peers, slots, plots (extras dashboard, redis). Read-only.
 
     REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster; else the environment variable REDIS_URL.
 

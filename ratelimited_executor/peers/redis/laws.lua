@@ -1044,7 +1044,7 @@ function L.life_of(settings, wanted)  -- of a ticket under some limits
   for _, set in ipairs(settings) do
     least, most = math.min(least or set.life_least, set.life_least), math.min(most or set.life_most, set.life_most)
   end
-  return least and math.min(math.max(wanted, least), most) or wanted
+  return least and math.min(math.max(wanted, least), most) or L.LIFE_MAX
 end
 
 -- All of them at once.

@@ -203,13 +203,14 @@ class RedisTransport:
         return [self._sha, len(keys), *keys, *ticket_arguments_of(call)]
 
     async def _send(self, calls: Sequence[tuple[str, TicketCall]]) -> list[Any]:
+        # The answers have states of limits, which are no texts: they are bytes even if the client decodes responses.
         arguments = [self._arguments_of(name, call) for name, call in calls]
         if self._is_cluster or len(calls) == 1:
-            sent = [self._client.evalsha(*each) for each in arguments]
+            sent = [self._client.execute_command("EVALSHA", *each, NEVER_DECODE=True) for each in arguments]
             return await asyncio.gather(*sent, return_exceptions=True)
         pipeline = self._client.pipeline(transaction=False)
         for each in arguments:
-            pipeline.evalsha(*each)
+            pipeline.execute_command("EVALSHA", *each, NEVER_DECODE=True)
         try:
             answers: list[Any] = await pipeline.execute(raise_on_error=False)
         except Exception as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.fleet.laws import read_limit
+from ratelimited_executor._core.fleet.laws import read_earlier, read_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["LimitView", "LimitsView", "PeerView", "limit_names_of", "limits_of", "names_of", "pattern_of"]
 
 _STATE: Final = Struct("<9d")  # numbers of the state
+_BEYOND: Final = 1 << 53  # for the script, which counts in doubles
 _CALLING_SECONDS: Final = 1.0  # who has called in this time counts as active
 _LAWS: Final = {"b": "g"}  # letters of settings: letters of their states, where they differ
 
@@ -29,7 +30,7 @@ class LimitView:
     Attributes:
         name: of its resource and kind.
         resource: that it counts.
-        used: the amount in use.
+        used: the amount in use; what is reserved for the next moments counts too, so it may exceed ``amount`` for a while.
         amount: the most that it admits.
         free_in: seconds until all of it is free again.
     """
@@ -43,7 +44,7 @@ class LimitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerView:
-    """One executor of a process that shares the limits.
+    """One executor that shares the limits, in one process.
 
     Attributes:
         id: of this incarnation of its process, and the executor's number there.
@@ -58,13 +59,13 @@ class PeerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsView:
-    """The limits of one executor's group.
+    """The limits that the executors of one name share in a group.
 
     Attributes:
         name: of the executor.
         plan: the limits in force, in words.
         last_call: seconds since the last call.
-        quarantine: seconds until tickets are admitted again; None if there is no quarantine.
+        quarantine: seconds until anything may start again; None if there is no quarantine.
         penalty: seconds until a penalty by ``penalize()`` ends; None if there is none.
         limits: in the plan's order.
         peers: who has called in the last ten seconds or so, the latest first.
@@ -85,10 +86,10 @@ class LimitsView:
 
 
 def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes], seen: Mapping[str, float]) -> LimitsView | None:
-    """Read the limits of one executor; None if its key is gone.
+    """Read the limits of the executors of one name; None if their key is gone.
 
     Args:
-        name: of the executor.
+        name: of the executors.
         now_us: the server's time.
         tickets: the hash of that name.
         seen: the sorted set of that name: when each peer has called.
@@ -98,45 +99,44 @@ def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes], seen: Mapp
     """
     if not tickets:
         return None
+    calls = sorted(((peer, us) for peer, us in seen.items() if peer[:1] != "!"), key=lambda each: -each[1])
     state = tickets.get(b"state", b"")
     if len(state) != _STATE.size:
         raise ValueError(f"the state of {name!r} has {len(state)} bytes in place of {_STATE.size}")
-    _, safe, _, last, _, penalty, *_ = _STATE.unpack(state)
-    stored = {
-        field[2:].decode(errors="replace"): text.partition(b";")[2].decode("latin-1")
-        for field, text in tickets.items()
-        if field.startswith(b"l:")
-    }
+    numbers = _STATE.unpack(state)
+    if not all(0 <= number < _BEYOND for number in (*numbers, *(us for _, us in calls))):  # a NaN is not, either
+        raise ValueError(f"the state of {name!r} has a time that cannot be")
+    since, safe, lapsed, last, _, penalty, *_ = numbers
+    stored = {field[2:].decode(errors="replace"): text for field, text in tickets.items() if field[:2] == b"l:"}
+
+    def limit_of(limit: str, resource: str, settings: str) -> LimitView:
+        letter = _LAWS.get(settings[:1], settings[:1])
+        head, _, text = stored.get(letter + limit, b"").partition(b";")
+        is_earlier = bool(text) and int(head.split(b",")[0]) != since
+        sound = (
+            read_earlier(settings, text.decode("latin-1"), int(lapsed))
+            if is_earlier
+            else read_limit(settings, text.decode("latin-1"), now_us)
+        )
+        if sound is None:
+            raise ValueError(f"the state of the limit {limit!r} is not sound")
+        use = sound.use(now_us)
+        free_in = max(0, use.until_us - now_us) / 1e6
+        return LimitView(name=limit, resource=resource, used=use.used, amount=use.amount, free_in=free_in)
+
     return LimitsView(
         name=name,
         plan=tickets.get(b"plan_id", b"").decode(errors="replace"),
         last_call=max(0, now_us - last) / 1e6,
         quarantine=(safe - now_us) / 1e6 if safe > now_us else None,
         penalty=(penalty - now_us) / 1e6 if penalty > now_us else None,
-        limits=[
-            _limit_of(limit, resource, settings, stored.get(_LAWS.get(settings[:1], settings[:1]) + limit, ""), now_us)
-            for limit, resource, settings in json.loads(tickets.get(b"plan", b"[]"))
-        ],
-        peers=[
-            _peer_of(peer, max(0.0, now_us - called_us) / 1e6)
-            for peer, called_us in sorted(seen.items(), key=lambda each: -each[1])
-            if not peer.startswith("!")
-        ],
+        limits=[limit_of(*each) for each in json.loads(tickets.get(b"plan", b"[]"))],
+        peers=[_peer_of(peer, max(0.0, now_us - us) / 1e6) for peer, us in calls],
     )
 
 
 def _peer_of(peer: str, seconds: float) -> PeerView:
     return PeerView(id=peer, last_call=seconds, is_active=seconds <= _CALLING_SECONDS)
-
-
-def _limit_of(name: str, resource: str, settings: str, text: str, now_us: int) -> LimitView:
-    limit = read_limit(settings, text, now_us)
-    if limit is None:
-        raise ValueError(f"the state of the limit {name!r} is not sound")
-    use = limit.use(now_us)
-    return LimitView(
-        name=name, resource=resource, used=use.used, amount=use.amount, free_in=max(0, use.until_us - now_us) / 1e6
-    )
 
 
 # Names.

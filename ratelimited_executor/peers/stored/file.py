@@ -113,7 +113,7 @@ class FilePeers(FleetPeers):
 
     No server is needed: each process decides for itself, in a transaction. An executor shares its limits with the
     executors of the same name in the other processes; the limits in force are those that were set last. The slots of a
-    manager are shared as well. Adaptive rates are not.
+    manager and an adaptive rate are shared as well.
 
     Args:
         path: of the file, which is created if it does not exist, for this user alone. Its directory is on this machine's

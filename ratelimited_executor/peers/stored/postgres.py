@@ -106,8 +106,8 @@ class PostgresPeers(FleetPeers):
     """Share the limits of each executor with all processes of a group, through PostgreSQL (13 or later).
 
     Each process decides for itself, in a transaction. An executor shares its limits with the executors of the same name
-    in the other processes; the limits in force are those that were set last. The slots of a manager are shared as well.
-    Adaptive rates are not.
+    in the other processes; the limits in force are those that were set last. The slots of a manager and an adaptive rate are
+    shared as well.
 
     The names of the tables begin with ``fleet_``. They are in the first schema of the connections' ``search_path``, and
     are created if they do not exist.
@@ -136,7 +136,7 @@ class PostgresPeers(FleetPeers):
     >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
     """
 
-    __slots__ = ()
+    __slots__ = ("_group",)
 
     def __init__(
         self,

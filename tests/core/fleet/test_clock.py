@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.fleet.clock import _STEP_NS, ServerClock
 
-from .two_clocks import DELAYS, DRIFTS, MS, NOW_NS, NS, TwoClocks
+from .two_clocks import DELAYS, DRIFTS, MS, NS, TwoClocks
 
 WAITS = st.one_of(st.integers(0, 1000), st.integers(0, 300 * MS), st.sampled_from([NS, 60 * NS]))
 EXCHANGES = st.lists(st.tuples(WAITS, DELAYS, DELAYS, DRIFTS), min_size=1, max_size=12)
@@ -92,37 +92,15 @@ def test_better_sample_replaces_a_worse_one():
     assert [500, 50, 100, 100] == log
 
 
-def test_measurement_replaces_an_assumption():
-    """A measurement replaces an assumption without reporting a step, and the bounds contain the true time."""
-    for ahead in (1_500_000, 30 * MS):
-        clocks, clock = TwoClocks(ahead_ns=ahead), ServerClock()
-        clock.assume(0, clocks.now_ns)
-        clocks.run(NS // 4)
-        is_same = clocks.exchange(clock, 500_000, 500_000)
-        assert clocks.off(clock) <= 0, ahead
-        assert is_same, ahead
-
-
-def test_assumption_is_exact_and_forgotten_is_unknown():
-    """An assumed time is exact, and a forgotten one unknown."""
-    clock = ServerClock()
-    clock.assume(7, NOW_NS)
-    assert (True, NOW_NS + 7, 0, NOW_NS) == (
-        clock.is_known, clock.at(NOW_NS), clock.error_ns(NOW_NS), clock.here(NOW_NS + 7)
-    )  # fmt: skip
+def test_forgotten_time_is_unknown_and_no_step_beside_the_next_measurement():
+    """A forgotten time is unknown, and the next measurement is taken as it comes, without reporting a step."""
+    clocks, clock = TwoClocks(), ServerClock()
+    assert not clock.is_known
+    clocks.exchange(clock, MS, MS)
+    assert clock.is_known
     clock.forget()
     assert not clock.is_known
-
-
-def test_error_that_is_held_grows_on_with_the_next_measurement():
-    """A held error does not grow until the next measurement."""
-    clock = ServerClock()
-    clock.measure(NOW_NS, NOW_NS, NOW_NS + MS)
-    before = clock.error_ns(NOW_NS + 10 * NS)
-    clock.hold(NOW_NS + 10 * NS)
-    clock.hold(NOW_NS + 15 * NS)
-    held = clock.error_ns(NOW_NS + 20 * NS)
-    clock.measure(NOW_NS + 20 * NS, NOW_NS + 20 * NS, NOW_NS + 20 * NS + 200 * MS)
-
-    assert before == held
-    assert held < clock.error_ns(NOW_NS + 20 * NS + 200 * MS)
+    clocks.step(10 * NS)
+    assert clocks.exchange(clock, 50 * MS, 50 * MS)
+    assert clock.is_known
+    assert clocks.off(clock) <= 0

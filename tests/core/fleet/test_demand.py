@@ -1,4 +1,4 @@
-"""The demand of a peer: the tasks that it could start, for which it asks permits."""
+"""The demand of a peer: the tasks that it could start, for which it asks tickets."""
 
 import pytest
 
@@ -76,8 +76,8 @@ class Executor:
             self.demand.look(now)
         return now
 
-    def could(self, seconds: float, *, due: float = 0.0, begin: float = 0.0, now: float = NOW, most: int = MANY) -> int:
-        return self.demand.count(now, now + due, now + begin, now + seconds, most)
+    def could(self, seconds: float, *, now: float = NOW, most: int = MANY) -> int:
+        return self.demand.count(now, seconds, most)
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +91,7 @@ def test_all_that_is_due_could_start_without_limits(executor_of) -> None:
     executor = executor_of()
     executor.add(5)
     executor.add(3, due=NOW + 0.5)
-    assert [5, 8] == [executor.could(1, due=due) for due in (0.4, 0.5)]
+    assert [5, 8] == [executor.could(1, now=NOW + later) for later in (0.4, 0.5)]
 
 
 def test_penalty_lets_nothing_start_before_its_end(executor_of) -> None:
@@ -159,9 +159,7 @@ def test_keys_count_by_what_their_rate_lets_start(executor_of, order) -> None:
         executor.queue.gate.meet(key, executor.timeline.to_ns(NOW))
         executor.queue.gate.start(key, 1, executor.timeline.to_ns(NOW))
         executor.add(10, key=key)
-    assert [6, 8, 4] == [
-        executor.could(1.0), executor.could(1.001), executor.could(1.0, begin=0.5)
-    ]  # fmt: skip
+    assert [6, 8] == [executor.could(1.0), executor.could(1.001)]
     executor.queue.gate.penalize("a", executor.timeline.to_ns(NOW + 10), executor.timeline.to_ns(NOW))
     assert 3 == executor.could(1.0)
     assert 2 == executor.could(1.0, most=2)
@@ -196,13 +194,9 @@ def test_costs_count_against_the_rate_of_their_key(executor_of, order) -> None:
     assert 2 == executor.could(1.0)
 
 
-def test_tasks_to_come_count_by_the_part_of_those_before_them_that_could_start(executor_of) -> None:
-    """Future tasks count by the part of earlier ones that could start."""
+def test_tasks_that_have_just_come_due_count_though_the_queue_has_not_looked(executor_of) -> None:
+    """Tasks of keys that are due now count at once, also before the queue has entered their interval."""
     executor = executor_of(rate=1)
-    executor.add(9, due=NOW + 0.5, key="a")
-    assert 9 == executor.could(1, due=0.6)
-    executor.demand.look(NOW)
-    executor.started_count = 1
-    executor.add(8, key="b")
-    executor.demand.look(NOW + 0.001)
-    assert executor.could(1, due=0.6, now=NOW + 0.001) in (2, 3)
+    executor.add(9, due=NOW + 1.5, key="a")
+    assert 0 == executor.could(1, now=NOW + 1)
+    assert 9 == executor.could(1, now=NOW + 1.5)

@@ -2,49 +2,46 @@
 
 import itertools
 import re
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor._core.fleet import peer as peer_module
-from ratelimited_executor._core.fleet import peer_states
+from ratelimited_executor._core.fleet import peer_states, ticket_peer
 from ratelimited_executor._core.fleet.clock import ServerClock
-from ratelimited_executor._core.fleet.grid import FleetGrid
-from ratelimited_executor._core.fleet.peer import Peer, PeerSettings, PeerState
-from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS
+from ratelimited_executor._core.fleet.limit_settings import PaceSettings
+from ratelimited_executor._core.fleet.peer_states import PEER_TRANSITIONS, PeerState
 from ratelimited_executor._core.fleet.policies import Outage
-from ratelimited_executor._core.fleet.protocol import Reply
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketReply
+from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TicketPeer, TicketSettings
 from ratelimited_executor.exceptions import IllegalTransitionError
 
 ROOT = Path(ratelimited_executor.__file__).parents[1]
 NOW_NS = 1_704_067_200 * 1_000_000_000
-SETTINGS = PeerSettings(
-    id="one", interval_us=250_000, late_us=18_500, stretch=Fraction(0), quarantine=5, phase=0.4, weight=1.0,
-    outage=Outage.STOP,
-)  # fmt: skip
+SETTINGS = TicketSettings(id="one", weight=1000, ahead_us=100_000, difference_us=0, outage=Outage.STOP)
+
+
+def plan_of(rate):
+    """Return the limits of a pace."""
+    return lambda _: (PlanLimit("permits/rate", "permits", PaceSettings.of(rate, 1_000_000).write()),)
 
 
 class Life:
     """One peer, and its possible events."""
 
     def __init__(self) -> None:
-        self.peer = Peer(SETTINGS, Rate(100), ServerClock())
+        self.peer = TicketPeer(SETTINGS, "100/s", plan_of(100), ServerClock())
 
-    def answer(self) -> None:
-        """Let the authority answer."""
-        request = self.peer.request(NOW_NS, lambda *_: 1, is_regular=True)
-        self.peer.clock.measure(NOW_NS, NOW_NS, NOW_NS)
-        grid = FleetGrid(250_000, 25, 1, 0, NOW_NS // 250_000_000)
-        reply = Reply(now_us=NOW_NS // 1000, era="1", safe=0, rank=0, peers=1, grid=grid)
-        self.peer.receive(request, reply, is_step=False, now_ns=NOW_NS)
+    def answer(self, plan_id="100/s", now_ns=NOW_NS) -> None:
+        """Let the authority answer, with limits in force."""
+        self.peer.clock.measure(now_ns, now_ns, now_ns)
+        reply = TicketReply(now_us=now_ns // 1000, era="1", quarantine_us=0, plan_id=plan_id, penalty_us=0)
+        self.peer.receive(self.peer.request((), now_ns), reply, is_step=False, now_ns=now_ns)
 
     def silence(self) -> None:
         """Let two calls get no answer."""
-        self.peer.fail(NOW_NS)
-        self.peer.fail(NOW_NS)
+        self.peer.fail(None, NOW_NS)
+        self.peer.fail(None, NOW_NS)
 
     def rest(self) -> None:
         """Let no task be able to start."""
@@ -89,60 +86,56 @@ def test_one_call_without_an_answer_is_no_outage():
     """A single call without an answer is not an outage, and a second one is."""
     life = Life()
     life.answer()
-    life.peer.fail(NOW_NS)
+    life.peer.fail(None, NOW_NS)
     assert life.peer.state is ACTIVE
-    life.peer.fail(NOW_NS)
+    life.peer.fail(None, NOW_NS)
     assert life.peer.state is OUTAGE
 
 
-def test_rate_that_is_set_while_an_answer_is_under_way_is_called_for_at_once():
-    """A rate set during a call is sent at once, and is not in force before the answers of the next interval."""
+def test_limits_that_are_set_while_an_answer_is_under_way_are_called_for_at_once():
+    """Limits set during a call are sent at once, and are not in force before the answer to that."""
     life = Life()
     life.answer()
     peer = life.peer
-    request = peer.request(NOW_NS, lambda *_: 1, is_regular=True)
-    grid = FleetGrid(250_000, 25, 1, 0, NOW_NS // 250_000_000)
-    reply = Reply(now_us=NOW_NS // 1000, era="1", safe=0, rank=0, peers=1, grid=grid)
-    peer.set_rate(Rate(80))
+    request = peer.request((), NOW_NS)
+    reply = TicketReply(now_us=NOW_NS // 1000, era="1", quarantine_us=0, plan_id="100/s", penalty_us=0)
+    peer.set_plan("80/s", plan_of(80), NOW_NS)
     peer.receive(request, reply, is_step=False, now_ns=NOW_NS)
-    assert NOW_NS == peer.next_call(NOW_NS)
-    peer.receive(peer.request(NOW_NS, lambda *_: 1, is_regular=True), reply, is_step=False, now_ns=NOW_NS)
-    assert NOW_NS < peer.next_call(NOW_NS)
+    assert NOW_NS == peer.next_call(0, NOW_NS)
     assert not peer.is_settled
-    later_ns = NOW_NS + 250_000_000
-    peer.clock.measure(later_ns, later_ns, later_ns)
-    request = peer.request(later_ns, lambda *_: 1, is_regular=True)
-    reply = Reply(now_us=later_ns // 1000, era="1", safe=0, rank=0, peers=1, grid=grid)
-    peer.receive(request, reply, is_step=False, now_ns=later_ns)
-    assert peer.is_settled
-    assert not peer.is_own_rate  # another peer has set a rate since
+    life.answer("80/s")
+    assert peer.next_call(0, NOW_NS) is None
+    assert (peer.is_settled, peer.is_own_plan) == (True, True)
+    life.answer("100/s")
+    assert not peer.is_own_plan  # another peer has set limits since
 
 
-def test_rate_that_is_followed_is_the_one_in_force_to_the_last_digit():
-    """A rate that is followed is recognised as the one in force in spite of rounding, and a different one is not."""
+def test_limits_that_are_followed_are_those_in_force():
+    """Limits of another peer that are followed count as this peer's own, until others are in force."""
     life = Life()
-    life.answer()
-    grid = life.peer.grid
-    life.peer.follow(Rate(Fraction(100) - Fraction(1, 100_000)))
-    assert life.peer.is_own_rate
-    life.peer.follow(Rate(101))
-    assert not life.peer.is_own_rate
-    assert grid is life.peer.grid
+    life.answer("120/s")
+    assert not life.peer.is_own_plan
+    life.peer.follow("120.0/s", plan_of(120))
+    assert life.peer.is_own_plan
+    life.answer("120/s")
+    assert life.peer.is_own_plan
+    life.answer("90/s")
+    assert not life.peer.is_own_plan
 
 
-def test_rate_in_force_is_known_for_as_long_as_answers_come():
-    """The rate in force is known as long as answers come, one in an interval."""
+def test_limits_in_force_are_known_for_as_long_as_answers_come():
+    """The limits in force are known as long as answers come, and a peer that has to know them calls three times as often."""
     life = Life()
     assert not life.peer.is_told(NOW_NS)
     life.answer()
-    assert life.peer.is_told(NOW_NS + 500_000_000)
-    assert not life.peer.is_told(NOW_NS + 500_000_001)
+    assert life.peer.is_told(NOW_NS + NEWS_NS)
+    assert not life.peer.is_told(NOW_NS + NEWS_NS + 1)
     life.rest()
     assert not life.peer.is_told(NOW_NS)
-    life.peer.watch(NOW_NS + life.peer.news_ns())
-    assert life.peer.has_demand(lambda *_: 0, NOW_NS + 999_999_999)
-    assert not life.peer.has_demand(lambda *_: 0, NOW_NS + 1_000_000_000)
-    assert not life.peer.is_watching
+    life.peer.watch(NOW_NS + NEWS_NS)
+    assert life.peer.next_call(0, NOW_NS + 1) == NOW_NS + NEWS_NS // 3
+    assert life.peer.next_call(0, NOW_NS + NEWS_NS - 1) == NOW_NS + NEWS_NS // 3
+    assert life.peer.next_call(0, NOW_NS + NEWS_NS) is None
 
 
 def test_final_state_is_left_by_nothing():
@@ -158,7 +151,7 @@ def test_final_state_is_left_by_nothing():
 
 def test_one_function_changes_the_state():
     """The state is assigned by one function of the module only, and cannot be set from outside."""
-    text = Path(peer_module.__file__).read_text(encoding="utf-8")
+    text = Path(ticket_peer.__file__).read_text(encoding="utf-8")
     assert ["PeerState.SYNC", "state"] == re.findall(r"self\._state = (\S+)", text)
     with pytest.raises(AttributeError):
         Life().peer.state = CLOSED

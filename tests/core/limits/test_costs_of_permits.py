@@ -1,13 +1,16 @@
-"""Costs of starts with numbered and with granted permits."""
+"""Costs of starts with numbered permits and with tickets."""
+
+from collections.abc import Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratelimited_executor._core.fleet.budget import BudgetLimit, HeldTicket, TicketBudget
 from ratelimited_executor._core.fleet.clock import ServerClock
-from ratelimited_executor._core.fleet.granted import GrantedPermits
 from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.records import PERMITS
 
 from .histories import INFINITE, NS, RATES, SLACK, START, Rates, Start, histories
 
@@ -66,14 +69,25 @@ def test_of_the_last_start_alone_a_grid_gives_back():
     assert UNLIMITED == unlimited.usable(START)
 
 
-def granted(count: int) -> GrantedPermits:
-    """Return permits of an authority with the local clock: one a second from now on."""
+def of_tickets(count: int) -> tuple[TicketBudget, BudgetLimit]:
+    """Return a budget with tickets of an authority with the local clock: one a second from now on."""
     clock = ServerClock()
-    clock.assume(0, START)
-    clock.hold(START)
-    permits = GrantedPermits(clock, Rate(1), late_ns=600 * NS)
-    permits.hold(START + number * NS for number in range(count))
-    return permits
+    clock.measure(START, START, START)
+    budget = TicketBudget(clock)
+    limit = BudgetLimit(budget, PERMITS, cost_max=None, is_free=False, estimate=lambda *_: None)
+    hold(budget, (START + number * NS for number in range(count)))
+    return budget, limit
+
+
+def hold(budget: TicketBudget, times: Iterable[int]) -> None:
+    """Add tickets of cost 1."""
+    for time_ns in times:
+        budget.hold(HeldTicket(time_ns // 1000, time_ns // 1000 + 10**9, {PERMITS: 1}, (("rate", PERMITS, 0, False),)))
+
+
+def owed(budget: TicketBudget) -> int:
+    """Return what is to be charged by the authority beyond what it gets back."""
+    return -sum(each.cost for each in budget.corrections)
 
 
 @given(
@@ -82,54 +96,45 @@ def granted(count: int) -> GrantedPermits:
         st.one_of(
             st.tuples(st.just("start"), st.integers(1, 6)),
             st.tuples(st.just("start"), st.integers(1, 6)),
-            st.tuples(st.just("grant"), st.integers(1, 9)),
+            st.tuples(st.just("hold"), st.integers(1, 9)),
             st.tuples(st.just("settle"), st.tuples(st.integers(1, 3), st.integers(0, 9))),
         ),
         max_size=30,
     ),
 )
 @settings(max_examples=300, deadline=None)
-def test_granted_permits_pay_for_every_cost(count, steps):
-    """Each granted permit is held, taken or owed; a peer in debt starts nothing, and permits cover the costs."""
-    permits, starts, known = granted(count), [], count
+def test_tickets_pay_for_every_cost(count, steps):
+    """Held tickets, costs of starts and what is told to the authority are always as much as it has granted."""
+    (budget, limit), starts, known = of_tickets(count), [], count
     now = START + 60 * NS
     for action, value in steps:
-        if action == "grant":
-            permits.hold(now - number for number in range(value))
+        if action == "hold":
+            hold(budget, (now - NS - number for number in range(value)))
             known += value
-        elif action == "start" and permits.usable(now):
-            permits.take()
-            starts.append(Start(now, value, permits.charge(value)))
+        elif action == "start" and limit.admits(1, now):
+            starts.append(Start(now, 1, limit.take(1, now)))
+            limit.settle(starts[-1].ticket, value, now)
+            starts[-1].cost = value
         elif action == "settle" and starts:
             which, cost = value
             start = starts[-min(which, len(starts))]
-            permits.settle(start.ticket, cost, now)
+            limit.settle(start.ticket, cost, now)
             start.cost = cost
-        assert known == permits.held_count() + permits.taken_count
-        assert not (permits.debt_count and permits.held_count())
-        assert permits.taken_count + permits.debt_count >= sum(start.cost for start in starts)
-        assert permits.debt_count >= 0
+        assert known == limit.count(now) + sum(start.cost for start in starts) - owed(budget)
+        assert limit.count(now) >= 0
 
 
-def test_what_is_owed_is_owed_by_the_last_alone():
-    """Debts belong to the last start only, and without a limit there are none."""
-    permits = granted(2)
-    permits.usable(START + 5 * NS)
-    permits.take()
-    first = permits.charge(1)
-    permits.take()
-    second = permits.charge(6)
-    assert (5, 2) == (permits.debt_count, permits.taken_count)
-    for cost in (1, 2, 0):
-        permits.settle(first, cost, START)
-    assert 6 == permits.debt_count
-    permits.settle(second, 5, START)
-    assert 5 == permits.debt_count
-    permits.set_rate(INFINITE, START)
-    free = permits.charge(9)
-    permits.set_rate(Rate(1), START)
-    permits.settle(free, 1, START)
-    assert 5 == permits.debt_count
-    permits.settle(second, 4, START)
-    permits.hold([START] * 4)
-    assert (0, 6, 0) == (permits.debt_count, permits.taken_count, permits.held_count())
+def test_last_start_alone_takes_held_tickets_for_what_it_costs_beyond():
+    """A higher cost of the last start uses held tickets; that of an earlier one is told to the authority."""
+    budget, limit = of_tickets(4)
+    now = START + 5 * NS
+    assert 4 == limit.count(now)
+    first, second = limit.take(1, now), limit.take(1, now)
+    limit.settle(first, 2, now)
+    assert (2, 1) == (limit.count(now), owed(budget))
+    limit.settle(second, 2, now)
+    assert (1, 1) == (limit.count(now), owed(budget))
+    limit.settle(second, 5, now)
+    assert (0, 3) == (limit.count(now), owed(budget))
+    limit.settle(second, 1, now)
+    assert (0, -1) == (limit.count(now), owed(budget)), "tickets that were used go back to the authority"
