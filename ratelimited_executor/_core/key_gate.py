@@ -36,6 +36,7 @@ __all__ = ["KeyGate", "KeyHold", "Span"]
 
 _SWEEP_COUNT: Final = 4096  # idle keys examined in an interval, plus two for each start in it
 _SWEEP_STEP_COUNT: Final = 1024  # in one step: half a millisecond
+_MANY: Final = 1 << 30
 
 KeyHold = str  # "rate", "concurrency", "penalty", "slots" or "keys"
 
@@ -448,11 +449,43 @@ class KeyGate:
         """True if there are unused slots, or lanes that wait for slots."""
         return bool(self._lanes or self._ahead)
 
-    def ask_ahead(self, lane: SlotLane, now_ns: int) -> None:
-        """Request the slots of a lane whose first task may soon start otherwise."""
-        if lane.waiting_count and lane.slots.request is None:
-            self._lanes.add(lane)
-            lane.slots.has_slots(now_ns)
+    def ask_ahead(self, key: Hashable, now_ns: int) -> None:
+        """Request the slots of a key or lane whose first task may soon start otherwise, unless others come first."""
+        if isinstance(key, SlotLane):
+            if key.waiting_count and key.slots.request is None:
+                self._lanes.add(key)
+                key.slots.has_slots(now_ns)
+            return
+        state = self._keys[key]
+        if state.slots is not None and state.slots.request is None and len(self._ahead) < self._ahead_count():
+            self._ahead[key] = state
+            state.slots.has_slots(now_ns)
+
+    def startable_with_slots(self, key: Hashable, cost: int, now_ns: int, *, asks: bool) -> int:
+        """Return how many tasks of a known key could start, given permits, with the slots that they need.
+
+        A group counts the tasks that it lets start. So slots are requested together with permits, and no permits are
+        requested for tasks that wait for slots: those would lapse.
+
+        Args:
+            key: the key of the tasks.
+            cost: the cost of the first task.
+            now_ns: the time.
+            asks: True to request slots that are not requested yet.
+        """
+        held_key = key.held_key if isinstance(key, SlotLane) else key
+        state = None if held_key is None else self._keys[held_key]
+        is_counted = state is not None and state.slots is not None and not (state.concurrency < math.inf and self._is_away())
+        if state is not None and is_counted and state.is_waiting:
+            return 0
+        if not isinstance(key, SlotLane) and not is_counted:
+            return _MANY
+        if isinstance(key, SlotLane) and key.slots.is_waiting:
+            return 0
+        if asks and not (isinstance(key, SlotLane) and is_counted):  # else the key's slot is requested first
+            if state is None or (state.penalty_ns <= now_ns and not state.is_full):
+                self.ask_ahead(key, now_ns)
+        return 1
 
     def _comes_soon(self, key: Hashable, cost: int, now_ns: int) -> bool:
         """True if a group may admit a task of a key shortly, so that its slots are kept."""
@@ -549,10 +582,10 @@ class KeyGate:
             self._go_on()
             return
         self._ahead[key] = state
-        if any(waiting(1) for _, _, waiting in state.parked):
-            self._resume(key, state)
-        else:
+        if state.parked and not any(waiting(1) for _, _, waiting in state.parked):
             self._drop_slot(key, state)  # no task waits for it any more
+        else:
+            self._resume(key, state)
 
     def refresh(self, now_ns: int) -> None:
         """Read the limits of every known key again, and put them in force from ``now_ns`` on."""
