@@ -449,19 +449,13 @@ class KeyGate:
         """True if there are unused slots, or lanes that wait for slots."""
         return bool(self._lanes or self._ahead)
 
-    def ask_ahead(self, key: Hashable, now_ns: int) -> None:
-        """Request the slots of a key or lane whose first task may soon start otherwise, unless others come first."""
-        if isinstance(key, SlotLane):
-            if key.waiting_count and key.slots.request is None:
-                self._lanes.add(key)
-                key.slots.has_slots(now_ns)
-            return
-        state = self._keys[key]
-        if state.slots is not None and state.slots.request is None and len(self._ahead) < self._ahead_count():
-            self._ahead[key] = state
-            state.slots.has_slots(now_ns)
+    def ask_ahead(self, lane: SlotLane, now_ns: int) -> None:
+        """Request the slots of a lane whose first task may soon start otherwise."""
+        if lane.waiting_count and lane.slots.request is None:
+            self._lanes.add(lane)
+            lane.slots.has_slots(now_ns)
 
-    def startable_with_slots(self, key: Hashable, cost: int, now_ns: int, *, asks: bool) -> int:
+    def startable_with_slots(self, key: Hashable, now_ns: int, *, asks: bool) -> int:
         """Return how many tasks of a known key could start, given permits, with the slots that they need.
 
         A group counts the tasks that it lets start. So slots are requested together with permits, and no permits are
@@ -469,23 +463,25 @@ class KeyGate:
 
         Args:
             key: the key of the tasks.
-            cost: the cost of the first task.
             now_ns: the time.
-            asks: True to request slots that are not requested yet.
+            asks: True to request slots that are not requested yet; else permits are requested first.
         """
-        held_key = key.held_key if isinstance(key, SlotLane) else key
-        state = None if held_key is None else self._keys[held_key]
-        is_counted = state is not None and state.slots is not None and not (state.concurrency < math.inf and self._is_away())
-        if state is not None and is_counted and state.is_waiting:
-            return 0
-        if not isinstance(key, SlotLane) and not is_counted:
-            return _MANY
-        if isinstance(key, SlotLane) and key.slots.is_waiting:
-            return 0
-        if asks and not (isinstance(key, SlotLane) and is_counted):  # else the key's slot is requested first
-            if state is None or (state.penalty_ns <= now_ns and not state.is_full):
-                self.ask_ahead(key, now_ns)
-        return 1
+        lane = key if isinstance(key, SlotLane) else None
+        held_key = key if lane is None else lane.held_key
+        state = self._keys.get(held_key)
+        own = None if state is None or (state.concurrency < math.inf and self._is_away()) else state.slots
+        if state is not None and own is not None:
+            is_allowed = now_ns >= state.penalty_ns and len(self._ahead) < self._ahead_count()
+            if asks and own.request is None and is_allowed:
+                self._ahead[held_key] = state
+                own.has_slots(now_ns)
+            if not own.is_near:
+                return int(own.request is None and not asks)
+        if lane is None:
+            return _MANY if own is None else 1
+        if asks and (own is None or own.is_there):  # no slot of a lane is held while the key has to wait
+            self.ask_ahead(lane, now_ns)
+        return int(lane.slots.is_near or (lane.slots.request is None and not asks))
 
     def _comes_soon(self, key: Hashable, cost: int, now_ns: int) -> bool:
         """True if a group may admit a task of a key shortly, so that its slots are kept."""

@@ -107,7 +107,7 @@ class _Grant:
     __slots__ = ("answered", "claim", "lost", "owner", "waker")
 
     def __init__(self, claim: SlotClaim, owner: _Owner, waker: asyncio.Future[None], lost: Callable[[], None]) -> None:
-        self.answered: Callable[[], None] | None = None  # called once the claim is known to wait
+        self.answered: Callable[[], None] | None = None  # called when the claim is known to wait, or its slots are coming
         self.claim = claim
         self.owner = owner
         self.waker = waker
@@ -143,6 +143,12 @@ class _GroupRequest:
         grant.waker.add_done_callback(self._note)
         if answered is not None:
             grant.answered = lambda: answered(self)
+
+    @property
+    def is_coming(self) -> bool:
+        """True if the slots are being handed over."""
+        claim: SlotClaim = self._grant.claim
+        return claim.is_coming
 
     def is_fresh(self) -> bool:
         """True if enough of the lease is left for a holder to begin."""
@@ -468,7 +474,7 @@ class GroupSlots:
             self._again.append(grant)
 
     def _release(self, grant: _Grant) -> None:
-        self._peer.release(grant.claim)
+        self._tell(self._peer.release(grant.claim))
 
     def _refuse_all(self) -> None:
         for claim in self._peer.waiting():
@@ -632,7 +638,7 @@ class GroupSlots:
             peer.poll_ns = None
 
         def woken(token: str) -> None:
-            peer.note_woken(token)
+            self._tell(peer.note_woken(token))
             self._kicked.set()
 
         while True:

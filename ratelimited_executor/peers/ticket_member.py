@@ -303,6 +303,8 @@ class TicketMember:
         self._lanes = []
         permits = self.owner.queue.costs
         held = 0 if gate is None else self.budget.free_count(now_ns)
+        # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
+        asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
         waiting = upcoming(self.owner.queue, count if gate is None else _TICKETS)
         for key, needs, cost, tasks in sorted(waiting, key=lambda each: each.key not in self._turned):
             if is_due and key not in self._due:
@@ -315,8 +317,9 @@ class TicketMember:
             if gate is not None and key is not None:
                 gate.meet(key, now_ns)
                 limit = gate.limit(key)
-                # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
-                most = min(most, gate.startable_with_slots(key, cost, now_ns, asks=self.peer.refusal is None))
+                startable = gate.startable_with_slots(key, now_ns, asks=asks)
+                if self.peer.era is not None:  # the first call is made in any case, for it may begin a quarantine
+                    most = min(most, startable)
             if not isinstance(limit, KeyBudgetLimit):
                 if not costs:
                     continue  # it needs no ticket
