@@ -138,6 +138,8 @@ class SlotPeer:
         self._declared: dict[str, int] = {}
         self._undeclared: set[str] = set()
         self._unread: set[str] = set()  # pools whose state was never reported
+        self._ahead_ns: int | None = None  # of the clock of the leases, at least, before ours
+        self._next_end_ns = _NEVER_NS  # when some lease of the group may end
         self._last_ns = -_GAP_NS
         self._gap_ns = _GAP_NS
         self._is_pressing = False  # a slot is idle until the next call
@@ -288,6 +290,8 @@ class SlotPeer:
             if now_ns >= self._renewal_ns:
                 self._renewal_ns = min(claim.told_ns + self._beat_ns(claim) for claim in self._claims.values())
             when = self._renewal_ns
+            if self._told:  # a holder that has not renewed its lease by then is dead
+                when = min(when, max(now_ns, self._next_end_ns))
             if self.quarantine_ns:
                 when = min(when, max(now_ns, self.quarantine_ns))
         gap_ns = _GAP_NS if self._is_pressing else self._gap_ns
@@ -318,6 +322,8 @@ class SlotPeer:
             lease_us=self.settings.lease_us,
             difference_us=self.settings.difference_us,
             fence=self.fence,
+            era=self.era,
+            clock_us=0 if self._ahead_ns is None else (now_ns + self._ahead_ns) // 1000,
             entries=tuple(
                 SlotEntry(
                     claim.token, claim.pools, claim.priority, claim.fence, claim.until_us, claim.note, claim.limit
@@ -363,13 +369,16 @@ class SlotPeer:
         self._unread.difference_update(call.watched)
         self.fence = max(self.fence, reply.fence)
         if reply.era != self.era:
-            self.era = reply.era
+            self.era, self._ahead_ns = reply.era, None
             self._undeclared |= self._declared.keys() - {declared.pool for declared in call.declared}
         for pool, state in zip(call.watched, reply.pools, strict=True):
             # A limit that is still to be sent overrides the answer: this process reminds the authority if it forgot.
             is_ours = self.has_limit_to_tell(pool)
             known = self.pools[pool]
             self.pools[pool] = state._replace(limit=known.limit, version=known.version) if is_ours else state
+        ahead_ns = reply.clock_us * 1000 - now_ns
+        self._ahead_ns = ahead_ns if self._ahead_ns is None else max(ahead_ns, self._ahead_ns)
+        self._next_end_ns = now_ns + reply.ends_us * 1000 if reply.ends_us else _NEVER_NS
         self.quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         until_us = reply.now_us + self.settings.lease_us
         changed: list[SlotClaim] = []
