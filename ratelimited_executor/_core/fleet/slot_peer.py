@@ -138,7 +138,7 @@ class SlotPeer:
         self._declared: dict[str, int] = {}
         self._undeclared: set[str] = set()
         self._unread: set[str] = set()  # pools whose state was never reported
-        self._ahead_ns: int | None = None  # of the clock of the leases, at least, before ours
+        self._told_us = self._told_ns = 0  # the server's clock in the latest answer, and our time of that
         self._next_end_ns = _NEVER_NS  # when some lease of the group may end
         self._last_ns = -_GAP_NS
         self._gap_ns = _GAP_NS
@@ -274,7 +274,7 @@ class SlotPeer:
     @property
     def lease_ns(self) -> int:
         """How long a lease lasts here, in nanoseconds."""
-        return self.settings.lease_us * (1000 - _DRIFT_PER_MILLION // 1000)
+        return _surely(self.settings.lease_us * 1000)
 
     def _beat_ns(self, claim: SlotClaim) -> int:
         """Return the time between two renewals of a claim."""
@@ -323,7 +323,8 @@ class SlotPeer:
             difference_us=self.settings.difference_us,
             fence=self.fence,
             era=self.era,
-            clock_us=0 if self._ahead_ns is None else (now_ns + self._ahead_ns) // 1000,
+            told_us=self._told_us,
+            seen_us=_surely(now_ns - self._told_ns) // 1000,
             entries=tuple(
                 SlotEntry(
                     claim.token, claim.pools, claim.priority, claim.fence, claim.until_us, claim.note, claim.limit
@@ -369,15 +370,14 @@ class SlotPeer:
         self._unread.difference_update(call.watched)
         self.fence = max(self.fence, reply.fence)
         if reply.era != self.era:
-            self.era, self._ahead_ns = reply.era, None
+            self.era = reply.era
             self._undeclared |= self._declared.keys() - {declared.pool for declared in call.declared}
         for pool, state in zip(call.watched, reply.pools, strict=True):
             # A limit that is still to be sent overrides the answer: this process reminds the authority if it forgot.
             is_ours = self.has_limit_to_tell(pool)
             known = self.pools[pool]
             self.pools[pool] = state._replace(limit=known.limit, version=known.version) if is_ours else state
-        ahead_ns = reply.clock_us * 1000 - now_ns
-        self._ahead_ns = ahead_ns if self._ahead_ns is None else max(ahead_ns, self._ahead_ns)
+        self._told_us, self._told_ns = reply.now_us, now_ns
         self._next_end_ns = now_ns + reply.ends_us * 1000 if reply.ends_us else _NEVER_NS
         self.quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         until_us = reply.now_us + self.settings.lease_us
@@ -450,3 +450,8 @@ class SlotPeer:
         pause = _RETRY_NS << min(self.failed_count - 1, _DAMPING)
         self._retry_ns = now_ns + min(pause, self.lease_ns // 6)
         return waiting
+
+
+def _surely(time_ns: int) -> int:
+    """Return how much of a time by our clock has passed at least by any other."""
+    return time_ns - time_ns * _DRIFT_PER_MILLION // 1_000_000

@@ -5,15 +5,17 @@
 forget:
 
 1. **A lease ends by the authority's clock**, and its holder stops earlier, by its own clock: the authority counts a
-   lease from when the server reads a call, the holder from when the call was sent.
-2. **Time passes as far as a process has seen it pass.** Each answer shows the clock of the leases. With its next call a
-   process states what that clock must show at least: what an answer has shown, and the time since, by the process's own
-   clock, which makes no steps. The clock of the leases is the latest of these times. So a step of the server's clock
-   ends no lease too early, and none too late. What nobody has seen does not count, as after an outage.
-3. **An authority that may have forgotten hands nothing over for a lease and the difference between two servers'
-   clocks**, the *quarantine*. That is so if its state is missing or incomplete, and after a restart of the server, whose
-   last writes may be lost. By then every earlier holder of a slot has renewed it or stopped. The difference is for a
-   server that still answers while another has taken its place.
+   lease from when the server reads a call, the holder from when the call was sent. At the authority it also lasts a
+   twentieth longer, the *spare*.
+2. **Time passes as far as the caller has seen it pass.** The clock of the leases advances by the time since the
+   previous call, by the server's clock. But the caller states what its latest answer told of that clock, and the time
+   that it has seen pass since, by a clock of its own that makes no steps. The excess of the server's clock over that is
+   the way of two messages, or a step. As far as it is more than the spare, the clock of the leases does not advance. Nor
+   does it if the caller has had no answer in this era, or the server's clock has gone back. So a step ends no lease too
+   early, and none much too late. No lag is ever made up for, because that would shorten the leases given meanwhile.
+3. **An authority that may have forgotten hands nothing over for a lease, the spare, and the difference between two
+   servers' clocks**, the *quarantine*. That is so if its state is missing or incomplete, and after a restart of the
+   server, whose last writes may be lost. By then every earlier holder of a slot has renewed it or stopped.
 4. **In a quarantine a lease is adopted**: its holder states its fence and its end. If the end is still ahead, by more
    than the difference between two servers' clocks, the slot was handed to no other: before, it was the holder's, and
    since then nothing was handed over. A waiter that has not heard of a hand-over waits again: restored state may show
@@ -92,8 +94,9 @@ class SlotCall:
         lease_us: how long a lease lasts, in microseconds.
         difference_us: the largest difference between the clocks of two servers.
         fence: the highest that the peer knows.
-        era: of the latest answer.
-        clock_us: what the clock of the leases shows at least, in that era; 0 if not known.
+        era: of the latest answer; empty if there was none.
+        told_us: the server's clock in that answer.
+        seen_us: the time since, at least.
         entries: claims to register or renew.
         releases: tokens that no longer hold or wait.
         limits: limits to put in force, as (pool, limit).
@@ -106,7 +109,8 @@ class SlotCall:
     difference_us: int
     fence: int = 0
     era: str = ""
-    clock_us: int = 0
+    told_us: int = 0
+    seen_us: int = 0
     entries: tuple[SlotEntry, ...] = ()
     releases: tuple[str, ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
@@ -137,11 +141,10 @@ class SlotReply:
     Attributes:
         now_us: the server's clock, in microseconds since the epoch.
         era: a change means that the state was incomplete: limits have to be declared again.
-        clock_us: the clock of the leases.
         quarantine_us: the remaining time in which nothing is handed over.
-        ends_us: the remaining time of the lease or wait that ends next, unless it is renewed; 0 if there is none.
         fence: the highest so far.
         fences: of each entry, in the order of the call: its fence, or WAITING, or LOST.
+        ends_us: the remaining time of the lease or wait that ends next, unless it is renewed; 0 if there is none.
         handed: fences of this peer's other tokens that were handed slots in this call: for half a lease, until renewed.
         pools: the state of each watched pool, in order.
         flaw: ``state`` if the stored state was not valid; else empty.
@@ -149,11 +152,10 @@ class SlotReply:
 
     now_us: int
     era: str
-    clock_us: int
     quarantine_us: int
-    ends_us: int
     fence: int
     fences: tuple[int, ...]
+    ends_us: int = 0
     handed: dict[str, int] = field(default_factory=dict)
     pools: tuple[PoolState, ...] = ()
     flaw: str = ""
@@ -252,7 +254,7 @@ class SlotAuthority:
         """
         clock_us = self._go_on(now_us, run, call)
         pools = self._pools
-        pools.confirm_us = call.lease_us // 2
+        pools.confirm_us = call.lease_us // 2 + _spare_of(call)
         pools.fence = max(pools.fence, call.fence)
         pools.look(clock_us)
         pools.halt(clock_us < self._safe_us)
@@ -266,7 +268,7 @@ class SlotAuthority:
             self._set_limit(name, limit, clock_us, now_us)
         for token in call.releases:
             pools.release(token, clock_us)
-        until_us = clock_us + call.lease_us
+        until_us = clock_us + call.lease_us + _spare_of(call)
         fences = tuple(self._enter(entry, now_us, clock_us, until_us, call) for entry in call.entries)
         handed = {str(lease.token): lease.fence for lease in pools.handed()}
         self.woken += [token for token in handed if peer_of(token) != call.peer]
@@ -274,7 +276,6 @@ class SlotAuthority:
         return SlotReply(
             now_us=now_us,
             era=self._era,
-            clock_us=clock_us,
             quarantine_us=max(0, self._safe_us - clock_us),
             ends_us=0 if end_us is None else end_us - clock_us,
             fence=pools.fence,
@@ -298,11 +299,12 @@ class SlotAuthority:
             if self._is_clock_steady:
                 self._clock_us += passed_us
             elif call.era == self._era:
-                self._clock_us = max(self._clock_us, call.clock_us)
+                excess_us = now_us - call.told_us - call.seen_us
+                self._clock_us += max(0, passed_us - max(0, excess_us - _spare_of(call)))
             return self._clock_us
         self._run, self._last_us = run, now_us
         self._pools.fence = max(self._pools.fence, now_us + call.difference_us)
-        self._safe_us = self._clock_us + call.lease_us + call.difference_us
+        self._safe_us = self._clock_us + call.lease_us + _spare_of(call) + call.difference_us
         return self._clock_us
 
     @property
@@ -341,3 +343,8 @@ class SlotAuthority:
 
 def _text(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+def _spare_of(call: SlotCall) -> int:
+    """Return how long the authority keeps a lease after its holder has stopped, in microseconds."""
+    return call.lease_us // 20

@@ -28,13 +28,13 @@
 --   peer                      who calls
 --   lease_us, difference_us   how long a lease lasts; how far the clocks of two servers are apart at most
 --   fence                     the highest that the caller knows of
---   era, clock_us             of the latest answer; what the clock of the leases shows at least, in that era
+--   era, told_us, seen_us     of the latest answer: the era, the server's clock; the time since, as the caller has seen it
 --   entries                   who asks for slots, waits or renews: {token, pools, priority, fence, until, note, limit} of each
 --   releases                  tokens
 --   limits, declared          limits to be put in force: {pool, limit}; those of a process: {pool, limit, known, version}
 --   watched                   pools
 --
--- REPLY, all texts: now, era, the clock of the leases, quarantine, the time to the next end, flaw, the highest fence; the number of entries and the fence of each; the number of other tokens of
+-- REPLY, all texts: now, era, quarantine, the time to the next end, flaw, the highest fence; the number of entries and the fence of each; the number of other tokens of
 -- this peer that were handed slots, each with its fence; of each pool that is watched limit, held, waiting, version.
 -- Peers whose tokens were handed slots get a message '<token>' on the channel '<key of slots>:<peer>'.
 -- An error, if a later version of this script has written the state within a minute, or if the state was damaged.
@@ -83,11 +83,13 @@ if not is_whole then
   if is_known then flaw = 'state' end
   begin_anew()
 end
+local spare = math.floor(args.lease_us / 20)
 if not is_whole or run ~= values[3] then
   fence = math.max(fence, now + args.difference_us)
-  safe = clock + args.lease_us + args.difference_us
+  safe = clock + args.lease_us + spare + args.difference_us
 elseif args.era == run .. ':' .. since then
-  clock = math.max(clock, args.clock_us)
+  local excess = now - args.told_us - args.seen_us
+  clock = clock + math.max(0, now - last - math.max(0, excess - spare))
 end
 
 -- Records: {fence, since, place, note, limit, pool, pool ...}, all texts; `FIRST` is the place of the first pool.
@@ -188,7 +190,7 @@ local function hand_over(pools)  -- what is free of some pools, and of those in 
       end
       record[1], record[2] = whole(fence), whole(clock)
       hold(token, record)
-      redis.call('ZADD', keys.ends, clock + math.floor(args.lease_us / 2), token)
+      redis.call('ZADD', keys.ends, clock + math.floor(args.lease_us / 2) + spare, token)
       handed[#handed + 1] = token
     else
       at = at + 1
@@ -267,7 +269,7 @@ local function enter(token, pools, priority, claimed, until_us, note, limit)  --
   end
   if not record then return '-1' end
   if claimed == 0 then told(token) end
-  redis.call('ZADD', keys.ends, clock + args.lease_us, token)
+  redis.call('ZADD', keys.ends, clock + args.lease_us + spare, token)
   return record[1]
 end
 
@@ -288,11 +290,11 @@ local function answer()
   end
   for _, each in ipairs(args.limits) do set_limit(each[1], each[2], now) end
   for _, token in ipairs(args.releases) do release(token) end
-  local reply = {whole(now), run .. ':' .. since, whole(clock), whole(math.max(0, safe - clock)), '0', flaw, '', tostring(#args.entries)}
+  local reply = {whole(now), run .. ':' .. since, whole(math.max(0, safe - clock)), '0', flaw, '', tostring(#args.entries)}
   for _, entry in ipairs(args.entries) do reply[#reply + 1] = enter(unpack(entry)) end
   local first, at = unpack(redis.call('ZRANGE', keys.ends, 0, 0, 'WITHSCORES'))
-  if first ~= '!' .. since then reply[5] = whole(tonumber(at) - clock) end
-  reply[7] = whole(fence)
+  if first ~= '!' .. since then reply[4] = whole(tonumber(at) - clock) end
+  reply[6] = whole(fence)
   local own = {}
   for _, token in ipairs(handed) do
     if peer_of(token) == args.peer then own[#own + 1] = token
