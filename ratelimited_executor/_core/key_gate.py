@@ -303,6 +303,7 @@ class KeyGate:
             key = key.held_key
         state = self._keys[key]
         state.parked.append((resume, cost, waiting))
+        state.is_ahead = False
         if state.is_full:
             self._full[key] = None
             return True  # resumed when a running task ends
@@ -474,6 +475,7 @@ class KeyGate:
             is_allowed = now_ns >= state.penalty_ns and len(self._ahead) < self._ahead_count()
             if asks and own.request is None and is_allowed:
                 self._ahead[held_key] = state
+                state.is_ahead = True
                 own.has_slots(now_ns)
             if not own.is_near:
                 return int(own.request is None and not asks)
@@ -555,6 +557,7 @@ class KeyGate:
         """Give the held slot to a task of a key that has started, or request one while it runs."""
         if slots.is_there:
             self._ahead.pop(key, None)
+            state.is_ahead = False
             self._go_on()
             state.take_slot(slots, lambda: self._note_lost(key))
             self._resume(key, state)  # other tasks of the key that waited for that slot request the next
@@ -563,6 +566,7 @@ class KeyGate:
     def _drop_slot(self, key: Hashable, state: KeyState) -> None:
         """Give back the unused slot of a key; its tasks rejoin the order."""
         self._ahead.pop(key, None)
+        state.is_ahead = False
         if state.slots is not None:
             state.slots.drop()
         self._resume(key, state)
@@ -578,10 +582,11 @@ class KeyGate:
             self._go_on()
             return
         self._ahead[key] = state
-        if state.parked and not any(waiting(1) for _, _, waiting in state.parked):
-            self._drop_slot(key, state)  # no task waits for it any more
-        else:
+        state.is_ahead = state.is_ahead or any(waiting(1) for _, _, waiting in state.parked)
+        if state.is_ahead:
             self._resume(key, state)
+        else:
+            self._drop_slot(key, state)  # no task waits for it any more
 
     def refresh(self, now_ns: int) -> None:
         """Read the limits of every known key again, and put them in force from ``now_ns`` on."""

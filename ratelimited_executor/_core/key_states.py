@@ -42,11 +42,13 @@ class KeyState:
         timer: when rate and penalty allow the next start; None if no time is known.
         is_listed: True if the key is in the list of keys to examine for being forgotten.
         is_used: True if it may have something to remember.
+        is_ahead: True if its slot was requested for a task that has not been parked for it since.
     """
 
     __slots__ = (
         "concurrency",
         "held",
+        "is_ahead",
         "is_listed",
         "is_used",
         "limit",
@@ -68,6 +70,7 @@ class KeyState:
         self.timer: Any = None
         self.is_listed = True
         self.is_used = False
+        self.is_ahead = False
 
     def cost(self, cost: int) -> int:
         """Return what a task costs the key: at most the largest cost that its limit ever admits."""

@@ -11,7 +11,7 @@ forget:
    previous call, by the server's clock. But the caller states what its latest answer told of that clock, and the time
    that it has seen pass since, by a clock of its own that makes no steps. The excess of the server's clock over that is
    the way of two messages, or a step. As far as it is more than the spare, the clock of the leases does not advance. Nor
-   does it if the caller has had no answer in this era, or the server's clock has gone back. So a step ends no lease too
+   does it if the caller has had no answer in this era, or the server's clock has gone back, which begins an era. So a step ends no lease too
    early, and none much too late. No lag is ever made up for, because that would shorten the leases given meanwhile.
 3. **An authority that may have forgotten hands nothing over for a lease, the spare, and the difference between two
    servers' clocks**, the *quarantine*. That is so if its state is missing or incomplete, and after a restart of the
@@ -140,7 +140,7 @@ class SlotReply:
 
     Attributes:
         now_us: the server's clock, in microseconds since the epoch.
-        era: a change means that the state was incomplete: limits have to be declared again.
+        era: a change means that the state may be incomplete: limits have to be declared again.
         quarantine_us: the remaining time in which nothing is handed over.
         fence: the highest so far.
         fences: of each entry, in the order of the call: its fence, or WAITING, or LOST.
@@ -186,6 +186,7 @@ class SlotAuthority:
         "_run",
         "_safe_us",
         "_since_us",
+        "_turn",
         "_versions",
         "woken",
     )
@@ -199,6 +200,7 @@ class SlotAuthority:
         self._declared: dict[str, int] = {}
         self._versions: dict[str, int] = {}  # of limits
         self._since_us = self._clock_us = self._last_us = self._safe_us = 0
+        self._turn = 0  # counts how often the server's clock has gone back
 
     def begin(self, run: str, now_us: int) -> None:
         """Begin for a group that has surely not existed before: it needs no quarantine."""
@@ -210,7 +212,7 @@ class SlotAuthority:
 
     def head(self) -> str:
         """Return the text of all that is of no token."""
-        clocks = self._since_us, self._clock_us, self._last_us, self._safe_us
+        clocks = self._since_us, self._clock_us, self._last_us, self._safe_us, self._turn
         pools = self._pools
         return _text([_VERSION, self._run, clocks, pools.numbers(), pools.limits, self._declared, self._versions])
 
@@ -233,7 +235,7 @@ class SlotAuthority:
         pools = self._pools
         try:
             self._run, clocks, numbers, limits, self._declared, self._versions = rest
-            self._since_us, self._clock_us, self._last_us, self._safe_us = clocks
+            self._since_us, self._clock_us, self._last_us, self._safe_us, self._turn = clocks
             for token, text in changed:
                 pools.copy(token, None if text is None else json.loads(text))
             for name, limit in limits.items():
@@ -298,6 +300,8 @@ class SlotAuthority:
             passed_us, self._last_us = now_us - self._last_us, now_us
             if self._is_clock_steady:
                 self._clock_us += passed_us
+            elif passed_us < 0:
+                self._turn += 1
             elif call.era == self._era:
                 excess_us = now_us - call.told_us - call.seen_us
                 self._clock_us += max(0, passed_us - max(0, excess_us - _spare_of(call)))
@@ -309,7 +313,7 @@ class SlotAuthority:
 
     @property
     def _era(self) -> str:
-        return f"{self._run}:{self._since_us}"
+        return f"{self._run}:{self._since_us}:{self._turn}"
 
     def _set_limit(self, pool: str, limit: int, clock_us: int, version: int) -> None:
         """Put a limit in force; a new setting gets a later version than all before."""
