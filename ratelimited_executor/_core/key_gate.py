@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -190,8 +191,8 @@ class KeyGate:
         self.is_put_off = False
         if isinstance(key, SlotLane):
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
-                is_asking = self.is_put_off or self._keys[key.held_key].is_asking
-                if not (is_asking or self._comes_soon(key.held_key, cost, now_ns)):
+                held = self._keys[key.held_key]
+                if not (self.is_put_off or held.is_asking or held.comes_soon(cost, now_ns)):
                     self._drop(key)
                 return False
             if self.is_looking and key.slots.request is None:
@@ -472,10 +473,8 @@ class KeyGate:
         state = self._keys.get(held_key)
         own = None if state is None or (state.concurrency < math.inf and self._is_away()) else state.slots
         if state is not None and own is not None:
-            is_allowed = now_ns >= state.penalty_ns and len(self._ahead) < self._ahead_count()
-            if asks and own.request is None and is_allowed:
-                self._ahead[held_key] = state
-                state.is_ahead = True
+            if asks and own.request is None and now_ns >= state.penalty_ns and len(self._ahead) < self._ahead_count():
+                self._ahead[held_key], state.is_ahead = state, True
                 own.has_slots(now_ns)
             if not own.is_near:
                 return int(own.request is None and not asks)
@@ -484,14 +483,6 @@ class KeyGate:
         if asks and (own is None or own.is_there):  # no slot of a lane is held while the key has to wait
             self.ask_ahead(lane, now_ns)
         return int(lane.slots.is_near or (lane.slots.request is None and not asks))
-
-    def _comes_soon(self, key: Hashable, cost: int, now_ns: int) -> bool:
-        """True if a group may admit a task of a key shortly, so that its slots are kept."""
-        state = self._keys.get(key)
-        if state is None or state.limit is None or state.limit.is_foreseeable or state.is_full:
-            return False
-        when = state.when(cost, now_ns)
-        return when is None or when <= now_ns + SOON_NS
 
     def trim(self, now_ns: int, *, may_start: bool, permit_ns: float, may_be_told: bool = False) -> int | None:
         """Give back slots that no task is about to use; return when to look again, None if no slots are left.
@@ -502,26 +493,25 @@ class KeyGate:
             permit_ns: when the next permit comes up, as far as known.
             may_be_told: True if a group may admit a start at any time, so that slots are kept for a moment.
         """
-        again = None
         for lane in list(self._lanes):
             held = self._keys.get(lane.held_key)
             if not lane.waiting_count or lane.slots.request is None or (held is not None and held.is_waiting):
                 self._drop(lane)
-            elif lane.slots.is_there:
-                until_ns = lane.slots.idle_end(now_ns, SOON_NS if may_be_told else IDLE_NS)
-                if until_ns <= now_ns or not (may_be_told or (may_start and permit_ns <= until_ns)):
-                    self._drop(lane)
-                    again = now_ns if (may_start or may_be_told) and until_ns <= now_ns else again
-                else:
-                    again = until_ns if again is None else min(again, until_ns)
-        for key, state in list(self._ahead.items()):
-            if state.slots is not None and state.slots.is_there:
-                until_ns = state.slots.idle_end(now_ns, SOON_NS if may_be_told else IDLE_NS)
-                if until_ns <= now_ns or not (may_be_told or (may_start and permit_ns <= until_ns)):
-                    self._drop_slot(key, state)
-                    again = now_ns if (may_start or may_be_told) and until_ns <= now_ns else again
-                else:
-                    again = until_ns if again is None else min(again, until_ns)
+        unused: list[tuple[SlotAsker | None, Callable[[], None]]] = [
+            *((lane.slots, partial(self._drop, lane)) for lane in self._lanes),
+            *((state.slots, partial(self._drop_slot, key, state)) for key, state in self._ahead.items()),
+        ]
+        again = None
+        for slots, drop in unused:
+            if slots is None or not slots.is_there:
+                continue
+            until_ns = slots.idle_end(now_ns, SOON_NS if may_be_told else IDLE_NS)
+            if until_ns > now_ns and (may_be_told or (may_start and permit_ns <= until_ns)):
+                again = until_ns if again is None else min(again, until_ns)
+                continue
+            drop()
+            if (may_start or may_be_told) and until_ns <= now_ns:
+                again = now_ns
         return again
 
     def close(self) -> None:

@@ -390,7 +390,12 @@ class World:
         for _ in range(12):  # for peers that poll
             self.now += LEASE // 4
             call = SlotCall(
-                peer="end:1:x", lease_us=LEASE // 1000, difference_us=DIFFERENCE // 1000, era=era, told_us=told_us, seen_us=LEASE // 4000
+                peer="end:1:x",
+                lease_us=LEASE // 1000,
+                difference_us=DIFFERENCE // 1000,
+                era=era,
+                told_us=told_us,
+                seen_us=LEASE // 4000,
             )
             reply = self.server.call(call)
             era, told_us = reply.era, reply.now_us
