@@ -8,7 +8,7 @@ A key is *known* while it has work, and while its starts may still be settled. T
 another key starts, because forgetting a key early would break the law of its rate.
 
 Where a group counts the running tasks of a key, each task takes a slot of the key. The slot is requested when the task
-would start next but for the slot. Slots are requested for several keys at a time, in the order of their tasks. While a
+would start next but for the slot, or ahead, together with a permit of the group. Slots are requested for several keys at a time, in the order of their tasks. While a
 request has no answer yet, the tasks after it wait as well.
 """
 

@@ -2,7 +2,11 @@
 
 A request for slots is a *claim*. New claims, releases and limits go out at once, except for a gap after the last call;
 those that arrive meanwhile go together. Each claim is renewed every quarter of a lease, together with all others that
-are soon due. One call is in flight at a time; a failed call is repeated with all its content.
+are soon due. One call is in flight at a time; a failed call is repeated with all its content. Waiters also call when the
+next lease of the group may end: a holder that has not renewed its lease by then is dead.
+
+Slots are *coming* to a waiter from the notice of a hand-over, and from a release here if the previous slots of that
+line stayed here, too. Then a task can get its permit in the time of the call that asks for its slots.
 
 A lease ends here before it ends at the authority: it counts from when the call was sent, and is shorter by the possible
 drift between clocks. An answer that arrives after that is useless.
