@@ -231,7 +231,7 @@ class KeyGate:
         """Return what keeps a key from starting a task; None if nothing does."""
         if isinstance(key, SlotLane):
             held = None if key.held_key is None else self.hold(key.held_key, cost, now_ns)
-            return "slots" if held is None and key.parked else held
+            return "slots" if held is None and (key.parked or key.slots.is_waiting) else held
         state = self._known(key, now_ns)
         if state is None:
             return None

@@ -310,8 +310,10 @@ def test_lane_asks_for_its_slots_once_the_slot_of_its_key_is_there():
     keeper.requests[0].hand()
     assert startable(gate, lane) == 1
     assert [("k",), ("gpu",)] == [request.pools for request in keeper.requests]
+    assert gate.hold(lane, 1, NOW) is None
     keeper.requests[1].wait()
     assert startable(gate, lane) == 0
+    assert gate.hold(lane, 1, NOW) == "slots"
 
 
 # Forgetting.
