@@ -462,6 +462,8 @@ class TicketMember:
     def hold(self, now: float, count: int = 1) -> tuple[str, str, float | None] | None:
         """Return why no ticket comes, as :func:`~.member.hold_of` does; None if tickets come."""
         peer, timeline = self.peer, self.owner.timeline
+        if not (peer.resources or self._asked):
+            return None  # its tasks need no tickets
         if self._is_alone or self.budget.held_count(timeline.to_ns(now)) >= count:
             return None
         return hold_of(peer, self._refusal, timeline, now, what="tickets")
