@@ -8,7 +8,7 @@ A key is *known* while it has work, and while its starts may still be settled. T
 another key starts, because forgetting a key early would break the law of its rate.
 
 Where a group counts the running tasks of a key, each task takes a slot of the key. The slot is requested when the task
-would start next but for the slot. Slots are requested for several keys at a time, in the order of their tasks. While a
+would start next but for the slot, or ahead, together with a permit of the group. Slots are requested for several keys at a time, in the order of their tasks. While a
 request has no answer yet, the tasks after it wait as well.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -36,6 +37,7 @@ __all__ = ["KeyGate", "KeyHold", "Span"]
 
 _SWEEP_COUNT: Final = 4096  # idle keys examined in an interval, plus two for each start in it
 _SWEEP_STEP_COUNT: Final = 1024  # in one step: half a millisecond
+_MANY: Final = 1 << 30
 
 KeyHold = str  # "rate", "concurrency", "penalty", "slots" or "keys"
 
@@ -189,8 +191,8 @@ class KeyGate:
         self.is_put_off = False
         if isinstance(key, SlotLane):
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
-                is_asking = self.is_put_off or self._keys[key.held_key].is_asking
-                if not (is_asking or self._comes_soon(key.held_key, cost, now_ns)):
+                held = self._keys[key.held_key]
+                if not (self.is_put_off or held.is_asking or held.comes_soon(cost, now_ns)):
                     self._drop(key)
                 return False
             if self.is_looking and key.slots.request is None:
@@ -229,7 +231,7 @@ class KeyGate:
         """Return what keeps a key from starting a task; None if nothing does."""
         if isinstance(key, SlotLane):
             held = None if key.held_key is None else self.hold(key.held_key, cost, now_ns)
-            return "slots" if held is None and key.parked else held
+            return "slots" if held is None and (key.parked or key.slots.is_waiting) else held
         state = self._known(key, now_ns)
         if state is None:
             return None
@@ -302,6 +304,7 @@ class KeyGate:
             key = key.held_key
         state = self._keys[key]
         state.parked.append((resume, cost, waiting))
+        state.is_ahead = False
         if state.is_full:
             self._full[key] = None
             return True  # resumed when a running task ends
@@ -454,13 +457,32 @@ class KeyGate:
             self._lanes.add(lane)
             lane.slots.has_slots(now_ns)
 
-    def _comes_soon(self, key: Hashable, cost: int, now_ns: int) -> bool:
-        """True if a group may admit a task of a key shortly, so that its slots are kept."""
-        state = self._keys.get(key)
-        if state is None or state.limit is None or state.limit.is_foreseeable or state.is_full:
-            return False
-        when = state.when(cost, now_ns)
-        return when is None or when <= now_ns + SOON_NS
+    def startable_with_slots(self, key: Hashable, now_ns: int, *, asks: bool) -> int:
+        """Return how many tasks of a known key could start, given permits, with the slots that they need.
+
+        A group counts the tasks that it lets start. So slots are requested together with permits, and no permits are
+        requested for tasks that wait for slots: those would lapse.
+
+        Args:
+            key: the key of the tasks.
+            now_ns: the time.
+            asks: True to request slots that are not requested yet; else permits are requested first.
+        """
+        lane = key if isinstance(key, SlotLane) else None
+        held_key = key if lane is None else lane.held_key
+        state = self._keys.get(held_key)
+        own = None if state is None or (state.concurrency < math.inf and self._is_away()) else state.slots
+        if state is not None and own is not None:
+            if asks and own.request is None and now_ns >= state.penalty_ns and len(self._ahead) < self._ahead_count():
+                self._ahead[held_key], state.is_ahead = state, True
+                own.has_slots(now_ns)
+            if not own.is_near:
+                return int(own.request is None and not asks)
+        if lane is None:
+            return _MANY if own is None else 1
+        if asks and (own is None or own.is_there):  # no slot of a lane is held while the key has to wait
+            self.ask_ahead(lane, now_ns)
+        return int(lane.slots.is_near or (lane.slots.request is None and not asks))
 
     def trim(self, now_ns: int, *, may_start: bool, permit_ns: float, may_be_told: bool = False) -> int | None:
         """Give back slots that no task is about to use; return when to look again, None if no slots are left.
@@ -471,26 +493,25 @@ class KeyGate:
             permit_ns: when the next permit comes up, as far as known.
             may_be_told: True if a group may admit a start at any time, so that slots are kept for a moment.
         """
-        again = None
         for lane in list(self._lanes):
             held = self._keys.get(lane.held_key)
             if not lane.waiting_count or lane.slots.request is None or (held is not None and held.is_waiting):
                 self._drop(lane)
-            elif lane.slots.is_there:
-                until_ns = lane.slots.idle_end(now_ns, SOON_NS if may_be_told else IDLE_NS)
-                if until_ns <= now_ns or not (may_be_told or (may_start and permit_ns <= until_ns)):
-                    self._drop(lane)
-                    again = now_ns if (may_start or may_be_told) and until_ns <= now_ns else again
-                else:
-                    again = until_ns if again is None else min(again, until_ns)
-        for key, state in list(self._ahead.items()):
-            if state.slots is not None and state.slots.is_there:
-                until_ns = state.slots.idle_end(now_ns, SOON_NS if may_be_told else IDLE_NS)
-                if until_ns <= now_ns or not (may_be_told or (may_start and permit_ns <= until_ns)):
-                    self._drop_slot(key, state)
-                    again = now_ns if (may_start or may_be_told) and until_ns <= now_ns else again
-                else:
-                    again = until_ns if again is None else min(again, until_ns)
+        unused: list[tuple[SlotAsker | None, Callable[[], None]]] = [
+            *((lane.slots, partial(self._drop, lane)) for lane in self._lanes),
+            *((state.slots, partial(self._drop_slot, key, state)) for key, state in self._ahead.items()),
+        ]
+        again = None
+        for slots, drop in unused:
+            if slots is None or not slots.is_there:
+                continue
+            until_ns = slots.idle_end(now_ns, SOON_NS if may_be_told else IDLE_NS)
+            if until_ns > now_ns and (may_be_told or (may_start and permit_ns <= until_ns)):
+                again = until_ns if again is None else min(again, until_ns)
+                continue
+            drop()
+            if (may_start or may_be_told) and until_ns <= now_ns:
+                again = now_ns
         return again
 
     def close(self) -> None:
@@ -526,6 +547,7 @@ class KeyGate:
         """Give the held slot to a task of a key that has started, or request one while it runs."""
         if slots.is_there:
             self._ahead.pop(key, None)
+            state.is_ahead = False
             self._go_on()
             state.take_slot(slots, lambda: self._note_lost(key))
             self._resume(key, state)  # other tasks of the key that waited for that slot request the next
@@ -534,6 +556,7 @@ class KeyGate:
     def _drop_slot(self, key: Hashable, state: KeyState) -> None:
         """Give back the unused slot of a key; its tasks rejoin the order."""
         self._ahead.pop(key, None)
+        state.is_ahead = False
         if state.slots is not None:
             state.slots.drop()
         self._resume(key, state)
@@ -549,7 +572,8 @@ class KeyGate:
             self._go_on()
             return
         self._ahead[key] = state
-        if any(waiting(1) for _, _, waiting in state.parked):
+        state.is_ahead = state.is_ahead or any(waiting(1) for _, _, waiting in state.parked)
+        if state.is_ahead:
             self._resume(key, state)
         else:
             self._drop_slot(key, state)  # no task waits for it any more

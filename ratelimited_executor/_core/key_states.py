@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ratelimited_executor._core.limits.limit import starts_until
+from ratelimited_executor._core.slot_asking import SOON_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +43,13 @@ class KeyState:
         timer: when rate and penalty allow the next start; None if no time is known.
         is_listed: True if the key is in the list of keys to examine for being forgotten.
         is_used: True if it may have something to remember.
+        is_ahead: True if its slot was requested for a task that has not been parked for it since.
     """
 
     __slots__ = (
         "concurrency",
         "held",
+        "is_ahead",
         "is_listed",
         "is_used",
         "limit",
@@ -68,6 +71,7 @@ class KeyState:
         self.timer: Any = None
         self.is_listed = True
         self.is_used = False
+        self.is_ahead = False
 
     def cost(self, cost: int) -> int:
         """Return what a task costs the key: at most the largest cost that its limit ever admits."""
@@ -141,6 +145,13 @@ class KeyState:
         if self.limit is None:
             return begin_ns
         return _asked_at(self.limit, begin_ns, now_ns).when(self.cost(cost), begin_ns)
+
+    def comes_soon(self, cost: int, now_ns: int) -> bool:
+        """True if a group may admit a task shortly, so that its slots are kept."""
+        if self.limit is None or self.limit.is_foreseeable or self.is_full:
+            return False
+        when = self.when(cost, now_ns)
+        return when is None or when <= now_ns + SOON_NS
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when rate and penalty allow the ``count``-th task from now to start; None if never."""

@@ -31,10 +31,23 @@ class SlotAsker:
         limit: as passed.
         request: the slots held or waited for; None if no slots are needed now.
         held_ns: when the hand-over was noticed; None before.
-        is_waiting: True if the request is known to have to wait.
+        is_waiting: True if the request is known to have to wait, and nothing has been handed over to it yet.
+        is_prompt: True if the latest slots came without a wait, so that the next ones may, too.
     """
 
-    __slots__ = ("_keeper", "_name", "_priority", "_told", "held_ns", "is_waiting", "limit", "pools", "request")
+    __slots__ = (
+        "_has_waited",
+        "_keeper",
+        "_name",
+        "_priority",
+        "_told",
+        "held_ns",
+        "is_prompt",
+        "is_waiting",
+        "limit",
+        "pools",
+        "request",
+    )
 
     def __init__(
         self,
@@ -51,6 +64,8 @@ class SlotAsker:
         self.request: SlotRequest | None = None
         self.held_ns: int | None = None
         self.is_waiting = False
+        self.is_prompt = True
+        self._has_waited = False  # the present request
         self._keeper = keeper
         self._name = name
         self._priority = priority
@@ -63,6 +78,7 @@ class SlotAsker:
             self.drop()  # this process stood still after the hand-over
             request = None
         if request is None:
+            self._has_waited = False
             request = self.request = self._keeper.request(
                 self.pools,
                 name=self._name,
@@ -81,6 +97,13 @@ class SlotAsker:
     def is_there(self) -> bool:
         """True if slots are held."""
         return self.request is not None and self.request.fence > 0
+
+    @property
+    def is_near(self) -> bool:
+        """True if slots are held, or likely to be in a moment."""
+        if self.request is not None and (self.request.fence or self.request.is_coming):
+            return True
+        return self.is_prompt and not self.is_waiting
 
     def idle_end(self, now_ns: int, idle_ns: int) -> int:
         """Return until when held slots are kept for a task; notes the hand-over if not done before."""
@@ -108,10 +131,12 @@ class SlotAsker:
 
     def _handed(self, request: SlotRequest) -> None:
         if request is self.request:
-            self.is_waiting = False
+            self.is_waiting, self.is_prompt = False, not self._has_waited
             self._told()
 
     def _answered(self, request: SlotRequest) -> None:
         if request is self.request and not request.fence:
-            self.is_waiting = True
+            self.is_waiting = not request.is_coming
+            self._has_waited = self._has_waited or self.is_waiting
+            self.is_prompt = not self._has_waited
             self._told()

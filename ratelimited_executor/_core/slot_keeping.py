@@ -63,10 +63,17 @@ class SlotRequest(Protocol):
 
     Attributes:
         fence: the fence of the slots; 0 until they are handed over.
+        is_coming: True if they are being handed over, and the answer that says so is on its way.
         lost: called on the event loop if they are lost while held.
     """
 
     fence: int
+
+    @property
+    def is_coming(self) -> bool:
+        """As above."""
+        ...
+
     lost: Callable[[], None]
 
     def is_fresh(self) -> bool:
@@ -152,7 +159,7 @@ class SlotKeeper(Protocol):
             told: called on the event loop when the slots are handed over later, and when they are lost before
                 :meth:`SlotRequest.start`.
             limit: how many may hold slots of these pools; -1 for the limits of the pools.
-            answered: called on the event loop when it is known that the request has to wait.
+            answered: called on the event loop when it is known that the request has to wait, and when the slots are coming.
         """
         ...
 

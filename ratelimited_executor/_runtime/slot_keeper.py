@@ -29,6 +29,8 @@ _US: Final = 1_000_000
 class _LocalRequest:
     """A request for slots that does not wait."""
 
+    is_coming: Final = False  # slots are handed over at once
+
     __slots__ = ("_keeper", "_pools", "_token", "_told", "fence", "lost")
 
     def __init__(

@@ -32,6 +32,7 @@ from ratelimited_executor._core.fleet.slot_peer import EntryState, SlotClaim, Sl
 from ratelimited_executor._core.fleet.slots import PoolState
 from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics, manager_of
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
+from ratelimited_executor.peers.slot_grants import Grant, Owner, note_all, refuse_waker
 from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:
@@ -75,55 +76,6 @@ class SlotTransport(Protocol):
         ...
 
 
-class _Owner:
-    """The event loop of holders and waiters, and a check that it turns."""
-
-    __slots__ = ("_asked_at", "loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._asked_at: float | None = None
-
-    def is_well(self, now: float, seconds: float) -> bool:
-        """True if the loop has turned within a time; asks it to report its next turn."""
-        if self.loop.is_closed():  # its tasks are gone
-            return False
-        asked_at = self._asked_at  # read once: the loop may clear it meanwhile
-        if asked_at is None:
-            asked_at = self._asked_at = now
-            try:
-                self.loop.call_soon_threadsafe(self._note_turn)
-            except RuntimeError:  # it has just been closed
-                return False
-        return now - asked_at <= seconds
-
-    def _note_turn(self) -> None:
-        self._asked_at = None
-
-
-class _Grant:
-    """The request of one hold, passed between its event loop and the thread."""
-
-    __slots__ = ("answered", "claim", "lost", "owner", "waker")
-
-    def __init__(self, claim: SlotClaim, owner: _Owner, waker: asyncio.Future[None], lost: Callable[[], None]) -> None:
-        self.answered: Callable[[], None] | None = None  # called once the claim is known to wait
-        self.claim = claim
-        self.owner = owner
-        self.waker = waker
-        self.lost = lost
-
-    def note(self, state: EntryState) -> None:
-        """Process the claim's state; called on its event loop."""
-        if state is EntryState.WAITING:
-            if self.answered is not None:
-                self.answered()
-        elif not self.waker.done():
-            self.waker.set_result(None)
-        elif state is EntryState.LOST:
-            self.lost()
-
-
 class _GroupRequest:
     """A request for slots without waiting; used on one event loop."""
 
@@ -137,12 +89,18 @@ class _GroupRequest:
         self.fence = 0
         self.lost: Callable[[], None] = _nothing
 
-    def begin(self, grant: _Grant, answered: Callable[[SlotRequest], None] | None) -> None:
+    def begin(self, grant: Grant, answered: Callable[[SlotRequest], None] | None) -> None:
         """Start to process the grant's result."""
         self._grant = grant
         grant.waker.add_done_callback(self._note)
         if answered is not None:
             grant.answered = lambda: answered(self)
+
+    @property
+    def is_coming(self) -> bool:
+        """True if the slots are being handed over."""
+        claim: SlotClaim = self._grant.claim
+        return claim.is_coming
 
     def is_fresh(self) -> bool:
         """True if enough of the lease is left for a holder to begin."""
@@ -233,7 +191,7 @@ class GroupSlots:
     ) -> None:
         self._peer = SlotPeer(settings, may_renew=self._may_renew)
         self._peer.poll_ns = _POLL_NS
-        self._again: list[_Grant] = []  # their leases are renewed before their holders begin
+        self._again: list[Grant] = []  # their leases are renewed before their holders begin
         self._called_ns = -settings.lease_us * 1000  # time of the latest call
         self._own_limits: dict[str, int] = {}  # as last set by this process
         self._told_limits: dict[str, int] = {}  # as last reported by the authority
@@ -246,8 +204,8 @@ class GroupSlots:
         self._clock: Callable[[], float] = _no_time
         self._home: asyncio.AbstractEventLoop | None = None
         self._kicked = asyncio.Event()
-        self._owners: dict[asyncio.AbstractEventLoop, _Owner] = {}
-        self._holders: set[_Grant] = set()
+        self._owners: dict[asyncio.AbstractEventLoop, Owner] = {}
+        self._holders: set[Grant] = set()
         self._handed: Counter[str] = Counter()
         self._transport: SlotTransport | None = None
         self._thread: threading.Thread | None = None
@@ -354,8 +312,8 @@ class GroupSlots:
         if self._home is None or self._process != os.getpid():  # a forked process has no thread
             raise ExecutorNotStartedError(manager_of(pools[0]))
         loop = asyncio.get_running_loop()
-        owner = self._owners.setdefault(loop, _Owner(loop))
-        grant = _Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), lost)
+        owner = self._owners.setdefault(loop, Owner(loop))
+        grant = Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), lost)
         grant.claim.owner = grant
         self._post(self._ask, grant)
         try:
@@ -387,10 +345,10 @@ class GroupSlots:
     ) -> SlotRequest:
         """Ask for a slot of each pool, without waiting."""
         loop = asyncio.get_running_loop()
-        owner = self._owners.setdefault(loop, _Owner(loop))
+        owner = self._owners.setdefault(loop, Owner(loop))
         request = _GroupRequest(self, told)
         claim = SlotClaim(pools, priority, name, limit=limit)
-        grant = claim.owner = _Grant(claim, owner, loop.create_future(), request._note_lost)  # noqa: SLF001  # of this package
+        grant = claim.owner = Grant(claim, owner, loop.create_future(), request._note_lost)  # noqa: SLF001  # of this package
         request.begin(grant, answered)
         self._post(self._ask, grant)
         return request
@@ -448,7 +406,7 @@ class GroupSlots:
         do(*arguments)
         self._kicked.set()
 
-    def _ask(self, grant: _Grant) -> None:
+    def _ask(self, grant: Grant) -> None:
         if self._is_closing:
             self._refuse(grant.claim)
         elif grant.claim.state is EntryState.WAITING:
@@ -457,7 +415,7 @@ class GroupSlots:
                 grant.claim.is_answered = True
                 self._tell([grant.claim])
 
-    def _ask_again(self, grant: _Grant) -> None:
+    def _ask_again(self, grant: Grant) -> None:
         """Renew a lease with little time left; if it is lost, ask again."""
         old = grant.claim
         if old.state is EntryState.LOST:
@@ -467,8 +425,8 @@ class GroupSlots:
             self._peer.renew(old)
             self._again.append(grant)
 
-    def _release(self, grant: _Grant) -> None:
-        self._peer.release(grant.claim)
+    def _release(self, grant: Grant) -> None:
+        self._tell(self._peer.release(grant.claim))
 
     def _refuse_all(self) -> None:
         for claim in self._peer.waiting():
@@ -476,12 +434,12 @@ class GroupSlots:
 
     def _refuse(self, claim: SlotClaim) -> None:
         self._peer.release(claim)
-        grant: _Grant = claim.owner
+        grant: Grant = claim.owner
         error = ExecutorStoppedError(manager_of(claim.pools[0]))
         with contextlib.suppress(RuntimeError):
-            grant.owner.loop.call_soon_threadsafe(_refuse_waker, grant, error)
+            grant.owner.loop.call_soon_threadsafe(refuse_waker, grant, error)
 
-    def _may_renew(self, grant: _Grant) -> bool:
+    def _may_renew(self, grant: Grant) -> bool:
         return grant.owner.is_well(self._clock(), self._hang_timeout)
 
     def _now_ns(self) -> int:
@@ -489,14 +447,14 @@ class GroupSlots:
 
     def _tell(self, claims: Iterable[SlotClaim]) -> None:
         """Notify each event loop of the states of its claims."""
-        told: dict[asyncio.AbstractEventLoop, list[tuple[_Grant, EntryState]]] = {}
+        told: dict[asyncio.AbstractEventLoop, list[tuple[Grant, EntryState]]] = {}
         for claim in claims:
-            grant: _Grant = claim.owner
+            grant: Grant = claim.owner
             if claim.state is not EntryState.WAITING or grant.answered is not None:
                 told.setdefault(grant.owner.loop, []).append((grant, claim.state))
         for loop, states in told.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_note_all, states)
+                loop.call_soon_threadsafe(note_all, states)
 
     def _run_thread(self) -> None:
         home = self._home
@@ -632,7 +590,7 @@ class GroupSlots:
             peer.poll_ns = None
 
         def woken(token: str) -> None:
-            peer.note_woken(token)
+            self._tell(peer.note_woken(token))
             self._kicked.set()
 
         while True:
@@ -646,20 +604,10 @@ class GroupSlots:
             await asyncio.sleep(_LISTEN_SECONDS)
 
 
-def _note_all(states: list[tuple[_Grant, EntryState]]) -> None:
-    for grant, state in states:
-        grant.note(state)
-
-
 def _call_if_there(told: WeakMethod[Callable[[], None]]) -> None:
     method = told()
     if method is not None:
         method()
-
-
-def _refuse_waker(grant: _Grant, error: Exception) -> None:
-    if not grant.waker.done():
-        grant.waker.set_exception(error)
 
 
 def _nothing() -> None:

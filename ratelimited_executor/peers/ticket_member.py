@@ -300,32 +300,36 @@ class TicketMember:
         self._lanes = []
         permits = self.owner.queue.costs
         ahead_seconds = self.peer.settings.ahead_us / 1e6
+        held = 0 if gate is None else self.budget.free_count(now_ns)
+        # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
+        asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
         waiting = upcoming(self.owner.queue, count if gate is None else _TICKETS)
         for key, needs, cost, tasks in sorted(waiting, key=lambda each: each.key not in self._turned):
-            most = tasks
             if is_due and key not in self._due:
                 continue
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
-            if isinstance(key, SlotLane):  # its slots come one by one: as fast as of late, or a little faster
-                most = min(most, 1 + self._count_of_late(now_ns))
             needed = needs if needs and not is_beyond else {PERMITS: 1}
             costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
-            limit = None
+            most, limit = min(tasks, count), None
             if gate is not None and key is not None:
                 gate.meet(key, now_ns)
                 limit = gate.limit(key)
+                startable = gate.startable_with_slots(key, now_ns, asks=asks)
+                if self.peer.era is not None:  # the first call is made in any case, for it may begin a quarantine
+                    most = min(most, startable)
             if not isinstance(limit, KeyBudgetLimit):
                 if not costs:
                     continue  # it needs no ticket
                 if gate is not None and key is not None and not isinstance(key, SlotLane):
                     now = self.owner.timeline.to_loop(now_ns)
                     most = min(most, self._demand.count_of_key(gate, key, cost, now, now + ahead_seconds))
-                    if most <= 0:
-                        continue
-                runs.append(TicketRun(min(most, count), costs))
-                self._lanes.append(key if isinstance(key, SlotLane) else None)
+                used = min(held, most)
+                held -= used
                 count -= most
+                if most > used:
+                    runs.append(TicketRun(most - used, costs))
+                    self._lanes.append(key if isinstance(key, SlotLane) else None)
             elif (
                 gate is not None
                 and gate.hold(key, cost, now_ns) in (None, "rate")
@@ -334,7 +338,7 @@ class TicketMember:
                 self._asked[limit.text] = key
                 key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
                 soon = limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000)
-                wanted = min(most, soon, count) - self.budget.held_of_key(limit.text)
+                wanted = min(most, soon) - self.budget.held_of_key(limit.text)
                 if wanted > 0:
                     count -= wanted
                     runs.append(TicketRun(wanted, costs, limit.text, limit.settings, key_cost))
@@ -460,6 +464,8 @@ class TicketMember:
         None if tickets come.
         """
         peer, timeline = self.peer, self.owner.timeline
+        if not (peer.resources or self._asked):
+            return None  # its tasks need no tickets
         if self._is_alone or self.budget.held_count(timeline.to_ns(now)) >= count:
             return None
         if peer.state in (PeerState.SYNC, PeerState.OUTAGE):

@@ -183,6 +183,139 @@ def test_slot_that_a_start_has_taken_is_asked_for_anew_by_all_that_waited_for_it
     assert ["joined"] == resumed
 
 
+class FakeKeeper:
+    """A keeper of slots whose answers the test gives."""
+
+    parts, is_away = None, False
+
+    def __init__(self) -> None:
+        self.requests: list[FakeRequest] = []
+
+    def request(self, pools, *, told, answered, **_) -> "FakeRequest":
+        """Note a request."""
+        self.requests.append(FakeRequest(pools, told, answered))
+        return self.requests[-1]
+
+
+class FakeRequest:
+    """A request for slots."""
+
+    def __init__(self, pools, told, answered) -> None:
+        self.pools, self._told, self._answered = pools, told, answered
+        self.fence, self.is_coming, self.is_gone = 0, False, False
+
+    def is_fresh(self) -> bool:
+        """Return True."""
+        return True
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Note that it is given back."""
+        self.is_gone = True
+
+    def wait(self, *, is_coming: bool = False) -> None:
+        """Answer that it has to wait, or that its slots are coming."""
+        self.is_coming = is_coming
+        self._answered(self)
+
+    def hand(self) -> None:
+        """Hand the slots over."""
+        self.fence, self.is_coming = 7, False
+        self._told(self)
+
+
+def slot_gate(keeper: FakeKeeper, *, ahead_count: int = 5) -> KeyGate:
+    """Return a gate whose keys need a slot of a group each."""
+
+    def slots_of(key: str, count: int) -> SlotAsker:
+        return SlotAsker(keeper, (key,), name="x", priority=0.0, told=lambda: gate.told(key), limit=count)
+
+    gate = KeyGate(
+        limit_of=lambda _: None,
+        concurrency_of=lambda key: 1 if key[0] == "k" else None,
+        slots_of=slots_of,
+        ahead_count=lambda: ahead_count,
+    )
+    return gate
+
+
+def startable(gate: KeyGate, key: object, *, asks: bool = True) -> int:
+    """Return how many tasks of a key could start now with their slots."""
+    gate.meet(key, NOW)
+    return gate.startable_with_slots(key, NOW, asks=asks)
+
+
+def test_tasks_may_start_with_slots_that_are_there_or_likely_to_be():
+    """Permits are requested for slots that are held, coming, or not known to be delayed; else after them."""
+    keeper = FakeKeeper()
+    gate = slot_gate(keeper)
+    assert startable(gate, "free") > 1000
+    assert (1, 0) == (startable(gate, "k", asks=False), len(keeper.requests))
+    assert [1, 1] == [startable(gate, "k") for _ in range(2)]  # nothing is known of it yet
+    (first,) = keeper.requests
+
+    first.wait()
+    assert (0, 0) == (startable(gate, "k"), startable(gate, "k", asks=False))
+    first.wait(is_coming=True)
+    assert startable(gate, "k") == 1
+    first.wait()
+    assert startable(gate, "k") == 0
+    first.hand()
+    assert startable(gate, "k") == 1
+
+    gate.start("k", 1, NOW)
+    assert startable(gate, "k", asks=False) == 1
+    assert startable(gate, "k") == 0  # the latest one had to wait, so the next may have to, too
+    keeper.requests[-1].hand()
+    assert startable(gate, "k") == 1
+    gate.start("k", 1, NOW)
+    assert (1, 3) == (startable(gate, "k"), len(keeper.requests))
+
+
+def test_slots_are_requested_ahead_for_few_keys_and_none_under_a_penalty():
+    """With permits, slots are requested for so many keys at a time, and for none that is under a penalty."""
+    keeper = FakeKeeper()
+    gate = slot_gate(keeper, ahead_count=2)
+    gate.penalize("k0", NOW + NS, NOW)
+    for number in range(4):
+        startable(gate, f"k{number}")
+    assert [("k1",), ("k2",)] == [request.pools for request in keeper.requests]
+
+
+def test_slot_asked_for_ahead_is_kept_for_its_task_and_another_is_not():
+    """A slot is kept if a task has not been parked since, or waits parked; else it is given back."""
+    keeper = FakeKeeper()
+    gate = slot_gate(keeper)
+    startable(gate, "k")
+    keeper.requests[0].hand()
+    assert not keeper.requests[0].is_gone
+
+    startable(gate, "k1")
+    assert not gate.admits("k1", 1, NOW)
+    gate.park("k1", 1, NOW, list, lambda _: 0)  # its task has gone
+    keeper.requests[1].hand()
+    assert keeper.requests[1].is_gone
+
+
+def test_lane_asks_for_its_slots_once_the_slot_of_its_key_is_there():
+    """A lane of a key requests its slots after that of the key, and is startable once both are near."""
+    keeper = FakeKeeper()
+    gate = slot_gate(keeper)
+    lane = SlotLane("k", ("gpu",), priority=0.0, name="x", keeper=keeper, wake=lambda _: None)
+    lane.waiting_count = 1
+    assert startable(gate, lane) == 1
+    assert [("k",)] == [request.pools for request in keeper.requests]
+    keeper.requests[0].hand()
+    assert startable(gate, lane) == 1
+    assert [("k",), ("gpu",)] == [request.pools for request in keeper.requests]
+    assert gate.hold(lane, 1, NOW) is None
+    keeper.requests[1].wait()
+    assert startable(gate, lane) == 0
+    assert gate.hold(lane, 1, NOW) == "slots"
+
+
 # Forgetting.
 
 LAWS = {

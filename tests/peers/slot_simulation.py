@@ -386,9 +386,19 @@ class World:
         for process in self.processes:
             if process.is_alive:
                 self.found.stranded += len(process.peer.waiting())
+        era, told_us = "", 0
         for _ in range(12):  # for peers that poll
             self.now += LEASE // 4
-            self.server.call(SlotCall(peer="end:1:x", lease_us=LEASE // 1000, difference_us=DIFFERENCE // 1000))
+            call = SlotCall(
+                peer="end:1:x",
+                lease_us=LEASE // 1000,
+                difference_us=DIFFERENCE // 1000,
+                era=era,
+                told_us=told_us,
+                seen_us=LEASE // 4000,
+            )
+            reply = self.server.call(call)
+            era, told_us = reply.era, reply.now_us
         pools = self.server.authority._pools
         self.found.leaked += len(pools._leases) + (KEY in pools._pools)
         return self.found

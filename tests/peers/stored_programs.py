@@ -154,6 +154,7 @@ class SlotProgram:
         self.now_us = START
         self.run = "a"
         self._count = 0
+        self._era, self._told_us = "", 0
         self._claims: dict[str, dict[str, tuple[tuple[str, ...], int, int]]] = {peer: {} for peer in PEERS}
 
     def step(self) -> SlotCall:
@@ -183,6 +184,9 @@ class SlotProgram:
             peer=peer,
             lease_us=2 * SECOND,
             difference_us=SECOND,
+            era=self._era,
+            told_us=self._told_us,
+            seen_us=max(0, self.now_us - self._told_us),
             entries=tuple(entries),
             releases=tuple(releases),
             limits=((draw.choice("ab"), draw.randint(0, 4)),) if draw.random() < 0.1 else (),
@@ -192,6 +196,7 @@ class SlotProgram:
 
     def take_in(self, call: SlotCall, reply: SlotReply) -> None:
         """Remember an answer."""
+        self._era, self._told_us = reply.era, reply.now_us
         claims = self._claims[call.peer]
         for entry, fence in zip(call.entries, reply.fences, strict=True):
             claims[entry.token] = entry.pools, max(0, fence), reply.now_us + call.lease_us

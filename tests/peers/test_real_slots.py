@@ -25,7 +25,7 @@ from ratelimited_executor.exceptions import (
     SlotLostError,
     TaskExpiredError,
 )
-from ratelimited_executor.peers.slots import _Owner
+from ratelimited_executor.peers.slot_grants import Owner
 from ratelimited_executor.slots import OnLost
 
 from . import real_slots
@@ -281,7 +281,7 @@ async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFix
 
 def test_event_loop_that_is_closed_is_not_well() -> None:
     """A closed event loop is unhealthy from the first check, so that its leases are not renewed."""
-    owner = _Owner(asyncio.new_event_loop())
+    owner = Owner(asyncio.new_event_loop())
     owner.loop.close()
     assert not owner.is_well(0.0, HOUR)
     assert not owner.is_well(1.0, HOUR)

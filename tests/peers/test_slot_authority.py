@@ -1,6 +1,6 @@
 """The laws of the authority that hands over a group's slots, checked for the one in memory and the script on Redis.
 
-The server's clock is an argument, so nothing here waits.
+The clocks are arguments, so nothing here waits.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.real_time("a real server, on one side")
 SECOND = 1_000_000
 START = 1_704_067_200 * SECOND
 LEASE = 9 * SECOND
-SPARE = LEASE // 3  # how much longer than its holder's a lease lasts at the server
+SPARE = LEASE // 20  # how much longer than its holder's a lease lasts at the server
 DIFFERENCE = SECOND
 QUARANTINE = LEASE + SPARE + DIFFERENCE
 
@@ -55,22 +55,29 @@ def subject(request: pytest.FixtureRequest, server_of: Callable[[str], RedisServ
 
 
 class Group:
-    """Peers of an authority, and its clock."""
+    """Peers of an authority, with one clock for all of them.
+
+    Attributes:
+        now: the time by the clock of the peers.
+        ahead: by how much the server's clock is ahead of that.
+    """
 
     def __init__(self, subject: SlotSubject, *, limit: int | None = 1, pools: tuple[str, ...] = ("gpu",)) -> None:
         self.subject = subject
         self.now = START
-        self.reply: SlotReply
-        self.call()
+        self.ahead = 0
+        self.reply = self.subject.call(self.now, SlotCall(peer="p", lease_us=LEASE, difference_us=DIFFERENCE))
+        self._told_at = self.now
         if limit is not None:
             self.call(limits=tuple((pool, limit) for pool in pools))
             self.pass_time(QUARANTINE)
 
     def call(self, peer: str = "p", **fields) -> SlotReply:
-        """Make one call."""
-        self.reply = self.subject.call(
-            self.now, SlotCall(peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, **fields)
-        )
+        """Make one call of a peer that has seen the time since the latest answer pass."""
+        seen = {"era": self.reply.era, "told_us": self.reply.now_us, "seen_us": self.now - self._told_at, **fields}
+        call = SlotCall(peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, **seen)
+        self.reply = self.subject.call(self.now + self.ahead, call)
+        self._told_at = self.now
         return self.reply
 
     def pass_time(self, passed: int) -> None:
@@ -280,7 +287,7 @@ def test_nothing_is_handed_over_for_a_lease_after_a_loss(subject, loss):
     group.call("r", limits=(("gpu", 2),))
     assert [WAITING] == group.enter("r:1")
     assert QUARANTINE == group.reply.quarantine_us
-    for _ in range(12):
+    for _ in range(10):
         group.now += SECOND
         assert fences[:1] == group.enter("p:1", fence=fences[0], until=until)
         assert [WAITING] == group.enter("r:1")
@@ -336,21 +343,60 @@ def test_unknown_lease_is_not_adopted_without_a_loss(subject):
     assert (0, 0) == group.held()
 
 
-@pytest.mark.parametrize("step", [-3600 * SECOND, 3600 * SECOND])
-def test_step_of_the_clock_ends_no_lease_that_is_renewed(subject, step):
-    """A step of the clock ends no renewed lease: unseen time does not pass, and a clock that goes back stands still."""
+@pytest.mark.parametrize("step", [-3600 * SECOND, -SECOND, SPARE, SECOND, 3600 * SECOND])
+def test_step_of_the_clock_ends_no_lease(subject, step):
+    """A step of the server's clock ends no lease too early, and keeps it for the time since the previous call at most."""
     group = Group(subject)
     (fence,) = group.enter("p:1")
     group.now += LEASE // 4
     assert [WAITING] == group.enter("q:1")
-    group.now += step
-    assert [WAITING] == group.enter("q:1")
+    group.ahead += step
     for _ in range(3):  # although its renewals are lost
         group.now += LEASE // 4 - 1
         assert [WAITING] == group.enter("q:1")
+    assert 3 <= group.reply.ends_us <= SPARE + LEASE // 4 + 3
 
-    assert [fence] == group.enter("p:1", fence=fence, until=1)
-    assert (1, 1) == group.held()
+    group.now += group.reply.ends_us
+    assert group.enter("q:1")[0] > fence
+
+
+def test_time_that_no_process_has_seen_pass_does_not_pass(subject):
+    """No lease ends, and no quarantine, by the time of a caller that has had no answer in this era."""
+    group = Group(subject)
+    (fence,) = group.enter("p:1")
+    entry = SlotEntry("p:1", ("gpu",), 0.0, fence, 1, "")
+    for era in ("", "another"):
+        group.now += 2 * LEASE
+        assert [fence] == list(group.call("p", entries=(entry,), era=era).fences)
+
+    era = group.reply.era
+    subject.wipe()
+    for _ in range(2):
+        group.now += QUARANTINE
+        assert QUARANTINE == group.call("q", era=era).quarantine_us
+
+
+def test_time_on_the_way_counts_as_far_as_it_may_be_no_step(subject):
+    """The time that messages are under way counts up to the spare: what is beyond that may be a step."""
+    group = Group(subject)
+    group.enter("p:1")
+    end = LEASE + SPARE
+    for way in (SPARE // 2, SPARE, 3 * SPARE):
+        group.call("q", seen_us=0)
+        group.now += way
+        end -= min(way, SPARE)
+        assert end == group.call("q", seen_us=0).ends_us
+
+
+def test_answer_tells_when_a_lease_may_end(subject):
+    """An answer tells when the first lease or wait of the group ends, unless it is renewed by then."""
+    group = Group(subject)
+    assert group.reply.ends_us == 0
+    group.enter("dead:1")
+    assert LEASE + SPARE == group.reply.ends_us
+    group.now += LEASE // 4
+    group.enter("q:1")
+    assert LEASE + SPARE - LEASE // 4 == group.reply.ends_us
 
 
 @pytest.mark.parametrize("step", [0, -3600 * SECOND])
@@ -359,7 +405,7 @@ def test_fences_rise_over_a_loss(subject, step):
     group = Group(subject)
     (before,) = group.enter("p:1")
     subject.wipe()
-    group.now += step
+    group.ahead += step
     group.call(limits=(("gpu", 1),), fence=before)
     group.pass_time(QUARANTINE)
 
@@ -378,7 +424,7 @@ programs = st.lists(
         st.tuples(st.just("enter"), st.lists(tokens, max_size=3), poolses, priorities),
         st.tuples(st.just("enter"), st.lists(tokens, max_size=3), poolses, priorities),
         st.tuples(st.just("release"), st.lists(tokens, min_size=1, max_size=3)),
-        st.tuples(st.just("pass"), st.integers(-2, 8)),
+        st.tuples(st.just("pass"), st.integers(0, 8), st.sampled_from([0, 0, 0, 0, -3, 4, 100])),  # and a step
         st.tuples(st.just("limit"), st.sampled_from(["gpu", "licence", "x"]), st.integers(0, 3)),
         st.tuples(
             st.just("declare"),
@@ -423,6 +469,7 @@ def test_both_do_the_same_and_keep_the_law(client, program):
     memory, lua = SlotsInMemory(), SlotsOnRedis(client)
     books, real = Books(), START  # real time; the server's clock is that plus its steps
     now = START
+    era, told, told_at = "", 0, START  # of the latest answer
     limits: dict[str, int] = dict.fromkeys(("gpu", "licence", "x"), 0)  # highest limit in force while anybody works
     limits["a key"] = max(OWN_LIMITS.values())
     asked: dict[str, tuple[str, ...]] = {}
@@ -451,16 +498,18 @@ def test_both_do_the_same_and_keep_the_law(client, program):
                 fields["declared"] = (SlotDeclaration(*rest),)
                 limits[rest[0]] = max(limits[rest[0]], *rest[1:3])
             elif step == "pass":
-                now += rest[0] * SECOND // 2 if rest[0] > 0 else 0
-                real += max(0, rest[0]) * SECOND // 2
+                now += rest[0] * SECOND // 2 + rest[1] * SECOND // 4
+                real += rest[0] * SECOND // 2
             elif step == "wipe":
                 memory.wipe()
                 lua.wipe()
             else:
                 memory.run = lua.run = ("b" if memory.run[0] == "a" else "a") * 40
+            fields |= {"era": era, "told_us": told, "seen_us": real - told_at}
             call = SlotCall(peer=peer, lease_us=LEASE, difference_us=DIFFERENCE, watched=tuple(limits), **fields)
             reply = memory.call(now, call)
             assert reply == lua.call(now, call)
+            era, told, told_at = reply.era, now, real
             for entry, fence in zip(call.entries, reply.fences, strict=True):
                 books.note(entry.token, fence, real, entry.pools)
             for token, fence in reply.handed.items():

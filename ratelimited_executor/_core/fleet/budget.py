@@ -200,6 +200,11 @@ class TicketBudget:
         self._look(now_ns)
         return self._sums[PERMITS] + sum(ticket.left.get(PERMITS, 0) for ticket in self._coming)
 
+    def free_count(self, now_ns: int) -> int:
+        """Count the unused tickets of no key that have not lapsed."""
+        self._look(now_ns)
+        return sum(not ticket.key and any(ticket.left.values()) for ticket in (*self._open, *self._coming))
+
     def left_of(self, resource: str, now_ns: int) -> int:
         """Return how much of a resource may be used now."""
         self._look(now_ns)

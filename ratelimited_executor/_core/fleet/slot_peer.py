@@ -2,7 +2,11 @@
 
 A request for slots is a *claim*. New claims, releases and limits go out at once, except for a gap after the last call;
 those that arrive meanwhile go together. Each claim is renewed every quarter of a lease, together with all others that
-are soon due. One call is in flight at a time; a failed call is repeated with all its content.
+are soon due. One call is in flight at a time; a failed call is repeated with all its content. Waiters also call when the
+next lease of the group may end: a holder that has not renewed its lease by then is dead.
+
+Slots are *coming* to a waiter from the notice of a hand-over, and from a release here if the previous slots of that
+line stayed here, too. Then a task can get its permit in the time of the call that asks for its slots.
 
 A lease ends here before it ends at the authority: it counts from when the call was sent, and is shorter by the possible
 drift between clocks. An answer that arrives after that is useless.
@@ -14,11 +18,10 @@ processes it holds among registered waiters.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.fleet.slots import PoolState, SlotCall, SlotDeclaration, SlotEntry
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ratelimited_executor._core.fleet.slots import SlotReply
+
+_Line: TypeAlias = tuple[tuple[str, ...], float]
+"""The pools and the priority of waiters."""
 
 __all__ = ["EntryState", "SlotClaim", "SlotPeer", "SlotSettings"]
 
@@ -64,6 +70,9 @@ class SlotClaim:
         fence: of its slots; 0 until it has some.
         since_ns: when it got its slots; before that, when it started to wait.
         end_ns: when its lease ends at the latest, by our clock.
+        is_coming: True if the next answer is likely to tell of a hand-over, as there was a notification of one, or the call
+            gives slots back that come to this process in turn.
+        is_inherited: True if it got slots that this process gave back: then its own slots are likely to stay here, too.
     """
 
     pools: tuple[str, ...]
@@ -80,6 +89,8 @@ class SlotClaim:
     told_ns: int = 0  # when it was registered or renewed last
     is_told: bool = False
     is_answered: bool = False  # a call that registered it was answered, or failed
+    is_coming: bool = False
+    is_inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +134,16 @@ class SlotPeer:
         self._may_renew = may_renew
         self._numbers = count(1)
         self._claims: dict[str, SlotClaim] = {}  # the registered ones, the least recently renewed first
-        self._untold: dict[tuple[tuple[str, ...], float], dict[SlotClaim, None]] = {}  # in order
-        self._told_counts: Counter[tuple[tuple[str, ...], float]] = Counter()  # of waiters
+        self._untold: dict[_Line, dict[SlotClaim, None]] = {}  # in order
+        self._told: dict[_Line, dict[SlotClaim, None]] = {}  # registered waiters, in order
         self._urgent: dict[str, SlotClaim] = {}  # to be registered or renewed at once
         self._releases: dict[str, None] = {}
         self._limits: dict[str, int] = {}
         self._declared: dict[str, int] = {}
         self._undeclared: set[str] = set()
         self._unread: set[str] = set()  # pools whose state was never reported
+        self._told_us = self._told_ns = 0  # the server's clock in the latest answer, and our time of that
+        self._next_end_ns = _NEVER_NS  # when some lease of the group may end
         self._last_ns = -_GAP_NS
         self._gap_ns = _GAP_NS
         self._is_pressing = False  # a slot is idle until the next call
@@ -180,11 +193,12 @@ class SlotPeer:
         self._untold.setdefault(line, {})[claim] = None
         self._tell(line)
 
-    def release(self, claim: SlotClaim) -> None:
-        """Give slots back, or stop waiting for them."""
+    def release(self, claim: SlotClaim) -> list[SlotClaim]:
+        """Give slots back, or stop waiting for them; return the waiter that the same call is likely to hand them to."""
         if claim.state is EntryState.GONE or not claim.token:
             claim.state = EntryState.GONE
-            return
+            return []
+        coming: list[SlotClaim] = []
         line = claim.pools, claim.priority
         was_waiting, claim.state = claim.state is EntryState.WAITING, EntryState.GONE
         if not claim.is_told:
@@ -193,10 +207,16 @@ class SlotPeer:
             if self._urgent.pop(claim.token, None) is None or claim.is_answered:  # it was in a call
                 self._releases[claim.token] = None
             if was_waiting:
-                self._told_counts[line] -= 1
+                self._told[line].pop(claim, None)
             else:
                 self._is_pressing = True
+                if claim.is_inherited:
+                    coming = [each for each in self._told.get(line, ()) if not each.is_coming][:1]
+                    for each in coming:
+                        each.is_inherited = True
+                        self._expect(each)
         self._tell(line)
+        return coming
 
     def declare(self, pool: str, limit: int | None) -> None:
         """Register a pool, and the limit with which this process was started."""
@@ -220,38 +240,45 @@ class SlotPeer:
         self._limits[pool] = limit
         self.pools[pool] = self.pools.get(pool, PoolState(limit, 0, 0, 0))._replace(limit=limit)
 
-    def note_woken(self, token: str) -> None:
-        """Record a notification of a hand-over: a call has to ask for its slots."""
+    def note_woken(self, token: str) -> list[SlotClaim]:
+        """Record a notification of a hand-over: a call has to ask for its slots; return its claim if it waits."""
         claim = self._claims.get(token)
-        if claim is not None and claim.state is EntryState.WAITING:
-            self._urgent[token] = claim
-            self._is_pressing = True
+        if claim is None or claim.state is not EntryState.WAITING:
+            return []
+        claim.is_inherited = False
+        self._expect(claim)
+        return [claim]
+
+    def _expect(self, claim: SlotClaim) -> None:
+        """Ask at once for slots that are likely to be there."""
+        self._urgent[claim.token] = claim
+        self._is_pressing = claim.is_coming = True
 
     def renew(self, claim: SlotClaim) -> None:
         """Renew a lease at once."""
         if claim.token in self._claims:
             self._urgent[claim.token] = claim
 
-    def _tell(self, line: tuple[tuple[str, ...], float]) -> None:
+    def _tell(self, line: _Line) -> None:
         """Register as many waiters of a line as are allowed."""
-        waiting = self._untold.get(line)
-        while waiting and self._told_counts[line] < _TOLD_COUNT:
+        waiting, told = self._untold.get(line), self._told.setdefault(line, {})
+        while waiting and len(told) < _TOLD_COUNT:
             claim = next(iter(waiting))
             del waiting[claim]
             claim.is_told = True
-            self._told_counts[line] += 1
+            told[claim] = None
             self._claims[claim.token] = self._urgent[claim.token] = claim
         if not waiting:
             self._untold.pop(line, None)
-            if not self._told_counts[line]:
-                del self._told_counts[line]
+            if not told:
+                del self._told[line]
 
     # Calls.
 
     @property
     def lease_ns(self) -> int:
         """How long a lease lasts here, in nanoseconds."""
-        return self.settings.lease_us * (1000 - _DRIFT_PER_MILLION // 1000)
+        return _surely(self.settings.lease_us * 1000)
 
     def _beat_ns(self, claim: SlotClaim) -> int:
         """Return the time between two renewals of a claim."""
@@ -267,6 +294,8 @@ class SlotPeer:
             if now_ns >= self._renewal_ns:
                 self._renewal_ns = min(claim.told_ns + self._beat_ns(claim) for claim in self._claims.values())
             when = self._renewal_ns
+            if self._told:  # a holder that has not renewed its lease by then is dead
+                when = min(when, max(now_ns, self._next_end_ns))
             if self.quarantine_ns:
                 when = min(when, max(now_ns, self.quarantine_ns))
         gap_ns = _GAP_NS if self._is_pressing else self._gap_ns
@@ -297,6 +326,9 @@ class SlotPeer:
             lease_us=self.settings.lease_us,
             difference_us=self.settings.difference_us,
             fence=self.fence,
+            era=self.era,
+            told_us=self._told_us,
+            seen_us=_surely(now_ns - self._told_ns) // 1000,
             entries=tuple(
                 SlotEntry(
                     claim.token, claim.pools, claim.priority, claim.fence, claim.until_us, claim.note, claim.limit
@@ -349,6 +381,8 @@ class SlotPeer:
             is_ours = self.has_limit_to_tell(pool)
             known = self.pools[pool]
             self.pools[pool] = state._replace(limit=known.limit, version=known.version) if is_ours else state
+        self._told_us, self._told_ns = reply.now_us, now_ns
+        self._next_end_ns = now_ns + reply.ends_us * 1000 if reply.ends_us else _NEVER_NS
         self.quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         until_us = reply.now_us + self.settings.lease_us
         changed: list[SlotClaim] = []
@@ -356,6 +390,8 @@ class SlotPeer:
             changed += self._note(entry.token, fence, until_us, sent_ns + self.lease_ns, now_ns)
         for token, fence in reply.handed.items():
             until = reply.now_us + self.settings.lease_us // 2
+            if token in self._claims:
+                self._claims[token].is_inherited = bool(call.releases)
             changed += self._note(token, fence, until, sent_ns + self.lease_ns // 2, now_ns)
         return changed
 
@@ -364,8 +400,10 @@ class SlotPeer:
         claim = self._claims.get(token)
         if claim is None:
             return  # it has gone meanwhile; the authority will be told
-        is_new, claim.is_answered = not claim.is_answered, True
+        is_new = claim.is_coming or not claim.is_answered
+        claim.is_answered, claim.is_coming = True, False
         if not fence:
+            claim.is_inherited = False
             if is_new:
                 yield claim
             return
@@ -382,7 +420,7 @@ class SlotPeer:
         elif claim.state is EntryState.WAITING:
             claim.state, claim.fence, claim.since_ns = EntryState.HELD, fence, now_ns
             line = claim.pools, claim.priority
-            self._told_counts[line] -= 1
+            self._told[line].pop(claim)
             self._tell(line)
             yield claim
 
@@ -416,3 +454,8 @@ class SlotPeer:
         pause = _RETRY_NS << min(self.failed_count - 1, _DAMPING)
         self._retry_ns = now_ns + min(pause, self.lease_ns // 6)
         return waiting
+
+
+def _surely(time_ns: int) -> int:
+    """Return how much of a time by our clock has passed at least by any other."""
+    return time_ns - time_ns * _DRIFT_PER_MILLION // 1_000_000

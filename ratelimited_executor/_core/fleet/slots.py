@@ -6,14 +6,16 @@ forget:
 
 1. **A lease ends by the authority's clock**, and its holder stops earlier, by its own clock: the authority counts a
    lease from when the server reads a call, the holder from when the call was sent. At the authority it also lasts a
-   third longer, the *spare*.
-2. **Unobserved time does not pass.** The clock of the leases advances by the time since the previous call, unless that
-   exceeds the spare: then it stands still, as it does if the server's clock has gone back. Holders and waiters call
-   four times in a lease, so the clock advances while it matters. An undetected step of the server's clock is within the
-   spare: it ends no lease too early.
-3. **An authority that may have forgotten hands nothing over for a lease and the spare**, the *quarantine*. That is so
-   if its state is missing or incomplete, and after a restart of the server, whose last writes may be lost. By then
-   every earlier holder of a slot has renewed it or stopped.
+   twentieth longer, the *spare*.
+2. **Time passes as far as the caller has seen it pass.** The clock of the leases advances by the time since the
+   previous call, by the server's clock. But the caller states what its latest answer told of that clock, and the time
+   that it has seen pass since, by a clock of its own that makes no steps. The excess of the server's clock over that is
+   the way of two messages, or a step. As far as it is more than the spare, the clock of the leases does not advance. Nor
+   does it if the caller has had no answer in this era, or the server's clock has gone back, which begins an era. So a step ends no lease too
+   early, and none much too late. No lag is ever made up for, because that would shorten the leases given meanwhile.
+3. **An authority that may have forgotten hands nothing over for a lease, the spare, and the difference between two
+   servers' clocks**, the *quarantine*. That is so if its state is missing or incomplete, and after a restart of the
+   server, whose last writes may be lost. By then every earlier holder of a slot has renewed it or stopped.
 4. **In a quarantine a lease is adopted**: its holder states its fence and its end. If the end is still ahead, by more
    than the difference between two servers' clocks, the slot was handed to no other: before, it was the holder's, and
    since then nothing was handed over. A waiter that has not heard of a hand-over waits again: restored state may show
@@ -92,6 +94,9 @@ class SlotCall:
         lease_us: how long a lease lasts, in microseconds.
         difference_us: the largest difference between the clocks of two servers.
         fence: the highest that the peer knows.
+        era: of the latest answer; empty if there was none.
+        told_us: the server's clock in that answer.
+        seen_us: the time since, at least.
         entries: claims to register or renew.
         releases: tokens that no longer hold or wait.
         limits: limits to put in force, as (pool, limit).
@@ -103,6 +108,9 @@ class SlotCall:
     lease_us: int
     difference_us: int
     fence: int = 0
+    era: str = ""
+    told_us: int = 0
+    seen_us: int = 0
     entries: tuple[SlotEntry, ...] = ()
     releases: tuple[str, ...] = ()
     limits: tuple[tuple[str, int], ...] = ()
@@ -132,10 +140,11 @@ class SlotReply:
 
     Attributes:
         now_us: the server's clock, in microseconds since the epoch.
-        era: a change means that the state was incomplete: limits have to be declared again.
+        era: a change means that the state may be incomplete: limits have to be declared again.
         quarantine_us: the remaining time in which nothing is handed over.
         fence: the highest so far.
         fences: of each entry, in the order of the call: its fence, or WAITING, or LOST.
+        ends_us: the remaining time of the lease or wait that ends next, unless it is renewed; 0 if there is none.
         handed: fences of this peer's other tokens that were handed slots in this call: for half a lease, until renewed.
         pools: the state of each watched pool, in order.
         flaw: ``state`` if the stored state was not valid; else empty.
@@ -146,6 +155,7 @@ class SlotReply:
     quarantine_us: int
     fence: int
     fences: tuple[int, ...]
+    ends_us: int = 0
     handed: dict[str, int] = field(default_factory=dict)
     pools: tuple[PoolState, ...] = ()
     flaw: str = ""
@@ -160,7 +170,7 @@ class SlotAuthority:
     """Decides on the slots of a group.
 
     Args:
-        is_clock_steady: True if the server's clock makes no steps while nobody looks: then rule 2 is not needed.
+        is_clock_steady: True if the server's clock makes no steps: then it is the clock of the leases, in place of rule 2.
 
     Attributes:
         woken: tokens of other peers that were handed slots, to notify these peers; the caller empties it.
@@ -176,6 +186,7 @@ class SlotAuthority:
         "_run",
         "_safe_us",
         "_since_us",
+        "_turn",
         "_versions",
         "woken",
     )
@@ -189,6 +200,7 @@ class SlotAuthority:
         self._declared: dict[str, int] = {}
         self._versions: dict[str, int] = {}  # of limits
         self._since_us = self._clock_us = self._last_us = self._safe_us = 0
+        self._turn = 0  # counts how often the server's clock has gone back
 
     def begin(self, run: str, now_us: int) -> None:
         """Begin for a group that has surely not existed before: it needs no quarantine."""
@@ -200,7 +212,7 @@ class SlotAuthority:
 
     def head(self) -> str:
         """Return the text of all that is of no token."""
-        clocks = self._since_us, self._clock_us, self._last_us, self._safe_us
+        clocks = self._since_us, self._clock_us, self._last_us, self._safe_us, self._turn
         pools = self._pools
         return _text([_VERSION, self._run, clocks, pools.numbers(), pools.limits, self._declared, self._versions])
 
@@ -223,7 +235,7 @@ class SlotAuthority:
         pools = self._pools
         try:
             self._run, clocks, numbers, limits, self._declared, self._versions = rest
-            self._since_us, self._clock_us, self._last_us, self._safe_us = clocks
+            self._since_us, self._clock_us, self._last_us, self._safe_us, self._turn = clocks
             for token, text in changed:
                 pools.copy(token, None if text is None else json.loads(text))
             for name, limit in limits.items():
@@ -262,10 +274,12 @@ class SlotAuthority:
         fences = tuple(self._enter(entry, now_us, clock_us, until_us, call) for entry in call.entries)
         handed = {str(lease.token): lease.fence for lease in pools.handed()}
         self.woken += [token for token in handed if peer_of(token) != call.peer]
+        end_us = pools.next_end()
         return SlotReply(
             now_us=now_us,
-            era=f"{run}:{self._since_us}",
+            era=self._era,
             quarantine_us=max(0, self._safe_us - clock_us),
+            ends_us=0 if end_us is None else end_us - clock_us,
             fence=pools.fence,
             fences=fences,
             handed={token: fence for token, fence in handed.items() if peer_of(token) == call.peer},
@@ -284,13 +298,22 @@ class SlotAuthority:
             self._since_us = self._clock_us = now_us
         elif run == self._run:
             passed_us, self._last_us = now_us - self._last_us, now_us
-            if passed_us >= 0 and (self._is_clock_steady or passed_us <= _spare_of(call)):
+            if self._is_clock_steady:
                 self._clock_us += passed_us
+            elif passed_us < 0:
+                self._turn += 1
+            elif call.era == self._era:
+                excess_us = now_us - call.told_us - call.seen_us
+                self._clock_us += max(0, passed_us - max(0, excess_us - _spare_of(call)))
             return self._clock_us
         self._run, self._last_us = run, now_us
         self._pools.fence = max(self._pools.fence, now_us + call.difference_us)
         self._safe_us = self._clock_us + call.lease_us + _spare_of(call) + call.difference_us
         return self._clock_us
+
+    @property
+    def _era(self) -> str:
+        return f"{self._run}:{self._since_us}:{self._turn}"
 
     def _set_limit(self, pool: str, limit: int, clock_us: int, version: int) -> None:
         """Put a limit in force; a new setting gets a later version than all before."""
@@ -328,4 +351,4 @@ def _text(value: object) -> str:
 
 def _spare_of(call: SlotCall) -> int:
     """Return how long the authority keeps a lease after its holder has stopped, in microseconds."""
-    return call.lease_us // 3
+    return call.lease_us // 20

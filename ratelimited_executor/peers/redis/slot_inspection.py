@@ -30,7 +30,7 @@ class ClaimView:
         node: its process: host and process id.
         fence: of its slot; 0 if it waits.
         age: seconds for which it has held its slot, or waited.
-        left: seconds left of its lease, which is renewed every quarter and lasts a third longer than for its holder.
+        left: seconds left of its lease, which is renewed every quarter.
         limit: of its pools by key, as its process has it: how many may hold slots at a time; None for other pools.
     """
 

@@ -21,7 +21,7 @@ _SLOTS: Final = LuaScript(
 )
 SLOT_SCRIPT: Final = _SLOTS.text
 
-_HEAD_COUNT: Final = 5  # fields of a reply before the fences
+_HEAD_COUNT: Final = 6  # fields of a reply before the fences
 
 
 def slot_keys_of(prefix: str, group: str) -> list[str]:
@@ -42,7 +42,7 @@ def slot_arguments_of(call: SlotCall) -> list[str]:
 def slot_reply_of(values: Sequence[Any]) -> SlotReply:
     """Read the script's answer."""
     fields = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
-    now, era, quarantine, flaw, fence = fields[:_HEAD_COUNT]
+    now, era, quarantine, ends, flaw, fence = fields[:_HEAD_COUNT]
     rest = iter(fields[_HEAD_COUNT:])
     fences = tuple(int(next(rest)) for _ in range(int(next(rest))))
     handed = {next(rest): int(next(rest)) for _ in range(int(next(rest)))}
@@ -51,6 +51,7 @@ def slot_reply_of(values: Sequence[Any]) -> SlotReply:
         now_us=int(now),
         era=era,
         quarantine_us=int(quarantine),
+        ends_us=int(ends),
         fence=int(fence),
         fences=fences,
         handed=handed,

@@ -10,6 +10,7 @@
 --             since               when this state began, in microseconds of the server's clock
 --             run                 the run id of the server
 --             clock, last         the clock of the leases, and the server's at the last call
+--             turn                how often the server's clock has gone back
 --             safe                by the clock of the leases: until then nothing is handed over
 --             halted              '1' while that lasts
 --             lease, difference   of the process that called last, for whoever looks
@@ -28,12 +29,13 @@
 --   peer                      who calls
 --   lease_us, difference_us   how long a lease lasts; how far the clocks of two servers are apart at most
 --   fence                     the highest that the caller knows of
+--   era, told_us, seen_us     of the latest answer: the era, the server's clock; the time since, as the caller has seen it
 --   entries                   who asks for slots, waits or renews: {token, pools, priority, fence, until, note, limit} of each
 --   releases                  tokens
 --   limits, declared          limits to be put in force: {pool, limit}; those of a process: {pool, limit, known, version}
 --   watched                   pools
 --
--- REPLY, all texts: now, era, quarantine, flaw, the highest fence; the number of entries and the fence of each; the number of other tokens of
+-- REPLY, all texts: now, era, quarantine, the time to the next end, flaw, the highest fence; the number of entries and the fence of each; the number of other tokens of
 -- this peer that were handed slots, each with its fence; of each pool that is watched limit, held, waiting, version.
 -- Peers whose tokens were handed slots get a message '<token>' on the channel '<key of slots>:<peer>'.
 -- An error, if a later version of this script has written the state within a minute, or if the state was damaged.
@@ -56,10 +58,10 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local info = redis.call('INFO', 'server')
 local run = string.match(info, '^run_id:(%x+)', (string.find(info, 'run_id:', 1, true)))  -- a plain search is faster
-local values = redis.call('HMGET', keys.slots, 'version', 'since', 'run', 'clock', 'last', 'safe', 'halted', 'fence', 'number')
+local values = redis.call('HMGET', keys.slots, 'version', 'since', 'run', 'clock', 'last', 'safe', 'halted', 'fence', 'number', 'turn')
 local is_known = redis.call('EXISTS', keys.slots, keys.held, keys.line, keys.ends) > 0
 local since, clock, last, safe = values[2], natural(values[4]), natural(values[5]), natural(values[6])
-local is_halted, fence, number = values[7] == '1', natural(values[8]), natural(values[9])
+local is_halted, fence, number, turn = values[7] == '1', natural(values[8]), natural(values[9]), natural(values[10]) or 0
 local flaw = ''
 
 if tonumber(values[1] or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
@@ -69,7 +71,7 @@ end
 
 local function begin_anew()
   redis.call('DEL', keys.slots, keys.held, keys.line, keys.ends)
-  since, clock, fence, number, is_halted = whole(now), now, 0, 0, false
+  since, clock, fence, number, is_halted, turn = whole(now), now, 0, 0, false, 0
   redis.call('ZADD', keys.held, 0, '!' .. since)
   redis.call('ZADD', keys.line, 0, '!' .. since)
   redis.call('ZADD', keys.ends, '+inf', '!' .. since)
@@ -82,12 +84,17 @@ if not is_whole then
   if is_known then flaw = 'state' end
   begin_anew()
 end
-local spare = math.floor(args.lease_us / 3)
+local function era() return run .. ':' .. since .. ':' .. whole(turn) end
+
+local spare = math.floor(args.lease_us / 20)
 if not is_whole or run ~= values[3] then
   fence = math.max(fence, now + args.difference_us)
   safe = clock + args.lease_us + spare + args.difference_us
-elseif now >= last and now - last <= spare then
-  clock = clock + now - last
+elseif now < last then
+  turn = turn + 1
+elseif args.era == era() then
+  local excess = now - args.told_us - args.seen_us
+  clock = clock + math.max(0, now - last - math.max(0, excess - spare))
 end
 
 -- Records: {fence, since, place, note, limit, pool, pool ...}, all texts; `FIRST` is the place of the first pool.
@@ -288,9 +295,11 @@ local function answer()
   end
   for _, each in ipairs(args.limits) do set_limit(each[1], each[2], now) end
   for _, token in ipairs(args.releases) do release(token) end
-  local reply = {whole(now), run .. ':' .. since, whole(math.max(0, safe - clock)), flaw, '', tostring(#args.entries)}
+  local reply = {whole(now), era(), whole(math.max(0, safe - clock)), '0', flaw, '', tostring(#args.entries)}
   for _, entry in ipairs(args.entries) do reply[#reply + 1] = enter(unpack(entry)) end
-  reply[5] = whole(fence)
+  local first, at = unpack(redis.call('ZRANGE', keys.ends, 0, 0, 'WITHSCORES'))
+  if first ~= '!' .. since then reply[4] = whole(tonumber(at) - clock) end
+  reply[6] = whole(fence)
   local own = {}
   for _, token in ipairs(handed) do
     if peer_of(token) == args.peer then own[#own + 1] = token
@@ -308,7 +317,7 @@ local function answer()
     reply[#reply + 1] = whole(version_of(pool))
   end
   redis.call('HSET', keys.slots, 'version', VERSION, 'since', since, 'run', run, 'clock', whole(clock), 'last', whole(now),
-    'safe', whole(safe), 'halted', is_halted and '1' or '0', 'fence', whole(fence), 'number', whole(number),
+    'safe', whole(safe), 'halted', is_halted and '1' or '0', 'fence', whole(fence), 'number', whole(number), 'turn', whole(turn),
     'lease', whole(args.lease_us), 'difference', whole(args.difference_us))
   if not is_whole or now < last or math.floor(now / TOUCH_US) > math.floor(last / TOUCH_US) then
     for _, key in pairs(keys) do redis.call('PEXPIRE', key, STATE_MS) end

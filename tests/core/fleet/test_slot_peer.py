@@ -21,7 +21,7 @@ class Line:
         self.peer.ask(claim, self.now)
         return claim
 
-    def call(self, *fences: int, passed: int = MS, era: str = "1", **fields) -> list[SlotClaim]:
+    def call(self, *fences: int, passed: int = MS, era: str = "1", **answer) -> list[SlotClaim]:
         """Make the call that is due, whose answer comes after a while."""
         due = self.peer.next_call(self.now)
         assert due is not None
@@ -35,8 +35,9 @@ class Line:
             fence=max(fences, default=0),
             fences=fences or (0,) * len(self.last.entries),
             pools=tuple(PoolState(5, 0, 0, 1) for _ in self.last.watched),
+            **answer,
         )
-        return self.peer.take_in(self.last, reply, sent, self.now, **fields)
+        return self.peer.take_in(self.last, reply, sent, self.now)
 
     def told(self) -> list[str]:
         return [entry.token for entry in self.last.entries]
@@ -257,3 +258,70 @@ def test_who_waits_asks_more_often_where_nobody_tells_it():
     line.ask()
     line.call(0)
     assert line.peer.next_call(line.now) <= line.now + LEASE // 10
+
+
+def test_call_states_what_was_told_of_the_clock_and_the_time_since():
+    """A call has the server's time in the latest answer, and the time since, less what clocks may drift apart."""
+    line = Line()
+    line.ask()
+    line.call(0)
+    assert ("", 0) == (line.last.era, line.last.told_us)
+    told_us = line.now // 1000
+    line.now += 100 * MS
+    line.ask()
+    line.call(0)
+
+    assert ("1", told_us) == (line.last.era, line.last.told_us)
+    assert 99_000 <= line.last.seen_us < 100_000
+
+
+def test_who_waits_asks_when_a_lease_may_end():
+    """A waiter asks when the lease that ends first does; a holder only renews its own."""
+    line = Line()
+    claim = line.ask()
+    line.call(0, ends_us=100_000)
+    assert line.now + 100 * MS == line.peer.next_call(line.now)
+    line.call(handed={claim.token: 7}, ends_us=100_000)
+    assert line.peer.next_call(line.now) > line.now + 100 * MS
+
+
+def test_slots_of_which_there_is_a_notice_are_coming_until_the_answer():
+    """A notified claim is coming until the answer; if the slots were lost meanwhile, it is told to wait again."""
+    line = Line()
+    claim = line.ask()
+    assert [claim] == line.call(0)
+    assert [] == line.call(0, passed=LEASE // 4)  # known before
+    assert [claim] == line.peer.note_woken(claim.token)
+    assert claim.is_coming
+    assert [] == line.peer.note_woken("h:1:x:99")
+
+    assert [claim] == line.call(0)
+    assert not claim.is_coming
+    line.peer.note_woken(claim.token)
+    assert [claim] == line.call(7)
+    assert (HELD, False) == (claim.state, claim.is_coming)
+
+
+def test_slots_that_stay_in_a_process_are_asked_for_as_they_are_given_back():
+    """Once a process has got slots by its own release, the next release asks for them, too, for the first waiter."""
+    line = Line()
+    first, second, third = line.ask(), line.ask(), line.ask()
+    line.call(7, 0, 0)
+    assert [] == line.peer.release(first)  # another process may be before it
+    line.call(handed={second.token: 8})
+    assert HELD is second.state
+
+    assert [third] == line.peer.release(second)
+    assert third.is_coming
+    assert [third] == line.call(9)
+    assert ([third.token], (second.token,)) == (line.told(), line.last.releases)
+
+    fourth = line.ask()
+    line.call(0)
+    assert [fourth] == line.peer.release(third)
+    assert [fourth] == line.call(0)  # another process was
+    line.peer.note_woken(fourth.token)
+    line.call(11)
+    line.ask()
+    line.call(0)
+    assert [] == line.peer.release(fourth)
