@@ -228,85 +228,49 @@ function L.make.b()
   return bucket
 end
 
--- The log of a window. Of the records in `text`, those up to `head` are read one by one, the others are in `times` and `costs`.
--- Records are counted from 1 over both; those before `first` are forgotten.
+-- The log of a window: two lists of (time, cost) in order. Those of a list's records up to `head` are in its text, the others in
+-- `times` and `costs`. Records are counted from 1 over both; those before `first` are forgotten.
 
 function L.make.log()
-  L.CHUNK = 24  -- records read at a time, from the end
+  L.CHUNK = 24  -- records of a text read at a time, and the double each time after that from its end
 
-  function L.new_log(set, now)
-    return {amount = set.amount, width = set.width, life = set.life_most, part = set.part, now = now, gone = math.max(0, now - 1), total = 0,
-      ahead = 0, ahead_times = {}, ahead_costs = {}, text = '', begin = 1, head = 0, times = {}, costs = {}, count = 0, first = 1}
+  function L.new_list(text, begin, count)
+    return {text = text, begin = begin, head = count, first = 1, times = {}, costs = {}, size = 0, chunk = L.CHUNK, lead_at = 0, lead_size = 0}
   end
 
-  function L.read_log(log, text, begin, at)  -- its numbers begin at a byte of a text
-    local size = #text - begin + 1
-    if size < 32 or size % 16 ~= 0 then return false end
-    local gone, total, part, ahead = struct.unpack('<dddd', text, begin)
-    if not (ahead >= 0 and 32 + 16 * ahead <= size) then return false end
-    log.gone, log.total, log.text, log.begin = gone, total, text, begin + 32 + 16 * ahead
-    log.head = (size - 32) / 16 - ahead
-    local latest = 0
-    if log.head > 0 then latest = struct.unpack('<d', text, #text - 15) end
-    if ahead > 0 then
-      local pairs_ahead = {struct.unpack(L.doubles_of(2 * ahead), text, begin + 32)}
-      local times, costs = log.ahead_times, log.ahead_costs
-      for index = 1, ahead do
-        times[index], costs[index] = pairs_ahead[2 * index - 1], pairs_ahead[2 * index]
-        latest = math.max(latest, times[index])
-      end
-      if part == log.part then log.ahead = ahead else log.ahead_times, log.ahead_costs = {}, {} end
+  function L.record(list, index)  -- time and cost; nil if there are not so many
+    local place = index - list.head
+    if place > 0 then return list.times[place], list.costs[place] end
+    place = index - list.lead_at
+    if place < 0 or place >= list.lead_size then
+      local at = math.max(list.first, math.min(index, list.head - L.CHUNK + 1))
+      local size = math.min(L.CHUNK, list.head - at + 1)
+      list.lead, list.lead_at, list.lead_size = {struct.unpack(L.doubles_of(2 * size), list.text, list.begin + 16 * (at - 1))}, at, size
+      place = index - at
     end
-    return latest <= at + L.AHEAD_MAX and total >= 0 and total <= L.AMOUNT_MAX and gone >= 0 and gone < L.BEYOND
+    return list.lead[2 * place + 1], list.lead[2 * place + 2]
   end
 
-  function L.write_log(log)
-    local count = log.ahead
-    local values, size = {log.gone, log.total, log.part, count}, 4
-    for index = 1, count do
-      values[size + 1], values[size + 2] = log.ahead_times[index], log.ahead_costs[index]
-      size = size + 2
-    end
-    local middle = ''
-    if log.first <= log.head then middle = string.sub(log.text, log.begin + 16 * (log.first - 1), log.begin + 16 * log.head - 1) end
-    local first, last = struct.pack(L.doubles_of(size), unpack(values)), ''
-    local begin = math.max(1, log.first - log.head)
-    if begin <= log.count then
-      values, size = {}, 0
-      for index = begin, log.count do
-        values[size + 1], values[size + 2] = log.times[index], log.costs[index]
-        size = size + 2
-      end
-      last = struct.pack(L.doubles_of(size), unpack(values))
-    end
-    return first, middle, last
+  function L.latest_in(list)  -- the latest time; nil if there is none
+    local size = list.size
+    if size > 0 then return size >= list.first - list.head and list.times[size] or nil end
+    if list.head >= list.first then return (struct.unpack('<d', list.text, list.begin + 16 * (list.head - 1))) end
   end
 
-  function L.record(log, index)  -- time and cost; nil if there are not so many
-    local head = log.head
-    if index > head then return log.times[index - head], log.costs[index - head] end
-    return struct.unpack('<dd', log.text, log.begin + 16 * (index - 1))
-  end
-
-  function L.latest_of(log)  -- the latest last moment; nil if there is none
-    if log.count > 0 then return log.count >= log.first - log.head and log.times[log.count] or nil end
-    if log.head >= log.first then return (struct.unpack('<d', log.text, log.begin + 16 * (log.head - 1))) end
-  end
-
-  function L.place_in(log, time)  -- the place in `times` of the first record of that time or later, which is read before
-    local times, costs = log.times, log.costs
-    while log.head >= log.first and (log.count == 0 or times[1] >= time)
-      and struct.unpack('<d', log.text, log.begin + 16 * (log.head - 1)) >= time do
-      local more = math.min(L.CHUNK, log.head - log.first + 1)
-      local values = {struct.unpack(L.doubles_of(2 * more), log.text, log.begin + 16 * (log.head - more))}
+  function L.place_in(list, time)  -- the place in `times` of the first record of that time or later, which is read before
+    local times, size = list.times, list.size
+    if size > 0 and times[size] < time then return size + 1 end
+    while list.head >= list.first and (size == 0 or times[1] >= time)
+      and struct.unpack('<d', list.text, list.begin + 16 * (list.head - 1)) >= time do
+      local more, costs = math.min(list.chunk, list.head - list.first + 1), list.costs
+      local values = {struct.unpack(L.doubles_of(2 * more), list.text, list.begin + 16 * (list.head - more))}
       local new_times, new_costs = {}, {}
       for index = 1, more do new_times[index], new_costs[index] = values[2 * index - 1], values[2 * index] end
-      for index = 1, log.count do new_times[more + index], new_costs[more + index] = times[index], costs[index] end
-      times, costs = new_times, new_costs
-      log.times, log.costs, log.count, log.head = times, costs, log.count + more, log.head - more
+      for index = 1, size do new_times[more + index], new_costs[more + index] = times[index], costs[index] end
+      times, size = new_times, size + more
+      list.times, list.costs, list.size, list.head, list.chunk = times, new_costs, size, list.head - more, 2 * list.chunk
     end
-    local low, high = math.max(1, log.first - log.head), log.count + 1
-    if high > low and times[high - 1] < time then return high end
+    local low, high = math.max(1, list.first - list.head), size + 1
     while low < high do
       local middle = math.floor((low + high) / 2)
       if times[middle] < time then low = middle + 1 else high = middle end
@@ -314,69 +278,109 @@ function L.make.log()
     return low
   end
 
-  function L.change(log, time, amount)  -- what counts at a time; by how much
-    local place = L.place_in(log, time)
-    local costs = log.costs
-    if log.times[place] == time then
-      amount = math.max(amount, -costs[place])
-      costs[place] = costs[place] + amount
-      if costs[place] == 0 then
-        table.remove(log.times, place)
-        table.remove(costs, place)
-        log.count = log.count - 1
-      end
-    elseif amount > 0 then
-      table.insert(log.times, place, time)
+  function L.change(list, time, amount)  -- the cost at a time; by how much, and whether it is a new record
+    local place, times, costs = L.place_in(list, time), list.times, list.costs
+    local cost = times[place] == time and costs[place]
+    if not cost then
+      if amount <= 0 then return 0 end
+      table.insert(times, place, time)
       table.insert(costs, place, amount)
-      log.count = log.count + 1
-    else
-      return 0
+      list.size = list.size + 1
+      return amount, true
     end
-    log.total = log.total + amount
+    if amount <= -cost then
+      table.remove(times, place)
+      table.remove(costs, place)
+      list.size = list.size - 1
+      return -cost
+    end
+    costs[place] = cost + amount
     return amount
   end
 
-  function L.seek(log, t, cost)  -- from which time on there may be room, where a search of the same or less has been; a place there
-    if log.place and t >= log.sought and (t >= log.when or cost >= log.cost) then
-      if t < log.when then t = log.when end
-    else
-      log.index, log.rest, log.place, log.behind = log.first, log.total, 1, 0
-      for index = 1, log.ahead do log.behind = log.behind + log.ahead_costs[index] end
-      log.when = -1
+  function L.write_list(list)  -- the part of its text that has not been read, and the rest
+    local middle, last, begin = '', '', math.max(1, list.first - list.head)
+    if list.first <= list.head then middle = string.sub(list.text, list.begin + 16 * (list.first - 1), list.begin + 16 * list.head - 1) end
+    if begin <= list.size then
+      local values, size, times, costs = {}, 0, list.times, list.costs
+      for index = begin, list.size do
+        values[size + 1], values[size + 2] = times[index], costs[index]
+        size = size + 2
+      end
+      last = struct.pack(L.doubles_of(size), unpack(values))
     end
-    return t
+    return middle, last
   end
 
-  function L.move(log, when)  -- the place of the first record, and ahead, that are of interest at a time
+  function L.new_log(set, now)
+    return {amount = set.amount, width = set.width, life = set.life_most, part = set.part, now = now, gone = math.max(0, now - 1), total = 0,
+      ahead = L.new_list('', 1, 0), lasts = L.new_list('', 1, 0)}
+  end
+
+  function L.read_log(log, text, begin, at)  -- its numbers begin at a byte of a text
+    local size = #text - begin + 1
+    if size < 32 or size % 16 ~= 0 then return false end
+    local gone, total, part, ahead = struct.unpack('<dddd', text, begin)
+    if not (ahead >= 0 and 32 + 16 * ahead <= size) then return false end
+    log.gone, log.total = gone, total
+    log.ahead, log.lasts = L.new_list(text, begin + 32, ahead), L.new_list(text, begin + 32 + 16 * ahead, (size - 32) / 16 - ahead)
+    local latest = math.max(L.latest_in(log.ahead) or 0, L.latest_in(log.lasts) or 0)
+    if part ~= log.part then log.ahead = L.new_list('', 1, 0) end  -- they were rounded in another way
+    return latest <= at + L.AHEAD_MAX and total >= 0 and total <= L.AMOUNT_MAX and gone >= 0 and gone < L.BEYOND
+  end
+
+  function L.write_log(log)
+    local ahead, more_ahead = L.write_list(log.ahead)
+    local lasts, more_lasts = L.write_list(log.lasts)
+    return struct.pack('<dddd', log.gone, log.total, log.part, (#ahead + #more_ahead) / 16) .. ahead .. more_ahead .. lasts .. more_lasts
+  end
+
+  -- A search is at the time `when`, from which `index` is the first record of a last moment that counts, and `rest` what counts, and
+  -- `place` is the first ticket ahead of it, and `behind` the costs of these. From `sought` to `found`, there was no room for `cost`.
+
+  function L.move(log, when)
+    local ahead, lasts = log.ahead, log.lasts
+    if not log.when or when < log.when then
+      log.index, log.rest, log.place, log.behind = lasts.first, log.total, ahead.head + ahead.size + 1, 0
+    end
     local stop, index, rest = when - log.width, log.index, log.rest
-    local time, cost = L.record(log, index)
+    local time, cost = L.record(lasts, index)
     while time and time < stop do
       rest, index = rest - cost, index + 1
-      time, cost = L.record(log, index)
+      time, cost = L.record(lasts, index)
     end
     log.index, log.rest = index, rest
-    local place, behind, times = log.place, log.behind, log.ahead_times
-    while place <= log.ahead and times[place] <= when do
-      behind, place = behind - log.ahead_costs[place], place + 1
+    local place, behind = log.place, log.behind
+    time, cost = L.record(ahead, place)
+    while time and time <= when do
+      behind, place = behind - cost, place + 1
+      time, cost = L.record(ahead, place)
+    end
+    while place > ahead.first do
+      time, cost = L.record(ahead, place - 1)
+      if time <= when then break end
+      behind, place = behind + cost, place - 1
     end
     log.place, log.behind, log.when = place, behind, when
   end
 
   function L.conflict(log, cost)  -- the time of the first ticket ahead in whose window there is no room; nil if there is room in each
-    local place, times, width, index, rest, behind = log.place, log.ahead_times, log.width, log.index, log.rest, log.behind
-    if place > log.ahead then return nil end
-    local part = log.part
-    local last = math.ceil((log.when + log.life) / part) * part
-    while place <= log.ahead and times[place] - width <= last do
-      local stop = times[place] - width
-      behind = behind - log.ahead_costs[place]
-      local time, amount = L.record(log, index)
-      while time and time < stop do
-        rest, index = rest - amount, index + 1
-        time, amount = L.record(log, index)
+    local place, behind, ahead, lasts = log.place, log.behind, log.ahead, log.lasts
+    local time, amount = L.record(ahead, place)
+    if not time then return nil end
+    local width, index, rest = log.width, log.index, log.rest
+    local last = math.ceil((log.when + log.life) / log.part) * log.part
+    while time and time - width <= last do
+      local stop = time - width
+      behind = behind - amount
+      local moment, spent = L.record(lasts, index)
+      while moment and moment < stop do
+        rest, index = rest - spent, index + 1
+        moment, spent = L.record(lasts, index)
       end
-      if rest - behind + cost > log.amount then return times[place] end
+      if rest - behind + cost > log.amount then return time end
       place = place + 1
+      time, amount = L.record(ahead, place)
     end
     return nil
   end
@@ -384,16 +388,16 @@ function L.make.log()
   function L.log_earliest(log, t, cost)
     if cost > log.amount then return nil end
     if log.total + cost <= log.amount then return t end
-    local when = L.seek(log, t, cost)
-    local sought = t
+    local when, sought = t, t
+    if log.sought and t >= log.sought and t <= log.found and cost >= log.cost then when, sought = log.found, log.sought end
     while true do
       L.move(log, when)
       if log.rest - log.behind + cost > log.amount then
-        when = L.record(log, log.index) + log.width + 1
+        when = L.record(log.lasts, log.index) + log.width + 1
       else
         local later = L.conflict(log, cost)
         if not later then
-          log.sought, log.cost = sought, cost
+          log.sought, log.found, log.cost = sought, when, cost
           return when
         end
         when = later
@@ -402,42 +406,24 @@ function L.make.log()
   end
 
   function L.forget(log)
-    local stop, first = log.now - log.width, log.first
-    local time, cost = L.record(log, first)
+    local stop, lasts, ahead = log.now - log.width, log.lasts, log.ahead
+    local time, cost = L.record(lasts, lasts.first)
     while time and time < stop do
-      log.gone, log.total, first = time, log.total - cost, first + 1
-      time, cost = L.record(log, first)
+      log.gone, log.total, lasts.first = time, log.total - cost, lasts.first + 1
+      time, cost = L.record(lasts, lasts.first)
     end
-    log.first = first
-    local gone, times, costs = 0, log.ahead_times, log.ahead_costs
-    while gone < log.ahead and times[gone + 1] <= log.now do gone = gone + 1 end
-    if gone > 0 then
-      for index = 1, log.ahead do times[index], costs[index] = times[index + gone], costs[index + gone] end
-      log.ahead = log.ahead - gone
-      if log.place then log.place = math.max(1, log.place - gone) end
-    end
-  end
-
-  function L.ahead_at(log, begin)  -- the place of the first ticket ahead at a time or later
-    local place = log.ahead + 1
-    while place > 1 and log.ahead_times[place - 1] >= begin do place = place - 1 end
-    return place
+    while (L.record(ahead, ahead.first) or L.BEYOND) <= log.now do ahead.first = ahead.first + 1 end
   end
 
   function L.note(log, last, begin, cost)  -- a cost at a last moment, of a ticket at a time
-    L.change(log, last, cost)
-    if log.place then log.rest = log.rest + cost end
-    if begin <= log.now then return end
-    local place = L.ahead_at(log, begin)
-    if log.ahead_times[place] == begin and place <= log.ahead then
-      log.ahead_costs[place] = log.ahead_costs[place] + cost
-    else
-      table.insert(log.ahead_times, place, begin)
-      table.insert(log.ahead_costs, place, cost)
-      log.ahead = log.ahead + 1
-      if log.place and begin <= log.when then log.place = log.place + 1 end
+    L.change(log.lasts, last, cost)
+    log.total = log.total + cost
+    if log.when then log.rest = log.rest + cost end
+    if begin > log.now then
+      local _, is_new = L.change(log.ahead, begin, cost)
+      if log.when and begin > log.when then log.behind = log.behind + cost
+      elseif log.when and is_new then log.place = log.place + 1 end
     end
-    if log.place and begin > log.when then log.behind = log.behind + cost end
   end
 
   function L.log_take(log, t, cost, life)
@@ -450,61 +436,60 @@ function L.make.log()
     return last
   end
 
+  function L.correct(log, time, amount)  -- a cost at a last moment; by how much
+    log.when, log.sought = nil, nil
+    local changed = L.change(log.lasts, time, amount)
+    log.total = log.total + changed
+    return changed
+  end
+
   function L.log_give_back(log, t, cost, receipt)
     if receipt <= log.gone or receipt < log.now - log.width then return false end
-    log.place = nil
-    local place, left = L.place_in(log, receipt), cost
-    while left > 0 and place <= log.count do left = left + L.change(log, log.times[place], -left) end
-    local begin = math.floor(t / log.part) * log.part
-    place = L.ahead_at(log, begin)
-    if left < cost and place <= log.ahead and log.ahead_times[place] == begin then
-      log.ahead_costs[place] = math.max(0, log.ahead_costs[place] - (cost - left))
-      if log.ahead_costs[place] == 0 then
-        table.remove(log.ahead_times, place)
-        table.remove(log.ahead_costs, place)
-        log.ahead = log.ahead - 1
-      end
-    end
+    local lasts, left = log.lasts, cost
+    local place = L.place_in(lasts, receipt)
+    while left > 0 and place <= lasts.size do left = left + L.correct(log, lasts.times[place], -left) end
+    if left < cost then L.change(log.ahead, math.floor(t / log.part) * log.part, left - cost) end
     return left < cost
   end
 
   function L.log_add(log, cost, receipt)
     local more = math.max(0, math.min(cost, L.AMOUNT_MAX - log.total))
     if more == 0 or receipt + log.width < log.now then return false end
-    log.place = nil
-    L.change(log, math.max(receipt, log.gone + 1), more)
+    L.correct(log, math.max(receipt, log.gone + 1), more)
     return true
   end
 
   function L.log_report(log, start, cost, receipt)
     start = math.ceil(start / log.part) * log.part
     if start >= receipt then return false end
-    log.place = nil
-    local moved = -L.change(log, receipt, -cost)
-    if start > log.gone then L.change(log, start, moved) end
+    local moved = -L.correct(log, receipt, -cost)
+    if start > log.gone then L.correct(log, start, moved) end
     return moved > 0
   end
 
   function L.log_redate(log, t)
-    local has_some = L.latest_of(log)
-    log.now, log.gone, log.ahead, log.ahead_times, log.ahead_costs, log.place = t, math.max(0, t - 1), 0, {}, {}, nil
+    local has_some = L.latest_in(log.lasts)
+    log.now, log.gone, log.when, log.sought = t, math.max(0, t - 1), nil, nil
+    log.ahead = L.new_list('', 1, 0)
     if has_some then
-      log.text, log.begin, log.head, log.first, log.times, log.costs, log.count = '', 1, 0, 1, {t}, {log.total}, 1
+      log.lasts = L.new_list('', 1, 0)
+      log.lasts.times, log.lasts.costs, log.lasts.size = {t}, {log.total}, 1
     end
   end
 
   function L.log_used(log, now)
-    local used, index, stop = log.total, log.first, now - log.width
-    local time, cost = L.record(log, index)
+    local used, lasts, stop = log.total, log.lasts, now - log.width
+    local index = lasts.first
+    local time, cost = L.record(lasts, index)
     while time and time < stop do
       used, index = used - cost, index + 1
-      time, cost = L.record(log, index)
+      time, cost = L.record(lasts, index)
     end
     return used
   end
 
   function L.log_until(log, now)
-    local latest = L.latest_of(log)
+    local latest = L.latest_in(log.lasts)
     return latest and math.max(now, latest + log.width + 1) or now
   end
   return true
@@ -537,8 +522,7 @@ function L.make.w()
   end
 
   function window.write(limit, head)
-    local first, middle, last = L.write_log(limit.log)
-    return head .. 'w2' .. first .. middle .. last
+    return head .. 'w2' .. L.write_log(limit.log)
   end
 
   function window.earliest(limit, t, cost) return L.log_earliest(limit.log, t, cost) end
@@ -677,8 +661,7 @@ function L.make.p()
       values[size + 1], values[size + 2] = limit.runs[index], limit.counts[index]
       size = size + 2
     end
-    local first, middle, last = L.write_log(limit.log)
-    return head .. 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. first .. middle .. last
+    return head .. 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. L.write_log(limit.log)
   end
 
   function L.free_at(limit, t, cost)  -- the first of the free numbers that may be used at a time or after it
@@ -746,58 +729,45 @@ function L.make.p()
     return limit.set.amount > 0 and L.log_take(limit.log, t, cost, life) or t
   end
 
+  function L.count_until(limit, us, ps, stop)  -- how many numbers from one at a time on are at a time or before it
+    us, ps = stop - us, 1 - ps
+    if ps < 0 then us, ps = us - 1, ps + L.PS end
+    return us < 0 and 0 or L.level_of(us, ps, limit.gap_us, limit.gap_ps)
+  end
+
   function pace.run(limit, t, latest, life, most)  -- takes some tickets of cost 1 at a number's time each, up to a latest; their first time, and count
     local set, log = limit.set, limit.log
     local number = L.free_at(limit, t, 1)
-    local us, ps = L.time_of(limit, number)
-    if us < t then return us, ps, 0 end  -- this one is late
-    local first_us, first_ps = us, ps
+    local first_us, first_ps = L.time_of(limit, number)
+    local when, count = L.ceil_of(first_us, first_ps), 0
+    if first_us < t then return first_us, first_ps, 0 end  -- this one is late
     if number < (limit.runs[1] or 0) then most = math.min(most, limit.runs[1] - number)
-    elseif limit.size > 0 and number < limit.runs[limit.size] then return us, ps, 0 end
-    local gap_us, gap_ps, count, newest = limit.gap_us, limit.gap_ps, 0, 0
+    elseif limit.size > 0 and number < limit.runs[limit.size] then return first_us, first_ps, 0 end
     if set.amount == 0 then
-      while count < most and L.ceil_of(us, ps) <= latest do
-        newest = L.ceil_of(us, ps)
-        us, ps, count = us + gap_us, ps + gap_ps, count + 1
-        if ps >= L.PS then us, ps = us + 1, ps - L.PS end
-      end
-    else
-      local when = ps > 0 and us + 1 or us
-      if when > latest or (log.ahead > 0 and log.ahead_times[log.ahead] > when) then return us, ps, 0 end
+      count = math.min(most, L.count_until(limit, first_us, first_ps, latest))
+    elseif when <= latest and (L.latest_in(log.ahead) or 0) <= when then
       L.forget(log)
-      log.place = nil
-      L.seek(log, when, 1)
       L.move(log, when)
-      local part, width, amount, rest, index = log.part, log.width, log.amount, log.rest, log.index
-      local last, begin, some = math.ceil((when + life) / part) * part, math.floor(when / part) * part, 0
-      local time, cost = L.record(log, index)
-      local stop = time and time + width or math.huge
+      local part, width, lasts, index, us, ps = log.part, log.width, log.lasts, log.index, first_us, first_ps
+      local room = log.amount - log.rest
       while count < most and when <= latest do
-        while when > stop do
-          rest, index = rest - cost, index + 1
-          time, cost = L.record(log, index)
-          stop = time and time + width or math.huge
+        local time, cost = L.record(lasts, index)
+        while time and when > time + width do
+          room, index = room + cost, index + 1
+          time, cost = L.record(lasts, index)
         end
-        if rest >= amount then break end
-        if when + life > last or when >= begin + part then
-          if some > 0 then
-            L.note(log, last, begin, some)
-            time, cost = L.record(log, index)
-            stop = time and time + width or math.huge
-          end
-          last, begin, some = math.ceil((when + life) / part) * part, math.floor(when / part) * part, 0
-        end
-        rest, some, count, newest = rest + 1, some + 1, count + 1, when
-        us, ps = us + gap_us, ps + gap_ps
-        if ps >= L.PS then us, ps = us + 1, ps - L.PS end
-        when = ps > 0 and us + 1 or us
+        if room <= 0 then break end
+        local last, begin = math.ceil((when + life) / part) * part, math.floor(when / part) * part
+        local some = math.min(most - count, room, L.count_until(limit, us, ps, math.min(latest, last - life, begin + part - 1)))
+        L.note(log, last, begin, some)
+        room, count = room - some, count + some
+        us, ps = L.time_of(limit, number + count)
+        when = L.ceil_of(us, ps)
       end
-      if some > 0 then L.note(log, last, begin, some) end
-      log.place = nil
     end
     if count > 0 then
+      limit.at, limit.is_changed = math.max(limit.at, L.ceil_of(L.time_of(limit, number + count - 1))), true
       L.take_numbers(limit, number, count)
-      limit.at, limit.is_changed = math.max(limit.at, newest), true
     end
     return first_us, first_ps, count
   end
