@@ -28,7 +28,7 @@
 
 -- All is in one table: to make a function takes the longer, the more local variables of others it needs.
 
-local L = {PS = 1000000, FAR = 2 ^ 50, BEYOND = 2 ^ 53, AMOUNT_MAX = 2 ^ 52, AHEAD_MAX = 600000000, PARTS = 256, SECOND = 1000000,
+local L = {PS = 1000000, SURE = 1000000000, UNSURE = 0.000001, FAR = 2 ^ 50, BEYOND = 2 ^ 53, AMOUNT_MAX = 2 ^ 52, AHEAD_MAX = 600000000, PARTS = 256, SECOND = 1000000,
   LATE_MAX = 60000000, LIFE_MAX = 500000, LIFE = 20000, LIFE_MIN = 2000, LIVES = 20, LIVES_MIN = 4, TEXT_MAX = 160,
   make = {}, laws = {}, doubles = {}, known_settings = {}}
 
@@ -64,19 +64,22 @@ function L.is_gap(us, ps) return us <= L.FAR and ps < L.PS and us + ps > 0 end
 
 function L.span(cost, gap_us, gap_ps)  -- cost times gap; no more than L.FAR
   if cost * gap_us >= L.FAR then return L.FAR, 0 end
-  local high = math.floor(cost / L.PS)
-  local rest = (cost - high * L.PS) * gap_ps
-  local carry = math.floor(rest / L.PS)
-  local us = cost * gap_us + high * gap_ps + carry
+  local low = cost % L.PS
+  local rest = low * gap_ps
+  local ps = rest % L.PS
+  local us = cost * gap_us + (cost - low) / L.PS * gap_ps + (rest - ps) / L.PS
   if us >= L.FAR then return L.FAR, 0 end
-  return us, rest - carry * L.PS
+  return us, ps
 end
 
 function L.is_less(us, ps, other_us, other_ps) return us < other_us or (us == other_us and ps < other_ps) end
 
 function L.level_of(us, ps, gap_us, gap_ps)  -- a time divided by a gap, rounded up
   if us >= L.FAR then us, ps = L.FAR, 0 end
-  local level = math.ceil((us + ps / L.PS) / (gap_us + gap_ps / L.PS))  -- or a few more or less
+  local quotient = (us + ps / L.PS) / (gap_us + gap_ps / L.PS)  -- or a little more or less
+  local level = math.ceil(quotient)
+  local rest = level - quotient
+  if quotient < L.SURE and rest > L.UNSURE and rest < 1 - L.UNSURE then return level end
   if level >= L.AMOUNT_MAX then return L.AMOUNT_MAX end
   while level > 0 do
     local below_us, below_ps = L.span(level - 1, gap_us, gap_ps)
@@ -235,20 +238,35 @@ function L.make.log()
   L.CHUNK = 24  -- records of a text read at a time, and the double each time after that from its end
 
   function L.new_list(text, begin, count)
-    return {text = text, begin = begin, head = count, first = 1, times = {}, costs = {}, size = 0, chunk = L.CHUNK, lead_at = 0, lead_size = 0}
+    return {text = text, begin = begin, head = count, first = 1, times = {}, costs = {}, size = 0, chunk = L.CHUNK, lead_at = 1, lead_end = 0}
   end
 
   function L.record(list, index)  -- time and cost; nil if there are not so many
     local place = index - list.head
     if place > 0 then return list.times[place], list.costs[place] end
-    place = index - list.lead_at
-    if place < 0 or place >= list.lead_size then
-      local at = math.max(list.first, math.min(index, list.head - L.CHUNK + 1))
-      local size = math.min(L.CHUNK, list.head - at + 1)
-      list.lead, list.lead_at, list.lead_size = {struct.unpack(L.doubles_of(2 * size), list.text, list.begin + 16 * (at - 1))}, at, size
-      place = index - at
+    if index > list.lead_end or index < list.lead_at then
+      local at = math.min(index, list.first)
+      local size = math.min(list.head, index + L.CHUNK) - at + 1
+      list.lead, list.lead_at, list.lead_end = {struct.unpack(L.doubles_of(2 * size), list.text, list.begin + 16 * (at - 1))}, at, at + size - 1
     end
-    return list.lead[2 * place + 1], list.lead[2 * place + 2]
+    place = 2 * (index - list.lead_at) + 1
+    return list.lead[place], list.lead[place + 1]
+  end
+
+  function L.skip(list, index, sum, stop)  -- the first record from one on of a time or later, and a sum less the costs of those before
+    local time, cost = L.record(list, index)
+    while time and time < stop do
+      local lead, at, last = list.lead, 2 * list.lead_at - 1, math.min(list.head, list.lead_end)
+      while time < stop and index < last do
+        sum, index = sum - cost, index + 1
+        time, cost = lead[2 * index - at], lead[2 * index - at + 1]
+      end
+      if time < stop then
+        sum, index = sum - cost, index + 1
+        time, cost = L.record(list, index)
+      end
+    end
+    return index, sum
   end
 
   function L.latest_in(list)  -- the latest time; nil if there is none
@@ -259,7 +277,7 @@ function L.make.log()
 
   function L.place_in(list, time)  -- the place in `times` of the first record of that time or later, which is read before
     local times, size = list.times, list.size
-    if size > 0 and times[size] < time then return size + 1 end
+    if size > 0 and times[size] <= time then return times[size] == time and size or size + 1 end
     while list.head >= list.first and (size == 0 or times[1] >= time)
       and struct.unpack('<d', list.text, list.begin + 16 * (list.head - 1)) >= time do
       local more, costs = math.min(list.chunk, list.head - list.first + 1), list.costs
@@ -272,7 +290,7 @@ function L.make.log()
     end
     local low, high = math.max(1, list.first - list.head), size + 1
     while low < high do
-      local middle = math.floor((low + high) / 2)
+      local middle = (low + high - (low + high) % 2) / 2
       if times[middle] < time then low = middle + 1 else high = middle end
     end
     return low
@@ -335,6 +353,8 @@ function L.make.log()
     return struct.pack('<dddd', log.gone, log.total, log.part, (#ahead + #more_ahead) / 16) .. ahead .. more_ahead .. lasts .. more_lasts
   end
 
+  function L.rounded(log, time) return time + -time % log.part end
+
   -- A search is at the time `when`, from which `index` is the first record of a last moment that counts, and `rest` what counts, and
   -- `place` is the first ticket ahead of it, and `behind` the costs of these. From `sought` to `found`, there was no room for `cost`.
 
@@ -343,21 +363,10 @@ function L.make.log()
     if not log.when or when < log.when then
       log.index, log.rest, log.place, log.behind = lasts.first, log.total, ahead.head + ahead.size + 1, 0
     end
-    local stop, index, rest = when - log.width, log.index, log.rest
-    local time, cost = L.record(lasts, index)
-    while time and time < stop do
-      rest, index = rest - cost, index + 1
-      time, cost = L.record(lasts, index)
-    end
-    log.index, log.rest = index, rest
-    local place, behind = log.place, log.behind
-    time, cost = L.record(ahead, place)
-    while time and time <= when do
-      behind, place = behind - cost, place + 1
-      time, cost = L.record(ahead, place)
-    end
+    log.index, log.rest = L.skip(lasts, log.index, log.rest, when - log.width)
+    local place, behind = L.skip(ahead, log.place, log.behind, when + 1)
     while place > ahead.first do
-      time, cost = L.record(ahead, place - 1)
+      local time, cost = L.record(ahead, place - 1)
       if time <= when then break end
       behind, place = behind + cost, place - 1
     end
@@ -369,15 +378,10 @@ function L.make.log()
     local time, amount = L.record(ahead, place)
     if not time then return nil end
     local width, index, rest = log.width, log.index, log.rest
-    local last = math.ceil((log.when + log.life) / log.part) * log.part
+    local last = L.rounded(log, log.when + log.life)
     while time and time - width <= last do
-      local stop = time - width
       behind = behind - amount
-      local moment, spent = L.record(lasts, index)
-      while moment and moment < stop do
-        rest, index = rest - spent, index + 1
-        moment, spent = L.record(lasts, index)
-      end
+      index, rest = L.skip(lasts, index, rest, time - width)
       if rest - behind + cost > log.amount then return time end
       place = place + 1
       time, amount = L.record(ahead, place)
@@ -389,7 +393,15 @@ function L.make.log()
     if cost > log.amount then return nil end
     if log.total + cost <= log.amount then return t end
     local when, sought = t, t
-    if log.sought and t >= log.sought and t <= log.found and cost >= log.cost then when, sought = log.found, log.sought end
+    if log.sought and t >= log.sought and t <= log.found and cost >= log.cost then
+      when, sought = log.found, log.sought
+    else  -- the last ticket ahead decides on all that are before it, if there is no room in its window
+      local last = L.latest_in(log.ahead)
+      if last and last > when and last - log.width <= when then
+        L.move(log, last)
+        if log.rest + cost > log.amount then when = last end
+      end
+    end
     while true do
       L.move(log, when)
       if log.rest - log.behind + cost > log.amount then
@@ -406,13 +418,10 @@ function L.make.log()
   end
 
   function L.forget(log)
-    local stop, lasts, ahead = log.now - log.width, log.lasts, log.ahead
-    local time, cost = L.record(lasts, lasts.first)
-    while time and time < stop do
-      log.gone, log.total, lasts.first = time, log.total - cost, lasts.first + 1
-      time, cost = L.record(lasts, lasts.first)
-    end
-    while (L.record(ahead, ahead.first) or L.BEYOND) <= log.now do ahead.first = ahead.first + 1 end
+    local lasts, ahead, first = log.lasts, log.ahead, log.lasts.first
+    lasts.first, log.total = L.skip(lasts, first, log.total, log.now - log.width)
+    if lasts.first > first then log.gone = L.record(lasts, lasts.first - 1) end
+    ahead.first = L.skip(ahead, ahead.first, 0, log.now + 1)
   end
 
   function L.note(log, last, begin, cost)  -- a cost at a last moment, of a ticket at a time
@@ -427,11 +436,10 @@ function L.make.log()
   end
 
   function L.log_take(log, t, cost, life)
-    local part = log.part
-    local last = math.ceil((t + life) / part) * part
+    local last = L.rounded(log, t + life)
     if cost > 0 then
       L.forget(log)
-      L.note(log, last, math.floor(t / part) * part, cost)
+      L.note(log, last, t - t % log.part, cost)
     end
     return last
   end
@@ -448,7 +456,7 @@ function L.make.log()
     local lasts, left = log.lasts, cost
     local place = L.place_in(lasts, receipt)
     while left > 0 and place <= lasts.size do left = left + L.correct(log, lasts.times[place], -left) end
-    if left < cost then L.change(log.ahead, math.floor(t / log.part) * log.part, left - cost) end
+    if left < cost then L.change(log.ahead, t - t % log.part, left - cost) end
     return left < cost
   end
 
@@ -460,10 +468,20 @@ function L.make.log()
   end
 
   function L.log_report(log, start, cost, receipt)
-    start = math.ceil(start / log.part) * log.part
+    start = L.rounded(log, start)
     if start >= receipt then return false end
-    local moved = -L.correct(log, receipt, -cost)
-    if start > log.gone then L.correct(log, start, moved) end
+    local lasts = log.lasts
+    local to = start > log.gone and L.place_in(lasts, start)
+    local place, times, costs = L.place_in(lasts, receipt), lasts.times, lasts.costs
+    if times[place] ~= receipt then return false end
+    local moved = math.min(cost, costs[place])
+    if to and times[to] ~= start and moved == costs[place] then  -- most often: all of one record to a new one
+      for index = place, to + 1, -1 do times[index], costs[index] = times[index - 1], costs[index - 1] end
+      times[to], costs[to], log.when, log.sought = start, moved, nil, nil
+    else
+      L.correct(log, receipt, -moved)
+      if to then L.correct(log, start, moved) end
+    end
     return moved > 0
   end
 
@@ -478,13 +496,7 @@ function L.make.log()
   end
 
   function L.log_used(log, now)
-    local used, lasts, stop = log.total, log.lasts, now - log.width
-    local index = lasts.first
-    local time, cost = L.record(lasts, index)
-    while time and time < stop do
-      used, index = used - cost, index + 1
-      time, cost = L.record(lasts, index)
-    end
+    local _, used = L.skip(log.lasts, log.lasts.first, log.total, now - log.width)
     return used
   end
 
@@ -748,19 +760,14 @@ function L.make.p()
     elseif when <= latest and (L.latest_in(log.ahead) or 0) <= when then
       L.forget(log)
       L.move(log, when)
-      local part, width, lasts, index, us, ps = log.part, log.width, log.lasts, log.index, first_us, first_ps
-      local room = log.amount - log.rest
+      local part, lasts, index, rest, us, ps = log.part, log.lasts, log.index, log.rest, first_us, first_ps
       while count < most and when <= latest do
-        local time, cost = L.record(lasts, index)
-        while time and when > time + width do
-          room, index = room + cost, index + 1
-          time, cost = L.record(lasts, index)
-        end
-        if room <= 0 then break end
-        local last, begin = math.ceil((when + life) / part) * part, math.floor(when / part) * part
-        local some = math.min(most - count, room, L.count_until(limit, us, ps, math.min(latest, last - life, begin + part - 1)))
+        index, rest = L.skip(lasts, index, rest, when - log.width)
+        if rest >= log.amount then break end
+        local last, begin = L.rounded(log, when + life), when - when % part
+        local some = math.min(most - count, log.amount - rest, L.count_until(limit, us, ps, math.min(latest, last - life, begin + part - 1)))
         L.note(log, last, begin, some)
-        room, count = room - some, count + some
+        rest, count = rest + some, count + some
         us, ps = L.time_of(limit, number + count)
         when = L.ceil_of(us, ps)
       end

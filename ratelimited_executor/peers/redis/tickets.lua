@@ -636,7 +636,7 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
       return T.queue_at(asked, place or 1) == ''
     end
     if when > S.present then
-      place = T.holder_of(asked)
+      if size > 1 or begin > S.present then place = T.holder_of(asked) end
       local horizon = T.horizon_of(asked, place)
       if when > S.present + horizon then
         is_refused = true
