@@ -28,7 +28,7 @@
 
 -- All is in one table: to make a function takes the longer, the more local variables of others it needs.
 
-local L = {PS = 1000000, SURE = 1000000000, UNSURE = 0.000001, FAR = 2 ^ 50, BEYOND = 2 ^ 53, AMOUNT_MAX = 2 ^ 52, AHEAD_MAX = 600000000, PARTS = 256, SECOND = 1000000,
+local L = {AMOUNT_MAX = 2 ^ 52, AHEAD_MAX = 600000000, PARTS = 256, SECOND = 1000000,
   LATE_MAX = 60000000, LIFE_MAX = 500000, LIFE = 20000, LIFE_MIN = 2000, LIVES = 20, LIVES_MIN = 4, TEXT_MAX = 160,
   make = {}, laws = {}, doubles = {}, known_settings = {}}
 
@@ -53,33 +53,33 @@ function L.numbers_of(text, pattern)  -- nothing if it does not match, or a numb
   if not a then return nil end
   a, b, c, d = a - 0, (b or 0) - 0, (c or 0) - 0, (d or 0) - 0
   e, f, g, h = (e or 0) - 0, (f or 0) - 0, (g or 0) - 0, (h or 0) - 0
-  if a < L.BEYOND and b < L.BEYOND and c < L.BEYOND and d < L.BEYOND and e < L.BEYOND and f < L.BEYOND and g < L.BEYOND and h < L.BEYOND then
+  if a < 2 ^ 53 and b < 2 ^ 53 and c < 2 ^ 53 and d < 2 ^ 53 and e < 2 ^ 53 and f < 2 ^ 53 and g < 2 ^ 53 and h < 2 ^ 53 then
     return a, b, c, d, e, f, g, h
   end
 end
 
 function L.ceil_of(us, ps) return ps > 0 and us + 1 or us end
 
-function L.is_gap(us, ps) return us <= L.FAR and ps < L.PS and us + ps > 0 end
+function L.is_gap(us, ps) return us <= 2 ^ 50 and ps < 1e6 and us + ps > 0 end
 
-function L.span(cost, gap_us, gap_ps)  -- cost times gap; no more than L.FAR
-  if cost * gap_us >= L.FAR then return L.FAR, 0 end
-  local low = cost % L.PS
+function L.span(cost, gap_us, gap_ps)  -- cost times gap; no more than 2 ^ 50
+  if cost * gap_us >= 2 ^ 50 then return 2 ^ 50, 0 end
+  local low = cost % 1e6
   local rest = low * gap_ps
-  local ps = rest % L.PS
-  local us = cost * gap_us + (cost - low) / L.PS * gap_ps + (rest - ps) / L.PS
-  if us >= L.FAR then return L.FAR, 0 end
+  local ps = rest % 1e6
+  local us = cost * gap_us + (cost - low) / 1e6 * gap_ps + (rest - ps) / 1e6
+  if us >= 2 ^ 50 then return 2 ^ 50, 0 end
   return us, ps
 end
 
 function L.is_less(us, ps, other_us, other_ps) return us < other_us or (us == other_us and ps < other_ps) end
 
 function L.level_of(us, ps, gap_us, gap_ps)  -- a time divided by a gap, rounded up
-  if us >= L.FAR then us, ps = L.FAR, 0 end
-  local quotient = (us + ps / L.PS) / (gap_us + gap_ps / L.PS)  -- or a little more or less
+  if us >= 2 ^ 50 then us, ps = 2 ^ 50, 0 end
+  local quotient = (us + ps / 1e6) / (gap_us + gap_ps / 1e6)  -- or a little more or less
   local level = math.ceil(quotient)
   local rest = level - quotient
-  if quotient < L.SURE and rest > L.UNSURE and rest < 1 - L.UNSURE then return level end
+  if quotient < 1e9 and rest > 1e-6 and rest < 1 - 1e-6 then return level end
   if level >= L.AMOUNT_MAX then return L.AMOUNT_MAX end
   while level > 0 do
     local below_us, below_ps = L.span(level - 1, gap_us, gap_ps)
@@ -120,7 +120,7 @@ function L.make.b()
     local quarter = math.min(math.floor(full / 4), L.LIFE_MAX)
     set.life_least, set.life_most = math.max(L.LIFE_MIN, math.min(quarter, L.SECOND / L.LIVES)), math.max(L.LIFE_MIN, quarter)
     set.gap = math.max(1, set.gap_us)
-    return set.gap_us >= L.FAR or full < L.FAR
+    return set.gap_us >= 2 ^ 50 or full < 2 ^ 50
   end
 
   L.G1, L.G1_TEXT = '^g1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', L.form_of('g1,%d,%d,%d,%d,%d,%d,%d')
@@ -132,7 +132,7 @@ function L.make.b()
     end
     local at, born, us, ps, returned, gap_us, gap_ps = L.numbers_of(string.sub(text, begin), L.G1)
     local latest = now + L.AHEAD_MAX
-    if not at or at > latest or born > latest or ps >= L.PS or us >= latest + L.FAR or returned > L.FAR
+    if not at or at > latest or born > latest or ps >= 1e6 or us >= latest + 2 ^ 50 or returned > 2 ^ 50
       or not L.is_gap(gap_us, gap_ps) then return nil end
     return {law = bucket, set = settings, now = now, foreseen = math.huge, at = at, born = born, us = us, ps = ps,
       returned = returned, gap_us = gap_us, gap_ps = gap_ps}
@@ -153,7 +153,7 @@ function L.make.b()
 
   function bucket.earliest(limit, t, cost)
     local set = limit.set
-    if cost * set.gap_us >= L.FAR or cost > set.capacity then return nil end
+    if cost * set.gap_us >= 2 ^ 50 or cost > set.capacity then return nil end
     local us, ps = L.due_of(limit)
     local more_us, more_ps = L.span(set.capacity - cost, set.gap_us, set.gap_ps)
     us, ps = us - more_us, ps - more_ps
@@ -173,7 +173,7 @@ function L.make.b()
     if us < last then us, ps = last, 0 end
     local more_us, more_ps = L.span(cost, limit.gap_us, limit.gap_ps)
     us, ps = us + more_us, ps + more_ps
-    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
     limit.us, limit.ps, limit.is_changed = us, ps, true
     if last > limit.at then limit.at = last end
     return us + limit.returned
@@ -184,9 +184,9 @@ function L.make.b()
     if t < limit.born or left <= 0 then return end
     local us, ps = L.span(cost, limit.gap_us, limit.gap_ps)
     if us >= left then us, ps = left, 0 end
-    if us + ps == 0 or limit.returned + L.ceil_of(us, ps) > L.FAR then return end
+    if us + ps == 0 or limit.returned + L.ceil_of(us, ps) > 2 ^ 50 then return end
     limit.us, limit.ps, limit.returned = limit.us - us, limit.ps - ps, limit.returned + L.ceil_of(us, ps)
-    if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + L.PS end
+    if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + 1e6 end
     limit.is_changed = true
   end
 
@@ -200,8 +200,8 @@ function L.make.b()
     end
     local us, ps = L.span(cost, limit.gap_us, limit.gap_ps)
     us, ps = limit.us + us, limit.ps + ps
-    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
-    if us >= limit.now + L.FAR then us, ps = limit.now + L.FAR, 0 end
+    if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
+    if us >= limit.now + 2 ^ 50 then us, ps = limit.now + 2 ^ 50, 0 end
     if L.is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
     limit.is_changed = true
   end
@@ -211,7 +211,7 @@ function L.make.b()
   function bucket.redate(limit, t)
     local us, ps = 0, 0
     if L.is_less(limit.at, 0, limit.us, limit.ps) then us, ps = limit.us - limit.at, limit.ps end
-    if us >= L.FAR then us, ps = L.FAR, 0 end
+    if us >= 2 ^ 50 then us, ps = 2 ^ 50, 0 end
     local life = limit.set.life_most
     limit.now, limit.at, limit.born = t, t + life, t + life + 1
     limit.us, limit.ps, limit.returned, limit.is_changed = limit.at + us, ps, 0, true
@@ -231,23 +231,32 @@ function L.make.b()
   return bucket
 end
 
--- The log of a window: two lists of (time, cost) in order. Those of a list's records up to `head` are in its text, the others in
--- `times` and `costs`. Records are counted from 1 over both; those before `first` are forgotten.
+-- The log of a window: two lists of records in order, which are a time and a cost each. The records of a list up to `head` are in its
+-- text, and read where they are needed: a part from the first on into `lead`. Those after it are in `tail`, and may change. Records are
+-- counted from 1 over both; those before `first` are forgotten.
 
 function L.make.log()
-  L.CHUNK = 24  -- records of a text read at a time, and the double each time after that from its end
+  L.CHUNK = 24  -- records of a text to read beyond the one that is needed
 
   function L.new_list(text, begin, count)
-    return {text = text, begin = begin, head = count, first = 1, times = {}, costs = {}, size = 0, chunk = L.CHUNK, lead_at = 1, lead_end = 0}
+    return {text = text, begin = begin, head = count, first = 1, lead = false, lead_at = 1, lead_end = 0, tail = {}, size = 0}
+  end
+
+  function L.unpacked(list, from, count)  -- records of the text
+    return {struct.unpack(L.doubles_of(2 * count), list.text, list.begin + 16 * (from - 1))}
+  end
+
+  function L.time_in(list, index)  -- of a record of the text
+    return (struct.unpack('<d', list.text, list.begin + 16 * (index - 1)))
   end
 
   function L.record(list, index)  -- time and cost; nil if there are not so many
     local place = index - list.head
-    if place > 0 then return list.times[place], list.costs[place] end
+    if place > 0 then return list.tail[2 * place - 1], list.tail[2 * place] end
     if index > list.lead_end or index < list.lead_at then
       local at = math.min(index, list.first)
       local size = math.min(list.head, index + L.CHUNK) - at + 1
-      list.lead, list.lead_at, list.lead_end = {struct.unpack(L.doubles_of(2 * size), list.text, list.begin + 16 * (at - 1))}, at, at + size - 1
+      list.lead, list.lead_at, list.lead_end = L.unpacked(list, at, size), at, at + size - 1
     end
     place = 2 * (index - list.lead_at) + 1
     return list.lead[place], list.lead[place + 1]
@@ -271,63 +280,70 @@ function L.make.log()
 
   function L.latest_in(list)  -- the latest time; nil if there is none
     local size = list.size
-    if size > 0 then return size >= list.first - list.head and list.times[size] or nil end
-    if list.head >= list.first then return (struct.unpack('<d', list.text, list.begin + 16 * (list.head - 1))) end
+    if size > 0 then return size >= list.first - list.head and list.tail[2 * size - 1] or nil end
+    if list.head >= list.first then return L.time_in(list, list.head) end
   end
 
-  function L.place_in(list, time)  -- the place in `times` of the first record of that time or later, which is read before
-    local times, size = list.times, list.size
-    if size > 0 and times[size] <= time then return times[size] == time and size or size + 1 end
-    while list.head >= list.first and (size == 0 or times[1] >= time)
-      and struct.unpack('<d', list.text, list.begin + 16 * (list.head - 1)) >= time do
-      local more, costs = math.min(list.chunk, list.head - list.first + 1), list.costs
-      local values = {struct.unpack(L.doubles_of(2 * more), list.text, list.begin + 16 * (list.head - more))}
-      local new_times, new_costs = {}, {}
-      for index = 1, more do new_times[index], new_costs[index] = values[2 * index - 1], values[2 * index] end
-      for index = 1, size do new_times[more + index], new_costs[more + index] = times[index], costs[index] end
-      times, size = new_times, size + more
-      list.times, list.costs, list.size, list.head, list.chunk = times, new_costs, size, list.head - more, 2 * list.chunk
+  function L.reach(list, time)  -- moves the records of that time or later from the text to the tail
+    local low, high = list.first, list.head
+    if L.time_in(list, high) < time then return end
+    while low < high do
+      local middle = (low + high - (low + high) % 2) / 2
+      if L.time_in(list, middle) < time then low = middle + 1 else high = middle end
+    end
+    low = math.max(list.first, low - L.CHUNK)
+    local more, tail = list.head - low + 1, list.tail
+    local values = L.unpacked(list, low, more)
+    values[2 * more + 1] = nil
+    for index = 1, 2 * list.size do values[2 * more + index] = tail[index] end
+    list.tail, list.size, list.head = values, list.size + more, low - 1
+  end
+
+  function L.place_in(list, time)  -- the place in the tail of the first record of that time or later
+    local tail, size = list.tail, list.size
+    if size > 0 and tail[2 * size - 1] <= time then return tail[2 * size - 1] == time and size or size + 1 end
+    if list.head >= list.first and (size == 0 or tail[1] >= time) then
+      L.reach(list, time)
+      tail, size = list.tail, list.size
     end
     local low, high = math.max(1, list.first - list.head), size + 1
     while low < high do
       local middle = (low + high - (low + high) % 2) / 2
-      if times[middle] < time then low = middle + 1 else high = middle end
+      if tail[2 * middle - 1] < time then low = middle + 1 else high = middle end
     end
     return low
   end
 
   function L.change(list, time, amount)  -- the cost at a time; by how much, and whether it is a new record
-    local place, times, costs = L.place_in(list, time), list.times, list.costs
-    local cost = times[place] == time and costs[place]
-    if not cost then
+    local place, tail = L.place_in(list, time), list.tail
+    local at = 2 * place
+    if tail[at - 1] ~= time then
       if amount <= 0 then return 0 end
-      table.insert(times, place, time)
-      table.insert(costs, place, amount)
+      if place > list.size then
+        tail[at - 1], tail[at] = time, amount
+      else
+        table.insert(tail, at - 1, amount)
+        table.insert(tail, at - 1, time)
+      end
       list.size = list.size + 1
       return amount, true
     end
+    local cost = tail[at]
     if amount <= -cost then
-      table.remove(times, place)
-      table.remove(costs, place)
+      table.remove(tail, at)
+      table.remove(tail, at - 1)
       list.size = list.size - 1
       return -cost
     end
-    costs[place] = cost + amount
+    tail[at] = cost + amount
     return amount
   end
 
-  function L.write_list(list)  -- the part of its text that has not been read, and the rest
-    local middle, last, begin = '', '', math.max(1, list.first - list.head)
-    if list.first <= list.head then middle = string.sub(list.text, list.begin + 16 * (list.first - 1), list.begin + 16 * list.head - 1) end
-    if begin <= list.size then
-      local values, size, times, costs = {}, 0, list.times, list.costs
-      for index = begin, list.size do
-        values[size + 1], values[size + 2] = times[index], costs[index]
-        size = size + 2
-      end
-      last = struct.pack(L.doubles_of(size), unpack(values))
-    end
-    return middle, last
+  function L.write_list(list)  -- the records that are still in its text, and the others
+    local head, tail, begin, size = '', '', 2 * math.max(1, list.first - list.head) - 1, 2 * list.size
+    if list.first <= list.head then head = string.sub(list.text, list.begin + 16 * (list.first - 1), list.begin + 16 * list.head - 1) end
+    if begin < size then tail = struct.pack(L.doubles_of(size - begin + 1), unpack(list.tail, begin, size)) end
+    return head, tail
   end
 
   function L.new_log(set, now)
@@ -344,7 +360,7 @@ function L.make.log()
     log.ahead, log.lasts = L.new_list(text, begin + 32, ahead), L.new_list(text, begin + 32 + 16 * ahead, (size - 32) / 16 - ahead)
     local latest = math.max(L.latest_in(log.ahead) or 0, L.latest_in(log.lasts) or 0)
     if part ~= log.part then log.ahead = L.new_list('', 1, 0) end  -- they were rounded in another way
-    return latest <= at + L.AHEAD_MAX and total >= 0 and total <= L.AMOUNT_MAX and gone >= 0 and gone < L.BEYOND
+    return latest <= at + L.AHEAD_MAX and total >= 0 and total <= L.AMOUNT_MAX and gone >= 0 and gone < 2 ^ 53
   end
 
   function L.write_log(log)
@@ -455,7 +471,7 @@ function L.make.log()
     if receipt <= log.gone or receipt < log.now - log.width then return false end
     local lasts, left = log.lasts, cost
     local place = L.place_in(lasts, receipt)
-    while left > 0 and place <= lasts.size do left = left + L.correct(log, lasts.times[place], -left) end
+    while left > 0 and place <= lasts.size do left = left + L.correct(log, lasts.tail[2 * place - 1], -left) end
     if left < cost then L.change(log.ahead, t - t % log.part, left - cost) end
     return left < cost
   end
@@ -472,12 +488,12 @@ function L.make.log()
     if start >= receipt then return false end
     local lasts = log.lasts
     local to = start > log.gone and L.place_in(lasts, start)
-    local place, times, costs = L.place_in(lasts, receipt), lasts.times, lasts.costs
-    if times[place] ~= receipt then return false end
-    local moved = math.min(cost, costs[place])
-    if to and times[to] ~= start and moved == costs[place] then  -- most often: all of one record to a new one
-      for index = place, to + 1, -1 do times[index], costs[index] = times[index - 1], costs[index - 1] end
-      times[to], costs[to], log.when, log.sought = start, moved, nil, nil
+    local from, tail = 2 * L.place_in(lasts, receipt), lasts.tail
+    if tail[from - 1] ~= receipt then return false end
+    local moved = math.min(cost, tail[from])
+    if to and tail[2 * to - 1] ~= start and moved == tail[from] then  -- most often: all of one record to a new one
+      for index = from, 2 * to + 1, -1 do tail[index] = tail[index - 2] end
+      tail[2 * to - 1], tail[2 * to], log.when, log.sought = start, moved, nil, nil
     else
       L.correct(log, receipt, -moved)
       if to then L.correct(log, start, moved) end
@@ -491,7 +507,7 @@ function L.make.log()
     log.ahead = L.new_list('', 1, 0)
     if has_some then
       log.lasts = L.new_list('', 1, 0)
-      log.lasts.times, log.lasts.costs, log.lasts.size = {t}, {log.total}, 1
+      log.lasts.tail, log.lasts.size = {t, log.total}, 1
     end
   end
 
@@ -519,10 +535,10 @@ function L.make.w()
   end
 
   function window.is_sound(set)  -- and what follows from them
-    if set.amount > L.AMOUNT_MAX or set.width == 0 or set.width >= L.FAR then return false end
+    if set.amount > L.AMOUNT_MAX or set.width == 0 or set.width >= 2 ^ 50 then return false end
     set.life_least = L.between(math.floor(set.width / L.LIVES), L.LIFE_MIN, L.LIFE_MAX)
     set.life_most = L.between(math.floor(set.width / L.LIVES_MIN), L.LIFE_MIN, L.LIFE_MAX)
-    set.gap = set.amount > 0 and math.max(1, math.floor(set.width / set.amount)) or L.FAR
+    set.gap = set.amount > 0 and math.max(1, math.floor(set.width / set.amount)) or 2 ^ 50
     set.is_dated = true
     return true
   end
@@ -578,8 +594,8 @@ function L.make.p()
   end
 
   function pace.is_sound(set)  -- and what follows from them
-    if not L.is_gap(set.gap_us, set.gap_ps) or set.amount > L.AMOUNT_MAX or set.width >= L.FAR then return false end
-    local half_us, half_ps = math.floor(set.gap_us / 2), math.floor((set.gap_us % 2 * L.PS + set.gap_ps) / 2)
+    if not L.is_gap(set.gap_us, set.gap_ps) or set.amount > L.AMOUNT_MAX or set.width >= 2 ^ 50 then return false end
+    local half_us, half_ps = math.floor(set.gap_us / 2), math.floor((set.gap_us % 2 * 1e6 + set.gap_ps) / 2)
     if half_us < L.LIFE then half_us, half_ps = L.LIFE, 0 end
     set.slack_us, set.slack_ps = set.gap_us - 1, set.gap_ps
     if L.is_less(half_us, half_ps, set.slack_us, set.slack_ps) then set.slack_us, set.slack_ps = half_us, half_ps end
@@ -592,7 +608,7 @@ function L.make.p()
   function L.later_by(limit, count)  -- moves the first number
     local us, ps = L.span(count, limit.gap_us, limit.gap_ps)
     us, ps = limit.us + us, limit.ps + ps
-    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
     limit.us, limit.ps = us, ps
   end
 
@@ -603,7 +619,7 @@ function L.make.p()
 
   function L.over_at(limit, t)  -- how many numbers may not be used at a time any more
     local us, ps = t - limit.set.slack_us - limit.us, -limit.set.slack_ps - limit.ps
-    while ps < 0 do us, ps = us - 1, ps + L.PS end
+    while ps < 0 do us, ps = us - 1, ps + 1e6 end
     return us < 0 and 0 or L.level_of(us, ps, limit.gap_us, limit.gap_ps)
   end
 
@@ -615,7 +631,7 @@ function L.make.p()
   function L.end_of(limit, gap_us, gap_ps)
     local us, ps = L.beyond(limit, gap_us, gap_ps)
     us, ps = limit.us + us, limit.ps + ps
-    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
     return us, ps
   end
 
@@ -642,8 +658,8 @@ function L.make.p()
     if not text then return limit end
     if string.sub(text, begin, begin + 1) ~= 'p2' or #text < begin + 89 then return nil end
     local us, ps, gap_us, gap_ps, at, born, size = struct.unpack('<ddddddd', text, begin + 2)
-    if not (size >= 0 and begin + 89 + 16 * size <= #text and us <= now + L.AHEAD_MAX + 2 * L.FAR and at <= now + L.AHEAD_MAX and us >= 0
-      and at >= 0 and born >= 0 and born < L.BEYOND and ps >= 0 and gap_us >= 0 and gap_ps >= 0 and L.is_gap(gap_us, gap_ps)) then return nil end
+    if not (size >= 0 and begin + 89 + 16 * size <= #text and us <= now + L.AHEAD_MAX + 2 * 2 ^ 50 and at <= now + L.AHEAD_MAX and us >= 0
+      and at >= 0 and born >= 0 and born < 2 ^ 53 and ps >= 0 and gap_us >= 0 and gap_ps >= 0 and L.is_gap(gap_us, gap_ps)) then return nil end
     limit.us, limit.ps, limit.at, limit.born, limit.size = us, ps, at, born, size
     if size > 0 then
       local values = {struct.unpack(L.doubles_of(2 * size), text, begin + 58)}
@@ -653,7 +669,7 @@ function L.make.p()
     if L.is_less(at, 0, end_us, end_ps) then limit.owed_us, limit.owed_ps = end_us - at, end_ps end
     if gap_us ~= settings.gap_us or gap_ps ~= settings.gap_ps then  -- each number that is ahead takes the new gap
       local last_us, last_ps = end_us - gap_us, end_ps - gap_ps
-      if last_ps < 0 then last_us, last_ps = last_us - 1, last_ps + L.PS end
+      if last_ps < 0 then last_us, last_ps = last_us - 1, last_ps + 1e6 end
       local count, begun = 1, math.max(now, at)
       if L.is_less(begun, 0, last_us, last_ps) then
         count = L.level_of(last_us - begun, last_ps, gap_us, gap_ps) + 1
@@ -692,14 +708,14 @@ function L.make.p()
     if number > 0 then
       local more_us, more_ps = L.span(number, limit.gap_us, limit.gap_ps)
       us, ps = us + more_us, ps + more_ps
-      if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+      if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
     end
     return us, ps
   end
 
   function pace.earliest(limit, t, cost)
     local set, when = limit.set, t
-    if cost * set.gap_us >= L.FAR then return nil end
+    if cost * set.gap_us >= 2 ^ 50 then return nil end
     while true do
       local us, ps = L.time_of(limit, L.free_at(limit, when, cost))
       if ps > 0 then us = us + 1 end
@@ -743,7 +759,7 @@ function L.make.p()
 
   function L.count_until(limit, us, ps, stop)  -- how many numbers from one at a time on are at a time or before it
     us, ps = stop - us, 1 - ps
-    if ps < 0 then us, ps = us - 1, ps + L.PS end
+    if ps < 0 then us, ps = us - 1, ps + 1e6 end
     return us < 0 and 0 or L.level_of(us, ps, limit.gap_us, limit.gap_ps)
   end
 
@@ -783,7 +799,7 @@ function L.make.p()
     if number < 0 then  -- count from the first of them
       local us, ps = L.span(-number, limit.gap_us, limit.gap_ps)
       limit.us, limit.ps = limit.us - us, limit.ps - ps
-      if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + L.PS end
+      if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + 1e6 end
       for index = 1, limit.size do limit.runs[index] = limit.runs[index] - number end
       table.insert(limit.runs, 1, 0)
       table.insert(limit.counts, 1, -number)
@@ -813,7 +829,7 @@ function L.make.p()
 
   function pace.give_back(limit, t, cost, receipt, is_whole)
     if limit.set.amount > 0 then limit.is_changed = L.log_give_back(limit.log, t, cost, receipt) or limit.is_changed end
-    local is_over = limit.now - t > limit.set.slack_us or limit.us >= t + L.FAR
+    local is_over = limit.now - t > limit.set.slack_us or limit.us >= t + 2 ^ 50
     if is_whole and not is_over and t >= limit.born and limit.gap_us >= 2 then
       local number
       if L.is_less(t, 0, limit.us, limit.ps) then
@@ -821,7 +837,7 @@ function L.make.p()
         number = -L.level_of(us, ps, limit.gap_us, limit.gap_ps)
       else
         local us, ps = t - limit.us, -limit.ps + 1
-        if ps < 0 then us, ps = us - 1, ps + L.PS end
+        if ps < 0 then us, ps = us - 1, ps + 1e6 end
         number = L.level_of(us, ps, limit.gap_us, limit.gap_ps) - 1
       end
       L.free_numbers(limit, number, cost)
@@ -837,7 +853,7 @@ function L.make.p()
       L.take_numbers(limit, 0, free)
       left = left - free
     end
-    if limit.us < limit.now + L.FAR then L.later_by(limit, left) end
+    if limit.us < limit.now + 2 ^ 50 then L.later_by(limit, left) end
     limit.at, limit.is_changed = math.max(limit.at, limit.now), true
   end
 
@@ -847,7 +863,7 @@ function L.make.p()
 
   function pace.redate(limit, t)
     local us, ps = limit.owed_us, limit.owed_ps
-    if us >= L.FAR then us, ps = L.FAR, 0 end
+    if us >= 2 ^ 50 then us, ps = 2 ^ 50, 0 end
     limit.now, limit.at, limit.born, limit.us, limit.ps = t, t, t, t + us, ps
     limit.size, limit.runs, limit.counts, limit.is_changed = 0, {}, {}, true
     L.log_redate(limit.log, t)
@@ -887,7 +903,7 @@ function L.make.q()
   function quota.is_sound(set)  -- and what follows from them
     local lead = set.valid + set.late
     set.life_least, set.life_most = set.valid, set.valid
-    set.gap = set.amount > 0 and math.max(1, math.floor((set.stop - set.begin) / set.amount)) or L.FAR
+    set.gap = set.amount > 0 and math.max(1, math.floor((set.stop - set.begin) / set.amount)) or 2 ^ 50
     return set.amount <= L.AMOUNT_MAX and set.number >= 1 and lead <= set.begin and math.max(set.valid, set.late) <= L.LATE_MAX
       and math.min(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
   end

@@ -62,12 +62,12 @@ function T.whole(number) return string.format(T.WHOLE, number) end
 
 function T.natural(text)  -- nil if it is no integer from 0 to below 2 ^ 53
   local number = text and string.find(text, '^%d+$') and tonumber(text)
-  return number and number < L.BEYOND and number or nil
+  return number and number < 2 ^ 53 and number or nil
 end
 
 function T.exact(digits)  -- nil if it is 2 ^ 53 or more
   local number = digits - 0
-  return number < L.BEYOND and number or nil
+  return number < 2 ^ 53 and number or nil
 end
 
 function T.place_of(kind, name, settings) return kind .. (T.LAWS[string.sub(settings, 1, 1)] or '') .. name end
@@ -99,7 +99,7 @@ local ends, load
 local is_state = state and #state == 72
 if is_state then
   S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load = struct.unpack('<ddddddddd', state)
-  is_state = math.max(S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load) < L.BEYOND
+  is_state = math.max(S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load) < 2 ^ 53
     and math.min(S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load) >= 0
 end
 
