@@ -299,8 +299,9 @@ function L.make.log()
     list.tail, list.size, list.head = values, list.size + more, low - 1
   end
 
-  function L.place_in(list, time)  -- the place in the tail of the first record of that time or later
+  function L.place_in(list, time, near)  -- the place in the tail of the first record of that time or later; most often next to another
     local tail, size = list.tail, list.size
+    if near and near < size and near >= list.first - list.head and tail[2 * near - 1] < time and tail[2 * near + 1] >= time then return near + 1 end
     if size > 0 and tail[2 * size - 1] <= time then return tail[2 * size - 1] == time and size or size + 1 end
     if list.head >= list.first and (size == 0 or tail[1] >= time) then
       L.reach(list, time)
@@ -315,11 +316,14 @@ function L.make.log()
   end
 
   function L.change(list, time, amount)  -- the cost at a time; by how much, and whether it is a new record
-    local place, tail = L.place_in(list, time), list.tail
-    local at = 2 * place
+    local tail, at = list.tail, 2 * list.size
+    if at == 0 or tail[at - 1] ~= time then
+      at = 2 * L.place_in(list, time)
+      tail = list.tail
+    end
     if tail[at - 1] ~= time then
       if amount <= 0 then return 0 end
-      if place > list.size then
+      if at > 2 * list.size then
         tail[at - 1], tail[at] = time, amount
       else
         table.insert(tail, at - 1, amount)
@@ -348,7 +352,11 @@ function L.make.log()
 
   function L.new_log(set, now)
     return {amount = set.amount, width = set.width, life = set.life_most, part = set.part, now = now, gone = math.max(0, now - 1), total = 0,
-      ahead = L.new_list('', 1, 0), lasts = L.new_list('', 1, 0)}
+      ahead = false, lasts = false}
+  end
+
+  function L.begin_log(log)
+    log.ahead, log.lasts = L.new_list('', 1, 0), L.new_list('', 1, 0)
   end
 
   function L.read_log(log, text, begin, at)  -- its numbers begin at a byte of a text
@@ -419,7 +427,7 @@ function L.make.log()
       end
     end
     while true do
-      L.move(log, when)
+      if when ~= log.when then L.move(log, when) end
       if log.rest - log.behind + cost > log.amount then
         when = L.record(log.lasts, log.index) + log.width + 1
       else
@@ -487,8 +495,10 @@ function L.make.log()
     start = L.rounded(log, start)
     if start >= receipt then return false end
     local lasts = log.lasts
-    local to = start > log.gone and L.place_in(lasts, start)
-    local from, tail = 2 * L.place_in(lasts, receipt), lasts.tail
+    local to = start > log.gone and L.place_in(lasts, start, log.to)
+    local from = 2 * L.place_in(lasts, receipt, log.from)
+    local tail = lasts.tail
+    log.to, log.from = to, from / 2
     if tail[from - 1] ~= receipt then return false end
     local moved = math.min(cost, tail[from])
     if to and tail[2 * to - 1] ~= start and moved == tail[from] then  -- most often: all of one record to a new one
@@ -546,6 +556,7 @@ function L.make.w()
   function window.read(settings, text, now, begin)
     local log = L.new_log(settings, now)
     local limit = {law = window, set = settings, foreseen = math.huge, log = log}
+    if not text then L.begin_log(log) end
     if not text or string.sub(text, begin, begin + 1) == 'w2' and L.read_log(log, text, begin + 2, now) then return limit end
   end
 
@@ -655,7 +666,10 @@ function L.make.p()
     local log = L.new_log(settings, now)
     local limit = {law = pace, set = settings, now = now, foreseen = math.huge, log = log, us = now, ps = 0, at = now, born = now,
       gap_us = settings.gap_us, gap_ps = settings.gap_ps, size = 0, runs = {}, counts = {}, owed_us = 0, owed_ps = 0}
-    if not text then return limit end
+    if not text then
+      L.begin_log(log)
+      return limit
+    end
     if string.sub(text, begin, begin + 1) ~= 'p2' or #text < begin + 89 then return nil end
     local us, ps, gap_us, gap_ps, at, born, size = struct.unpack('<ddddddd', text, begin + 2)
     if not (size >= 0 and begin + 89 + 16 * size <= #text and us <= now + L.AHEAD_MAX + 2 * 2 ^ 50 and at <= now + L.AHEAD_MAX and us >= 0
@@ -714,16 +728,16 @@ function L.make.p()
   end
 
   function pace.earliest(limit, t, cost)
-    local set, when = limit.set, t
+    local set, when, has_room = limit.set, t, limit.set.amount == 0
     if cost * set.gap_us >= 2 ^ 50 then return nil end
     while true do
       local us, ps = L.time_of(limit, L.free_at(limit, when, cost))
       if ps > 0 then us = us + 1 end
-      if us > when then when = us end
-      if set.amount == 0 then return when end
+      if us > when then when, has_room = us, set.amount == 0 end
+      if has_room then return when end
       local later = L.log_earliest(limit.log, when, cost)
       if not later or later == when then return later end
-      when = later
+      when, has_room = later, true
     end
   end
 
@@ -757,42 +771,54 @@ function L.make.p()
     return limit.set.amount > 0 and L.log_take(limit.log, t, cost, life) or t
   end
 
-  function L.count_until(limit, us, ps, stop)  -- how many numbers from one at a time on are at a time or before it
+  function L.count_until(limit, us, ps, stop)  -- how many numbers from one at a time on are at another time or before it
     us, ps = stop - us, 1 - ps
     if ps < 0 then us, ps = us - 1, ps + 1e6 end
     return us < 0 and 0 or L.level_of(us, ps, limit.gap_us, limit.gap_ps)
   end
 
-  function pace.run(limit, t, latest, life, most)  -- takes some tickets of cost 1 at a number's time each, up to a latest; their first time, and count
-    local set, log = limit.set, limit.log
-    local number = L.free_at(limit, t, 1)
-    local first_us, first_ps = L.time_of(limit, number)
-    local when, count = L.ceil_of(first_us, first_ps), 0
-    if first_us < t then return first_us, first_ps, 0 end  -- this one is late
-    if number < (limit.runs[1] or 0) then most = math.min(most, limit.runs[1] - number)
-    elseif limit.size > 0 and number < limit.runs[limit.size] then return first_us, first_ps, 0 end
-    if set.amount == 0 then
-      count = math.min(most, L.count_until(limit, first_us, first_ps, latest))
-    elseif when <= latest and (L.latest_in(log.ahead) or 0) <= when then
-      L.forget(log)
-      L.move(log, when)
-      local part, lasts, index, rest, us, ps = log.part, log.lasts, log.index, log.rest, first_us, first_ps
-      while count < most and when <= latest do
-        index, rest = L.skip(lasts, index, rest, when - log.width)
-        if rest >= log.amount then break end
-        local last, begin = L.rounded(log, when + life), when - when % part
-        local some = math.min(most - count, log.amount - rest, L.count_until(limit, us, ps, math.min(latest, last - life, begin + part - 1)))
-        L.note(log, last, begin, some)
-        rest, count = rest + some, count + some
-        us, ps = L.time_of(limit, number + count)
-        when = L.ceil_of(us, ps)
-      end
+  function L.run_in_log(limit, us, ps, latest, life, most)  -- counts tickets at numbers from a time on, by part; how many
+    local log = limit.log
+    local when = ps > 0 and us + 1 or us
+    if when > latest or (L.latest_in(log.ahead) or 0) > when then return 0 end
+    L.forget(log)
+    L.move(log, when)
+    local part, lasts, index, rest, gap_us, gap_ps, left = log.part, log.lasts, log.index, log.rest, limit.gap_us, limit.gap_ps, most
+    while left > 0 and when <= latest do
+      index, rest = L.skip(lasts, index, rest, when - log.width)
+      local room = log.amount - rest
+      if room <= 0 then break end
+      local last, begin = when + life + -(when + life) % part, when - when % part
+      local stop = last - life  -- until which they have the same last moment, and begin in the same part
+      if begin + part <= stop then stop = begin + part - 1 end
+      if latest < stop then stop = latest end
+      local some = L.count_until(limit, us, ps, stop)
+      if left < some then some = left end
+      if room < some then some = room end
+      L.note(log, last, begin, some)
+      rest, left = rest + some, left - some
+      local more = ps + some * gap_ps
+      ps = more % 1e6
+      us = us + some * gap_us + (more - ps) / 1e6
+      when = ps > 0 and us + 1 or us
     end
+    return most - left
+  end
+
+  function pace.run(limit, t, latest, life, most)  -- takes some tickets of cost 1 at a number's time each, up to a latest; their first time, and count
+    local number = L.free_at(limit, t, 1)
+    local us, ps = L.time_of(limit, number)
+    if us < t then return us, ps, 0 end  -- this one is late
+    if number < (limit.runs[1] or 0) then most = math.min(most, limit.runs[1] - number)
+    elseif limit.size > 0 and number < limit.runs[limit.size] then return us, ps, 0 end
+    local count
+    if limit.set.amount == 0 then count = math.min(most, L.count_until(limit, us, ps, latest))
+    else count = L.run_in_log(limit, us, ps, latest, life, most) end
     if count > 0 then
       limit.at, limit.is_changed = math.max(limit.at, L.ceil_of(L.time_of(limit, number + count - 1))), true
       L.take_numbers(limit, number, count)
     end
-    return first_us, first_ps, count
+    return us, ps, count
   end
 
   function L.free_numbers(limit, number, count)
