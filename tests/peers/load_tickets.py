@@ -1,12 +1,11 @@
-"""What a call for tickets costs a real server: the scripts as processes send them, beside a bare one.
+"""What a call for tickets costs a real server: the script as processes call it, beside a bare one.
 
     python -m tests.peers.load_tickets                  # 20 s
     python -m tests.peers.load_tickets --together 20    # as under load: the server finds so many calls at once
 
-A ticket is under three limits of all, a pace, an exact window with all of its parts, and tokens a minute; in some rows
-under the rate of its key, too, each another one of 10,000. ``plain pace`` is the one call that a process makes in a grant
-interval for any number of permits. ``floor`` is a script that reads and writes a hash: what any call costs, however little
-it does.
+A ticket of ``one pace`` is under one limit, the rate of an executor. Other tickets are under three limits of all, a pace, an
+exact window with all of its parts, and tokens a minute; in some rows under the rate of its key, too, each another one of
+10,000. ``floor`` is a script that reads and writes a hash: what any call costs, however little it does.
 
 ``server`` is the processor time of the whole server for a call, by INFO: with its event loop, the parser, and what the
 kernel does for the socket. ``script`` is the wall time of EVALSHA by COMMANDSTATS. Calls come one by one, each after the
@@ -28,16 +27,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
 from itertools import cycle
 from typing import TypeAlias
 
 import redis
 
 from ratelimited_executor._core.fleet.limit_settings import BurstSettings, PaceSettings, WindowSettings
-from ratelimited_executor._core.fleet.protocol import Request
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply, TicketRun
-from ratelimited_executor.peers.redis.script import SCRIPT, arguments_of, keys_of
 from ratelimited_executor.peers.redis.ticket_script import (
     TICKET_SCRIPT,
     ticket_arguments_of,
@@ -48,18 +44,18 @@ from ratelimited_executor.peers.redis.ticket_script import (
 from .servers import RedisServer
 
 SECOND = 1_000_000
-VALID = 20_000
 KEY_COUNT = 10_000
 BATCHES = (1, 10, 100)
 WARM_SECONDS = 2.5  # until the log of the window has all of its parts
 
 # Far above what one connection asks for, so that all are admitted.
+PACE = (PlanLimit("permits/rate", "permits", PaceSettings.of(400_000, SECOND).write()),)
 PLAN = (
-    PlanLimit("permits/rate", "permits", PaceSettings.of(400_000, SECOND).write()),
-    PlanLimit("permits/2s", "permits", WindowSettings.of(10**7, 2 * SECOND, valid_us=VALID).write()),
-    PlanLimit("tokens/minute", "tokens", BurstSettings.of(10**9, 10**9, SECOND, valid_us=VALID).write()),
+    *PACE,
+    PlanLimit("permits/2s", "permits", WindowSettings.of(10**7, 2 * SECOND).write()),
+    PlanLimit("tokens/minute", "tokens", BurstSettings.of(10**9, 10**9, SECOND).write()),
 )
-KEY = PaceSettings.of(1000, SECOND, stretch=Fraction(0)).write()
+KEY = PaceSettings.of(1000, SECOND, is_exact=False).write()
 COSTS = (("permits", 1), ("tokens", 500))
 
 Call: TypeAlias = Callable[[redis.Redis], object]  # on a connection or a pipeline
@@ -76,18 +72,20 @@ class Tickets:
 
     Args:
         client: client of the server.
+        name: of the executor.
+        plan: its limits.
     """
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, name: str, plan: tuple[PlanLimit, ...]) -> None:
         self._script = client.register_script(TICKET_SCRIPT)
-        self._keys = ticket_keys_of("load", "group", "executor")
+        self._keys = ticket_keys_of("load", "group", name)
         self._call = TicketCall(
             peer="host-1234-5678abcd",
-            interval_us=250_000,
+            ahead_us=100_000,
             difference_us=SECOND,
             quarantine_us=1000,
-            plan_id="Smooth permits 400000/s, 5000000/s; tokens 1000000000/s",
-            plan=PLAN,
+            plan_id=f"the plan of {name}",
+            plan=plan,
         )
         reply = self._send()
         time.sleep(0.01)  # the quarantine
@@ -113,16 +111,6 @@ class Tickets:
             return
         for _ in range(count):
             yield TicketRun(1, COSTS, f"user-{self._draw.randrange(KEY_COUNT)}", KEY)
-
-
-def plain(client: redis.Redis) -> Call:
-    """Return a function that asks for permits of a plain pace."""
-    script, keys = client.register_script(SCRIPT), keys_of("load", "group", "plain")
-    request = Request(
-        peer="host-1234-5678abcd", urgent=10, soon=100, later=200, step=250, unit=1, interval_us=250_000, quarantine=1
-    )
-    text = arguments_of(request)
-    return lambda client: script(keys, text, client)
 
 
 def floor(client: redis.Redis) -> Call:
@@ -163,9 +151,13 @@ def main() -> None:
     with RedisServer() as server, server.client() as client:
         info = client.info("server")
         print(info.get("server_name", "redis"), info.get("valkey_version", info["redis_version"]))
-        tickets = Tickets(client)
-        rows = [("floor", 1, floor(client)), ("plain pace", 1, plain(client))]
-        for name, has_keys in (("three limits", False), ("three limits, key", True)):
+        one, three = Tickets(client, "one", PACE), Tickets(client, "three", PLAN)
+        rows = [("floor", 1, floor(client))]
+        for name, tickets, has_keys in (
+            ("one pace", one, False),
+            ("three limits", three, False),
+            ("three limits, key", three, True),
+        ):
             rows += [(name, batch, tickets.ask(batch, has_keys=has_keys)) for batch in BATCHES]
         spent: list[list[tuple[float, float]]] = [[] for _ in rows]
         end = time.monotonic() + WARM_SECONDS

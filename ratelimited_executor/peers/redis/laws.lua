@@ -315,32 +315,43 @@ function L.make.log()
     return low
   end
 
-  function L.change(list, time, amount)  -- the cost at a time; by how much, and whether it is a new record
-    local tail, at = list.tail, 2 * list.size
-    if at == 0 or tail[at - 1] ~= time then
-      at = 2 * L.place_in(list, time)
-      tail = list.tail
+  function L.insert(list, place, time, amount)
+    local tail, at = list.tail, 2 * place
+    if place > list.size then
+      tail[at - 1], tail[at] = time, amount
+    else
+      table.insert(tail, at - 1, amount)
+      table.insert(tail, at - 1, time)
     end
-    if tail[at - 1] ~= time then
-      if amount <= 0 then return 0 end
-      if at > 2 * list.size then
-        tail[at - 1], tail[at] = time, amount
-      else
-        table.insert(tail, at - 1, amount)
-        table.insert(tail, at - 1, time)
-      end
-      list.size = list.size + 1
-      return amount, true
-    end
-    local cost = tail[at]
-    if amount <= -cost then
+    list.size = list.size + 1
+  end
+
+  function L.lessen(list, place, amount)  -- by no more than its cost
+    local tail, at = list.tail, 2 * place
+    if amount < tail[at] then
+      tail[at] = tail[at] - amount
+    else
       table.remove(tail, at)
       table.remove(tail, at - 1)
       list.size = list.size - 1
-      return -cost
     end
-    tail[at] = cost + amount
-    return amount
+  end
+
+  function L.raise(list, time, amount)  -- the cost at a time; whether it is a new record
+    local tail, place = list.tail, list.size
+    local latest = tail[2 * place - 1]
+    if latest and latest < time then
+      place = place + 1
+    elseif latest ~= time then
+      place = L.place_in(list, time)
+      tail = list.tail
+    end
+    if tail[2 * place - 1] == time then
+      tail[2 * place] = tail[2 * place] + amount
+      return false
+    end
+    L.insert(list, place, time, amount)
+    return true
   end
 
   function L.write_list(list)  -- the records that are still in its text, and the others
@@ -371,10 +382,10 @@ function L.make.log()
     return latest <= at + L.AHEAD_MAX and total >= 0 and total <= L.AMOUNT_MAX and gone >= 0 and gone < 2 ^ 53
   end
 
-  function L.write_log(log)
+  function L.write_log(log)  -- parts of a text: it is long, and so put together once
     local ahead, more_ahead = L.write_list(log.ahead)
     local lasts, more_lasts = L.write_list(log.lasts)
-    return struct.pack('<dddd', log.gone, log.total, log.part, (#ahead + #more_ahead) / 16) .. ahead .. more_ahead .. lasts .. more_lasts
+    return struct.pack('<dddd', log.gone, log.total, log.part, (#ahead + #more_ahead) / 16), ahead, more_ahead, lasts, more_lasts
   end
 
   function L.rounded(log, time) return time + -time % log.part end
@@ -449,13 +460,13 @@ function L.make.log()
   end
 
   function L.note(log, last, begin, cost)  -- a cost at a last moment, of a ticket at a time
-    L.change(log.lasts, last, cost)
+    L.raise(log.lasts, last, cost)
     log.total = log.total + cost
-    if log.when then log.rest = log.rest + cost end
-    if begin > log.now then
-      local _, is_new = L.change(log.ahead, begin, cost)
-      if log.when and begin > log.when then log.behind = log.behind + cost
-      elseif log.when and is_new then log.place = log.place + 1 end
+    local when, is_new = log.when, begin > log.now and L.raise(log.ahead, begin, cost)
+    if when then
+      log.rest = log.rest + cost
+      if begin > when then log.behind = log.behind + cost
+      elseif is_new then log.place = log.place + 1 end
     end
   end
 
@@ -468,26 +479,26 @@ function L.make.log()
     return last
   end
 
-  function L.correct(log, time, amount)  -- a cost at a last moment; by how much
-    log.when, log.sought = nil, nil
-    local changed = L.change(log.lasts, time, amount)
-    log.total = log.total + changed
-    return changed
-  end
-
   function L.log_give_back(log, t, cost, receipt)
     if receipt <= log.gone or receipt < log.now - log.width then return false end
-    local lasts, left = log.lasts, cost
+    local lasts, ahead, begin, left = log.lasts, log.ahead, t - t % log.part, cost
     local place = L.place_in(lasts, receipt)
-    while left > 0 and place <= lasts.size do left = left + L.correct(log, lasts.tail[2 * place - 1], -left) end
-    if left < cost then L.change(log.ahead, t - t % log.part, left - cost) end
+    while left > 0 and place <= lasts.size do
+      local some = math.min(left, lasts.tail[2 * place])
+      L.lessen(lasts, place, some)
+      left = left - some
+    end
+    log.total, log.when, log.sought = log.total - (cost - left), nil, nil
+    place = L.place_in(ahead, begin)
+    if left < cost and ahead.tail[2 * place - 1] == begin then L.lessen(ahead, place, cost - left) end
     return left < cost
   end
 
   function L.log_add(log, cost, receipt)
     local more = math.max(0, math.min(cost, L.AMOUNT_MAX - log.total))
     if more == 0 or receipt + log.width < log.now then return false end
-    L.correct(log, math.max(receipt, log.gone + 1), more)
+    log.total, log.when, log.sought = log.total + more, nil, nil
+    L.raise(log.lasts, math.max(receipt, log.gone + 1), more)
     return true
   end
 
@@ -496,17 +507,19 @@ function L.make.log()
     if start >= receipt then return false end
     local lasts = log.lasts
     local to = start > log.gone and L.place_in(lasts, start, log.to)
-    local from = 2 * L.place_in(lasts, receipt, log.from)
+    local from = L.place_in(lasts, receipt, log.from)
     local tail = lasts.tail
-    log.to, log.from = to, from / 2
-    if tail[from - 1] ~= receipt then return false end
-    local moved = math.min(cost, tail[from])
-    if to and tail[2 * to - 1] ~= start and moved == tail[from] then  -- most often: all of one record to a new one
-      for index = from, 2 * to + 1, -1 do tail[index] = tail[index - 2] end
-      tail[2 * to - 1], tail[2 * to], log.when, log.sought = start, moved, nil, nil
+    log.to, log.from, log.when, log.sought = to, from, nil, nil
+    if tail[2 * from - 1] ~= receipt or cost == 0 then return false end
+    local is_known, moved = to and tail[2 * to - 1] == start, math.min(cost, tail[2 * from])
+    if to and not is_known and moved == tail[2 * from] then  -- all of a record
+      for index = 2 * from, 2 * to + 1, -1 do tail[index] = tail[index - 2] end
+      tail[2 * to - 1], tail[2 * to] = start, moved
     else
-      L.correct(log, receipt, -moved)
-      if to then L.correct(log, start, moved) end
+      L.lessen(lasts, from, moved)
+      if is_known then tail[2 * to] = tail[2 * to] + moved
+      elseif to then L.insert(lasts, to, start, moved)
+      else log.total = log.total - moved end
     end
     return moved > 0
   end
@@ -561,7 +574,8 @@ function L.make.w()
   end
 
   function window.write(limit, head)
-    return head .. 'w2' .. L.write_log(limit.log)
+    local first, ahead, more_ahead, lasts, more_lasts = L.write_log(limit.log)
+    return head .. 'w2' .. first .. ahead .. more_ahead .. lasts .. more_lasts
   end
 
   function window.earliest(limit, t, cost) return L.log_earliest(limit.log, t, cost) end
@@ -703,7 +717,8 @@ function L.make.p()
       values[size + 1], values[size + 2] = limit.runs[index], limit.counts[index]
       size = size + 2
     end
-    return head .. 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. L.write_log(limit.log)
+    local first, ahead, more_ahead, lasts, more_lasts = L.write_log(limit.log)
+    return head .. 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. first .. ahead .. more_ahead .. lasts .. more_lasts
   end
 
   function L.free_at(limit, t, cost)  -- the first of the free numbers that may be used at a time or after it

@@ -717,7 +717,7 @@ end
 T.write_keys()
 
 if is_vouched and S.present >= S.safe then  -- forget some keys whose time has come
-  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', T.whole(S.now), 'LIMIT', 0, T.SWEPT * (1 + #touched))
+  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', S.now, 'LIMIT', 0, T.SWEPT * (1 + #touched))
   if #due > 0 then
     for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
       local place = due[index]
@@ -737,7 +737,7 @@ end
 
 -- Who has called, and the load.
 
-redis.call('ZADD', keys.seen, T.whole(S.present), args.peer)
+redis.call('ZADD', keys.seen, S.present, args.peer)
 local peers = redis.call('ZCARD', keys.seen)
 if not is_whole then
   redis.call('ZADD', keys.seen, '+inf', '!' .. mark)
@@ -746,7 +746,7 @@ end
 peers = peers - 1
 if args.number > known_number then
   S.changed_fields[1 + #S.changed_fields] = 'n:' .. args.peer
-  S.changed_fields[1 + #S.changed_fields] = T.whole(args.number)
+  S.changed_fields[1 + #S.changed_fields] = args.number
 end
 if peers > 1 and args.number % 64 == 0 then
   local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', '(' .. T.whole(S.present - T.SEEN_US))
