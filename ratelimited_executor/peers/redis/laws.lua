@@ -366,7 +366,7 @@ function L.make.log()
       ahead = false, lasts = false}
   end
 
-  function L.begin_log(log)
+  function L.begin_log(log)  -- without a state
     log.ahead, log.lasts = L.new_list('', 1, 0), L.new_list('', 1, 0)
   end
 
