@@ -1,11 +1,11 @@
-"""What a call for tickets costs a real server: the scripts as processes send them, beside a bare one.
+"""What a call for tickets costs a real server: the script as processes call it, beside a bare one.
 
     python -m tests.peers.load_tickets                  # 20 s
     python -m tests.peers.load_tickets --together 20    # as under load: the server finds so many calls at once
 
-A ticket is under three limits of all, a pace, an exact window with all of its parts, and tokens a minute; in some rows
-under the rate of its key, too, each another one of 10,000. In ``plain pace`` it is under a pace alone. ``floor`` is a script that reads and writes a hash: what any call costs, however little
-it does.
+A ticket of ``one pace`` is under one limit, the rate of an executor. Other tickets are under three limits of all, a pace, an
+exact window with all of its parts, and tokens a minute; in some rows under the rate of its key, too, each another one of
+10,000. ``floor`` is a script that reads and writes a hash: what any call costs, however little it does.
 
 ``server`` is the processor time of the whole server for a call, by INFO: with its event loop, the parser, and what the
 kernel does for the socket. ``script`` is the wall time of EVALSHA by COMMANDSTATS. Calls come one by one, each after the
@@ -49,12 +49,13 @@ BATCHES = (1, 10, 100)
 WARM_SECONDS = 2.5  # until the log of the window has all of its parts
 
 # Far above what one connection asks for, so that all are admitted.
+PACE = (PlanLimit("permits/rate", "permits", PaceSettings.of(400_000, SECOND).write()),)
 PLAN = (
-    PlanLimit("permits/rate", "permits", PaceSettings.of(400_000, SECOND).write()),
+    *PACE,
     PlanLimit("permits/2s", "permits", WindowSettings.of(10**7, 2 * SECOND).write()),
     PlanLimit("tokens/minute", "tokens", BurstSettings.of(10**9, 10**9, SECOND).write()),
 )
-KEY = PaceSettings.of(1000, SECOND).write()
+KEY = PaceSettings.of(1000, SECOND, is_exact=False).write()
 COSTS = (("permits", 1), ("tokens", 500))
 
 Call: TypeAlias = Callable[[redis.Redis], object]  # on a connection or a pipeline
@@ -71,19 +72,19 @@ class Tickets:
 
     Args:
         client: client of the server.
-        plan: the limits.
+        name: of the executor.
+        plan: its limits.
     """
 
-    def __init__(self, client: redis.Redis, plan: tuple[PlanLimit, ...] = PLAN) -> None:
+    def __init__(self, client: redis.Redis, name: str, plan: tuple[PlanLimit, ...]) -> None:
         self._script = client.register_script(TICKET_SCRIPT)
-        self._keys = ticket_keys_of("load", "group", f"executor of {len(plan)}")
-        self._costs = tuple((name, cost) for name, cost in COSTS if name in {each.resource for each in plan})
+        self._keys = ticket_keys_of("load", "group", name)
         self._call = TicketCall(
             peer="host-1234-5678abcd",
             ahead_us=100_000,
             difference_us=SECOND,
             quarantine_us=1000,
-            plan_id="Smooth permits 400000/s, 5000000/s; tokens 1000000000/s",
+            plan_id=f"the plan of {name}",
             plan=plan,
         )
         reply = self._send()
@@ -106,10 +107,10 @@ class Tickets:
 
     def _runs(self, count: int, *, has_keys: bool) -> Iterator[TicketRun]:
         if not has_keys:
-            yield TicketRun(count, self._costs)
+            yield TicketRun(count, COSTS)
             return
         for _ in range(count):
-            yield TicketRun(1, self._costs, f"user-{self._draw.randrange(KEY_COUNT)}", KEY)
+            yield TicketRun(1, COSTS, f"user-{self._draw.randrange(KEY_COUNT)}", KEY)
 
 
 def floor(client: redis.Redis) -> Call:
@@ -150,11 +151,14 @@ def main() -> None:
     with RedisServer() as server, server.client() as client:
         info = client.info("server")
         print(info.get("server_name", "redis"), info.get("valkey_version", info["redis_version"]))
-        plain, tickets = Tickets(client, PLAN[:1]), Tickets(client)
+        one, three = Tickets(client, "one", PACE), Tickets(client, "three", PLAN)
         rows = [("floor", 1, floor(client))]
-        kinds = (("plain pace", plain, False), ("three limits", tickets, False), ("three limits, key", tickets, True))
-        for name, asking, has_keys in kinds:
-            rows += [(name, batch, asking.ask(batch, has_keys=has_keys)) for batch in BATCHES]
+        for name, tickets, has_keys in (
+            ("one pace", one, False),
+            ("three limits", three, False),
+            ("three limits, key", three, True),
+        ):
+            rows += [(name, batch, tickets.ask(batch, has_keys=has_keys)) for batch in BATCHES]
         spent: list[list[tuple[float, float]]] = [[] for _ in rows]
         end = time.monotonic() + WARM_SECONDS
         while time.monotonic() < end:

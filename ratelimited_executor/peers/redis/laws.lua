@@ -28,7 +28,7 @@
 
 -- All is in one table: to make a function takes the longer, the more local variables of others it needs.
 
-local L = {PS = 1000000, FAR = 2 ^ 50, BEYOND = 2 ^ 53, AMOUNT_MAX = 2 ^ 52, AHEAD_MAX = 600000000, PARTS = 256, SECOND = 1000000,
+local L = {AMOUNT_MAX = 2 ^ 52, AHEAD_MAX = 600000000, PARTS = 256, SECOND = 1000000,
   LATE_MAX = 60000000, LIFE_MAX = 500000, LIFE = 20000, LIFE_MIN = 2000, LIVES = 20, LIVES_MIN = 4, TEXT_MAX = 160,
   make = {}, laws = {}, doubles = {}, known_settings = {}}
 
@@ -53,30 +53,33 @@ function L.numbers_of(text, pattern)  -- nothing if it does not match, or a numb
   if not a then return nil end
   a, b, c, d = a - 0, (b or 0) - 0, (c or 0) - 0, (d or 0) - 0
   e, f, g, h = (e or 0) - 0, (f or 0) - 0, (g or 0) - 0, (h or 0) - 0
-  if a < L.BEYOND and b < L.BEYOND and c < L.BEYOND and d < L.BEYOND and e < L.BEYOND and f < L.BEYOND and g < L.BEYOND and h < L.BEYOND then
+  if a < 2 ^ 53 and b < 2 ^ 53 and c < 2 ^ 53 and d < 2 ^ 53 and e < 2 ^ 53 and f < 2 ^ 53 and g < 2 ^ 53 and h < 2 ^ 53 then
     return a, b, c, d, e, f, g, h
   end
 end
 
 function L.ceil_of(us, ps) return ps > 0 and us + 1 or us end
 
-function L.is_gap(us, ps) return us <= L.FAR and ps < L.PS and us + ps > 0 end
+function L.is_gap(us, ps) return us <= 2 ^ 50 and ps < 1e6 and us + ps > 0 end
 
-function L.span(cost, gap_us, gap_ps)  -- cost times gap; no more than L.FAR
-  if cost * gap_us >= L.FAR then return L.FAR, 0 end
-  local high = math.floor(cost / L.PS)
-  local rest = (cost - high * L.PS) * gap_ps
-  local carry = math.floor(rest / L.PS)
-  local us = cost * gap_us + high * gap_ps + carry
-  if us >= L.FAR then return L.FAR, 0 end
-  return us, rest - carry * L.PS
+function L.span(cost, gap_us, gap_ps)  -- cost times gap; no more than 2 ^ 50
+  if cost * gap_us >= 2 ^ 50 then return 2 ^ 50, 0 end
+  local low = cost % 1e6
+  local rest = low * gap_ps
+  local ps = rest % 1e6
+  local us = cost * gap_us + (cost - low) / 1e6 * gap_ps + (rest - ps) / 1e6
+  if us >= 2 ^ 50 then return 2 ^ 50, 0 end
+  return us, ps
 end
 
 function L.is_less(us, ps, other_us, other_ps) return us < other_us or (us == other_us and ps < other_ps) end
 
 function L.level_of(us, ps, gap_us, gap_ps)  -- a time divided by a gap, rounded up
-  if us >= L.FAR then us, ps = L.FAR, 0 end
-  local level = math.ceil((us + ps / L.PS) / (gap_us + gap_ps / L.PS))  -- or a few more or less
+  if us >= 2 ^ 50 then us, ps = 2 ^ 50, 0 end
+  local quotient = (us + ps / 1e6) / (gap_us + gap_ps / 1e6)  -- or a little more or less
+  local level = math.ceil(quotient)
+  local rest = level - quotient
+  if quotient < 1e9 and rest > 1e-6 and rest < 1 - 1e-6 then return level end
   if level >= L.AMOUNT_MAX then return L.AMOUNT_MAX end
   while level > 0 do
     local below_us, below_ps = L.span(level - 1, gap_us, gap_ps)
@@ -117,7 +120,7 @@ function L.make.b()
     local quarter = math.min(math.floor(full / 4), L.LIFE_MAX)
     set.life_least, set.life_most = math.max(L.LIFE_MIN, math.min(quarter, L.SECOND / L.LIVES)), math.max(L.LIFE_MIN, quarter)
     set.gap = math.max(1, set.gap_us)
-    return set.gap_us >= L.FAR or full < L.FAR
+    return set.gap_us >= 2 ^ 50 or full < 2 ^ 50
   end
 
   L.G1, L.G1_TEXT = '^g1,(%d+),(%d+),(%d+),(%d+),(%d+),(%d+),(%d+)$', L.form_of('g1,%d,%d,%d,%d,%d,%d,%d')
@@ -129,7 +132,7 @@ function L.make.b()
     end
     local at, born, us, ps, returned, gap_us, gap_ps = L.numbers_of(string.sub(text, begin), L.G1)
     local latest = now + L.AHEAD_MAX
-    if not at or at > latest or born > latest or ps >= L.PS or us >= latest + L.FAR or returned > L.FAR
+    if not at or at > latest or born > latest or ps >= 1e6 or us >= latest + 2 ^ 50 or returned > 2 ^ 50
       or not L.is_gap(gap_us, gap_ps) then return nil end
     return {law = bucket, set = settings, now = now, foreseen = math.huge, at = at, born = born, us = us, ps = ps,
       returned = returned, gap_us = gap_us, gap_ps = gap_ps}
@@ -150,7 +153,7 @@ function L.make.b()
 
   function bucket.earliest(limit, t, cost)
     local set = limit.set
-    if cost * set.gap_us >= L.FAR or cost > set.capacity then return nil end
+    if cost * set.gap_us >= 2 ^ 50 or cost > set.capacity then return nil end
     local us, ps = L.due_of(limit)
     local more_us, more_ps = L.span(set.capacity - cost, set.gap_us, set.gap_ps)
     us, ps = us - more_us, ps - more_ps
@@ -170,7 +173,7 @@ function L.make.b()
     if us < last then us, ps = last, 0 end
     local more_us, more_ps = L.span(cost, limit.gap_us, limit.gap_ps)
     us, ps = us + more_us, ps + more_ps
-    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
     limit.us, limit.ps, limit.is_changed = us, ps, true
     if last > limit.at then limit.at = last end
     return us + limit.returned
@@ -181,9 +184,9 @@ function L.make.b()
     if t < limit.born or left <= 0 then return end
     local us, ps = L.span(cost, limit.gap_us, limit.gap_ps)
     if us >= left then us, ps = left, 0 end
-    if us + ps == 0 or limit.returned + L.ceil_of(us, ps) > L.FAR then return end
+    if us + ps == 0 or limit.returned + L.ceil_of(us, ps) > 2 ^ 50 then return end
     limit.us, limit.ps, limit.returned = limit.us - us, limit.ps - ps, limit.returned + L.ceil_of(us, ps)
-    if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + L.PS end
+    if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + 1e6 end
     limit.is_changed = true
   end
 
@@ -197,8 +200,8 @@ function L.make.b()
     end
     local us, ps = L.span(cost, limit.gap_us, limit.gap_ps)
     us, ps = limit.us + us, limit.ps + ps
-    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
-    if us >= limit.now + L.FAR then us, ps = limit.now + L.FAR, 0 end
+    if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
+    if us >= limit.now + 2 ^ 50 then us, ps = limit.now + 2 ^ 50, 0 end
     if L.is_less(limit.us, limit.ps, us, ps) then limit.us, limit.ps = us, ps end
     limit.is_changed = true
   end
@@ -208,7 +211,7 @@ function L.make.b()
   function bucket.redate(limit, t)
     local us, ps = 0, 0
     if L.is_less(limit.at, 0, limit.us, limit.ps) then us, ps = limit.us - limit.at, limit.ps end
-    if us >= L.FAR then us, ps = L.FAR, 0 end
+    if us >= 2 ^ 50 then us, ps = 2 ^ 50, 0 end
     local life = limit.set.life_most
     limit.now, limit.at, limit.born = t, t + life, t + life + 1
     limit.us, limit.ps, limit.returned, limit.is_changed = limit.at + us, ps, 0, true
@@ -228,15 +231,143 @@ function L.make.b()
   return bucket
 end
 
--- The log of a window. Of the records in `text`, those up to `head` are read one by one, the others are in `times` and `costs`.
--- Records are counted from 1 over both; those before `first` are forgotten.
+-- The log of a window: two lists of records in order, which are a time and a cost each. The records of a list up to `head` are in its
+-- text, and read where they are needed: a part from the first on into `lead`. Those after it are in `tail`, and may change. Records are
+-- counted from 1 over both; those before `first` are forgotten.
 
 function L.make.log()
-  L.CHUNK = 24  -- records read at a time, from the end
+  L.CHUNK = 24  -- records of a text to read beyond the one that is needed
+
+  function L.new_list(text, begin, count)
+    return {text = text, begin = begin, head = count, first = 1, lead = false, lead_at = 1, lead_end = 0, tail = {}, size = 0}
+  end
+
+  function L.unpacked(list, from, count)  -- records of the text
+    return {struct.unpack(L.doubles_of(2 * count), list.text, list.begin + 16 * (from - 1))}
+  end
+
+  function L.time_in(list, index)  -- of a record of the text
+    return (struct.unpack('<d', list.text, list.begin + 16 * (index - 1)))
+  end
+
+  function L.record(list, index)  -- time and cost; nil if there are not so many
+    local place = index - list.head
+    if place > 0 then return list.tail[2 * place - 1], list.tail[2 * place] end
+    if index > list.lead_end or index < list.lead_at then
+      local at = math.min(index, list.first)
+      local size = math.min(list.head, index + L.CHUNK) - at + 1
+      list.lead, list.lead_at, list.lead_end = L.unpacked(list, at, size), at, at + size - 1
+    end
+    place = 2 * (index - list.lead_at) + 1
+    return list.lead[place], list.lead[place + 1]
+  end
+
+  function L.skip(list, index, sum, stop)  -- the first record from one on of a time or later, and a sum less the costs of those before
+    local time, cost = L.record(list, index)
+    while time and time < stop do
+      local lead, at, last = list.lead, 2 * list.lead_at - 1, math.min(list.head, list.lead_end)
+      while time < stop and index < last do
+        sum, index = sum - cost, index + 1
+        time, cost = lead[2 * index - at], lead[2 * index - at + 1]
+      end
+      if time < stop then
+        sum, index = sum - cost, index + 1
+        time, cost = L.record(list, index)
+      end
+    end
+    return index, sum
+  end
+
+  function L.latest_in(list)  -- the latest time; nil if there is none
+    local size = list.size
+    if size > 0 then return size >= list.first - list.head and list.tail[2 * size - 1] or nil end
+    if list.head >= list.first then return L.time_in(list, list.head) end
+  end
+
+  function L.reach(list, time)  -- moves the records of that time or later from the text to the tail
+    local low, high = list.first, list.head
+    if L.time_in(list, high) < time then return end
+    while low < high do
+      local middle = (low + high - (low + high) % 2) / 2
+      if L.time_in(list, middle) < time then low = middle + 1 else high = middle end
+    end
+    low = math.max(list.first, low - L.CHUNK)
+    local more, tail = list.head - low + 1, list.tail
+    local values = L.unpacked(list, low, more)
+    values[2 * more + 1] = nil
+    for index = 1, 2 * list.size do values[2 * more + index] = tail[index] end
+    list.tail, list.size, list.head = values, list.size + more, low - 1
+  end
+
+  function L.place_in(list, time, near)  -- the place in the tail of the first record of that time or later; most often next to another
+    local tail, size = list.tail, list.size
+    if near and near < size and near >= list.first - list.head and tail[2 * near - 1] < time and tail[2 * near + 1] >= time then return near + 1 end
+    if size > 0 and tail[2 * size - 1] <= time then return tail[2 * size - 1] == time and size or size + 1 end
+    if list.head >= list.first and (size == 0 or tail[1] >= time) then
+      L.reach(list, time)
+      tail, size = list.tail, list.size
+    end
+    local low, high = math.max(1, list.first - list.head), size + 1
+    while low < high do
+      local middle = (low + high - (low + high) % 2) / 2
+      if tail[2 * middle - 1] < time then low = middle + 1 else high = middle end
+    end
+    return low
+  end
+
+  function L.insert(list, place, time, amount)
+    local tail, at = list.tail, 2 * place
+    if place > list.size then
+      tail[at - 1], tail[at] = time, amount
+    else
+      table.insert(tail, at - 1, amount)
+      table.insert(tail, at - 1, time)
+    end
+    list.size = list.size + 1
+  end
+
+  function L.lessen(list, place, amount)  -- by no more than its cost
+    local tail, at = list.tail, 2 * place
+    if amount < tail[at] then
+      tail[at] = tail[at] - amount
+    else
+      table.remove(tail, at)
+      table.remove(tail, at - 1)
+      list.size = list.size - 1
+    end
+  end
+
+  function L.raise(list, time, amount)  -- the cost at a time; whether it is a new record
+    local tail, place = list.tail, list.size
+    local latest = tail[2 * place - 1]
+    if latest and latest < time then
+      place = place + 1
+    elseif latest ~= time then
+      place = L.place_in(list, time)
+      tail = list.tail
+    end
+    if tail[2 * place - 1] == time then
+      tail[2 * place] = tail[2 * place] + amount
+      return false
+    end
+    L.insert(list, place, time, amount)
+    return true
+  end
+
+  function L.write_list(list)  -- the records that are still in its text, and the others
+    local head, tail, begin, size = '', '', 2 * math.max(1, list.first - list.head) - 1, 2 * list.size
+    if list.first <= list.head then head = string.sub(list.text, list.begin + 16 * (list.first - 1), list.begin + 16 * list.head - 1) end
+    if begin < size then tail = struct.pack(L.doubles_of(size - begin + 1), unpack(list.tail, begin, size)) end
+    return head, tail
+  end
 
   function L.new_log(set, now)
     return {amount = set.amount, width = set.width, life = set.life_most, part = set.part, now = now, gone = math.max(0, now - 1), total = 0,
-      ahead = 0, ahead_times = {}, ahead_costs = {}, text = '', begin = 1, head = 0, times = {}, costs = {}, count = 0, first = 1}
+      ahead = false, lasts = false}
+  end
+
+  function L.begin_log(log)  -- without a state
+    log.ahead, log.lasts = L.new_list('', 1, 0), L.new_list('', 1, 0)
   end
 
   function L.read_log(log, text, begin, at)  -- its numbers begin at a byte of a text
@@ -244,139 +375,51 @@ function L.make.log()
     if size < 32 or size % 16 ~= 0 then return false end
     local gone, total, part, ahead = struct.unpack('<dddd', text, begin)
     if not (ahead >= 0 and 32 + 16 * ahead <= size) then return false end
-    log.gone, log.total, log.text, log.begin = gone, total, text, begin + 32 + 16 * ahead
-    log.head = (size - 32) / 16 - ahead
-    local latest = 0
-    if log.head > 0 then latest = struct.unpack('<d', text, #text - 15) end
-    if ahead > 0 then
-      local pairs_ahead = {struct.unpack(L.doubles_of(2 * ahead), text, begin + 32)}
-      local times, costs = log.ahead_times, log.ahead_costs
-      for index = 1, ahead do
-        times[index], costs[index] = pairs_ahead[2 * index - 1], pairs_ahead[2 * index]
-        latest = math.max(latest, times[index])
-      end
-      if part == log.part then log.ahead = ahead else log.ahead_times, log.ahead_costs = {}, {} end
-    end
-    return latest <= at + L.AHEAD_MAX and total >= 0 and total <= L.AMOUNT_MAX and gone >= 0 and gone < L.BEYOND
+    log.gone, log.total = gone, total
+    log.ahead, log.lasts = L.new_list(text, begin + 32, ahead), L.new_list(text, begin + 32 + 16 * ahead, (size - 32) / 16 - ahead)
+    local latest = math.max(L.latest_in(log.ahead) or 0, L.latest_in(log.lasts) or 0)
+    if part ~= log.part then log.ahead = L.new_list('', 1, 0) end  -- they were rounded in another way
+    return latest <= at + L.AHEAD_MAX and total >= 0 and total <= L.AMOUNT_MAX and gone >= 0 and gone < 2 ^ 53
   end
 
-  function L.write_log(log)
-    local count = log.ahead
-    local values, size = {log.gone, log.total, log.part, count}, 4
-    for index = 1, count do
-      values[size + 1], values[size + 2] = log.ahead_times[index], log.ahead_costs[index]
-      size = size + 2
-    end
-    local middle = ''
-    if log.first <= log.head then middle = string.sub(log.text, log.begin + 16 * (log.first - 1), log.begin + 16 * log.head - 1) end
-    local first, last = struct.pack(L.doubles_of(size), unpack(values)), ''
-    local begin = math.max(1, log.first - log.head)
-    if begin <= log.count then
-      values, size = {}, 0
-      for index = begin, log.count do
-        values[size + 1], values[size + 2] = log.times[index], log.costs[index]
-        size = size + 2
-      end
-      last = struct.pack(L.doubles_of(size), unpack(values))
-    end
-    return first, middle, last
+  function L.write_log(log)  -- parts of a text: it is long, and so put together once
+    local ahead, more_ahead = L.write_list(log.ahead)
+    local lasts, more_lasts = L.write_list(log.lasts)
+    return struct.pack('<dddd', log.gone, log.total, log.part, (#ahead + #more_ahead) / 16), ahead, more_ahead, lasts, more_lasts
   end
 
-  function L.record(log, index)  -- time and cost; nil if there are not so many
-    local head = log.head
-    if index > head then return log.times[index - head], log.costs[index - head] end
-    return struct.unpack('<dd', log.text, log.begin + 16 * (index - 1))
-  end
+  function L.rounded(log, time) return time + -time % log.part end
 
-  function L.latest_of(log)  -- the latest last moment; nil if there is none
-    if log.count > 0 then return log.count >= log.first - log.head and log.times[log.count] or nil end
-    if log.head >= log.first then return (struct.unpack('<d', log.text, log.begin + 16 * (log.head - 1))) end
-  end
+  -- A search is at the time `when`, from which `index` is the first record of a last moment that counts, and `rest` what counts, and
+  -- `place` is the first ticket ahead of it, and `behind` the costs of these. From `sought` to `found`, there was no room for `cost`.
 
-  function L.place_in(log, time)  -- the place in `times` of the first record of that time or later, which is read before
-    local times, costs = log.times, log.costs
-    while log.head >= log.first and (log.count == 0 or times[1] >= time)
-      and struct.unpack('<d', log.text, log.begin + 16 * (log.head - 1)) >= time do
-      local more = math.min(L.CHUNK, log.head - log.first + 1)
-      local values = {struct.unpack(L.doubles_of(2 * more), log.text, log.begin + 16 * (log.head - more))}
-      local new_times, new_costs = {}, {}
-      for index = 1, more do new_times[index], new_costs[index] = values[2 * index - 1], values[2 * index] end
-      for index = 1, log.count do new_times[more + index], new_costs[more + index] = times[index], costs[index] end
-      times, costs = new_times, new_costs
-      log.times, log.costs, log.count, log.head = times, costs, log.count + more, log.head - more
+  function L.move(log, when)
+    local ahead, lasts = log.ahead, log.lasts
+    if not log.when or when < log.when then
+      log.index, log.rest, log.place, log.behind = lasts.first, log.total, ahead.head + ahead.size + 1, 0
     end
-    local low, high = math.max(1, log.first - log.head), log.count + 1
-    if high > low and times[high - 1] < time then return high end
-    while low < high do
-      local middle = math.floor((low + high) / 2)
-      if times[middle] < time then low = middle + 1 else high = middle end
-    end
-    return low
-  end
-
-  function L.change(log, time, amount)  -- what counts at a time; by how much
-    local place = L.place_in(log, time)
-    local costs = log.costs
-    if log.times[place] == time then
-      amount = math.max(amount, -costs[place])
-      costs[place] = costs[place] + amount
-      if costs[place] == 0 then
-        table.remove(log.times, place)
-        table.remove(costs, place)
-        log.count = log.count - 1
-      end
-    elseif amount > 0 then
-      table.insert(log.times, place, time)
-      table.insert(costs, place, amount)
-      log.count = log.count + 1
-    else
-      return 0
-    end
-    log.total = log.total + amount
-    return amount
-  end
-
-  function L.seek(log, t, cost)  -- from which time on there may be room, where a search of the same or less has been; a place there
-    if log.place and t >= log.sought and (t >= log.when or cost >= log.cost) then
-      if t < log.when then t = log.when end
-    else
-      log.index, log.rest, log.place, log.behind = log.first, log.total, 1, 0
-      for index = 1, log.ahead do log.behind = log.behind + log.ahead_costs[index] end
-      log.when = -1
-    end
-    return t
-  end
-
-  function L.move(log, when)  -- the place of the first record, and ahead, that are of interest at a time
-    local stop, index, rest = when - log.width, log.index, log.rest
-    local time, cost = L.record(log, index)
-    while time and time < stop do
-      rest, index = rest - cost, index + 1
-      time, cost = L.record(log, index)
-    end
-    log.index, log.rest = index, rest
-    local place, behind, times = log.place, log.behind, log.ahead_times
-    while place <= log.ahead and times[place] <= when do
-      behind, place = behind - log.ahead_costs[place], place + 1
+    log.index, log.rest = L.skip(lasts, log.index, log.rest, when - log.width)
+    local place, behind = L.skip(ahead, log.place, log.behind, when + 1)
+    while place > ahead.first do
+      local time, cost = L.record(ahead, place - 1)
+      if time <= when then break end
+      behind, place = behind + cost, place - 1
     end
     log.place, log.behind, log.when = place, behind, when
   end
 
   function L.conflict(log, cost)  -- the time of the first ticket ahead in whose window there is no room; nil if there is room in each
-    local place, times, width, index, rest, behind = log.place, log.ahead_times, log.width, log.index, log.rest, log.behind
-    if place > log.ahead then return nil end
-    local part = log.part
-    local last = math.ceil((log.when + log.life) / part) * part
-    while place <= log.ahead and times[place] - width <= last do
-      local stop = times[place] - width
-      behind = behind - log.ahead_costs[place]
-      local time, amount = L.record(log, index)
-      while time and time < stop do
-        rest, index = rest - amount, index + 1
-        time, amount = L.record(log, index)
-      end
-      if rest - behind + cost > log.amount then return times[place] end
+    local place, behind, ahead, lasts = log.place, log.behind, log.ahead, log.lasts
+    local time, amount = L.record(ahead, place)
+    if not time then return nil end
+    local width, index, rest = log.width, log.index, log.rest
+    local last = L.rounded(log, log.when + log.life)
+    while time and time - width <= last do
+      behind = behind - amount
+      index, rest = L.skip(lasts, index, rest, time - width)
+      if rest - behind + cost > log.amount then return time end
       place = place + 1
+      time, amount = L.record(ahead, place)
     end
     return nil
   end
@@ -384,16 +427,24 @@ function L.make.log()
   function L.log_earliest(log, t, cost)
     if cost > log.amount then return nil end
     if log.total + cost <= log.amount then return t end
-    local when = L.seek(log, t, cost)
-    local sought = t
+    local when, sought = t, t
+    if log.sought and t >= log.sought and t <= log.found and cost >= log.cost then
+      when, sought = log.found, log.sought
+    else  -- the last ticket ahead decides on all that are before it, if there is no room in its window
+      local last = L.latest_in(log.ahead)
+      if last and last > when and last - log.width <= when then
+        L.move(log, last)
+        if log.rest + cost > log.amount then when = last end
+      end
+    end
     while true do
-      L.move(log, when)
+      if when ~= log.when then L.move(log, when) end
       if log.rest - log.behind + cost > log.amount then
-        when = L.record(log, log.index) + log.width + 1
+        when = L.record(log.lasts, log.index) + log.width + 1
       else
         local later = L.conflict(log, cost)
         if not later then
-          log.sought, log.cost = sought, cost
+          log.sought, log.found, log.cost = sought, when, cost
           return when
         end
         when = later
@@ -402,109 +453,94 @@ function L.make.log()
   end
 
   function L.forget(log)
-    local stop, first = log.now - log.width, log.first
-    local time, cost = L.record(log, first)
-    while time and time < stop do
-      log.gone, log.total, first = time, log.total - cost, first + 1
-      time, cost = L.record(log, first)
-    end
-    log.first = first
-    local gone, times, costs = 0, log.ahead_times, log.ahead_costs
-    while gone < log.ahead and times[gone + 1] <= log.now do gone = gone + 1 end
-    if gone > 0 then
-      for index = 1, log.ahead do times[index], costs[index] = times[index + gone], costs[index + gone] end
-      log.ahead = log.ahead - gone
-      if log.place then log.place = math.max(1, log.place - gone) end
-    end
-  end
-
-  function L.ahead_at(log, begin)  -- the place of the first ticket ahead at a time or later
-    local place = log.ahead + 1
-    while place > 1 and log.ahead_times[place - 1] >= begin do place = place - 1 end
-    return place
+    local lasts, ahead, first = log.lasts, log.ahead, log.lasts.first
+    lasts.first, log.total = L.skip(lasts, first, log.total, log.now - log.width)
+    if lasts.first > first then log.gone = L.record(lasts, lasts.first - 1) end
+    ahead.first = L.skip(ahead, ahead.first, 0, log.now + 1)
   end
 
   function L.note(log, last, begin, cost)  -- a cost at a last moment, of a ticket at a time
-    L.change(log, last, cost)
-    if log.place then log.rest = log.rest + cost end
-    if begin <= log.now then return end
-    local place = L.ahead_at(log, begin)
-    if log.ahead_times[place] == begin and place <= log.ahead then
-      log.ahead_costs[place] = log.ahead_costs[place] + cost
-    else
-      table.insert(log.ahead_times, place, begin)
-      table.insert(log.ahead_costs, place, cost)
-      log.ahead = log.ahead + 1
-      if log.place and begin <= log.when then log.place = log.place + 1 end
+    L.raise(log.lasts, last, cost)
+    log.total = log.total + cost
+    local when, is_new = log.when, begin > log.now and L.raise(log.ahead, begin, cost)
+    if when then
+      log.rest = log.rest + cost
+      if begin > when then log.behind = log.behind + cost
+      elseif is_new then log.place = log.place + 1 end
     end
-    if log.place and begin > log.when then log.behind = log.behind + cost end
   end
 
   function L.log_take(log, t, cost, life)
-    local part = log.part
-    local last = math.ceil((t + life) / part) * part
+    local last = L.rounded(log, t + life)
     if cost > 0 then
       L.forget(log)
-      L.note(log, last, math.floor(t / part) * part, cost)
+      L.note(log, last, t - t % log.part, cost)
     end
     return last
   end
 
   function L.log_give_back(log, t, cost, receipt)
     if receipt <= log.gone or receipt < log.now - log.width then return false end
-    log.place = nil
-    local place, left = L.place_in(log, receipt), cost
-    while left > 0 and place <= log.count do left = left + L.change(log, log.times[place], -left) end
-    local begin = math.floor(t / log.part) * log.part
-    place = L.ahead_at(log, begin)
-    if left < cost and place <= log.ahead and log.ahead_times[place] == begin then
-      log.ahead_costs[place] = math.max(0, log.ahead_costs[place] - (cost - left))
-      if log.ahead_costs[place] == 0 then
-        table.remove(log.ahead_times, place)
-        table.remove(log.ahead_costs, place)
-        log.ahead = log.ahead - 1
-      end
+    local lasts, ahead, begin, left = log.lasts, log.ahead, t - t % log.part, cost
+    local place = L.place_in(lasts, receipt)
+    while left > 0 and place <= lasts.size do
+      local some = math.min(left, lasts.tail[2 * place])
+      L.lessen(lasts, place, some)
+      left = left - some
     end
+    log.total, log.when, log.sought = log.total - (cost - left), nil, nil
+    place = L.place_in(ahead, begin)
+    if left < cost and ahead.tail[2 * place - 1] == begin then L.lessen(ahead, place, cost - left) end
     return left < cost
   end
 
   function L.log_add(log, cost, receipt)
     local more = math.max(0, math.min(cost, L.AMOUNT_MAX - log.total))
     if more == 0 or receipt + log.width < log.now then return false end
-    log.place = nil
-    L.change(log, math.max(receipt, log.gone + 1), more)
+    log.total, log.when, log.sought = log.total + more, nil, nil
+    L.raise(log.lasts, math.max(receipt, log.gone + 1), more)
     return true
   end
 
   function L.log_report(log, start, cost, receipt)
-    start = math.ceil(start / log.part) * log.part
+    start = L.rounded(log, start)
     if start >= receipt then return false end
-    log.place = nil
-    local moved = -L.change(log, receipt, -cost)
-    if start > log.gone then L.change(log, start, moved) end
+    local lasts = log.lasts
+    local to = start > log.gone and L.place_in(lasts, start, log.to)
+    local from = L.place_in(lasts, receipt, log.from)
+    local tail = lasts.tail
+    log.to, log.from, log.when, log.sought = to, from, nil, nil
+    if tail[2 * from - 1] ~= receipt or cost == 0 then return false end
+    local is_known, moved = to and tail[2 * to - 1] == start, math.min(cost, tail[2 * from])
+    if to and not is_known and moved == tail[2 * from] then  -- all of a record
+      for index = 2 * from, 2 * to + 1, -1 do tail[index] = tail[index - 2] end
+      tail[2 * to - 1], tail[2 * to] = start, moved
+    else
+      L.lessen(lasts, from, moved)
+      if is_known then tail[2 * to] = tail[2 * to] + moved
+      elseif to then L.insert(lasts, to, start, moved)
+      else log.total = log.total - moved end
+    end
     return moved > 0
   end
 
   function L.log_redate(log, t)
-    local has_some = L.latest_of(log)
-    log.now, log.gone, log.ahead, log.ahead_times, log.ahead_costs, log.place = t, math.max(0, t - 1), 0, {}, {}, nil
+    local has_some = L.latest_in(log.lasts)
+    log.now, log.gone, log.when, log.sought = t, math.max(0, t - 1), nil, nil
+    log.ahead = L.new_list('', 1, 0)
     if has_some then
-      log.text, log.begin, log.head, log.first, log.times, log.costs, log.count = '', 1, 0, 1, {t}, {log.total}, 1
+      log.lasts = L.new_list('', 1, 0)
+      log.lasts.tail, log.lasts.size = {t, log.total}, 1
     end
   end
 
   function L.log_used(log, now)
-    local used, index, stop = log.total, log.first, now - log.width
-    local time, cost = L.record(log, index)
-    while time and time < stop do
-      used, index = used - cost, index + 1
-      time, cost = L.record(log, index)
-    end
+    local _, used = L.skip(log.lasts, log.lasts.first, log.total, now - log.width)
     return used
   end
 
   function L.log_until(log, now)
-    local latest = L.latest_of(log)
+    local latest = L.latest_in(log.lasts)
     return latest and math.max(now, latest + log.width + 1) or now
   end
   return true
@@ -522,10 +558,10 @@ function L.make.w()
   end
 
   function window.is_sound(set)  -- and what follows from them
-    if set.amount > L.AMOUNT_MAX or set.width == 0 or set.width >= L.FAR then return false end
+    if set.amount > L.AMOUNT_MAX or set.width == 0 or set.width >= 2 ^ 50 then return false end
     set.life_least = L.between(math.floor(set.width / L.LIVES), L.LIFE_MIN, L.LIFE_MAX)
     set.life_most = L.between(math.floor(set.width / L.LIVES_MIN), L.LIFE_MIN, L.LIFE_MAX)
-    set.gap = set.amount > 0 and math.max(1, math.floor(set.width / set.amount)) or L.FAR
+    set.gap = set.amount > 0 and math.max(1, math.floor(set.width / set.amount)) or 2 ^ 50
     set.is_dated = true
     return true
   end
@@ -533,12 +569,13 @@ function L.make.w()
   function window.read(settings, text, now, begin)
     local log = L.new_log(settings, now)
     local limit = {law = window, set = settings, foreseen = math.huge, log = log}
+    if not text then L.begin_log(log) end
     if not text or string.sub(text, begin, begin + 1) == 'w2' and L.read_log(log, text, begin + 2, now) then return limit end
   end
 
   function window.write(limit, head)
-    local first, middle, last = L.write_log(limit.log)
-    return head .. 'w2' .. first .. middle .. last
+    local first, ahead, more_ahead, lasts, more_lasts = L.write_log(limit.log)
+    return head .. 'w2' .. first .. ahead .. more_ahead .. lasts .. more_lasts
   end
 
   function window.earliest(limit, t, cost) return L.log_earliest(limit.log, t, cost) end
@@ -582,8 +619,8 @@ function L.make.p()
   end
 
   function pace.is_sound(set)  -- and what follows from them
-    if not L.is_gap(set.gap_us, set.gap_ps) or set.amount > L.AMOUNT_MAX or set.width >= L.FAR then return false end
-    local half_us, half_ps = math.floor(set.gap_us / 2), math.floor((set.gap_us % 2 * L.PS + set.gap_ps) / 2)
+    if not L.is_gap(set.gap_us, set.gap_ps) or set.amount > L.AMOUNT_MAX or set.width >= 2 ^ 50 then return false end
+    local half_us, half_ps = math.floor(set.gap_us / 2), math.floor((set.gap_us % 2 * 1e6 + set.gap_ps) / 2)
     if half_us < L.LIFE then half_us, half_ps = L.LIFE, 0 end
     set.slack_us, set.slack_ps = set.gap_us - 1, set.gap_ps
     if L.is_less(half_us, half_ps, set.slack_us, set.slack_ps) then set.slack_us, set.slack_ps = half_us, half_ps end
@@ -596,7 +633,7 @@ function L.make.p()
   function L.later_by(limit, count)  -- moves the first number
     local us, ps = L.span(count, limit.gap_us, limit.gap_ps)
     us, ps = limit.us + us, limit.ps + ps
-    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
     limit.us, limit.ps = us, ps
   end
 
@@ -607,7 +644,7 @@ function L.make.p()
 
   function L.over_at(limit, t)  -- how many numbers may not be used at a time any more
     local us, ps = t - limit.set.slack_us - limit.us, -limit.set.slack_ps - limit.ps
-    while ps < 0 do us, ps = us - 1, ps + L.PS end
+    while ps < 0 do us, ps = us - 1, ps + 1e6 end
     return us < 0 and 0 or L.level_of(us, ps, limit.gap_us, limit.gap_ps)
   end
 
@@ -619,7 +656,7 @@ function L.make.p()
   function L.end_of(limit, gap_us, gap_ps)
     local us, ps = L.beyond(limit, gap_us, gap_ps)
     us, ps = limit.us + us, limit.ps + ps
-    if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+    if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
     return us, ps
   end
 
@@ -643,11 +680,14 @@ function L.make.p()
     local log = L.new_log(settings, now)
     local limit = {law = pace, set = settings, now = now, foreseen = math.huge, log = log, us = now, ps = 0, at = now, born = now,
       gap_us = settings.gap_us, gap_ps = settings.gap_ps, size = 0, runs = {}, counts = {}, owed_us = 0, owed_ps = 0}
-    if not text then return limit end
+    if not text then
+      L.begin_log(log)
+      return limit
+    end
     if string.sub(text, begin, begin + 1) ~= 'p2' or #text < begin + 89 then return nil end
     local us, ps, gap_us, gap_ps, at, born, size = struct.unpack('<ddddddd', text, begin + 2)
-    if not (size >= 0 and begin + 89 + 16 * size <= #text and us <= now + L.AHEAD_MAX + 2 * L.FAR and at <= now + L.AHEAD_MAX and us >= 0
-      and at >= 0 and born >= 0 and born < L.BEYOND and ps >= 0 and gap_us >= 0 and gap_ps >= 0 and L.is_gap(gap_us, gap_ps)) then return nil end
+    if not (size >= 0 and begin + 89 + 16 * size <= #text and us <= now + L.AHEAD_MAX + 2 * 2 ^ 50 and at <= now + L.AHEAD_MAX and us >= 0
+      and at >= 0 and born >= 0 and born < 2 ^ 53 and ps >= 0 and gap_us >= 0 and gap_ps >= 0 and L.is_gap(gap_us, gap_ps)) then return nil end
     limit.us, limit.ps, limit.at, limit.born, limit.size = us, ps, at, born, size
     if size > 0 then
       local values = {struct.unpack(L.doubles_of(2 * size), text, begin + 58)}
@@ -657,7 +697,7 @@ function L.make.p()
     if L.is_less(at, 0, end_us, end_ps) then limit.owed_us, limit.owed_ps = end_us - at, end_ps end
     if gap_us ~= settings.gap_us or gap_ps ~= settings.gap_ps then  -- each number that is ahead takes the new gap
       local last_us, last_ps = end_us - gap_us, end_ps - gap_ps
-      if last_ps < 0 then last_us, last_ps = last_us - 1, last_ps + L.PS end
+      if last_ps < 0 then last_us, last_ps = last_us - 1, last_ps + 1e6 end
       local count, begun = 1, math.max(now, at)
       if L.is_less(begun, 0, last_us, last_ps) then
         count = L.level_of(last_us - begun, last_ps, gap_us, gap_ps) + 1
@@ -677,8 +717,8 @@ function L.make.p()
       values[size + 1], values[size + 2] = limit.runs[index], limit.counts[index]
       size = size + 2
     end
-    local first, middle, last = L.write_log(limit.log)
-    return head .. 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. first .. middle .. last
+    local first, ahead, more_ahead, lasts, more_lasts = L.write_log(limit.log)
+    return head .. 'p2' .. struct.pack(L.doubles_of(size), unpack(values)) .. first .. ahead .. more_ahead .. lasts .. more_lasts
   end
 
   function L.free_at(limit, t, cost)  -- the first of the free numbers that may be used at a time or after it
@@ -697,22 +737,22 @@ function L.make.p()
     if number > 0 then
       local more_us, more_ps = L.span(number, limit.gap_us, limit.gap_ps)
       us, ps = us + more_us, ps + more_ps
-      if ps >= L.PS then us, ps = us + 1, ps - L.PS end
+      if ps >= 1e6 then us, ps = us + 1, ps - 1e6 end
     end
     return us, ps
   end
 
   function pace.earliest(limit, t, cost)
-    local set, when = limit.set, t
-    if cost * set.gap_us >= L.FAR then return nil end
+    local set, when, has_room = limit.set, t, limit.set.amount == 0
+    if cost * set.gap_us >= 2 ^ 50 then return nil end
     while true do
       local us, ps = L.time_of(limit, L.free_at(limit, when, cost))
       if ps > 0 then us = us + 1 end
-      if us > when then when = us end
-      if set.amount == 0 then return when end
+      if us > when then when, has_room = us, set.amount == 0 end
+      if has_room then return when end
       local later = L.log_earliest(limit.log, when, cost)
       if not later or later == when then return later end
-      when = later
+      when, has_room = later, true
     end
   end
 
@@ -746,67 +786,61 @@ function L.make.p()
     return limit.set.amount > 0 and L.log_take(limit.log, t, cost, life) or t
   end
 
+  function L.count_until(limit, us, ps, stop)  -- how many numbers from one at a time on are at another time or before it
+    us, ps = stop - us, 1 - ps
+    if ps < 0 then us, ps = us - 1, ps + 1e6 end
+    return us < 0 and 0 or L.level_of(us, ps, limit.gap_us, limit.gap_ps)
+  end
+
+  function L.run_in_log(limit, us, ps, latest, life, most)  -- counts tickets at numbers from a time on, by part; how many
+    local log = limit.log
+    local when = ps > 0 and us + 1 or us
+    if when > latest or (L.latest_in(log.ahead) or 0) > when then return 0 end
+    L.forget(log)
+    L.move(log, when)
+    local part, lasts, index, rest, gap_us, gap_ps, left = log.part, log.lasts, log.index, log.rest, limit.gap_us, limit.gap_ps, most
+    while left > 0 and when <= latest do
+      index, rest = L.skip(lasts, index, rest, when - log.width)
+      local room = log.amount - rest
+      if room <= 0 then break end
+      local last, begin = when + life + -(when + life) % part, when - when % part
+      local stop = last - life  -- until which they have the same last moment, and begin in the same part
+      if begin + part <= stop then stop = begin + part - 1 end
+      if latest < stop then stop = latest end
+      local some = L.count_until(limit, us, ps, stop)
+      if left < some then some = left end
+      if room < some then some = room end
+      L.note(log, last, begin, some)
+      rest, left = rest + some, left - some
+      local more = ps + some * gap_ps
+      ps = more % 1e6
+      us = us + some * gap_us + (more - ps) / 1e6
+      when = ps > 0 and us + 1 or us
+    end
+    return most - left
+  end
+
   function pace.run(limit, t, latest, life, most)  -- takes some tickets of cost 1 at a number's time each, up to a latest; their first time, and count
-    local set, log = limit.set, limit.log
     local number = L.free_at(limit, t, 1)
     local us, ps = L.time_of(limit, number)
     if us < t then return us, ps, 0 end  -- this one is late
-    local first_us, first_ps = us, ps
     if number < (limit.runs[1] or 0) then most = math.min(most, limit.runs[1] - number)
     elseif limit.size > 0 and number < limit.runs[limit.size] then return us, ps, 0 end
-    local gap_us, gap_ps, count, newest = limit.gap_us, limit.gap_ps, 0, 0
-    if set.amount == 0 then
-      while count < most and L.ceil_of(us, ps) <= latest do
-        newest = L.ceil_of(us, ps)
-        us, ps, count = us + gap_us, ps + gap_ps, count + 1
-        if ps >= L.PS then us, ps = us + 1, ps - L.PS end
-      end
-    else
-      local when = ps > 0 and us + 1 or us
-      if when > latest or (log.ahead > 0 and log.ahead_times[log.ahead] > when) then return us, ps, 0 end
-      L.forget(log)
-      log.place = nil
-      L.seek(log, when, 1)
-      L.move(log, when)
-      local part, width, amount, rest, index = log.part, log.width, log.amount, log.rest, log.index
-      local last, begin, some = math.ceil((when + life) / part) * part, math.floor(when / part) * part, 0
-      local time, cost = L.record(log, index)
-      local stop = time and time + width or math.huge
-      while count < most and when <= latest do
-        while when > stop do
-          rest, index = rest - cost, index + 1
-          time, cost = L.record(log, index)
-          stop = time and time + width or math.huge
-        end
-        if rest >= amount then break end
-        if when + life > last or when >= begin + part then
-          if some > 0 then
-            L.note(log, last, begin, some)
-            time, cost = L.record(log, index)
-            stop = time and time + width or math.huge
-          end
-          last, begin, some = math.ceil((when + life) / part) * part, math.floor(when / part) * part, 0
-        end
-        rest, some, count, newest = rest + 1, some + 1, count + 1, when
-        us, ps = us + gap_us, ps + gap_ps
-        if ps >= L.PS then us, ps = us + 1, ps - L.PS end
-        when = ps > 0 and us + 1 or us
-      end
-      if some > 0 then L.note(log, last, begin, some) end
-      log.place = nil
-    end
+    local count
+    if limit.set.amount == 0 then count = math.min(most, L.count_until(limit, us, ps, latest))
+    else count = L.run_in_log(limit, us, ps, latest, life, most) end
     if count > 0 then
+      limit.at, limit.is_changed = math.max(limit.at, L.ceil_of(L.time_of(limit, number + count - 1))), true
       L.take_numbers(limit, number, count)
-      limit.at, limit.is_changed = math.max(limit.at, newest), true
     end
-    return first_us, first_ps, count
+    return us, ps, count
   end
 
   function L.free_numbers(limit, number, count)
     if number < 0 then  -- count from the first of them
       local us, ps = L.span(-number, limit.gap_us, limit.gap_ps)
       limit.us, limit.ps = limit.us - us, limit.ps - ps
-      if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + L.PS end
+      if limit.ps < 0 then limit.us, limit.ps = limit.us - 1, limit.ps + 1e6 end
       for index = 1, limit.size do limit.runs[index] = limit.runs[index] - number end
       table.insert(limit.runs, 1, 0)
       table.insert(limit.counts, 1, -number)
@@ -836,7 +870,7 @@ function L.make.p()
 
   function pace.give_back(limit, t, cost, receipt, is_whole)
     if limit.set.amount > 0 then limit.is_changed = L.log_give_back(limit.log, t, cost, receipt) or limit.is_changed end
-    local is_over = limit.now - t > limit.set.slack_us or limit.us >= t + L.FAR
+    local is_over = limit.now - t > limit.set.slack_us or limit.us >= t + 2 ^ 50
     if is_whole and not is_over and t >= limit.born and limit.gap_us >= 2 then
       local number
       if L.is_less(t, 0, limit.us, limit.ps) then
@@ -844,7 +878,7 @@ function L.make.p()
         number = -L.level_of(us, ps, limit.gap_us, limit.gap_ps)
       else
         local us, ps = t - limit.us, -limit.ps + 1
-        if ps < 0 then us, ps = us - 1, ps + L.PS end
+        if ps < 0 then us, ps = us - 1, ps + 1e6 end
         number = L.level_of(us, ps, limit.gap_us, limit.gap_ps) - 1
       end
       L.free_numbers(limit, number, cost)
@@ -860,7 +894,7 @@ function L.make.p()
       L.take_numbers(limit, 0, free)
       left = left - free
     end
-    if limit.us < limit.now + L.FAR then L.later_by(limit, left) end
+    if limit.us < limit.now + 2 ^ 50 then L.later_by(limit, left) end
     limit.at, limit.is_changed = math.max(limit.at, limit.now), true
   end
 
@@ -870,7 +904,7 @@ function L.make.p()
 
   function pace.redate(limit, t)
     local us, ps = limit.owed_us, limit.owed_ps
-    if us >= L.FAR then us, ps = L.FAR, 0 end
+    if us >= 2 ^ 50 then us, ps = 2 ^ 50, 0 end
     limit.now, limit.at, limit.born, limit.us, limit.ps = t, t, t, t + us, ps
     limit.size, limit.runs, limit.counts, limit.is_changed = 0, {}, {}, true
     L.log_redate(limit.log, t)
@@ -910,7 +944,7 @@ function L.make.q()
   function quota.is_sound(set)  -- and what follows from them
     local lead = set.valid + set.late
     set.life_least, set.life_most = set.valid, set.valid
-    set.gap = set.amount > 0 and math.max(1, math.floor((set.stop - set.begin) / set.amount)) or L.FAR
+    set.gap = set.amount > 0 and math.max(1, math.floor((set.stop - set.begin) / set.amount)) or 2 ^ 50
     return set.amount <= L.AMOUNT_MAX and set.number >= 1 and lead <= set.begin and math.max(set.valid, set.late) <= L.LATE_MAX
       and math.min(set.stop - set.begin, set.next_end - set.stop) > lead + set.late
   end

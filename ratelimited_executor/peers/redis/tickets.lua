@@ -62,12 +62,12 @@ function T.whole(number) return string.format(T.WHOLE, number) end
 
 function T.natural(text)  -- nil if it is no integer from 0 to below 2 ^ 53
   local number = text and string.find(text, '^%d+$') and tonumber(text)
-  return number and number < L.BEYOND and number or nil
+  return number and number < 2 ^ 53 and number or nil
 end
 
 function T.exact(digits)  -- nil if it is 2 ^ 53 or more
   local number = digits - 0
-  return number < L.BEYOND and number or nil
+  return number < 2 ^ 53 and number or nil
 end
 
 function T.place_of(kind, name, settings) return kind .. (T.LAWS[string.sub(settings, 1, 1)] or '') .. name end
@@ -99,7 +99,7 @@ local ends, load
 local is_state = state and #state == 72
 if is_state then
   S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load = struct.unpack('<ddddddddd', state)
-  is_state = math.max(S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load) < L.BEYOND
+  is_state = math.max(S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load) < 2 ^ 53
     and math.min(S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load) >= 0
 end
 
@@ -655,7 +655,7 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
       return T.queue_at(asked, place or 1) == ''
     end
     if when > S.present then
-      place = T.holder_of(asked)
+      if size > 1 or begin > S.present then place = T.holder_of(asked) end
       local horizon = T.horizon_of(asked, place)
       if when > S.present + horizon then
         is_refused = true
@@ -737,7 +737,7 @@ end
 T.write_keys()
 
 if is_vouched and S.present >= S.safe then  -- forget some keys whose time has come
-  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', T.whole(S.now), 'LIMIT', 0, T.SWEPT * (1 + #touched))
+  local due = redis.call('ZRANGEBYSCORE', keys.rest, '-inf', S.now, 'LIMIT', 0, T.SWEPT * (1 + #touched))
   if #due > 0 then
     for index, text in ipairs(redis.call('HMGET', keys.keys, unpack(due))) do
       local place = due[index]
@@ -757,7 +757,7 @@ end
 
 -- Who has called, and the load.
 
-redis.call('ZADD', keys.seen, T.whole(S.present), args.peer)
+redis.call('ZADD', keys.seen, S.present, args.peer)
 local peers = redis.call('ZCARD', keys.seen)
 if not is_whole then
   redis.call('ZADD', keys.seen, '+inf', '!' .. mark)
@@ -766,7 +766,7 @@ end
 peers = peers - 1
 if args.number > known_number then
   S.changed_fields[1 + #S.changed_fields] = 'n:' .. args.peer
-  S.changed_fields[1 + #S.changed_fields] = T.whole(args.number)
+  S.changed_fields[1 + #S.changed_fields] = args.number
 end
 if peers > 1 and args.number % 64 == 0 then
   local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', '(' .. T.whole(S.present - T.SEEN_US))
