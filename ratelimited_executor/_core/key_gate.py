@@ -399,9 +399,10 @@ class KeyGate:
         if not state.running_count and not state.is_listed:
             state.is_listed = True
             self._sweeping.append(key)
-        if state.parked and state.running_count < state.concurrency <= state.running_count + 1:
-            self._resume(key, state)
-            return True
+        if state.running_count < state.concurrency <= state.running_count + 1:
+            if state.parked:
+                self._resume(key, state)
+            return True  # permits of a group are requested for those that have not been looked at yet
         return bool(self._without_room) and not state.running_count  # it can be forgotten for another key
 
     def penalize(self, key: Hashable, until_ns: int, now_ns: int) -> None:
