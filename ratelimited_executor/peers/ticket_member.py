@@ -243,10 +243,17 @@ class TicketMember:
         when = self.peer.next_call(self._wanted(now, 1), timeline.to_ns(now), is_due=self._is_due(now))
         if when is None:
             self.peer.idle()
-            called_at = math.inf
+            called_at = self._penalty_end(now)
         else:
             called_at = max(timeline.to_loop(when), self._retry_at)
         return min(called_at, timeline.to_loop(self._turns[0][0])) if self._turns else called_at
+
+    def _penalty_end(self, now: float) -> float:
+        """Return when to ask for what may start after a penalty; infinity if there is none."""
+        timeline, permits = self.owner.timeline, self.owner.queue.permits
+        if permits.penalty_ns <= timeline.to_ns(now) or not self.owner.queue.ready_count():
+            return math.inf
+        return max(now, timeline.to_loop(permits.penalty_ns - self.peer.trip_ns))
 
     def _look_at_keys(self, now_ns: int) -> None:
         """Let the tasks of keys that may be asked for again be seen, although their keys are held."""

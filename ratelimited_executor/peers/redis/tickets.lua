@@ -634,7 +634,7 @@ function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after
   asked.tickets[#asked.tickets + 1] = string.format(L.form_of('r,%d,%d,%d,%d,%d,%d;'), us, ps, set.gap_us, set.gap_ps, some,
     set.amount > 0 and set.part or 0)
   asked.given, S.count = asked.given + some, S.count + some
-  asked.last = us + (some - 1) * set.gap_us + math.ceil((ps + (some - 1) * set.gap_ps) / L.PS)
+  asked.last = us + (some - 1) * set.gap_us + math.ceil((ps + (some - 1) * set.gap_ps) / 1000000)
   if share then share.served = share.served + some * S.unit end
 end
 
