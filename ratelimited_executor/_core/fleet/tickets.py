@@ -585,7 +585,7 @@ class TicketAuthority:
                 hungry = max(longest, key=lambda name: longest[name][0])
         back_us += call.cycle_us + _PROMPT_US
         until_us = back_us + (_LINGER_US if refused is None else _REFUSED_US)
-        for name, (_, place) in longest.items():
+        for name in longest:
             queue = self._queue(name)
             if queue is None:
                 if hungry != name:
