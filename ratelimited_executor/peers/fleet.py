@@ -337,6 +337,7 @@ class FleetPeers(Fixed):
                 await self._kicked.wait()
 
     async def _connect(self, members: list[TicketMember]) -> None:
+        begin = self._monotonic()
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await self._transport.connect()
@@ -344,6 +345,8 @@ class FleetPeers(Fixed):
             await self._fail(members, error)
         else:
             self._is_connected = True
+            # That took some messages: an answer to one takes no longer, and on a slow way the first is not lost.
+            self._patience = max(self._patience, min(self._monotonic() - begin, _PATIENCE_SECONDS))
 
     async def _call(self, calls: list[tuple[TicketMember, TicketCall]]) -> None:
         leaving, self._leaving = self._leaving, []

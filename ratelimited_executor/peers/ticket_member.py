@@ -250,7 +250,8 @@ class TicketMember:
 
     def _penalty_end(self, now: float) -> float:
         """Return when to ask for what may start after a penalty; infinity if there is none."""
-        timeline, permits = self.owner.timeline, self.owner.queue.permits
+        timeline = self.owner.timeline
+        permits: Any = self.owner.queue.permits  # those of a budget
         if permits.penalty_ns <= timeline.to_ns(now) or not self.owner.queue.ready_count():
             return math.inf
         return max(now, timeline.to_loop(permits.penalty_ns - self.peer.trip_ns))

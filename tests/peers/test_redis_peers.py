@@ -621,7 +621,7 @@ SLOW: dict[str, dict[str, Any]] = {  # delay of each direction in seconds, and s
     "100 ms, timeout=0.5": {"delay": 0.1, "timeout": 0.5},
 }
 TOO_SLOW = {"delay": 0.6}  # beyond a second there and back
-TRY_SECONDS = 5.5  # three connections may take a second each before a warning, as may one on the slowest way
+TRY_SECONDS = 8.0  # three connections may take a second each before a warning, and two on the slowest way
 
 
 @dataclass
@@ -918,11 +918,11 @@ async def test_least_rights_of_a_user(told: Told) -> None:
                     server.url_of(name, "secret"), names=(f"for {name}",), settings={"key_rate": "1000/s"}, rate=MUCH
                 )
                 lacking[right] = await stack.enter_async_context(entered)
-                for number in range(1000):
-                    lacking[right].executor.schedule(lacking[right].work, key=f"{number % 500}")
+                for number in range({"zcount": 2000}.get(right, 100)):
+                    lacking[right].executor.schedule(lacking[right].work, key=f"{number}")
             for right in ONLY_SOMETIMES:
-                await lacking[right].wait_for(lambda one=lacking[right]: one.starts)
-            await lacking["zcount"].wait_for(lambda: ("no-zcount", "zcount") in refusals())
+                await lacking[right].wait_for(lambda one=lacking[right]: one.starts, HANG_SECONDS)
+            await lacking["zcount"].wait_for(lambda: ("no-zcount", "zcount") in refusals(), HANG_SECONDS)
             await asyncio.sleep(0.5)
             dead = {right for right, one in lacking.items() if not one.starts}
         missed = {(name, what) for name, what in refusals() if what != "client|setinfo"}
@@ -1312,16 +1312,20 @@ async def test_rate_that_was_set_last_holds_for_all_after_0(server: RedisServer,
 
 @side_by_side
 async def test_rate_set_by_another_process_is_told(server: RedisServer, told: Told) -> None:
-    """``statistics().fleet.rate`` is the rate in force, whoever has set it."""
+    """``statistics().fleet.rate`` is the rate in force, whoever has set it, to what a clock may drift."""
+
+    def about(rate: float | Fraction) -> Any:
+        return pytest.approx(rate, rel=0.001)
+
     nominal = {"strictness": Strictness.NOMINAL}
     async with member(server.url, load=900, **nominal) as one:
         await one.wait_for_start()
         async with member(server.url, load=900, rate=40.0, **nominal) as two:
-            await one.wait_for(lambda: one.fleet.rate == 40)
+            await one.wait_for(lambda: one.fleet.rate == about(40))
             two.executor.rate = "5/min"
-            await one.wait_for(lambda: one.fleet.rate == Fraction(5, 60))
+            await one.wait_for(lambda: one.fleet.rate == about(Fraction(5, 60)))
             one.executor.rate = 70
-            await two.wait_for(lambda: two.fleet.rate == 70)
+            await two.wait_for(lambda: two.fleet.rate == about(70))
 
 
 @side_by_side

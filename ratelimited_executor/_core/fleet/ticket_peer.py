@@ -183,7 +183,7 @@ class TicketPeer:
         self._report_ns: int | None = None  # when reports are due that others wait for
         self._ask_ns = 0  # before this time, asking again is useless
         self._is_plain = True  # the latest call asked for no key
-        self._news_ns: int | None = 0  # when there is something to report: at first, the limits
+        self._news_ns: int | None = 0  # when there is something to report: at first, this process's limits
 
     # States.
 
@@ -400,9 +400,8 @@ class TicketPeer:
         self.budget.slowest = {} if self.is_own_plan else _slowest_of(reply.plan)
         self._is_new, self._told_ns = now_ns - self._told_ns <= NEWS_NS, now_ns
         if not self.is_own_plan and any(each.until_us < reply.now_us for each in reply.limits):
-            self._is_new_plan = bool(
-                self.resources
-            )  # one of its quotas has ended, and no peer is left that knows the next period
+            # One of its quotas has ended, and no peer is left that knows the next period.
+            self._is_new_plan = bool(self.resources)
         self._quarantine_ns = now_ns + reply.quarantine_us * 1000 if reply.quarantine_us else 0
         self._gap_ns, self.peers_count = reply.gap_us * 1000, reply.peers
         if not is_step:  # a state at a doubtful time is not remembered
