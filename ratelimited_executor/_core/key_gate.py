@@ -469,8 +469,7 @@ class KeyGate:
             now_ns: the time.
             asks: True to request slots that are not requested yet; else permits are requested first.
         """
-        lane = key if isinstance(key, SlotLane) else None
-        held_key = key if lane is None else lane.held_key
+        lane, held_key = (key, key.held_key) if isinstance(key, SlotLane) else (None, key)
         state = self._keys.get(held_key)
         own = None if state is None or (state.concurrency < math.inf and self._is_away()) else state.slots
         if state is not None and own is not None:
