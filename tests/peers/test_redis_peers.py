@@ -199,6 +199,7 @@ def outcomes(server_kind: str, request: pytest.FixtureRequest) -> dict[str, Base
         for name, error in [(name, error) for name, error in ends.items() if error is not None]:
             print(f"{name} is run again, alone: {error!r}")
             ends[name] = (await asyncio.gather(run(name, server, f"{name}, again"), return_exceptions=True))[0]
+        await asyncio.sleep(0)  # lets closed transports end
         try:
             look_for_leaks(reports)
         except AssertionError as error:
