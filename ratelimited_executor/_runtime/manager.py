@@ -179,14 +179,14 @@ class ManagerBase(Fixed, Generic[E]):
     @property
     def _group_slots(self) -> Callable[[], Any] | None:
         """A function that returns the keeper of the group's slots; None if the peers share none."""
-        return None if getattr(self._peers, "slots", None) is None else self._keeper
+        return self._keeper if getattr(self._peers, "_has_slots", False) else None
 
     def _keeper(self) -> Any:
         """Return the keeper of the slots; create and open it if needed."""
         keeper = self._slot_keeper
         if keeper is None:
-            make = getattr(self._peers, "slots", None)
-            keeper = self._slot_keeper = LocalSlots() if make is None else make()
+            peers: Any = self._peers
+            keeper = self._slot_keeper = peers.slots() if getattr(peers, "_has_slots", False) else LocalSlots()
             if self._runner is not None:
                 keeper.open(self._runner.loop, self._runner.clock)
         return keeper

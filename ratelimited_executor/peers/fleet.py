@@ -122,15 +122,13 @@ class FleetPeers(Fixed):
         is_threaded: True if slots may be renewed in a thread of their own.
         new_id: makes the ids of peers.
         seed: of the delays, and of the id; random by default.
-
-    Attributes:
-        slots: makes the keeper of a manager's slots, which alone calls it; None if the group has none.
     """
 
     # Slots, so that setting a read-only or misspelt attribute is an error.
     __slots__ = (
         "__weakref__",
         "_clock",
+        "_has_slots",
         "_interval",
         "_is_away",
         "_is_closing",
@@ -142,6 +140,7 @@ class FleetPeers(Fixed):
         "_lives",
         "_members",
         "_monotonic",
+        "_new_slots",
         "_patience",
         "_random",
         "_seed",
@@ -152,7 +151,6 @@ class FleetPeers(Fixed):
         "_timeout",
         "_transport",
         "_warned",
-        "slots",
     )
 
     def __init__(
@@ -200,7 +198,8 @@ class FleetPeers(Fixed):
             difference_us=round(clock_difference * 1e6),
             outage=outage,
         )
-        self.slots = slot_transport and partial(
+        self._has_slots = slot_transport is not None
+        self._new_slots = slot_transport and partial(
             GroupSlots,
             SlotSettings(id="", lease_us=round(lease * 1e6), difference_us=self._settings.difference_us),
             slot_transport,
@@ -283,6 +282,11 @@ class FleetPeers(Fixed):
         self._members[owner.name] = member
         self._kicked.set()
         return member
+
+    def slots(self) -> GroupSlots:
+        """Return the keeper of a manager's slots; only the manager calls it."""
+        assert self._new_slots is not None, "peers without slots"
+        return self._new_slots()
 
     def _leave(self, member: TicketMember) -> None:
         """Remove a member; its last call goes out with the next round."""

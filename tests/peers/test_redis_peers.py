@@ -101,7 +101,8 @@ async def tidy(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
     yield
     if inspect.iscoroutinefunction(request.function):
-        await asyncio.sleep(0)  # lets cancelled tasks end
+        for _ in range(3):
+            await asyncio.sleep(0)  # lets cancelled tasks end, and then transports that they have closed
         look_for_leaks(reports)
 
 
