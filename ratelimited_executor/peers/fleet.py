@@ -128,7 +128,6 @@ class FleetPeers(Fixed):
     __slots__ = (
         "__weakref__",
         "_clock",
-        "_has_slots",
         "_interval",
         "_is_away",
         "_is_closing",
@@ -198,7 +197,6 @@ class FleetPeers(Fixed):
             difference_us=round(clock_difference * 1e6),
             outage=outage,
         )
-        self._has_slots = slot_transport is not None
         self._new_slots = slot_transport and partial(
             GroupSlots,
             SlotSettings(id="", lease_us=round(lease * 1e6), difference_us=self._settings.difference_us),
@@ -282,6 +280,11 @@ class FleetPeers(Fixed):
         self._members[owner.name] = member
         self._kicked.set()
         return member
+
+    @property
+    def _has_slots(self) -> bool:
+        """True if the group shares slots."""
+        return self._new_slots is not None
 
     def slots(self) -> GroupSlots:
         """Return the keeper of a manager's slots; only the manager calls it."""
