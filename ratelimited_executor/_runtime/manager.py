@@ -186,7 +186,7 @@ class ManagerBase(Fixed, Generic[E]):
         keeper = self._slot_keeper
         if keeper is None:
             peers: Any = self._peers
-            keeper = self._slot_keeper = peers.slots() if getattr(peers, "_has_slots", False) else LocalSlots()
+            keeper = self._slot_keeper = LocalSlots() if self._group_slots is None else peers.slots()
             if self._runner is not None:
                 keeper.open(self._runner.loop, self._runner.clock)
         return keeper

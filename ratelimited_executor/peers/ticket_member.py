@@ -16,7 +16,7 @@ from ratelimited_executor._core.fleet.demand import Demand, Worker
 from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
 from ratelimited_executor._core.fleet.peer_states import PeerState
 from ratelimited_executor._core.fleet.ticket_calls import FAIR_HOLDER, TicketRun
-from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS
+from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TICKETS_MAX
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._core.upcoming import upcoming
@@ -34,7 +34,6 @@ __all__ = ["TicketMember", "TicketOwner"]
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
-_TICKETS: Final = 1000  # requested in a call, at most; of keys as many are looked at as of tasks
 _KEY_SOON_NS: Final = 2_000_000  # keys that are due by then come along
 _BACK_SECONDS: Final = 0.002  # workers that started within this and two calls may be back at once ...
 _BACK_COUNT: Final = 4  # ... if there were so many runs ...
@@ -107,6 +106,7 @@ class TicketMember:
         self.owner = owner
         self._bounds: dict[str, Any] = {"valid_us": valid_us, "late_us": late_us, "is_exact": is_exact}
         self.peer = make_peer(*owner.group_limits(**self._bounds))
+        self._ahead_seconds = self.peer.settings.ahead_us / 1e6  # in which what is asked for could start
         self._kick = kick
         self._leave = leave
         self._warn = warn
@@ -217,11 +217,6 @@ class TicketMember:
             return
         self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - begin_ns)
 
-    def _count_of_late(self, now_ns: int) -> int:
-        """Count the starts in a time as long as a ticket may be ahead."""
-        since = self.owner.timeline.to_loop(now_ns) - self.peer.settings.ahead_us / 1e6
-        return sum(count for when, count in self._runs_of_late if when >= since)
-
     def _coming_back(self, now: float) -> int:
         """Count the workers that are likely to be back before an answer: those that started within two calls, and ended."""
         runs, span = self._runs_of_late, 2 * self.peer.span_ns / _NS + _BACK_SECONDS
@@ -271,23 +266,22 @@ class TicketMember:
         is_by_key = self.owner.queue.gate is not None
         if self.owner.is_paused or self.owner.queue.is_halted or not (is_by_key or self.peer.resources):
             return 0
-        seconds = self.peer.settings.ahead_us / 1e6
         held_count = self.budget.held_count(self.owner.timeline.to_ns(now))
         if is_by_key and self.owner.max_concurrency is None:
-            wanted = _TICKETS
+            wanted = TICKETS_MAX
         else:
-            wanted = self._demand.count(now, seconds, held_count + most)
+            wanted = self._demand.count(now, self._ahead_seconds, held_count + most)
         if is_by_key:  # and of some keys none is to be requested now
-            return sum(run.wanted for run in self._runs(min(wanted, _TICKETS), self.owner.timeline.to_ns(now)))
+            return sum(run.wanted for run in self._runs(min(wanted, TICKETS_MAX), self.owner.timeline.to_ns(now)))
         return wanted + self._coming_back(now) - held_count
 
     def _is_due(self, now: float) -> bool:
         """True if some key's own time has come, whatever the limits of the plan have refused."""
-        return bool(self._due) and bool(self._runs(_TICKETS, self.owner.timeline.to_ns(now), is_due=True))
+        return bool(self._due) and bool(self._runs(TICKETS_MAX, self.owner.timeline.to_ns(now), is_due=True))
 
     def request(self, now: float) -> TicketCall:
         """Make the next request."""
-        count = min(max(0, self._wanted(now, _TICKETS)), self.peer.room, _TICKETS)
+        count = min(max(0, self._wanted(now, TICKETS_MAX)), self.peer.room, TICKETS_MAX)
         now_ns = self.owner.timeline.to_ns(now)
         runs = self._runs(count, now_ns, is_due=self.peer.is_refused(now_ns)) if count else []
         self._call = self.peer.request(runs, self.owner.timeline.to_ns(now))
@@ -307,11 +301,10 @@ class TicketMember:
         self._asked.clear()
         self._lanes = []
         permits = self.owner.queue.costs
-        ahead_seconds = self.peer.settings.ahead_us / 1e6
         held = 0 if gate is None else self.budget.free_count(now_ns)
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
-        waiting = upcoming(self.owner.queue, count if gate is None else _TICKETS)
+        waiting = upcoming(self.owner.queue, count if gate is None else TICKETS_MAX)
         for key, needs, cost, tasks in sorted(waiting, key=lambda each: each.key not in self._turned):
             if is_due and key not in self._due:
                 continue
@@ -331,7 +324,7 @@ class TicketMember:
                     continue  # it needs no ticket
                 if gate is not None and key is not None and not isinstance(key, SlotLane):
                     now = self.owner.timeline.to_loop(now_ns)
-                    most = min(most, self._demand.count_of_key(gate, key, cost, now, now + ahead_seconds))
+                    most = self._demand.count_of_key(gate, key, cost, now, self._ahead_seconds, most)
                 used = min(held, most)
                 held -= used
                 count -= most

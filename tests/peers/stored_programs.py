@@ -1,10 +1,12 @@
 """Random programs of calls for tickets and slots, for authorities that must all give the same replies."""
 
+import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ratelimited_executor import Adaptive, ExecutorManager
 from ratelimited_executor._core.fleet.limit_settings import BurstSettings, PaceSettings, QuotaSettings, WindowSettings
 from ratelimited_executor._core.fleet.slots import SlotCall, SlotDeclaration, SlotEntry, SlotReply
 from ratelimited_executor._core.fleet.ticket_calls import (
@@ -44,6 +46,22 @@ def plan_of(number: int, now_us: int) -> tuple[str, tuple[PlanLimit, ...]]:
     begin = period * 60 * SECOND
     quota = QuotaSettings(40, 7, period, begin, begin + 60 * SECOND, begin + 120 * SECOND, 20_000, SECOND)
     return "quota", (PlanLimit("quota", "permits", quota.write()),)
+
+
+async def lower_an_adaptive_rate(mine: Any, others: Any) -> None:
+    """Lower an adaptive rate by one of two processes of a group, and wait until the other one has adopted it."""
+    async with ExecutorManager(peers=mine) as one, ExecutorManager(peers=others) as other:
+        executors = [
+            manager.executor("mail", rate="50/s", adaptive=Adaptive(floor=1, ceiling=100), drain_timeout=0)
+            for manager in (one, other)
+        ]
+        for executor in executors:
+            executor.schedule_many(str, range(10_000))
+        await asyncio.sleep(0.3)
+        executors[0].rate = "20/s"
+        async with asyncio.timeout(30):
+            while executors[1].rate.per_second > 25:  # it may have been raised again since
+                await asyncio.sleep(0.02)
 
 
 class TicketProgram:

@@ -25,7 +25,7 @@ from ratelimited_executor.peers.stored.file import AgainError, FileSlotTransport
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
 
-from .stored_programs import KEYS, SETTINGS, SlotProgram, plan_of
+from .stored_programs import KEYS, SETTINGS, SlotProgram, lower_an_adaptive_rate, plan_of
 from .stored_subjects import InFile, InMemory
 
 pytestmark = pytest.mark.real_time("files")
@@ -400,18 +400,7 @@ def test_windows_is_refused(path, monkeypatch) -> None:
 
 async def test_adaptive_rate_is_one_for_all_processes(path) -> None:
     """An adaptive rate that one process lowers is adopted by another one that shares the file."""
-    async with ExecutorManager(peers=FilePeers(path)) as one, ExecutorManager(peers=FilePeers(path)) as other:
-        executors = [
-            manager.executor("mail", rate="50/s", adaptive=Adaptive(floor=1, ceiling=100), drain_timeout=0)
-            for manager in (one, other)
-        ]
-        for executor in executors:
-            executor.schedule_many(str, range(10_000))
-        await asyncio.sleep(0.3)
-        executors[0].rate = "20/s"
-        async with asyncio.timeout(30):
-            while executors[1].rate.per_second > 25:  # it may have been raised again since
-                await asyncio.sleep(0.02)
+    await lower_an_adaptive_rate(FilePeers(path), FilePeers(path))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

@@ -20,7 +20,7 @@ from ratelimited_executor.peers.stored.postgres import PostgresSlotTransport, Po
 from ratelimited_executor.peers.transport import RefusedError
 from tests.stores.tasks.postgres_server import END_CONNECTIONS, PostgresServer
 
-from .stored_programs import KEYS, SETTINGS
+from .stored_programs import KEYS, SETTINGS, lower_an_adaptive_rate
 from .stored_subjects import InPostgres, told_time
 from .ticket_group import most_in
 
@@ -86,19 +86,7 @@ async def test_two_managers_share_a_limit_and_slots(fresh) -> None:
 
 async def test_adaptive_rate_is_one_for_all_processes(fresh) -> None:
     """An adaptive rate that one process lowers is adopted by another one of its group."""
-    peers = [PostgresPeers(fresh.url, "adaptive") for _ in range(2)]
-    async with ExecutorManager(peers=peers[0]) as one, ExecutorManager(peers=peers[1]) as other:
-        executors = [
-            manager.executor("mail", rate="50/s", adaptive=Adaptive(floor=1, ceiling=100), drain_timeout=0)
-            for manager in (one, other)
-        ]
-        for executor in executors:
-            executor.schedule_many(str, range(10_000))
-        await asyncio.sleep(0.3)
-        executors[0].rate = "20/s"
-        async with asyncio.timeout(30):
-            while executors[1].rate.per_second > 25:  # it may have been raised again since
-                await asyncio.sleep(0.02)
+    await lower_an_adaptive_rate(*(PostgresPeers(fresh.url, "adaptive") for _ in range(2)))
 
 
 async def _hold(pool: Any) -> int:

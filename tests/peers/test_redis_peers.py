@@ -800,11 +800,9 @@ class OddInfo(redis.asyncio.Redis):
         return {"used_memory": 1}
 
 
-async def test_message_carries_calls_of_several_executors(redis_server: RedisServer) -> None:
-    """A message carries the calls of several executors in order, by a script that it loads if needed; a refusal is of one."""
-    transport = RedisTransport(redis_server.url, "mixed")
-    limit = PlanLimit("minute", "tickets", "w,5,60000000")
-    call = TicketCall(
+def _call_for(amount: int) -> TicketCall:
+    """Return a call without runs, under one limit of so many tickets a minute."""
+    return TicketCall(
         peer="p",
         since_us=1,
         latest_us=1 << 52,
@@ -812,8 +810,15 @@ async def test_message_carries_calls_of_several_executors(redis_server: RedisSer
         difference_us=0,
         quarantine_us=1000,
         plan_id="one",
-        plan=(limit,),
+        plan=(PlanLimit("minute", "tickets", f"w,{amount},60000000"),),
     )
+
+
+async def test_message_carries_calls_of_several_executors(redis_server: RedisServer) -> None:
+    """A message carries the calls of several executors in order, by a script that it loads if needed; a refusal is of one."""
+    transport = RedisTransport(redis_server.url, "mixed")
+    call = _call_for(5)
+    (limit,) = call.plan
     asking = replace(call, runs=(TicketRun(9, (("tickets", 1),)),))
     odd = replace(call, plan=(limit._replace(settings="odd"),))
     try:
@@ -948,16 +953,7 @@ async def test_least_rights_of_a_user(told: Told) -> None:
 async def _load(url: str) -> None:
     """Ask for so many tickets in one call that the server counts who has called."""
     transport = RedisTransport(url, "g")
-    call = TicketCall(
-        peer="p",
-        since_us=1,
-        latest_us=1 << 52,
-        ahead_us=100_000,
-        difference_us=0,
-        quarantine_us=1000,
-        plan_id="one",
-        plan=(PlanLimit("minute", "tickets", "w,100000,60000000"),),
-    )
+    call = _call_for(100_000)
     try:
         await transport.call([("much", call)])
         await asyncio.sleep(0.002)

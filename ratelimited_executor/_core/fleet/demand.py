@@ -29,7 +29,6 @@ __all__ = ["Demand", "Worker"]
 
 _MEMORY_SECONDS: Final = 2.0  # observations of that age count about a third
 _ROUNDING: Final = 1e-9
-_MANY: Final = 1 << 40
 
 
 class Counts(Protocol):
@@ -110,8 +109,7 @@ class Demand:
             most: counting may stop there.
         """
         worker, queue = self._worker, self._worker.queue
-        to_ns = queue.timeline.to_ns
-        span = _Span(to_ns(now), to_ns(now + seconds), self._turns(seconds))
+        span = self._span(now, seconds)
         count: float = queue.permits.startable_until(span.begin_ns, span.end_ns)
         if worker.max_concurrency is not None:
             running_count = worker.accounts.running_count()
@@ -122,12 +120,14 @@ class Demand:
             return math.floor(min(count, demand_until(queue, now)) + _ROUNDING)
         return math.floor(min(count, self._count_keyed(queue.gate, now, span, most)) + _ROUNDING)
 
-    def count_of_key(self, gate: KeyGate, key: Hashable, cost: int, now: float, end: float) -> int:
-        """Count the tasks of a key that its limits let start from now until a loop time, at most."""
+    def count_of_key(self, gate: KeyGate, key: Hashable, cost: int, now: float, seconds: float, most: int) -> int:
+        """Count the tasks of a key that its limits let start within some seconds, up to ``most``."""
+        span = self._span(now, seconds)
+        return math.floor(min(most, gate.count_until(key, cost, span, span.begin_ns)) + _ROUNDING)
+
+    def _span(self, now: float, seconds: float) -> _Span:
         to_ns = self._worker.queue.timeline.to_ns
-        span = _Span(to_ns(now), to_ns(end), self._turns(max(0.0, end - now)))
-        count = gate.count_until(key, cost, span, to_ns(now))
-        return _MANY if count >= _MANY else math.floor(count + _ROUNDING)
+        return _Span(to_ns(now), to_ns(now + seconds), self._turns(seconds))
 
     def _count_keyed(self, gate: KeyGate, now: float, span: _Span, most: int) -> float:
         """Count the tasks due now that the limits of their keys let start in a span."""

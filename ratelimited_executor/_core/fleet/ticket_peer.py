@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from ratelimited_executor._core.fleet.clock import ServerClock
-    from ratelimited_executor._core.fleet.limit_settings import LimitSettings
     from ratelimited_executor._core.fleet.policies import Outage
 
-__all__ = ["NEWS_NS", "Refusal", "TicketPeer", "TicketSettings"]
+__all__ = ["NEWS_NS", "TICKETS_MAX", "Refusal", "TicketPeer", "TicketSettings"]
 
 _ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, even if it named a later time
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority counts as away
@@ -52,11 +51,13 @@ _RETURN_NS: Final = 100_000_000  # after the last call, what was not used is giv
 _REPORT_NS: Final = 500_000_000  # after a start that others wait for, it is reported
 _SOON_NS: Final = 1_000_000  # a call after a refusal comes at least this later, or half a trip
 _COST_NS: Final = 20_000  # of a start on the loop, at least
-_MANY: Final = 1000  # tickets in a call
 _RICH: Final = 8  # tickets, of which half may be due before more are asked for
 _COSTS: Final = 5  # the latest starts count for a fifth
 NEWS_NS: Final = 750_000_000
 """The longest time until every calling peer knows of new limits."""
+
+TICKETS_MAX: Final = 1000
+"""How many tickets are requested in a call, at most."""
 
 _SLOW_NS: Final = 5_000_000  # round trips beyond that make lives longer
 _LATE_US: Final = 20_000  # how long after it was made a call may be sent
@@ -115,7 +116,6 @@ class TicketPeer:
         era: the authority's; None before the first answer.
         limits: each limit's state in the latest reply, by name.
         is_own_plan: True if the plan in force is the one that this process has set or follows.
-        plan_in_force: that of another process; empty if it is this one's.
         refusal: of the latest answer; None if it refused nothing.
         granted_count: tickets granted.
         refused_count: tickets requested and not granted.
@@ -165,7 +165,6 @@ class TicketPeer:
         self._watched_until_ns = 0
         self._told_ns = -NEWS_NS  # the time of the latest answer
         self._is_new = False
-        self.plan_in_force: tuple[PlanLimit, ...] = ()
         self._has_vouched = False  # the latest call did so for the authority's time
         self._since_us = 0  # since when our clock has agreed with the authority's, in the authority's time
         self._penalties: list[tuple[str, int]] = []  # (key, their end in our time)
@@ -201,8 +200,8 @@ class TicketPeer:
     def _use(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]]) -> None:
         limits = plan(0)
         self._plan_id, self._plan, self.resources = plan_id, plan, {each.resource for each in limits}
-        settings = _settings_of(limits)
-        self._rate = min((each.per_second for each in settings), default=None)
+        self._rate = _slowest_of(limits).get(PERMITS)
+        settings = [read_settings(each.settings) for each in limits if each.resource == PERMITS]
         self._even_ns = max((each.gap_us * 1000 for each in settings if isinstance(each, PaceSettings)), default=0)
 
     def set_plan(self, plan_id: str, plan: Callable[[int], tuple[PlanLimit, ...]], now_ns: int) -> None:
@@ -226,9 +225,7 @@ class TicketPeer:
         """The starts a second that the limits in force allow; None before the first answer, and if they count no starts."""
         if self.era is None:
             return None
-        if self.is_own_plan:
-            return self._rate
-        return min((each.per_second for each in _settings_of(self.plan_in_force)), default=None)
+        return self._rate if self.is_own_plan else self.budget.slowest.get(PERMITS)
 
     @property
     def is_settled(self) -> bool:
@@ -298,7 +295,7 @@ class TicketPeer:
     def room(self) -> int:
         """How many more tickets could be used in time."""
         if 4 * self._even_ns >= 5 * self.cost_ns:
-            return _MANY  # they come one by one, more slowly than they are used
+            return TICKETS_MAX  # they come one by one, more slowly than they are used
         life_ns = max(self._life_us, self.wanted_life_us) * 1000
         return max(0, max(1, life_ns // (2 * self.cost_ns)) - self.budget.ticket_count)
 
@@ -395,7 +392,7 @@ class TicketPeer:
             self._is_new_plan = False
         del self._penalties[: len(call.penalties)]
         self._move_to(PeerState.ACTIVE)
-        self._told_id, self.plan_in_force = reply.plan_id, reply.plan
+        self._told_id = reply.plan_id
         self.is_own_plan = reply.plan_id in (self._plan_id, self._followed_id)
         self.budget.slowest = {} if self.is_own_plan else _slowest_of(reply.plan)
         self._is_new, self._told_ns = now_ns - self._told_ns <= NEWS_NS, now_ns
@@ -542,12 +539,6 @@ class TicketPeer:
     def quarantine_end(self, now_ns: int) -> int | None:
         """Return when the quarantine ends, in our time; None if it is over."""
         return self._quarantine_ns if self._quarantine_ns > now_ns else None
-
-
-def _settings_of(limits: Sequence[PlanLimit]) -> list[LimitSettings]:
-    """Return the settings of the limits that count starts, as far as this release knows them."""
-    settings = (read_settings(each.settings) for each in limits if each.resource == PERMITS)
-    return [each for each in settings if each is not None]
 
 
 def _copy_of(state: LimitState) -> LimitCopy:

@@ -11,6 +11,17 @@ WAITS = st.one_of(st.integers(0, 1000), st.integers(0, 300 * MS), st.sampled_fro
 EXCHANGES = st.lists(st.tuples(WAITS, DELAYS, DELAYS, DRIFTS), min_size=1, max_size=12)
 
 
+def after(exchanges, *, drifts=False):
+    """Return two clocks and the estimate of one of them after some exchanges."""
+    clocks, clock = TwoClocks(), ServerClock()
+    for wait, out, back, drift in exchanges:
+        if drifts:
+            clocks.drift = drift
+        clocks.run(wait)
+        clocks.exchange(clock, out, back)
+    return clocks, clock
+
+
 @given(EXCHANGES)
 @settings(max_examples=400, deadline=None)
 def test_bounds_hold_the_truth(exchanges):
@@ -29,11 +40,7 @@ def test_bounds_hold_the_truth(exchanges):
 @settings(max_examples=400, deadline=None)
 def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
     """A time that has come by the bounds has come by any clock that the authority may have."""
-    clocks, clock = TwoClocks(), ServerClock()
-    for wait, out, back, exchange_drift in exchanges:
-        clocks.drift = exchange_drift
-        clocks.run(wait)
-        clocks.exchange(clock, out, back)
+    clocks, clock = after(exchanges, drifts=True)
     wanted = clock.at(clocks.now_ns) + ahead
     when = clock.surely_after(wanted, clocks.now_ns)
 
@@ -45,10 +52,7 @@ def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
 @settings(max_examples=300, deadline=None)
 def test_time_before_which_the_server_surely_is(exchanges, ahead):
     """Until that time the authority's clock cannot have passed the wanted one, and soon after it can."""
-    clocks, clock = TwoClocks(), ServerClock()
-    for wait, out, back, _ in exchanges:
-        clocks.run(wait)
-        clocks.exchange(clock, out, back)
+    clocks, clock = after(exchanges)
     wanted = clock.at(clocks.now_ns) + clock.error_ns(clocks.now_ns) + ahead
     when = clock.surely_before(wanted, clocks.now_ns)
 
@@ -62,10 +66,7 @@ def test_time_before_which_the_server_surely_is(exchanges, ahead):
 @settings(max_examples=300, deadline=None)
 def test_step_is_told_and_taken_in(exchanges, by):
     """A step beyond the bounds is noticed, and then the bounds contain the new time."""
-    clocks, clock = TwoClocks(), ServerClock()
-    for wait, out, back, _ in exchanges:
-        clocks.run(wait)
-        clocks.exchange(clock, out, back)
+    clocks, clock = after(exchanges)
     error = clock.error_ns(clocks.now_ns)
     clocks.step(by)
     is_same = clocks.exchange(clock, 100_000, 150_000)
