@@ -368,7 +368,12 @@ async def test_managers_of_one_group_split_its_rate(server: RedisServer, told: T
 @side_by_side
 async def test_managers_of_different_groups_do_not_share(server: RedisServer, told: Told) -> None:
     """Another group, prefix or executor name is another rate."""
-    different: list[dict[str, Any]] = [{}, {"group": "h"}, {"prefix": "other"}, {"names": ("another",)}]
+    different: list[dict[str, Any]] = [
+        {},
+        {"group": f"another, beside {GROUP.get()}"},
+        {"prefix": "other"},
+        {"names": ("another",)},
+    ]
     async with contextlib.AsyncExitStack() as stack:
         members = [await stack.enter_async_context(member(server.url, load=300, **options)) for options in different]
         await asyncio.sleep(SETTLED)
