@@ -127,12 +127,13 @@ class _Share:
     gap_us: int
     cycle_us: int  # of the slowest peer
     free_us: int  # before that, all is free
+    back_us: int
 
     def again_us(self, unit: int, when_us: int, now_us: int) -> int:
         """Return when to ask again for a ticket: once the others may have caught up, or its time has come."""
         missing = max(0.3, (self.served + unit - self.most) / _UNIT * self.hungry_count)
         level_us = now_us + int(min(self.hungry_count, missing) * self.gap_us) + 1
-        return max(min(level_us, max(when_us, now_us + self.cycle_us)), self.free_us)
+        return max(min(level_us, max(when_us, now_us + self.cycle_us, self.back_us)), self.free_us)
 
 
 class TicketAuthority:
@@ -471,7 +472,7 @@ class TicketAuthority:
                     asked.again_us = when - horizon_us
                     if place is not None:
                         refused = asked.queue_at(place)
-                        asked.again_us += self._before(refused, call.peer) * asked.settings[place].gap_us
+                        asked.again_us = self._turn_of(asked, place, when, call) - horizon_us
                     elif begin_us > max(now_us, state.penalty_us):  # of the key
                         asked.holder = refused = run.key
                     break
@@ -558,12 +559,12 @@ class TicketAuthority:
         turn = queue.turns.get(call.peer)
         is_new = turn is None or turn.until_us < self._now_us
         served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_new else int(lead)))
-        free_us = 0
+        back_us, free_us = min(each.back_us for each in others), 0
         if not isinstance(settings, WindowSettings | QuotaSettings):
             late_us = self._now_us + near_us // hungry_count
             free_us = min(late_us if each.back_us < self._now_us else each.back_us for each in others)
         return _Share(
-            queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, free_us
+            queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, free_us, back_us
         )
 
     def _serve(
@@ -603,6 +604,16 @@ class TicketAuthority:
                 queue.turns[call.peer] = _Turn(served, until_us, call.cycle_us, back_us)
             elif name:
                 del queues[name]
+
+    def _turn_of(self, asked: _Asked, place: int, when_us: int, call: TicketCall) -> int:
+        """Return when a limit may admit a ticket to a peer, after one to each hungry peer before it."""
+        settings, count = asked.settings[place], self._before(asked.queue_at(place), call.peer)
+        if not isinstance(settings, WindowSettings):
+            return when_us + count * settings.gap_us
+        rounds, rest = divmod((count + 1) * asked.amounts[place] - 1, settings.amount)
+        turn_us = asked.limits[place].earliest(self._now_us, rest + 1)
+        assert turn_us is not None
+        return max(when_us, turn_us + rounds * settings.width)
 
     def _before(self, name: str, peer: str) -> int:
         """Count the hungry peers of a queue that are served before a peer."""
