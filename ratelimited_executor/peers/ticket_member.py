@@ -325,8 +325,10 @@ class TicketMember:
                 if gate is not None and key is not None and not isinstance(key, SlotLane):
                     now = self.owner.timeline.to_loop(now_ns)
                     most = self._demand.count_of_key(gate, key, cost, now, self._ahead_seconds, most)
+                most = min(most, count)  # the tasks that have tickets count as well
                 used = min(held, most)
                 held -= used
+                count -= used
             elif gate.hold(key, cost, now_ns) in (None, "rate") and limit.refused_ns <= now_ns + _KEY_SOON_NS:
                 self._asked[limit.text] = key
                 key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
