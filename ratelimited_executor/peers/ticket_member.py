@@ -312,7 +312,7 @@ class TicketMember:
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
             needed = needs if needs and not is_beyond else {PERMITS: 1}
             costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
-            most, limit, of_key = tasks, None, ()
+            most, limit, run = tasks, None, TicketRun(0, costs)
             if gate is not None and key is not None:
                 gate.meet(key, now_ns)
                 limit = gate.limit(key)
@@ -329,10 +329,14 @@ class TicketMember:
                 used = min(held, most)
                 held -= used
                 count -= used
-            elif gate.hold(key, cost, now_ns) in (None, "rate") and limit.refused_ns <= now_ns + _KEY_SOON_NS:
+            elif (
+                gate is not None
+                and gate.hold(key, cost, now_ns) in (None, "rate")
+                and limit.refused_ns <= now_ns + _KEY_SOON_NS
+            ):
                 self._asked[limit.text] = key
                 key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
-                of_key = limit.text, limit.settings, key_cost
+                run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
                 most = min(most, limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000))
                 used = self.budget.held_of_key(limit.text)
             else:
@@ -340,7 +344,7 @@ class TicketMember:
             wanted = min(most - used, count)
             if wanted > 0:
                 count -= wanted
-                runs.append(TicketRun(wanted, costs, *of_key))
+                runs.append(run._replace(wanted=wanted))
                 self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0:
                 break
