@@ -132,7 +132,7 @@ def _closed_loops() -> list[Case]:
             warm_up=1.0,
             seconds=10,
             quick_seconds=2,
-            goals={"use": 0.98},
+            goals={"use": 0.98, **({"calls a start": 1.2} if kind == "keyed" else {})},
         )
         for kind, (settings, keys) in _KINDS.items()
         for form, counts in (("permits", (1, 4, 16, 64, 256)), ("tasks", (1, 64)))
@@ -187,6 +187,9 @@ def _keys() -> list[Case]:
 
 def _idle() -> list[Case]:
     goals = {"p50": 1.0, "p99": 3.0, "calls a start": 1.2}
+    # A peer remembers a state of 10 s, and so calls each 0.9 s, half of a quarantine. With one start in 0.5 to 1.5 s by each of
+    # four processes, that is 1.66 calls a start at best; with four by one, it is none more.
+    remembering = {**goals, "calls a start": 1.7}
     kinds: dict[str, tuple[Mapping[str, Any], int, int]] = {
         **{kind: (settings, keys, 0) for kind, (settings, keys) in _KINDS.items()},
         "slots": ({"rate": "200/s, 2000/10s"}, 0, 4),
@@ -213,7 +216,7 @@ def _idle() -> list[Case]:
             warm_up=1.0,
             seconds=120,
             quick_seconds=40,
-            goals=goals,
+            goals=remembering if kind == "several" and processes > 1 else goals,
         )
         for kind, (settings, keys, slots) in kinds.items()
         for processes in (1, 4)
@@ -259,6 +262,7 @@ def _fairness() -> list[Case]:
             settings={"rate": "100/s", "policy": _POLICIES[policy]},
             processes=4,
             weights=(1.0, 3.0),
+            quick_seconds=5,  # a Window's shares come in one burst a second
             goals={"use": 0.97, "fair": 0.8},
         )
         for policy in _POLICIES
@@ -272,7 +276,7 @@ def _fairness() -> list[Case]:
             loads=(Load(keys=1),),
             processes=6,
             quick_seconds=4,
-            goals={"use": 0.97, "fair in a key": 0.8},
+            goals={"use": 0.97, "fair in a key": 0.8, "calls a start": 1.2},
         )
         for policy in ("Paced", "Window")
     ]
@@ -285,7 +289,7 @@ def _fairness() -> list[Case]:
             loads=(Load(keys=12),),
             processes=10,
             seconds=40,
-            quick_seconds=3,
+            quick_seconds=6,  # three rounds of each key; in one and a half an ideal order by key gives .73
             goals={"use": 0.97, "fair": 0.8},
         )
         for policy in ("Paced", "Window")
@@ -329,7 +333,9 @@ def _hot_keys() -> list[Case]:
             name=f"{policy}, 5/s in 50/s, in {hot} of {processes}",
             limit=50,
             settings={"rate": "50/s", "key_rate": "5/s", "policy": _POLICIES[policy]},
-            loads=(Load(keys=500), Load(count=20, keys=1, key="hot", processes=tuple(range(hot)))),
+            # A process starts its tasks in their order: so a key gets no more than its part of them, here a half, of the
+            # process's share. That is above what the key allows: 8.3 of 5 a second.
+            loads=(Load(count=20, keys=500), Load(count=20, keys=1, key="hot", processes=tuple(range(hot)))),
             processes=processes,
             warm_up=3.0,
             quick_seconds=6,

@@ -281,7 +281,7 @@ class _Process:
 
     async def _take(self, load: Load, number: int) -> None:
         """Be a worker that takes one permit after the other."""
-        key = f"{load.key}{number % load.keys}" if load.keys else None
+        key = f"{load.key}{(self._number + number) % load.keys}" if load.keys else None
         while True:
             submitted = self._loop.time()
             async with self._executor.permit(key=key):

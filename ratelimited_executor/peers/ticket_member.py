@@ -270,10 +270,10 @@ class TicketMember:
         if is_by_key and self.owner.max_concurrency is None:
             wanted = TICKETS_MAX
         else:
-            wanted = self._demand.count(now, self._ahead_seconds, held_count + most)
+            wanted = self._demand.count(now, self._ahead_seconds, held_count + most) - held_count
         if is_by_key:  # and of some keys none is to be requested now
             return sum(run.wanted for run in self._runs(min(wanted, TICKETS_MAX), self.owner.timeline.to_ns(now)))
-        return wanted + self._coming_back(now) - held_count
+        return wanted + self._coming_back(now)
 
     def _is_due(self, now: float) -> bool:
         """True if some key's own time has come, whatever the limits of the plan have refused."""
@@ -312,7 +312,7 @@ class TicketMember:
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
             needed = needs if needs and not is_beyond else {PERMITS: 1}
             costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
-            most, limit = min(tasks, count), None
+            most, limit, run = tasks, None, TicketRun(0, costs)
             if gate is not None and key is not None:
                 gate.meet(key, now_ns)
                 limit = gate.limit(key)
@@ -325,12 +325,10 @@ class TicketMember:
                 if gate is not None and key is not None and not isinstance(key, SlotLane):
                     now = self.owner.timeline.to_loop(now_ns)
                     most = self._demand.count_of_key(gate, key, cost, now, self._ahead_seconds, most)
+                most = min(most, count)  # the tasks that have tickets count as well
                 used = min(held, most)
                 held -= used
-                count -= most
-                if most > used:
-                    runs.append(TicketRun(most - used, costs))
-                    self._lanes.append(key if isinstance(key, SlotLane) else None)
+                count -= used
             elif (
                 gate is not None
                 and gate.hold(key, cost, now_ns) in (None, "rate")
@@ -338,12 +336,16 @@ class TicketMember:
             ):
                 self._asked[limit.text] = key
                 key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
-                soon = limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000)
-                wanted = min(most, soon) - self.budget.held_of_key(limit.text)
-                if wanted > 0:
-                    count -= wanted
-                    runs.append(TicketRun(wanted, costs, limit.text, limit.settings, key_cost))
-                    self._lanes.append(key if isinstance(key, SlotLane) else None)
+                run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
+                most = min(most, limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000))
+                used = self.budget.held_of_key(limit.text)
+            else:
+                continue
+            wanted = min(most - used, count)
+            if wanted > 0:
+                count -= wanted
+                runs.append(run._replace(wanted=wanted))
+                self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0:
                 break
         if runs and gate is None:  # the remaining tasks count like the last one
@@ -401,7 +403,8 @@ class TicketMember:
             key = self._asked.get(text)
             limit = gate.limit(key)
             if isinstance(limit, KeyBudgetLimit):
-                when_ns = clock.here(again_us * 1000) - half_ns if again_us else now_ns + _NS
+                due_us = max(again_us, self.budget.half_due_us(text) or 0)
+                when_ns = clock.here(due_us * 1000) - half_ns if again_us else now_ns + _NS
                 limit.refused_ns = max(when_ns, now_ns + 200_000)
                 heappush(self._turns, (limit.refused_ns, next(self._numbers), key))
         for key in self._asked.values():

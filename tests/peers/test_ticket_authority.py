@@ -241,6 +241,19 @@ def test_turn_of_a_peer_at_a_key_is_kept_for_it(subject):
     assert [0, gap, 2 * gap] == [time - times[0] for time in times]
 
 
+def test_turns_at_a_window_come_as_it_empties(subject):
+    """At a window, a peer is told to ask again when enough has left it for those before and itself, and not a gap later for each."""
+    group = Group(subject, PACE)
+    settings = WindowSettings.of(2, SECOND)
+    group.ask(some(2, "ann", settings.write()))
+    times = []
+    for peer in "pqrs":
+        group.ask(some(1, "ann", settings.write()), peer=peer)
+        times.append(group.reply.outcomes[0].again_us)
+    pace = 10_005  # of the two starts
+    assert [0, pace, settings.width, settings.width + pace] == [time - times[0] for time in times]
+
+
 def test_keys_have_limits_of_their_own(subject):
     """Each key has its own limit; a ticket may cost more than one of it, and a reply has a copy of each limit that is to be remembered."""
     group = Group(subject, PACE)

@@ -126,13 +126,14 @@ class _Share:
     most: float  # what it may have been served at most
     gap_us: int
     cycle_us: int  # of the slowest peer
-    free_us: int  # before that, all is free
+    back_us: int  # when the first of the others is expected; ...
+    free_us: int  # ... and before that, all is free
 
     def again_us(self, unit: int, when_us: int, now_us: int) -> int:
-        """Return when to ask again for a ticket: once the others may have caught up, or its time has come."""
+        """Return when to ask again for a ticket: once the others may have caught up, or its time comes and they do not."""
         missing = max(0.3, (self.served + unit - self.most) / _UNIT * self.hungry_count)
         level_us = now_us + int(min(self.hungry_count, missing) * self.gap_us) + 1
-        return max(min(level_us, max(when_us, now_us + self.cycle_us)), self.free_us)
+        return max(min(level_us, max(when_us, now_us + self.cycle_us, self.back_us)), self.free_us)
 
 
 class TicketAuthority:
@@ -467,13 +468,13 @@ class TicketAuthority:
                 if when > now_us + horizon_us:
                     is_refused = True
                     asked.holder = "penalty" if place is None else asked.names[place]
-                    asked.at_us = when
-                    asked.again_us = when - horizon_us
+                    asked.at_us = turn_us = when
                     if place is not None:
                         refused = asked.queue_at(place)
-                        asked.again_us += self._before(refused, call.peer) * asked.settings[place].gap_us
+                        turn_us = max(when, self._turn_of(asked, place, when, call))
                     elif begin_us > max(now_us, state.penalty_us):  # of the key
                         asked.holder = refused = run.key
+                    asked.again_us = turn_us - horizon_us
                     break
             if share is not None and share.served + unit > share.most and when >= share.free_us:
                 is_refused, refused = True, asked.queue_at(share.place)
@@ -558,12 +559,12 @@ class TicketAuthority:
         turn = queue.turns.get(call.peer)
         is_new = turn is None or turn.until_us < self._now_us
         served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_new else int(lead)))
-        free_us = 0
+        back_us, free_us = min(each.back_us for each in others), 0
         if not isinstance(settings, WindowSettings | QuotaSettings):
             late_us = self._now_us + near_us // hungry_count
             free_us = min(late_us if each.back_us < self._now_us else each.back_us for each in others)
         return _Share(
-            queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, free_us
+            queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, back_us, free_us
         )
 
     def _serve(
@@ -603,6 +604,15 @@ class TicketAuthority:
                 queue.turns[call.peer] = _Turn(served, until_us, call.cycle_us, back_us)
             elif name:
                 del queues[name]
+
+    def _turn_of(self, asked: _Asked, place: int, when_us: int, call: TicketCall) -> int:
+        """Return when a limit may admit a ticket to a peer, after one to each hungry peer before it."""
+        settings, count = asked.settings[place], self._before(asked.queue_at(place), call.peer)
+        if not isinstance(settings, WindowSettings):
+            return when_us + count * settings.gap_us
+        # What was started together leaves the window together.
+        rounds, rest = divmod((count + 1) * max(1, asked.amounts[place]) - 1, max(1, settings.amount))
+        return (asked.limits[place].earliest(self._now_us, rest + 1) or 0) + rounds * settings.width
 
     def _before(self, name: str, peer: str) -> int:
         """Count the hungry peers of a queue that are served before a peer."""

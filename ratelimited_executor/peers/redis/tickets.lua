@@ -551,11 +551,20 @@ function T.share_of(asked, longest)  -- how much the peer may be served beside h
         end
         found_at = each[2]
         found = {queue = queue, place = place, hungry = hungry, served = math.min(served, math.floor(mean + lead)), most = mean + share, gap = gap,
-          cycle = cycle, free = free}
+          cycle = cycle, back = is_late and 0 or soonest, free = free}
       end
     end
   end
   return found
+end
+
+function T.turn_of(asked, place, when)  -- when a limit may admit a ticket to this peer, after one to each hungry peer before it
+  local set, count = asked.settings[place], T.before_in(T.queue_at(asked, place))
+  if set.kind ~= 'w' then return when + count * set.gap end
+  -- What was started together leaves the window together.
+  local amount, last = math.max(1, set.amount), (count + 1) * math.max(1, asked.amounts[place]) - 1
+  local rest = last % amount
+  return (asked.limits[place].law.earliest(asked.limits[place], S.present, rest + 1) or 0) + (last - rest) / amount * set.width
 end
 
 function T.before_in(name)  -- how many hungry peers of a queue are served before this one
@@ -659,13 +668,15 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
       local horizon = T.horizon_of(asked, place)
       if when > S.present + horizon then
         is_refused = true
-        asked.holder, asked.at, asked.again = place and names[place] or 'penalty', when, when - horizon
+        local turn = when
+        asked.holder, asked.at = place and names[place] or 'penalty', when
         if place then
           refused = T.queue_at(asked, place)
-          asked.again = asked.again + T.before_in(refused) * asked.settings[place].gap
+          turn = math.max(when, T.turn_of(asked, place, when))
         elseif begin > math.max(S.present, S.penalty) then  -- of the key
           asked.holder, refused = asked.key, asked.key
         end
+        asked.again = turn - horizon
         break
       end
     end
@@ -674,7 +685,7 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
       asked.holder, asked.at = refused ~= '' and refused or 'peers', 0
       local missing = math.max(0.3, (share.served + S.unit - share.most) / T.UNIT * share.hungry)
       local level = S.present + math.floor(math.min(share.hungry, missing) * share.gap) + 1
-      asked.again = math.max(math.min(level, math.max(when, S.present + share.cycle)), share.free)
+      asked.again = math.max(math.min(level, math.max(when, S.present + share.cycle, share.back)), share.free)
       break
     end
     local receipts = {}
