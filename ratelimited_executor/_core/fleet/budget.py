@@ -171,10 +171,10 @@ class TicketBudget:
         """Return when the next ticket lapses, by the authority's clock; call only if one is held."""
         return min(ticket.until_us for ticket in (*self._open, *self._coming)) + 1
 
-    def half_due_us(self) -> int | None:
-        """Return by when half of the held tickets are due, by the authority's clock; None if none is ahead."""
+    def mostly_due_us(self) -> int | None:
+        """Return by when three quarters of the held tickets are due, by the authority's clock; None if none is ahead."""
         count = self.ticket_count
-        place = count // 2 - (count - len(self._coming))
+        place = 3 * count // 4 - (count - len(self._coming))
         return self._coming[max(0, place)].at_us if self._coming else None
 
     def give_all_back(self) -> None:

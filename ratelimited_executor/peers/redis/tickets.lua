@@ -576,7 +576,7 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
   local given = asked.given * S.unit
   local back, hungry = math.max(S.present, asked.again), refused
   if asked.given > 0 then
-    back = math.floor((asked.first + asked.last) / 2)
+    back = asked.first + math.floor(3 * (asked.last - asked.first) / 4)
     if not hungry and asked.last > S.present then
       hungry = longest[1][1]
       if longest[2] and longest[2][2] > longest[1][2] then hungry = longest[2][1] end
