@@ -25,7 +25,7 @@ The rules here keep those valid across processes, any of which may stop, and a s
    in force: it includes every ticket of a living peer, as each peer has remembered at least its own. A peer that leaves
    sends its copies, too. Tickets of a peer that was killed since, and that no other peer has heard of, are forgotten.
 7. **Fair shares.** A peer that was refused, or whose tickets lie ahead, is *hungry* until it is expected back, and for
-   a short while after. It is expected when it was told to ask again, or when most of what it got is due. What hungry
+   a short while after. It is expected when it was told to ask again, or when half of what it got is due. What hungry
    peers were served is counted, by weight: none may be ahead of the mean of the others by more than its share of what
    can be reserved, as in start-time fair queueing (Goyal, Vin, Cheng, 1996). A peer that joins is level with the least
    served, so idleness earns no credit. There is one order for the limits of the plan and one for each key; a ticket is
@@ -580,7 +580,7 @@ class TicketAuthority:
         back_us, hungry = max(self._now_us, asked.again_us), refused
         if asked.tickets:
             first_us, last_us = asked.tickets[0][0], asked.tickets[-1][0]
-            back_us = first_us + 3 * (last_us - first_us) // 4
+            back_us = (first_us + last_us) // 2
             if hungry is None and last_us > self._now_us:
                 hungry = max(longest, key=lambda name: longest[name][0])
         back_us += call.cycle_us + _PROMPT_US

@@ -576,7 +576,7 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
   local given = asked.given * S.unit
   local back, hungry = math.max(S.present, asked.again), refused
   if asked.given > 0 then
-    back = asked.first + math.floor(3 * (asked.last - asked.first) / 4)
+    back = math.floor((asked.first + asked.last) / 2)
     if not hungry and asked.last > S.present then
       hungry = longest[1][1]
       if longest[2] and longest[2][2] > longest[1][2] then hungry = longest[2][1] end
@@ -628,13 +628,9 @@ function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after
     most = math.min(most, more)
   end
   if most < 2 then return end
-  local us, ps, some = limit.law.run(limit, begin, latest, life, most)
+  local some, last = limit.law.run(limit, begin, latest, life, most, asked.tickets)
   if some == 0 then return end
-  local set = limit.set
-  asked.tickets[#asked.tickets + 1] = string.format(L.form_of('r,%d,%d,%d,%d,%d,%d;'), us, ps, set.gap_us, set.gap_ps, some,
-    set.amount > 0 and set.part or 0)
-  asked.given, S.count = asked.given + some, S.count + some
-  asked.last = us + (some - 1) * set.gap_us + math.ceil((ps + (some - 1) * set.gap_ps) / 1000000)
+  asked.given, asked.last, S.count = asked.given + some, last, S.count + some
   if share then share.served = share.served + some * S.unit end
 end
 
