@@ -617,7 +617,7 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
   end
 end
 
-function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after one at a time, each at that of its number
+function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after one at a time
   local limit, most, latest = asked.limits[1], asked.wanted - asked.given, S.present + T.horizon_of(asked, 1)
   if share and begin < share.free then
     latest = math.min(latest, share.free - 1)
