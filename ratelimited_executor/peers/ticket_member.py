@@ -403,7 +403,7 @@ class TicketMember:
             key = self._asked.get(text)
             limit = gate.limit(key)
             if isinstance(limit, KeyBudgetLimit):
-                due_us = max(again_us, self.budget.half_due_us(text) or 0)
+                due_us = max(again_us, self.budget.mostly_due_us(text) or 0)
                 when_ns = clock.here(due_us * 1000) - half_ns if again_us else now_ns + _NS
                 limit.refused_ns = max(when_ns, now_ns + 200_000)
                 heappush(self._turns, (limit.refused_ns, next(self._numbers), key))

@@ -171,15 +171,15 @@ class TicketBudget:
         """Return when the next ticket lapses, by the authority's clock; call only if one is held."""
         return min(ticket.until_us for ticket in (*self._open, *self._coming)) + 1
 
-    def half_due_us(self, key: str = "") -> int | None:
-        """Return by when half of the held tickets are due, by the authority's clock; None if none is ahead.
+    def mostly_due_us(self, key: str = "") -> int | None:
+        """Return by when three quarters of the held tickets are due, by the authority's clock; None if none is ahead.
 
         Args:
             key: of the tickets; empty for all.
         """
         coming = [each for each in self._coming if each.key == key] if key else self._coming
         count = self.held_of_key(key) if key else self.ticket_count
-        place = count // 2 - (count - len(coming))
+        place = 3 * count // 4 - (count - len(coming))
         return coming[max(0, place)].at_us if coming else None
 
     def give_all_back(self) -> None:

@@ -2,7 +2,7 @@
 
 A peer calls as soon as tasks could start and have no tickets. One call is on its way at a time: what is wanted meanwhile
 goes with the next (as Nagle, RFC 896, for small segments). A refusal says when to ask again; a peer that holds many, or got
-some of what it wanted, asks when half of these are due.
+some of what it wanted, asks when three quarters of these are due.
 
 It asks for no more than it can start: unless a pace spreads them, the tickets that it holds are at most the starts that
 fit into half of a ticket's life, by the time on the event loop that its latest starts have taken. A slow way to the
@@ -51,7 +51,7 @@ _RETURN_NS: Final = 100_000_000  # after the last call, what was not used is giv
 _REPORT_NS: Final = 500_000_000  # after a start that others wait for, it is reported
 _SOON_NS: Final = 1_000_000  # a call after a refusal comes at least this later, or half a trip
 _COST_NS: Final = 20_000  # of a start on the loop, at least
-_RICH: Final = 8  # tickets, of which half may be due before more are asked for
+_RICH: Final = 8  # tickets, of which most may be due before more are asked for
 _COSTS: Final = 5  # the latest starts count for a fifth
 NEWS_NS: Final = 750_000_000
 """The longest time until every calling peer knows of new limits."""
@@ -464,7 +464,7 @@ class TicketPeer:
         self._is_contended = is_contended if call.runs else self._is_contended
         self.budget.next_us = self.refusal.at_us if self.refusal is not None else 0
         self.budget.sharing_count = max(1, self.peers_count) if self._is_contended else 1
-        is_rich = self._is_plain and self.budget.ticket_count >= _RICH and self.budget.half_due_us()
+        is_rich = self._is_plain and self.budget.ticket_count >= _RICH and self.budget.mostly_due_us()
         if self.refusal is not None or (count and is_rich):
             self._ask_ns = self._ask_again(again_us, count, now_ns)
         else:
@@ -472,10 +472,10 @@ class TicketPeer:
         return count > 0
 
     def _ask_again(self, again_us: int, count: int, now_ns: int) -> int:
-        """Return when to ask again after a refusal: when half of what came is due, or when that was told."""
+        """Return when to ask again after a refusal: when three quarters of what it holds are due, or when that was told."""
         half_ns = self.trip_ns // 2
         when_ns = now_ns + _ASK_AGAIN_NS
-        due_us = self.budget.half_due_us() if count else again_us
+        due_us = self.budget.mostly_due_us() if count else again_us
         if due_us and self.clock.is_known:
             when_ns = min(when_ns, self.clock.here(due_us * 1000) - half_ns)
         return max(when_ns, now_ns + min(half_ns, _SOON_NS) + _SOON_NS // 5)

@@ -637,6 +637,8 @@ function L.make.p()
     limit.us, limit.ps = us, ps
   end
 
+  L.RUN, L.ONE = L.form_of('r,%d,%d,%d,%d,%d,%d;'), L.form_of('%d,%d;')
+
   function L.shift(limit, count)  -- the first number is that count of them later
     L.later_by(limit, count)
     for index = 1, limit.size do limit.runs[index] = limit.runs[index] - count end
@@ -792,48 +794,76 @@ function L.make.p()
     return us < 0 and 0 or L.level_of(us, ps, limit.gap_us, limit.gap_ps)
   end
 
-  function L.run_in_log(limit, us, ps, latest, life, most)  -- counts tickets at numbers from a time on, by part; how many
+  function L.note_run(limit, tickets, us, ps, count)  -- tickets at numbers from a time on
+    if count > 0 then
+      tickets[#tickets + 1] = string.format(L.RUN, us, ps, limit.gap_us, limit.gap_ps, count, limit.set.amount > 0 and limit.set.part or 0)
+    end
+  end
+
+  function L.after(limit, us, ps, count)  -- the time of a number that is some after that of another
+    local more = ps + count * limit.gap_ps
+    return us + count * limit.gap_us + (more - more % 1e6) / 1e6, more % 1e6
+  end
+
+  function L.run_in_log(limit, us, ps, latest, life, most, tickets)  -- counts tickets at numbers from a time on; how many, and the last time
     local log = limit.log
-    local when = ps > 0 and us + 1 or us
+    local when, at = L.ceil_of(us, ps), 0
     if when > latest or (L.latest_in(log.ahead) or 0) > when then return 0 end
     L.forget(log)
     L.move(log, when)
-    local part, lasts, index, rest, gap_us, gap_ps, left = log.part, log.lasts, log.index, log.rest, limit.gap_us, limit.gap_ps, most
+    local part, lasts, index, rest, left = log.part, log.lasts, log.index, log.rest, most
+    local first_us, first_ps, run = us, ps, 0  -- numbers in a row, each at its time
     while left > 0 and when <= latest do
       index, rest = L.skip(lasts, index, rest, when - log.width)
-      local room = log.amount - rest
-      if room <= 0 then break end
-      local last, begin = when + life + -(when + life) % part, when - when % part
-      local stop = last - life  -- until which they have the same last moment, and begin in the same part
-      if begin + part <= stop then stop = begin + part - 1 end
-      if latest < stop then stop = latest end
-      local some = L.count_until(limit, us, ps, stop)
-      if left < some then some = left end
-      if room < some then some = room end
-      L.note(log, last, begin, some)
+      local room, some = log.amount - rest, 1
+      if room > 0 then
+        local last, begin = L.rounded(log, when + life), when - when % part
+        local stop = last - life  -- until which they have the same last moment, and begin in the same part
+        if begin + part <= stop then stop = begin + part - 1 end
+        if latest < stop then stop = latest end
+        some = math.min(left, room, L.count_until(limit, us, ps, stop))
+        L.note(log, last, begin, some)
+        at, run = when, run + some
+        if some > 1 then at = L.ceil_of(L.after(limit, us, ps, some - 1)) end
+      else  -- a start before it was late: this one waits for that to leave the window, but not for the next number
+        local later = L.record(lasts, index) + log.width + 1
+        index, rest = L.skip(lasts, index, rest, later - log.width)
+        if later > latest or later >= us + limit.set.slack_us or rest >= log.amount then break end
+        local last = L.rounded(log, later + life)
+        L.note(log, last, later - later % part, 1)
+        L.note_run(limit, tickets, first_us, first_ps, run)
+        tickets[#tickets + 1] = string.format(L.ONE, later, last)
+        at = later
+        run = 0
+      end
       rest, left = rest + some, left - some
-      local more = ps + some * gap_ps
-      ps = more % 1e6
-      us = us + some * gap_us + (more - ps) / 1e6
-      when = ps > 0 and us + 1 or us
+      us, ps = L.after(limit, us, ps, some)
+      when = L.ceil_of(us, ps)
+      if run == 0 then first_us, first_ps = us, ps end
     end
-    return most - left
+    L.note_run(limit, tickets, first_us, first_ps, run)
+    return most - left, at
   end
 
-  function pace.run(limit, t, latest, life, most)  -- takes some tickets of cost 1 at a number's time each, up to a latest; their first time, and count
+  function pace.run(limit, t, latest, life, most, tickets)  -- takes some tickets of cost 1, a number each; how many, and the last time
     local number = L.free_at(limit, t, 1)
     local us, ps = L.time_of(limit, number)
-    if us < t then return us, ps, 0 end  -- this one is late
+    if us < t then return 0 end  -- this one is late
     if number < (limit.runs[1] or 0) then most = math.min(most, limit.runs[1] - number)
-    elseif limit.size > 0 and number < limit.runs[limit.size] then return us, ps, 0 end
-    local count
-    if limit.set.amount == 0 then count = math.min(most, L.count_until(limit, us, ps, latest))
-    else count = L.run_in_log(limit, us, ps, latest, life, most) end
+    elseif limit.size > 0 and number < limit.runs[limit.size] then return 0 end
+    local count, last
+    if limit.set.amount == 0 then
+      count = math.min(most, L.count_until(limit, us, ps, latest))
+      L.note_run(limit, tickets, us, ps, count)
+      last = L.ceil_of(L.after(limit, us, ps, count - 1))
+    else
+      count, last = L.run_in_log(limit, us, ps, latest, life, most, tickets)
+    end
     if count > 0 then
-      limit.at, limit.is_changed = math.max(limit.at, L.ceil_of(L.time_of(limit, number + count - 1))), true
+      limit.at, limit.is_changed = math.max(limit.at, last), true
       L.take_numbers(limit, number, count)
     end
-    return us, ps, count
+    return count, last
   end
 
   function L.free_numbers(limit, number, count)

@@ -626,7 +626,7 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
   end
 end
 
-function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after one at a time, each at that of its number
+function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after one at a time
   local limit, most, latest = asked.limits[1], asked.wanted - asked.given, S.present + T.horizon_of(asked, 1)
   if share and begin < share.free then
     latest = math.min(latest, share.free - 1)
@@ -637,13 +637,9 @@ function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after
     most = math.min(most, more)
   end
   if most < 2 then return end
-  local us, ps, some = limit.law.run(limit, begin, latest, life, most)
+  local some, last = limit.law.run(limit, begin, latest, life, most, asked.tickets)
   if some == 0 then return end
-  local set = limit.set
-  asked.tickets[#asked.tickets + 1] = string.format(L.form_of('r,%d,%d,%d,%d,%d,%d;'), us, ps, set.gap_us, set.gap_ps, some,
-    set.amount > 0 and set.part or 0)
-  asked.given, S.count = asked.given + some, S.count + some
-  asked.last = us + (some - 1) * set.gap_us + math.ceil((ps + (some - 1) * set.gap_ps) / 1000000)
+  asked.given, asked.last, S.count = asked.given + some, last, S.count + some
   if share then share.served = share.served + some * S.unit end
 end
 

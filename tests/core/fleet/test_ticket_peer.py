@@ -7,7 +7,7 @@ import pytest
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.limit_settings import PaceSettings, WindowSettings
 from ratelimited_executor._core.fleet.policies import Outage
-from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketRun
 from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TicketPeer, TicketSettings
 from ratelimited_executor._core.fleet.tickets import TicketAuthority
 
@@ -86,3 +86,17 @@ def test_rate_in_force_is_that_of_the_slowest_limit_on_starts(plan, rate):
     exchange(authority, second, first)
     for each in (first, second):
         assert each.rate == (None if rate is None else pytest.approx(Fraction(rate), rel=0.001))
+
+
+def test_peer_that_holds_many_asks_for_more_when_three_quarters_of_them_are_due():
+    """A peer that was granted many tickets, one every 10 ms, wants more, and asks once three quarters of them are due."""
+    peer = peer_of("a", PlanLimit("permits/rate", "permits", PaceSettings.of(100, SECOND).write()))
+    authority = TicketAuthority()
+    for now_us in (10**6, 10**6 + 1, 10**7):
+        exchange(authority, peer, now_us=now_us)
+    now_us = 10**7 + SECOND
+    peer.clock.measure(now_us * 1000, now_us * 1000, now_us * 1000)
+    call = peer.request((TicketRun(8, (("permits", 1),)),), now_us * 1000)
+    peer.receive(call, authority.call(now_us, "run", call), is_step=False, now_ns=now_us * 1000)
+    assert 8 == peer.budget.ticket_count
+    assert 60 <= (peer.next_call(1, now_us * 1000) / 1000 - now_us) / 1000 < 61
