@@ -288,7 +288,7 @@ class GroupSlots:
         return SlotStatistics(
             name=pool,
             limit=self.limit_of(pool),
-            held=state.held,
+            held=max(0, state.held - peer.untold_count(pool)),
             waiting=state.waiting,
             handed=self._handed[pool],
             holders=tuple(
@@ -427,8 +427,11 @@ class GroupSlots:
 
     def _release(self, grant: Grant) -> None:
         self._tell(self._peer.release(grant.claim))
+        if self._is_closing:
+            self._peer.hurry()
 
     def _refuse_all(self) -> None:
+        self._peer.hurry()
         for claim in self._peer.waiting():
             self._refuse(claim)
 
