@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections import Counter
 
 import pytest
@@ -106,6 +107,27 @@ async def test_as_many_of_a_key_run_over_all_processes(settings) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])
+async def test_first_slot_of_a_new_group_is_waited_for_aloud(settings, caplog) -> None:
+    """Who waits for the first slot of a new group is told why, for how long, and what would shorten it, and then starts."""
+    async with Group() as group:
+        executor = await group.join(**settings)
+        pool = None if settings else group.managers[0].slots("pool", limit=2)
+        handle = executor.schedule(group.work, "k", key="k", slots=pool)
+        await asyncio.sleep(1)
+
+        explanation = executor.explain(handle)
+        assert (Hold.KEY_CONCURRENCY if settings else Hold.SLOTS) is explanation.hold
+        (seconds,) = re.findall(r"no slot is handed over for (\d+\.\d) s: .* lease=", explanation.detail)
+        assert pytest.approx(QUARANTINE - 1, abs=0.1) == float(seconds)
+        (told,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert told.startswith(f"slots: no slot is handed over for {QUARANTINE:.1f} s: the group is new to the server")
+        if pool is not None:
+            assert pytest.approx(float(seconds), abs=0.1) == pool.statistics().quarantine
+        assert await group.ended(QUARANTINE)
+        assert pytest.approx(QUARANTINE, abs=LATER) == group.starts[0][0]
+
+
+@pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])
 async def test_no_permit_lapses_while_tasks_wait_for_slots(settings) -> None:
     """Where slots are the narrower limit, permits are requested for tasks that have slots, so that none lapses."""
     async with Group() as group:
@@ -124,19 +146,23 @@ async def test_no_permit_lapses_while_tasks_wait_for_slots(settings) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])
-async def test_task_on_its_own_gets_permit_and_slot_at_the_same_time(settings) -> None:
-    """A task that waits for nobody starts after one way to the server and back, with one permit and one slot."""
+@pytest.mark.parametrize(("pause", "wait_max"), [(0.3, TRIP_MAX), (0.5, 2 * TRIP_MAX + 0.0005)])
+async def test_task_on_its_own_gets_permit_and_slot_at_the_same_time(settings, pause, wait_max) -> None:
+    """A task that waits for nobody starts after one way to the server and back, with one permit and one slot.
+
+    A task that comes just as a late release is under way, a quarter of a lease after the previous start, waits for that.
+    """
     async with Group() as group:
         executor = await group.join(rate="200/s, 1500/10s", **settings)
         options = {} if settings else {"slots": group.managers[-1].slots("pool", limit=2)}
         begins = []
-        for seconds in (QUARANTINE + LATER, *[0.5] * 20):
+        for seconds in (QUARANTINE + LATER, *[pause] * 20):
             begins.append(group.now())
             executor.schedule(group.work, "k", key="k" if settings else None, **options)
             await asyncio.sleep(seconds)
 
         waits = [start - begin for begin, (start, _) in zip(begins, group.starts, strict=True)]
-        assert max(waits[2:]) < TRIP_MAX  # the second one cannot know that it need not wait as the first did
+        assert max(waits[2:]) < wait_max  # the second one cannot know that it need not wait as the first did
         assert (21, 0) == (executor.statistics().fleet.granted, executor.statistics().fleet.lapsed)
 
 
@@ -554,7 +580,8 @@ async def test_every_way_in(caplog) -> None:
             await batch
         assert 52 == len(group.starts)
         assert 2 == group.most["b"]
-        assert not caplog.records
+        told = [record.getMessage() for record in caplog.records]
+        assert 2 == len(told) == sum(each.startswith("slots: no slot is handed over for ") for each in told)
 
 
 async def test_explain_says_that_the_key_is_at_its_limit() -> None:

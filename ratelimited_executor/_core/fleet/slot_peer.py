@@ -9,8 +9,8 @@ Slots are *coming* to a waiter from the notice of a hand-over, and from a releas
 line stayed here, too. Then a task can get its permit in the time of the call that asks for its slots.
 
 A release goes out at once if anybody may want the slots. If the answer that told of them also told that nobody waits and
-that their pools have another slot free, it travels with the next call, within a second: tasks that come singly then cost
-one call each. Whoever has to wait after all is announced to the holders by the authority, and the release goes at once.
+that their pools have another slot free, it travels with the next call, or goes when a renewal would be due: tasks that
+come singly then cost one call each. The authority announces the first who has to wait after all, and the release goes.
 
 A lease ends here before it ends at the authority: it counts from when the call was sent, and is shorter by the possible
 drift between clocks. An answer that arrives after that is useless.
@@ -45,10 +45,6 @@ _GAP_PART: Final = 4  # ... and this many times the duration of the latest call,
 _RETRY_NS: Final = 20_000_000  # after a failed call; doubled after each further one
 _TOLD_COUNT: Final = 128  # registered waiters of one priority and the same pools
 _CALL_COUNT: Final = 128  # entries in a call, and releases
-_LINGER_NS: Final = (
-    1_000_000_000  # after the last call about slots, in which their release may wait for another call ...
-)
-_LINGER_PART: Final = 4  # ... and no longer than this part (a quarter) of a lease
 _DRIFT_PER_MILLION: Final = 1000  # by which a lease is shorter here: two clocks drift by 500 each at most
 _NEVER_NS: Final = 1 << 62
 _DAMPING: Final = 6  # how many times a pause is doubled at most
@@ -221,8 +217,7 @@ class SlotPeer:
             if was_waiting:
                 self._told[line].pop(claim, None)
             if claim.spare_turn == self._turn and self._poll_ns is None and not self._told:
-                linger_ns = min(_LINGER_NS, self.lease_ns // _LINGER_PART)
-                self._release_ns = min(self._release_ns, claim.told_ns + linger_ns)
+                self._release_ns = min(self._release_ns, claim.told_ns + self._beat_ns(claim))  # in place of a renewal
             else:
                 self._release_ns = 0
             if not was_waiting and not self._release_ns:
@@ -399,7 +394,8 @@ class SlotPeer:
             now_ns: our time.
         """
         self.failed_count, self._retry_ns = 0, 0
-        self._gap_ns = min(_GAP_MAX_NS, max(_GAP_NS, _GAP_PART * (now_ns - sent_ns)))
+        gap_ns = _GAP_PART * (now_ns - sent_ns) if call.entries else 0  # a late release holds up no request
+        self._gap_ns = min(_GAP_MAX_NS, max(_GAP_NS, gap_ns))
         for token in call.releases:
             self._releases.pop(token, None)
         if not self._releases:

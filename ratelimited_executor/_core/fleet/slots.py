@@ -27,7 +27,7 @@ forget:
    halted pool stays halted across a restart, and a deployment with another number puts that in force. Each setting has
    a *version*, its time; in a quarantine the latest known setting is in force.
 7. **A release may be late where nobody misses the slot**: if another slot of its pools is free and nobody waits, it
-   travels with its peer's next call, within a second. A pool's first waiter is announced to its holders, which then
+   travels with its peer's next call, within a quarter of a lease. A pool's first waiter is announced to its holders, which then
    tell of releases at once. So a pool of one slot, or one in demand, never has a slot that is held by no task.
 8. **A pool by key has no limit of its own**: each claim states how many may hold at once, as its process has it. So
    there may be any number of such pools, an empty one leaves nothing behind, and each process keeps its own limit.
