@@ -166,6 +166,52 @@ async def test_task_on_its_own_gets_permit_and_slot_at_the_same_time(settings, p
         assert (21, 0) == (executor.statistics().fleet.granted, executor.statistics().fleet.lapsed)
 
 
+@pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])
+async def test_slot_that_was_given_back_late_is_there_for_whoever_waits(settings) -> None:
+    """A slot whose release has not been told yet is handed over within milliseconds, as another process waits for it."""
+    async with Group() as group:
+        executors = [await group.join(**settings) for _ in range(2)]
+        pools = [None if settings else manager.slots("pool", limit=2) for manager in group.managers]
+        for _ in range(2):  # the first one waits for the end of the quarantine
+            await executors[0].schedule(group.work, "k", 0.0, key="k", slots=pools[0])
+        await asyncio.sleep(LATER)
+        assert group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory: it was not told yet
+        assert pools[0] is None or 0 == pools[0].statistics().held
+
+        begin = group.now()
+        handles = [executors[1].schedule(group.work, "k", key="k", slots=pools[1]) for _ in range(2)]
+        await asyncio.gather(*handles)
+        assert 2 == group.most["k"]
+        assert group.starts[-1][0] - begin < 0.02
+
+
+async def test_closing_tells_of_late_releases_at_once() -> None:
+    """A process that closes tells of all releases."""
+    async with Group() as group:
+        executor, _ = await group.join(key_concurrency=2), await group.join(key_concurrency=2)
+        for _ in range(2):  # the first one waits for the end of the quarantine
+            await executor.schedule(group.work, "k", 0.0, key="k")
+        await asyncio.sleep(LATER)
+        assert group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
+        await group.managers[0].aclose()
+        assert not group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
+
+
+async def test_holder_that_outlasts_its_manager_tells_of_its_release_at_once() -> None:
+    """A holder whose manager has closed gives its slot back at once, though nobody waits: no other call will follow."""
+    async with Group() as group:
+        await group.join()
+        pool = group.managers[0].slots("pool", limit=2)
+        async with pool.hold():
+            pass  # after the quarantine
+        async with pool.hold():
+            await group.executors[0].shutdown()
+            await group.managers[0].aclose()
+            assert group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
+        await asyncio.sleep(LATER)
+        assert not group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
+
+
 async def test_nothing_is_left_of_a_key_of_which_nothing_runs() -> None:
     """A key without running tasks leaves nothing behind at the authority or in a process."""
     async with Group() as group:
