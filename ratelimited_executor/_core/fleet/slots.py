@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.fleet.memory import VersionError
@@ -192,6 +193,7 @@ class SlotAuthority:
         "_since_us",
         "_turn",
         "_versions",
+        "_wanted",
         "woken",
     )
 
@@ -204,6 +206,7 @@ class SlotAuthority:
         self._declared: dict[str, int] = {}
         self._versions: dict[str, int] = {}  # of limits
         self._since_us = self._clock_us = self._last_us = self._safe_us = 0
+        self._wanted: dict[str, str] = {}  # by peer: a token that holds a slot for which somebody begins to wait
         self._turn = 0  # counts how often the server's clock has gone back
 
     def begin(self, run: str, now_us: int) -> None:
@@ -278,6 +281,9 @@ class SlotAuthority:
         fences = tuple(self._enter(entry, now_us, clock_us, until_us, call) for entry in call.entries)
         handed = {str(lease.token): lease.fence for lease in pools.handed()}
         self.woken += [token for token in handed if peer_of(token) != call.peer]
+        self._wanted.pop(call.peer, None)
+        self.woken += self._wanted.values()
+        self._wanted.clear()
         end_us = pools.next_end()
         return SlotReply(
             now_us=now_us,
@@ -324,12 +330,12 @@ class SlotAuthority:
         self._versions[pool] = max(version, self._versions.get(pool, 0) + 1) if version else 0
         self._pools.set_limit(pool, limit, clock_us)
 
-    def _tell_holders(self, pools: Iterable[str], caller: str) -> None:
-        """Tell the other peers that hold slots of a pool of its first waiter: they may not have told of a release yet."""
+    def _want(self, pools: Iterable[str]) -> None:
+        """Note the holders of pools that have their first waiter now: they may not have told of a release yet."""
         for pool in map(self._pools.pool, pools):
             if pool.waiting_count == 1:
-                tokens = {peer_of(str(token)): str(token) for token in pool.holding}
-                self.woken += [token for peer, token in tokens.items() if peer != caller]
+                tokens = (str(lease.token) for lease in sorted(pool.holding.values(), key=attrgetter("fence")))
+                self._wanted |= {peer_of(token): token for token in tokens}
 
     def _enter(self, entry: SlotEntry, now_us: int, clock_us: int, until_us: int, call: SlotCall) -> int:
         """Ask for slots, or renew a lease; adopt a lease that may have been forgotten."""
@@ -348,7 +354,7 @@ class SlotAuthority:
                 note=entry.note,
             )
             if is_new and fence == WAITING:
-                self._tell_holders(entry.pools, call.peer)
+                self._want(entry.pools)
             return fence
         fence = pools.renew(entry.token, clock_us, until_us=until_us)
         if fence == WAITING:  # registered by an earlier call that arrived late

@@ -254,7 +254,7 @@ local function release(token)
   end
 end
 
-local function tell_holders(pools)  -- that a pool has its first waiter: they may not have told of a release yet
+local function want(pools)  -- notes holders where a pool has its first waiter now: they may not have told of a release yet
   for _, pool in ipairs(pools) do
     if count(keys.line, pool) == 1 then
       for _, place in ipairs(redis.call('ZRANGEBYLEX', keys.held, '[' .. pool .. '\0', '(' .. pool .. '\1')) do
@@ -280,7 +280,7 @@ local function enter(token, pools, priority, claimed, until_us, note, limit)  --
     for _, pool in ipairs(pools) do redis.call('ZADD', keys.line, 0, pool .. '\0' .. place .. ':' .. token) end
     keep(token, record)
     hand_over({unpack(pools)})
-    if record[1] == '0' then tell_holders(pools) end
+    if record[1] == '0' then want(pools) end
   elseif not record and is_halted and now + args.difference_us < until_us then
     record = {whole(claimed), whole(clock), '', note, limit, unpack(pools)}
     fence = math.max(fence, claimed)
