@@ -298,8 +298,9 @@ class _Process:
             self._run.submitted.append(self._loop.time())
             self._submit(load)
 
-    def _submit(self, load: Load) -> None:
-        key = f"{load.key}{self._random.randrange(load.keys)}" if load.keys else None
+    def _submit(self, load: Load, key: str | None = None) -> None:
+        if key is None and load.keys:
+            key = f"{load.key}{self._random.randrange(load.keys)}"
         options: dict[str, Any] = {} if self._pool is None else {"slots": self._pool}
         tokens = self._random.randint(1, load.tokens) if load.tokens else 0
         if tokens:
@@ -320,7 +321,7 @@ class _Process:
     def _start(self, load: Load, key: str | None, submitted: float, tokens: int) -> None:
         self._note(load, key, submitted, tokens)
         if load.kind == "tasks":
-            self._submit(load)
+            self._submit(load, key if load.is_same_key else None)
 
     def _note(self, load: Load, key: str | None, submitted: float, tokens: int = 0) -> None:
         """Count a start, and use the core for it."""

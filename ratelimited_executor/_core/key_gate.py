@@ -24,7 +24,7 @@ from ratelimited_executor._core.key_memory import KeyMemory
 from ratelimited_executor._core.key_states import KeyState, Span
 from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap
 from ratelimited_executor._core.slot_asking import IDLE_NS, SOON_NS
-from ratelimited_executor._core.slot_lanes import SlotLane
+from ratelimited_executor._core.slot_lanes import SlotLane, stored_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -162,8 +162,7 @@ class KeyGate:
 
     def meet(self, key: Hashable, now_ns: int) -> None:
         """Read the limits of a key by calling user functions, which may change anything: look at everything again."""
-        if isinstance(key, SlotLane):
-            key = key.held_key
+        key = stored_key(key)
         if key not in self._keys:
             self._meet(key, now_ns)
 
@@ -174,9 +173,7 @@ class KeyGate:
 
     def limit(self, key: Hashable) -> Limit | None:
         """Return the limit of a known key's rate; None if it has none, or is not known."""
-        if isinstance(key, SlotLane):
-            key = key.held_key
-        state = self._keys.get(key)
+        state = self._keys.get(stored_key(key))
         return None if state is None else state.limit
 
     def is_parked(self, key: Hashable) -> bool:
@@ -243,11 +240,14 @@ class KeyGate:
             return "concurrency"
         return "penalty" if now_ns < state.penalty_ns else "rate"
 
+    def quarantine(self, key: Hashable) -> float:
+        """Return for how many seconds no group hands over a slot of a key, because holders may have been forgotten."""
+        state = self._keys.get(stored_key(key))
+        return 0.0 if state is None or state.slots is None else state.slots.quarantine
+
     def when_count(self, key: Hashable, count: int, now_ns: int) -> int | None:
         """Estimate when rate and penalty allow the ``count``-th task of a key from now to start; None if never."""
-        if isinstance(key, SlotLane):
-            key = key.held_key
-        state = self._known(key, now_ns)
+        state = self._known(stored_key(key), now_ns)
         if state is None:
             return now_ns
         return state.when_count(count, now_ns)

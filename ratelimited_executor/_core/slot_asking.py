@@ -94,6 +94,11 @@ class SlotAsker:
         return True
 
     @property
+    def quarantine(self) -> float:
+        """Seconds for which no slot is handed over, because holders may have been forgotten; 0 if none."""
+        return self._keeper.quarantine
+
+    @property
     def is_there(self) -> bool:
         """True if slots are held."""
         return self.request is not None and self.request.fence > 0

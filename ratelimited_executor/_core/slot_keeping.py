@@ -104,6 +104,11 @@ class SlotKeeper(Protocol):
         """True if no authority can be reached, so that only these parts count."""
         ...
 
+    @property
+    def quarantine(self) -> float:
+        """Seconds for which no slot is handed over, because holders may have been forgotten; 0 if none."""
+        ...
+
     def watch(self, told: Callable[[], None]) -> None:
         """Call a method on this event loop whenever ``parts`` may have changed, as long as its object exists."""
         ...

@@ -11,7 +11,7 @@ Slots that it cannot use are given back: when the concurrency limit is reached, 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ratelimited_executor._core.keys import KeyToken, given_key
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.slot_keeping import SlotKeeper, SlotStatistics
 
-__all__ = ["SlotLane"]
+__all__ = ["SlotLane", "stored_key"]
 
 
 class SlotLane(KeyToken):
@@ -72,6 +72,11 @@ class SlotLane(KeyToken):
         parked, self.parked = self.parked, []
         for resume in parked:
             resume()
+
+
+def stored_key(key: Hashable) -> Any:
+    """Return the key of tasks in its stored form, also of those in a lane."""
+    return key.held_key if isinstance(key, SlotLane) else key
 
 
 def _wake(lane: ref[SlotLane], wake: Callable[[SlotLane], None]) -> None:

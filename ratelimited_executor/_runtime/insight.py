@@ -535,7 +535,8 @@ def _hold_by_key(
         return Hold.KEYS, f"key {handle.key!r} is new, and as many others are remembered as max_keys allows", None
     if held == "slots":
         return Hold.SLOTS, _slots_of(handle), None
-    return _KEY_HOLDS[held or "rate"], f"key {handle.key!r}", latest
+    quarantine = _quarantine(gate.quarantine(handle._key)) if held == "concurrency" else ""
+    return _KEY_HOLDS[held or "rate"], f"key {handle.key!r}{quarantine}", latest
 
 
 def _slots_of(handle: TaskHandle[Any]) -> str:
@@ -543,11 +544,17 @@ def _slots_of(handle: TaskHandle[Any]) -> str:
     texts = []
     for now in handle._options.lane.statistics():  # type: ignore[union-attr]  # it has waited for some
         names = ", ".join(holder.name for holder in now.holders)
-        quarantine = f", no slot is handed over for {now.quarantine:.1f} s: the quarantine" if now.quarantine else ""
         limit = "an unknown limit" if now.limit is None else now.limit
         held = f"{now.held} of {limit} held{f' by {names}' if names else ''}"
-        texts.append(f"slots {now.name!r}: {held}, {now.waiting} waiting{quarantine}")
+        texts.append(f"slots {now.name!r}: {held}, {now.waiting} waiting{_quarantine(now.quarantine)}")
     return "; ".join(texts)
+
+
+def _quarantine(seconds: float) -> str:
+    """Say for how long a group hands over no slot, why, and what would shorten it; nothing if it does."""
+    if not seconds:
+        return ""
+    return f", no slot is handed over for {seconds:.1f} s: the server may have forgotten holders (less with a shorter lease=)"
 
 
 def _hold_by_limit(

@@ -68,6 +68,7 @@ class LocalSlots:
 
     parts: Final = None  # no other process is asked for slots
     is_away: Final = False
+    quarantine: Final = 0.0
 
     def __init__(self) -> None:
         self._pools = SlotPools()

@@ -269,6 +269,11 @@ class GroupSlots:
         """True while the server does not answer and only parts limit keys."""
         return self.parts is not None and bool(self._reason)
 
+    @property
+    def quarantine(self) -> float:
+        """Seconds for which no slot is handed over, because holders may have been forgotten; 0 if none."""
+        return max(0, self._peer.quarantine_ns - self._now_ns()) / _NS if self._peer.quarantine_ns else 0.0
+
     def limit_of(self, pool: str) -> int | None:
         """Return how many slots may be held, as set here or reported last; None before the first report."""
         return self._state_of(pool).limit if pool in self._own_limits or self._peer.has_read(pool) else None
@@ -288,13 +293,13 @@ class GroupSlots:
         return SlotStatistics(
             name=pool,
             limit=self.limit_of(pool),
-            held=state.held,
+            held=max(0, state.held - peer.untold_count(pool)),
             waiting=state.waiting,
             handed=self._handed[pool],
             holders=tuple(
                 SlotHolder(name=claim.note, fence=claim.fence, age=(now_ns - claim.since_ns) / _NS) for claim in held
             ),
-            quarantine=max(0, peer.quarantine_ns - now_ns) / _NS if peer.quarantine_ns else 0.0,
+            quarantine=self.quarantine,
         )
 
     async def acquire(
@@ -427,8 +432,11 @@ class GroupSlots:
 
     def _release(self, grant: Grant) -> None:
         self._tell(self._peer.release(grant.claim))
+        if self._is_closing:
+            self._peer.hurry()
 
     def _refuse_all(self) -> None:
+        self._peer.hurry()
         for claim in self._peer.waiting():
             self._refuse(claim)
 
@@ -540,8 +548,9 @@ class GroupSlots:
         again, self._again = self._again, []
         self._tell(grant.claim for grant in again)
         if reply.quarantine_us and reply.era != era:
-            LOGGER.info(
-                "slots: no slot is handed over for %.1f s, because holders may have been forgotten",
+            LOGGER.warning(
+                "slots: no slot is handed over for %.1f s: the group is new to the server, or the server has restarted, and an "
+                "earlier holder may still be at work until its lease has ended; a shorter lease= of the peers shortens this",
                 reply.quarantine_us / 1e6,
             )
 

@@ -60,8 +60,9 @@ class SlotsInMemory:
         return woken
 
     def wipe(self) -> None:
-        """Start again with a new authority."""
-        self.authority = SlotAuthority()
+        """Start again with a new authority; messages are on their way already."""
+        woken, self.authority = self.authority.woken, SlotAuthority()
+        self.authority.woken = woken
 
     def cleanup(self) -> None:
         """Do nothing: there are only values."""

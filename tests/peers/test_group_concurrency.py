@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections import Counter
 
 import pytest
@@ -106,6 +107,27 @@ async def test_as_many_of_a_key_run_over_all_processes(settings) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])
+async def test_first_slot_of_a_new_group_is_waited_for_aloud(settings, caplog) -> None:
+    """Who waits for the first slot of a new group is told why, for how long, and what would shorten it, and then starts."""
+    async with Group() as group:
+        executor = await group.join(**settings)
+        pool = None if settings else group.managers[0].slots("pool", limit=2)
+        handle = executor.schedule(group.work, "k", key="k", slots=pool)
+        await asyncio.sleep(1)
+
+        explanation = executor.explain(handle)
+        assert (Hold.KEY_CONCURRENCY if settings else Hold.SLOTS) is explanation.hold
+        (seconds,) = re.findall(r"no slot is handed over for (\d+\.\d) s: .* lease=", explanation.detail)
+        assert pytest.approx(QUARANTINE - 1, abs=0.1) == float(seconds)
+        (told,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert told.startswith(f"slots: no slot is handed over for {QUARANTINE:.1f} s: the group is new to the server")
+        if pool is not None:
+            assert pytest.approx(float(seconds), abs=0.1) == pool.statistics().quarantine
+        assert await group.ended(QUARANTINE)
+        assert pytest.approx(QUARANTINE, abs=LATER) == group.starts[0][0]
+
+
+@pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])
 async def test_no_permit_lapses_while_tasks_wait_for_slots(settings) -> None:
     """Where slots are the narrower limit, permits are requested for tasks that have slots, so that none lapses."""
     async with Group() as group:
@@ -124,20 +146,70 @@ async def test_no_permit_lapses_while_tasks_wait_for_slots(settings) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])
-async def test_task_on_its_own_gets_permit_and_slot_at_the_same_time(settings) -> None:
-    """A task that waits for nobody starts after one way to the server and back, with one permit and one slot."""
+@pytest.mark.parametrize(("pause", "wait_max"), [(0.3, TRIP_MAX), (0.5, 2 * TRIP_MAX + 0.0005)])
+async def test_task_on_its_own_gets_permit_and_slot_at_the_same_time(settings, pause, wait_max) -> None:
+    """A task that waits for nobody starts after one way to the server and back, with one permit and one slot.
+
+    A task that comes just as a late release is under way, a quarter of a lease after the previous start, waits for that.
+    """
     async with Group() as group:
         executor = await group.join(rate="200/s, 1500/10s", **settings)
         options = {} if settings else {"slots": group.managers[-1].slots("pool", limit=2)}
         begins = []
-        for seconds in (QUARANTINE + LATER, *[0.5] * 20):
+        for seconds in (QUARANTINE + LATER, *[pause] * 20):
             begins.append(group.now())
             executor.schedule(group.work, "k", key="k" if settings else None, **options)
             await asyncio.sleep(seconds)
 
         waits = [start - begin for begin, (start, _) in zip(begins, group.starts, strict=True)]
-        assert max(waits[2:]) < TRIP_MAX  # the second one cannot know that it need not wait as the first did
+        assert max(waits[2:]) < wait_max  # the second one cannot know that it need not wait as the first did
         assert (21, 0) == (executor.statistics().fleet.granted, executor.statistics().fleet.lapsed)
+
+
+@pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])
+async def test_slot_that_was_given_back_late_is_there_for_whoever_waits(settings) -> None:
+    """A slot whose release has not been told yet is handed over within milliseconds, as another process waits for it."""
+    async with Group() as group:
+        executors = [await group.join(**settings) for _ in range(2)]
+        pools = [None if settings else manager.slots("pool", limit=2) for manager in group.managers]
+        for _ in range(2):  # the first one waits for the end of the quarantine
+            await executors[0].schedule(group.work, "k", 0.0, key="k", slots=pools[0])
+        await asyncio.sleep(LATER)
+        assert group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory: it was not told yet
+        assert pools[0] is None or 0 == pools[0].statistics().held
+
+        begin = group.now()
+        handles = [executors[1].schedule(group.work, "k", key="k", slots=pools[1]) for _ in range(2)]
+        await asyncio.gather(*handles)
+        assert 2 == group.most["k"]
+        assert group.starts[-1][0] - begin < 0.02
+
+
+async def test_closing_tells_of_late_releases_at_once() -> None:
+    """A process that closes tells of all releases."""
+    async with Group() as group:
+        executor, _ = await group.join(key_concurrency=2), await group.join(key_concurrency=2)
+        for _ in range(2):  # the first one waits for the end of the quarantine
+            await executor.schedule(group.work, "k", 0.0, key="k")
+        await asyncio.sleep(LATER)
+        assert group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
+        await group.managers[0].aclose()
+        assert not group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
+
+
+async def test_holder_that_outlasts_its_manager_tells_of_its_release_at_once() -> None:
+    """A holder whose manager has closed gives its slot back at once, though nobody waits: no other call will follow."""
+    async with Group() as group:
+        await group.join()
+        pool = group.managers[0].slots("pool", limit=2)
+        async with pool.hold():
+            pass  # after the quarantine
+        async with pool.hold():
+            await group.executors[0].shutdown()
+            await group.managers[0].aclose()
+            assert group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
+        await asyncio.sleep(LATER)
+        assert not group.server.slots._pools._leases  # noqa: SLF001  # the authority's memory
 
 
 async def test_nothing_is_left_of_a_key_of_which_nothing_runs() -> None:
@@ -554,7 +626,8 @@ async def test_every_way_in(caplog) -> None:
             await batch
         assert 52 == len(group.starts)
         assert 2 == group.most["b"]
-        assert not caplog.records
+        told = [record.getMessage() for record in caplog.records]
+        assert 2 == len(told) == sum(each.startswith("slots: no slot is handed over for ") for each in told)
 
 
 async def test_explain_says_that_the_key_is_at_its_limit() -> None:

@@ -8,6 +8,10 @@ next lease of the group may end: a holder that has not renewed its lease by then
 Slots are *coming* to a waiter from the notice of a hand-over, and from a release here if the previous slots of that
 line stayed here, too. Then a task can get its permit in the time of the call that asks for its slots.
 
+A release goes out at once if anybody may want the slots. If the answer that told of them also told that nobody waits and
+that their pools have another slot free, it travels with the next call, or goes when a renewal would be due: tasks that
+come singly then cost one call each. The authority announces the first who has to wait after all, and the release goes.
+
 A lease ends here before it ends at the authority: it counts from when the call was sent, and is shorter by the possible
 drift between clocks. An answer that arrives after that is useless.
 
@@ -26,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ratelimited_executor._core.fleet.slots import PoolState, SlotCall, SlotDeclaration, SlotEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ratelimited_executor._core.fleet.slots import SlotReply
 
@@ -73,6 +77,7 @@ class SlotClaim:
         is_coming: True if the next answer is likely to tell of a hand-over, as there was a notification of one, or the call
             gives slots back that come to this process in turn.
         is_inherited: True if it got slots that this process gave back: then its own slots are likely to stay here, too.
+        spare_turn: the turn of the peer in which nobody waited for its slots, and others were free; -1 if there is none.
     """
 
     pools: tuple[str, ...]
@@ -91,6 +96,7 @@ class SlotClaim:
     is_answered: bool = False  # a call that registered it was answered, or failed
     is_coming: bool = False
     is_inherited: bool = False
+    spare_turn: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +143,9 @@ class SlotPeer:
         self._untold: dict[_Line, dict[SlotClaim, None]] = {}  # in order
         self._told: dict[_Line, dict[SlotClaim, None]] = {}  # registered waiters, in order
         self._urgent: dict[str, SlotClaim] = {}  # to be registered or renewed at once
-        self._releases: dict[str, None] = {}
+        self._releases: dict[str, SlotClaim] = {}
+        self._release_ns = _NEVER_NS  # when these have to go at the latest
+        self._turn = self._sent_turn = 0  # counts notices of the authority; as of the latest call
         self._limits: dict[str, int] = {}
         self._declared: dict[str, int] = {}
         self._undeclared: set[str] = set()
@@ -205,10 +213,14 @@ class SlotPeer:
             self._untold[line].pop(claim, None)
         elif self._claims.pop(claim.token, None) is not None:
             if self._urgent.pop(claim.token, None) is None or claim.is_answered:  # it was in a call
-                self._releases[claim.token] = None
+                self._releases[claim.token] = claim
             if was_waiting:
                 self._told[line].pop(claim, None)
+            if claim.spare_turn == self._turn and self._poll_ns is None and not self._told:
+                self._release_ns = min(self._release_ns, claim.told_ns + self._beat_ns(claim))  # in place of a renewal
             else:
+                self._release_ns = 0
+            if not was_waiting and not self._release_ns:
                 self._is_pressing = True
                 if claim.is_inherited:
                     coming = [each for each in self._told.get(line, ()) if not each.is_coming][:1]
@@ -240,8 +252,24 @@ class SlotPeer:
         self._limits[pool] = limit
         self.pools[pool] = self.pools.get(pool, PoolState(limit, 0, 0, 0))._replace(limit=limit)
 
+    def hurry(self) -> None:
+        """Send releases at once."""
+        if self._releases:
+            self._release_ns, self._is_pressing = 0, True
+
+    def untold_count(self, pool: str) -> int:
+        """Return how many slots of a pool were given back here without the authority having been told yet."""
+        released = list(self._releases.values())  # in one step: another thread may change them
+        return sum(pool in claim.pools for claim in released if claim.fence and claim.state is EntryState.GONE)
+
     def note_woken(self, token: str) -> list[SlotClaim]:
-        """Record a notification of a hand-over: a call has to ask for its slots; return its claim if it waits."""
+        """Record a notice: slots were handed to a token that waits, or somebody begins to wait for those that it holds.
+
+        Returns:
+            Its claim, if it waits: a call has to ask for its slots.
+        """
+        self._turn += 1  # what earlier answers told, and that of the call on its way, may have changed
+        self.hurry()
         claim = self._claims.get(token)
         if claim is None or claim.state is not EntryState.WAITING:
             return []
@@ -288,7 +316,7 @@ class SlotPeer:
     def next_call(self, now_ns: int) -> int | None:
         """Return when the next call is due; None if there is nothing to report."""
         when: int | None = None
-        if self._urgent or self._releases or self._limits or self._undeclared or self._unread:
+        if self._urgent or self._limits or self._undeclared or self._unread or (self._releases and self._told):
             when = now_ns
         elif self._claims:
             if now_ns >= self._renewal_ns:
@@ -298,6 +326,8 @@ class SlotPeer:
                 when = min(when, max(now_ns, self._next_end_ns))
             if self.quarantine_ns:
                 when = min(when, max(now_ns, self.quarantine_ns))
+        if self._releases:
+            when = max(now_ns, self._release_ns if when is None else min(when, self._release_ns))
         gap_ns = _GAP_NS if self._is_pressing else self._gap_ns
         return None if when is None else max(when, self._last_ns + gap_ns, self._retry_ns)
 
@@ -307,7 +337,7 @@ class SlotPeer:
 
     def request(self, now_ns: int) -> SlotCall:
         """Make the next call."""
-        self._last_ns, self._is_pressing = now_ns, False
+        self._last_ns, self._is_pressing, self._sent_turn = now_ns, False, self._turn
         if now_ns >= self.quarantine_ns:
             self.quarantine_ns = 0
         due = self._due_claims(now_ns)
@@ -341,7 +371,7 @@ class SlotPeer:
                 SlotDeclaration(pool, self._declared[pool], self.pools[pool].limit, self.pools[pool].version)
                 for pool in sorted(self._undeclared)
             ),
-            watched=tuple(self.pools),
+            watched=tuple(dict.fromkeys((*self.pools, *_asked(entries)))),
         )
 
     def _due_claims(self, now_ns: int) -> list[SlotClaim]:
@@ -364,9 +394,12 @@ class SlotPeer:
             now_ns: our time.
         """
         self.failed_count, self._retry_ns = 0, 0
-        self._gap_ns = min(_GAP_MAX_NS, max(_GAP_NS, _GAP_PART * (now_ns - sent_ns)))
+        gap_ns = _GAP_PART * (now_ns - sent_ns) if call.entries else 0  # a late release holds up no request
+        self._gap_ns = min(_GAP_MAX_NS, max(_GAP_NS, gap_ns))
         for token in call.releases:
             self._releases.pop(token, None)
+        if not self._releases:
+            self._release_ns = _NEVER_NS
         for pool, limit in call.limits:
             if self._limits.get(pool) == limit:
                 del self._limits[pool]
@@ -376,10 +409,11 @@ class SlotPeer:
         if reply.era != self.era:
             self.era = reply.era
             self._undeclared |= self._declared.keys() - {declared.pool for declared in call.declared}
-        for pool, state in zip(call.watched, reply.pools, strict=True):
+        states = dict(zip(call.watched, reply.pools, strict=True))
+        for pool in self.pools.keys() & states.keys():
             # A limit that is still to be sent overrides the answer: this process reminds the authority if it forgot.
             is_ours = self.has_limit_to_tell(pool)
-            known = self.pools[pool]
+            known, state = self.pools[pool], states[pool]
             self.pools[pool] = state._replace(limit=known.limit, version=known.version) if is_ours else state
         self._told_us, self._told_ns = reply.now_us, now_ns
         self._next_end_ns = now_ns + reply.ends_us * 1000 if reply.ends_us else _NEVER_NS
@@ -388,6 +422,9 @@ class SlotPeer:
         changed: list[SlotClaim] = []
         for entry, fence in zip(call.entries, reply.fences, strict=True):
             changed += self._note(entry.token, fence, until_us, sent_ns + self.lease_ns, now_ns)
+            claim = self._claims.get(entry.token)
+            if claim is not None:
+                claim.spare_turn = self._sent_turn if fence > 0 and _is_spare(entry, states) else -1
         for token, fence in reply.handed.items():
             until = reply.now_us + self.settings.lease_us // 2
             if token in self._claims:
@@ -428,7 +465,7 @@ class SlotPeer:
         claim.state = EntryState.LOST
         del self._claims[claim.token]
         self._urgent.pop(claim.token, None)
-        self._releases[claim.token] = None  # the authority may still have it
+        self._releases[claim.token], self._release_ns = claim, 0  # the authority may still have it
         return claim
 
     def look(self, now_ns: int) -> list[SlotClaim]:
@@ -454,6 +491,19 @@ class SlotPeer:
         pause = _RETRY_NS << min(self.failed_count - 1, _DAMPING)
         self._retry_ns = now_ns + min(pause, self.lease_ns // 6)
         return waiting
+
+
+def _asked(claims: Iterable[SlotClaim]) -> Iterable[str]:
+    """Walk the pools of claims that ask for slots."""
+    return (pool for claim in claims if not claim.fence for pool in claim.pools)
+
+
+def _is_spare(entry: SlotEntry, states: Mapping[str, PoolState]) -> bool:
+    """True if nobody waits for slots that were just handed over, and each pool has another one free."""
+    return not entry.fence and all(
+        not states[pool].waiting and states[pool].held < (states[pool].limit if entry.limit < 0 else entry.limit)
+        for pool in entry.pools
+    )
 
 
 def _surely(time_ns: int) -> int:

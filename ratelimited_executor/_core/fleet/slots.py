@@ -26,7 +26,10 @@ forget:
 6. **A limit is set by an explicit change, and by a process that declares another limit** than was declared last. So a
    halted pool stays halted across a restart, and a deployment with another number puts that in force. Each setting has
    a *version*, its time; in a quarantine the latest known setting is in force.
-7. **A pool by key has no limit of its own**: each claim states how many may hold at once, as its process has it. So
+7. **A release may be late where nobody misses the slot**: if another slot of its pools is free and nobody waits, it
+   travels with its peer's next call, within a quarter of a lease. A pool's first waiter is announced to its holders, which then
+   tell of releases at once. So a pool of one slot, or one in demand, never has a slot that is held by no task.
+8. **A pool by key has no limit of its own**: each claim states how many may hold at once, as its process has it. So
    there may be any number of such pools, an empty one leaves nothing behind, and each process keeps its own limit.
 """
 
@@ -34,6 +37,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.fleet.memory import VersionError
@@ -173,7 +177,8 @@ class SlotAuthority:
         is_clock_steady: True if the server's clock makes no steps: then it is the clock of the leases, in place of rule 2.
 
     Attributes:
-        woken: tokens of other peers that were handed slots, to notify these peers; the caller empties it.
+        woken: tokens of other peers, to notify these peers: of slots that were handed to the token, or that somebody begins
+            to wait for those that it holds; the caller empties it.
     """
 
     __slots__ = (
@@ -188,6 +193,7 @@ class SlotAuthority:
         "_since_us",
         "_turn",
         "_versions",
+        "_wanted",
         "woken",
     )
 
@@ -200,6 +206,7 @@ class SlotAuthority:
         self._declared: dict[str, int] = {}
         self._versions: dict[str, int] = {}  # of limits
         self._since_us = self._clock_us = self._last_us = self._safe_us = 0
+        self._wanted: dict[str, str] = {}  # by peer: a token that holds a slot for which somebody begins to wait
         self._turn = 0  # counts how often the server's clock has gone back
 
     def begin(self, run: str, now_us: int) -> None:
@@ -274,6 +281,9 @@ class SlotAuthority:
         fences = tuple(self._enter(entry, now_us, clock_us, until_us, call) for entry in call.entries)
         handed = {str(lease.token): lease.fence for lease in pools.handed()}
         self.woken += [token for token in handed if peer_of(token) != call.peer]
+        self._wanted.pop(call.peer, None)
+        self.woken += self._wanted.values()
+        self._wanted.clear()
         end_us = pools.next_end()
         return SlotReply(
             now_us=now_us,
@@ -320,13 +330,21 @@ class SlotAuthority:
         self._versions[pool] = max(version, self._versions.get(pool, 0) + 1) if version else 0
         self._pools.set_limit(pool, limit, clock_us)
 
+    def _want(self, pools: Iterable[str]) -> None:
+        """Note the holders of pools that have their first waiter now: they may not have told of a release yet."""
+        for pool in map(self._pools.pool, pools):
+            if pool.waiting_count == 1:
+                tokens = (str(lease.token) for lease in sorted(pool.holding.values(), key=attrgetter("fence")))
+                self._wanted |= {peer_of(token): token for token in tokens}
+
     def _enter(self, entry: SlotEntry, now_us: int, clock_us: int, until_us: int, call: SlotCall) -> int:
         """Ask for slots, or renew a lease; adopt a lease that may have been forgotten."""
         pools = self._pools
         if not entry.fence:
             if pools.is_halted and pools.fence_of(entry.token) > 0:
                 pools.release(entry.token, clock_us)
-            return pools.ask(
+            is_new = pools.fence_of(entry.token) == LOST
+            fence = pools.ask(
                 entry.token,
                 entry.pools,
                 clock_us,
@@ -335,6 +353,9 @@ class SlotAuthority:
                 limit=None if entry.limit < 0 else entry.limit,
                 note=entry.note,
             )
+            if is_new and fence == WAITING:
+                self._want(entry.pools)
+            return fence
         fence = pools.renew(entry.token, clock_us, until_us=until_us)
         if fence == WAITING:  # registered by an earlier call that arrived late
             pools.release(entry.token, clock_us)

@@ -37,7 +37,8 @@
 --
 -- REPLY, all texts: now, era, quarantine, the time to the next end, flaw, the highest fence; the number of entries and the fence of each; the number of other tokens of
 -- this peer that were handed slots, each with its fence; of each pool that is watched limit, held, waiting, version.
--- Peers whose tokens were handed slots get a message '<token>' on the channel '<key of slots>:<peer>'.
+-- Peers whose tokens were handed slots, or hold those of a pool that has its first waiter now, get a message '<token>' on the
+-- channel '<key of slots>:<peer>'.
 -- An error, if a later version of this script has written the state within a minute, or if the state was damaged.
 
 local ABANDONED_US, SAFE_MAX_US, WHOLE_MAX, STATE_MS = 60000000, 3600000000, 2 ^ 53, 86400000
@@ -136,6 +137,7 @@ end
 -- The rules of the pools.
 
 local handed = {}  -- tokens, in order
+local wanted = {}  -- by peer: a token that holds a slot for which somebody begins to wait
 
 local function limit_of(pool) return natural(redis.call('HGET', keys.slots, 'l:' .. pool)) or 0 end
 
@@ -252,6 +254,17 @@ local function release(token)
   end
 end
 
+local function want(pools)  -- notes holders where a pool has its first waiter now: they may not have told of a release yet
+  for _, pool in ipairs(pools) do
+    if count(keys.line, pool) == 1 then
+      for _, place in ipairs(redis.call('ZRANGEBYLEX', keys.held, '[' .. pool .. '\0', '(' .. pool .. '\1')) do
+        local token = string.sub(place, #pool + 19)  -- a pool, \0, sixteen digits of the fence, a colon
+        wanted[peer_of(token)] = token
+      end
+    end
+  end
+end
+
 local function enter(token, pools, priority, claimed, until_us, note, limit)  -- the fence; 0 if it waits, -1 if it has nothing
   limit = limit < 0 and '' or whole(limit)
   local record = record_of(token)
@@ -267,6 +280,7 @@ local function enter(token, pools, priority, claimed, until_us, note, limit)  --
     for _, pool in ipairs(pools) do redis.call('ZADD', keys.line, 0, pool .. '\0' .. place .. ':' .. token) end
     keep(token, record)
     hand_over({unpack(pools)})
+    if record[1] == '0' then want(pools) end
   elseif not record and is_halted and now + args.difference_us < until_us then
     record = {whole(claimed), whole(clock), '', note, limit, unpack(pools)}
     fence = math.max(fence, claimed)
@@ -301,10 +315,12 @@ local function answer()
   if first ~= '!' .. since then reply[4] = whole(tonumber(at) - clock) end
   reply[6] = whole(fence)
   local own = {}
+  local function notify(token) redis.pcall('PUBLISH', keys.slots .. ':' .. peer_of(token), token) end  -- late does no harm
   for _, token in ipairs(handed) do
-    if peer_of(token) == args.peer then own[#own + 1] = token
-    else redis.pcall('PUBLISH', keys.slots .. ':' .. peer_of(token), token) end  -- to be told late does no harm
+    if peer_of(token) == args.peer then own[#own + 1] = token else notify(token) end
   end
+  wanted[args.peer] = nil
+  for _, token in pairs(wanted) do notify(token) end
   reply[#reply + 1] = tostring(#own)
   for _, token in ipairs(own) do
     reply[#reply + 1] = token

@@ -84,7 +84,7 @@ class SlotAnswer(NamedTuple):
         version: of the head.
         head: to be written.
         changes: of records, to be written.
-        woken: tokens of other peers that were handed slots, to be notified.
+        woken: tokens of other peers that are to be notified.
         is_anew: True if all records are to be deleted first.
     """
 

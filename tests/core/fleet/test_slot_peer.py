@@ -1,5 +1,9 @@
 """A process's side of a group's slots: when it calls, what it sends, and until when a slot is surely held."""
 
+from functools import partial
+
+import pytest
+
 from ratelimited_executor._core.fleet.slot_peer import EntryState, SlotClaim, SlotPeer, SlotSettings
 from ratelimited_executor._core.fleet.slots import PoolState, SlotCall, SlotReply
 
@@ -14,6 +18,7 @@ class Line:
     def __init__(self, **options) -> None:
         self.peer = SlotPeer(SlotSettings(id="h:1:x", lease_us=LEASE // 1000, difference_us=0), **options)
         self.now = 10**12
+        self.pool = PoolState(5, 0, 0, 1)
         self.last: SlotCall
 
     def ask(self, *, pools=("gpu",), priority=0.0) -> SlotClaim:
@@ -34,7 +39,7 @@ class Line:
             quarantine_us=0,
             fence=max(fences, default=0),
             fences=fences or (0,) * len(self.last.entries),
-            pools=tuple(PoolState(5, 0, 0, 1) for _ in self.last.watched),
+            pools=(self.pool,) * len(self.last.watched),
             **answer,
         )
         return self.peer.take_in(self.last, reply, sent, self.now)
@@ -141,12 +146,99 @@ def test_release_while_the_ask_is_under_way_is_told():
     claim = line.ask()
     call = line.peer.request(line.now)
     line.peer.release(claim)
-    reply = SlotReply(now_us=0, era="1", quarantine_us=0, fence=7, fences=(7,))
+    reply = SlotReply(now_us=0, era="1", quarantine_us=0, fence=7, fences=(7,), pools=(PoolState(5, 1, 0, 1),))
     assert [] == line.peer.take_in(call, reply, line.now, line.now)
     assert GONE is claim.state
     line.call()
     assert (claim.token,) == line.last.releases
     assert line.peer.is_idle
+
+
+class Spare(Line):
+    """A peer with a slot that nobody misses: others are free, and nobody waits."""
+
+    def __init__(self, *, limit: int = -1, **pool) -> None:
+        super().__init__()
+        self.pool = PoolState(**{"limit": 2, "held": 1, "waiting": 0, "version": 1} | pool)
+        self.claim = SlotClaim(("gpu",), 0.0, "note", limit=limit)
+        self.peer.ask(self.claim, self.now)
+        self.sent = self.now
+        self.call(7)
+
+
+def test_release_that_nobody_misses_travels_with_the_next_call():
+    """A release goes with the next call if nobody waits for the slot and others are free; alone in a quarter of a lease."""
+    line = Spare()
+    line.peer.release(line.claim)
+    assert 1 == line.peer.untold_count("gpu")
+    due = line.peer.next_call(line.now)
+    assert line.sent + LEASE // 5 < due <= line.sent + LEASE // 4
+    second = line.ask()
+    assert line.now + 8 * MS >= line.peer.next_call(line.now)
+    line.call(8)
+    assert ((line.claim.token,), [second.token]) == (line.last.releases, line.told())
+    assert 0 == line.peer.untold_count("gpu")
+
+    line.peer.release(second)
+    line.call()
+    assert (second.token,) == line.last.releases
+    assert line.peer.next_call(line.now) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        partial(Spare, held=2),
+        partial(Spare, waiting=1),
+        partial(Spare, limit=1),  # of a key
+    ],
+)
+def test_release_that_somebody_may_miss_goes_at_once(line):
+    """A release goes at once if no other slot is free, or somebody waits."""
+    line = line()
+    line.peer.release(line.claim)
+    assert line.now == max(line.now, line.peer.next_call(line.now) - 4 * MS)
+
+
+def test_release_goes_at_once_as_somebody_begins_to_wait():
+    """The notice that somebody waits sends the releases that were kept, and later ones, at once."""
+    line = Spare()
+    line.peer.release(line.claim)
+    assert [] == line.peer.note_woken(line.claim.token)
+    assert line.now == max(line.now, line.peer.next_call(line.now))
+
+    line = Spare()
+    line.peer.note_woken(line.claim.token)
+    line.peer.release(line.claim)
+    assert line.now == max(line.now, line.peer.next_call(line.now))
+
+    line = Line()  # the notice overtakes the answer
+    claim = line.ask()
+    call = line.peer.request(line.now)
+    line.peer.note_woken(claim.token)
+    reply = SlotReply(now_us=0, era="1", quarantine_us=0, fence=7, fences=(7,), pools=(PoolState(5, 1, 0, 1),))
+    assert [claim] == line.peer.take_in(call, reply, line.now, line.now)
+    line.peer.release(claim)
+    assert line.now + MS >= line.peer.next_call(line.now)
+
+
+def test_release_is_not_kept_without_notices_or_beside_own_waiters_or_in_a_hurry():
+    """A release goes at once where no notices arrive, where this process waits itself, and where it is told to hurry."""
+    line = Spare()
+    line.peer.poll_ns = 100 * MS
+    line.peer.release(line.claim)
+    assert line.now == max(line.now, line.peer.next_call(line.now))
+
+    line = Spare()
+    line.ask(pools=("other",))
+    line.call(0)
+    line.peer.release(line.claim)
+    assert line.now == max(line.now, line.peer.next_call(line.now))
+
+    line = Spare()
+    line.peer.release(line.claim)
+    line.peer.hurry()
+    assert line.now == max(line.now, line.peer.next_call(line.now))
 
 
 def test_who_was_never_told_is_not_released():
