@@ -402,6 +402,7 @@ class FleetPeers(Fixed):
                 member.peer.trip_ns = timeline.to_ns(got) - timeline.to_ns(sent)
                 member.receive(request, reply, is_step=is_step, now=got)
         self._refuse(refused, got)
+        await asyncio.sleep(0)  # tasks start before the next call is made
 
     def _refuse(self, refused: dict[TicketMember, Exception], now: float) -> None:
         """Record refused calls while others are answered: only these members are in an outage."""
