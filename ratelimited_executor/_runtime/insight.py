@@ -543,7 +543,11 @@ def _slots_of(handle: TaskHandle[Any]) -> str:
     texts = []
     for now in handle._options.lane.statistics():  # type: ignore[union-attr]  # it has waited for some
         names = ", ".join(holder.name for holder in now.holders)
-        quarantine = f", no slot is handed over for {now.quarantine:.1f} s: the quarantine" if now.quarantine else ""
+        quarantine = (
+            f", no slot is handed over for {now.quarantine:.1f} s, because slots may be held that the server has forgotten"
+            if now.quarantine
+            else ""
+        )
         limit = "an unknown limit" if now.limit is None else now.limit
         held = f"{now.held} of {limit} held{f' by {names}' if names else ''}"
         texts.append(f"slots {now.name!r}: {held}, {now.waiting} waiting{quarantine}")

@@ -39,7 +39,7 @@ Failures
 no answer                           the call is repeated, twice after some 20 ms and then once in an interval; the members
                                     use up their tickets, and then follow the outage policy
 one call is refused, others not     an outage of that member alone; it pauses for an interval between its calls
-all calls are refused               an outage; the log says what the authority refuses, and what to do about it
+all calls are refused               an outage; the log says what the server refuses, and what to do about it
 the answer contradicts the clock    it has stepped: earlier tickets of all members are void, and their next calls report it
 this machine was suspended          earlier tickets are void, and the clock is unknown: each member is in SYNC again
 a slow way                          the time for an answer grows with the latest answers, to a second at most
@@ -387,14 +387,14 @@ class FleetPeers(Fixed):
             return
         if self._is_away:
             self._is_away = False
-            LOGGER.warning("fleet: the authority answers again")
+            LOGGER.warning("fleet: the server answers again")
         if answers:
             timeline = answers[0][0].owner.timeline
             told_ns = answers[0][2].now_us * 1000
             is_step = not self._clock.measure(told_ns, timeline.to_ns(sent), timeline.to_ns(got))
             if is_step:
                 self._warn_seldom(
-                    "fleet: the authority's clock has stepped, or is slewed by more than 500 ppm; earlier permits are void"
+                    "fleet: the server's clock was set, or runs wrong by more than 0.05 %; permits handed out before are not used"
                 )
                 for member in set(self._members.values()) - {answered for answered, _, _ in answers}:
                     member.note_step(answers[0][2].now_us)
@@ -410,7 +410,7 @@ class FleetPeers(Fixed):
             member.fail(now, error, pause=self._random.uniform(0.2, 1.8) * self._interval)
             if member.peer.failed_count == _RETRY_COUNT + 1:
                 LOGGER.warning(
-                    "fleet: the authority refuses the calls of %r (%s), and answers others; outage policy: %s",
+                    "fleet: the server refuses the calls of %r (%s), and answers others; outage policy: %s",
                     member.owner.name,
                     reason_of(error),
                     self._settings.outage,
@@ -441,7 +441,7 @@ class FleetPeers(Fixed):
                 reason = (
                     f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
                 )
-            what = "the authority refuses all calls" if is_refusal(error) else "no answer from the authority"
+            what = "the server refuses all calls" if is_refusal(error) else "no answer from the server"
             LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, self._settings.outage)
         longest = _RETRY_SECONDS if failed_count <= _RETRY_COUNT else self._interval
         await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)

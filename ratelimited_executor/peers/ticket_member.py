@@ -391,8 +391,8 @@ class TicketMember:
         self._failed_at, self._refusal = math.inf, None
         if reply.flaw:
             self._warn(
-                f"fleet: the authority's state of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
-                "until it is safe"
+                f"fleet: what the server remembered of {self.owner.name} was damaged; nothing starts until no permit that "
+                "was handed out before can be used any more"
             )
         is_bound = bool(request.plan) and not request.is_new_plan and not self.owner.is_adaptive
         if was_own and not peer.is_own_plan and is_bound:
@@ -487,7 +487,11 @@ class TicketMember:
             end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
             if end_ns is not None:
                 seconds = self.owner.timeline.to_loop(end_ns) - now
-                LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
+                LOGGER.info(
+                    "fleet: %s starts nothing for %.3g s: by then, no permit handed out before can be used any more",
+                    name,
+                    seconds,
+                )
 
     # Reporting.
 
@@ -516,7 +520,7 @@ class TicketMember:
         """Return in words what holds tickets back; None if nothing does."""
         peer = self.peer
         if self._is_alone:
-            return f"no answer from the authority; outage policy: {peer.settings.outage}"
+            return f"no answer from the server; outage policy: {peer.settings.outage}"
         if peer.refusal is None:
             return None
         if peer.refusal.holder == FAIR_HOLDER:

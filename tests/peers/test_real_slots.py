@@ -261,7 +261,7 @@ async def test_explanation_tells_of_the_quarantine(own_redis_server: RedisServer
         await until(lambda: pool.statistics().quarantine > 0)
         await until(lambda: executor.explain(handle).hold is Hold.SLOTS)
         assert re.fullmatch(
-            r"slots 'pool': 0 of 1 held, \d waiting, no slot is handed over for 0\.\d s: the quarantine",
+            r"slots 'pool': 0 of 1 held, \d waiting, no slot is handed over for 0\.\d s, because slots may be held that the server has forgotten",
             executor.explain(handle).detail or "",
         )
         assert "" == await handle

@@ -55,6 +55,7 @@ _REPORT_NS: Final = 500_000_000  # after a start that others wait for, it is rep
 _SOON_NS: Final = 1_000_000  # a call after a refusal comes at least this later, or half a trip
 _COST_NS: Final = 20_000  # of a start on the loop, at least
 _RICH: Final = 8  # tickets, of which half may be due before more are asked for
+_CREDIT_MIN: Final = 4  # tickets that may be held in any case: not every task can use every ticket
 _COSTS: Final = 5  # the latest starts count for a fifth
 NEWS_NS: Final = 750_000_000
 """The longest time until every calling peer knows of new limits."""
@@ -335,7 +336,7 @@ class TicketPeer:
         before, self._counted = self._counted, (self.budget.used_count, self.budget.lapsed_count)
         used, lapsed = self._counted[0] - before[0], self._counted[1] - before[1]
         if lapsed > used:
-            self._credit = max(1, used)
+            self._credit = max(_CREDIT_MIN, used)
         elif used and not lapsed:
             self._credit = min(2 * self._credit, TICKETS_MAX)
 
@@ -530,7 +531,7 @@ class TicketPeer:
     def fail(self, call: TicketCall | None, now_ns: int) -> None:
         """Record a call without an answer; it may have arrived, so its costs are not given back again."""
         self.failed_count += 1
-        self._credit = max(1, self._credit // 2)  # a smaller call may be answered in time
+        self._credit = max(_CREDIT_MIN, self._credit // 2)  # a smaller call may be answered in time
         if call is not None:
             self.budget.corrections.extend(each for each in call.corrections if each.cost < 0)
             self.budget.corrected.update((run.key, run.settings) for run in call.runs if run.settings)
