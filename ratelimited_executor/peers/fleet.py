@@ -93,6 +93,8 @@ _AHEAD_US: Final = 100_000  # for which permits are reserved ahead, if no more i
 _FAR_SECONDS: Final = 3600.0
 _GOODBYE_SECONDS: Final = 0.25  # for the last call, which only lets the others know at once
 _CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages; longer than any call may take
+_LONG_CONNECT_SECONDS: Final = 5.0  # for every fourth: on a very slow way, with TLS and a password, it takes a dozen
+_LONG_CONNECT_EVERY: Final = 4
 _PATIENCE_SECONDS: Final = 1.0  # for an answer, at most, where the way to the authority is slow
 _TRIPS: Final = 4  # of the latest duration, for which an answer is waited
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
@@ -128,6 +130,7 @@ class FleetPeers(Fixed):
     __slots__ = (
         "__weakref__",
         "_clock",
+        "_connect_count",
         "_interval",
         "_is_away",
         "_is_closing",
@@ -218,6 +221,7 @@ class FleetPeers(Fixed):
         self._suspended = 0.0  # that total at the last synchronization
         self._is_closing = False
         self._is_connected = False
+        self._connect_count = 0  # attempts since the latest success
         self._is_away = False  # an outage has been logged
         self._warned: dict[
             str, tuple[float, int]
@@ -345,13 +349,16 @@ class FleetPeers(Fixed):
 
     async def _connect(self, members: list[TicketMember]) -> None:
         begin = self._monotonic()
+        self._connect_count += 1
+        is_long = self._connect_count % _LONG_CONNECT_EVERY == 0
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
+            async with asyncio.timeout(_LONG_CONNECT_SECONDS if is_long else _CONNECT_SECONDS):
                 await self._transport.connect()
         except Exception as error:  # noqa: BLE001  # any error of a client: the authority is not reachable
             await self._fail(members, error)
         else:
             self._is_connected = True
+            self._connect_count = self._connect_count - 1 if is_long else 0  # what it took once, it takes again
             # That took some messages: an answer to one takes no longer, and on a slow way the first is not lost.
             self._patience = max(self._patience, min(self._monotonic() - begin, _PATIENCE_SECONDS))
 

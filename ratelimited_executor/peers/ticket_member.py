@@ -283,10 +283,10 @@ class TicketMember:
 
     def _startable(self, now: float, most: int) -> int:
         """Count the due tasks that could start, up to ``most`` more than the tickets that are held."""
-        count = self.budget.held_count(self._to_ns(now)) + most
+        held_count = self.budget.held_count(self._to_ns(now))
         if self.owner.queue.gate is not None and self.owner.max_concurrency is None:
-            return count
-        return self._demand.count(now, self._ahead_seconds, count)
+            return self.budget.ticket_count + most
+        return self._demand.count(now, self._ahead_seconds, held_count + most)
 
     def _is_due(self, now: float) -> bool:
         """True if some key's own time has come, whatever the limits of the plan have refused."""

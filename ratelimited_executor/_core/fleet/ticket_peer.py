@@ -312,7 +312,7 @@ class TicketPeer:
         """How many more tickets could be used in time."""
         most = TICKETS_MAX
         if 4 * self._even_ns < 5 * self.cost_ns:  # else they come one by one, more slowly than they are used
-            life_ns = max(self._life_us, self.wanted_life_us) * 1000
+            life_ns = max(self._life_us, self.wanted_life_us) * 1000 - self.delay_ns
             most = max(1, life_ns // (2 * self.cost_ns))
         elif self._credit == TICKETS_MAX:
             return TICKETS_MAX
