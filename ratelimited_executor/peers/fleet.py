@@ -220,8 +220,7 @@ class FleetPeers(Fixed):
         self._suspended_seconds: Callable[[], float] = _no_time  # total time for which the machine was suspended
         self._suspended = 0.0  # that total at the last synchronization
         self._is_closing = False
-        self._is_connected = False
-        self._connect_count = 0  # attempts since the latest success
+        self._is_connected, self._connect_count = False, 0  # attempts since the latest success
         self._is_away = False  # an outage has been logged
         self._warned: dict[
             str, tuple[float, int]
