@@ -21,14 +21,14 @@ class Load:
     Attributes:
         kind: "permits": workers, each of which takes a permit, works, and takes the next; "tasks": tasks, each of which
             submits the next as it starts; "arrivals": tasks that arrive, whatever becomes of those before them; "once": tasks
-            that are submitted at the beginning.
+            that are submitted at the beginning; "other work": other code uses the core in every turn of the event loop.
         count: workers or tasks of each process; of arrivals, how many a second.
         keys: how many keys, of which each task has one; 0 for none.
         key: a name that precedes the number of the key.
         is_same_key: True if a task submits the next one for its own key, so that each key keeps its work; else it draws one.
         tokens: the most that a task uses; it uses 1 to so many.
         work: seconds for which a task runs, without using the core.
-        cpu: seconds for which a start uses the core of its process.
+        cpu: seconds for which a start, or a turn of other work, uses the core of its process.
         processes: that have this load; None for all.
         is_even: True for arrivals with a gap of 0.5 to 1.5 times the mean; else they are a Poisson process.
     """
@@ -167,6 +167,30 @@ def _busy_loops() -> list[Case]:
         )
         for cpu in (0.0001, 0.001, 0.005, 0.02)
         for processes in (1, 4)
+    ]
+
+
+def _blocked_loops() -> list[Case]:
+    """Return cases with other work in every turn of the event loop: of a lone process, and of one beside healthy ones."""
+    return [
+        Case(
+            group="blocked loops",
+            name=f"{policy} 100/s, {1e3 * cpu:g} ms in each turn of {'the loop' if processes == 1 else 'one of four loops'}",
+            limit=100,
+            settings={"rate": "100/s", "policy": _POLICIES[policy]},
+            loads=(Load(), Load(kind="other work", cpu=cpu, processes=(0,))),
+            processes=processes,
+            seconds=10,
+            quick_seconds=5,
+            goals={"use": goal},
+        )
+        for policy, processes, goals in (
+            ("Paced", 1, {0.02: 0.85, 0.05: 0.7, 0.1: 0.5}),
+            ("Window", 1, {0.02: 0.97, 0.05: 0.75, 0.1: 0.5}),
+            ("Burst", 1, {0.02: 0.97}),
+            *((policy, 4, dict.fromkeys((0.02, 0.05, 0.1, 0.2, 0.4), 0.9)) for policy in _POLICIES),
+        )
+        for cpu, goal in goals.items()
     ]
 
 
@@ -642,6 +666,7 @@ def _adaptive() -> list[Case]:
 CASES: Final[tuple[Case, ...]] = (
     *_closed_loops(),
     *_busy_loops(),
+    *_blocked_loops(),
     *_keys(),
     *_idle(),
     *_fairness(),

@@ -273,6 +273,8 @@ class _Process:
     def _begin(self, load: Load) -> list[asyncio.Task[None]]:
         if load.kind == "arrivals":
             return [self._loop.create_task(self._arrive(load))]
+        if load.kind == "other work":
+            return [self._loop.create_task(self._block(load.cpu))]
         if load.kind == "permits":
             return [self._loop.create_task(self._take(load, number)) for number in range(int(load.count))]
         for _ in range(int(load.count)):
@@ -288,6 +290,12 @@ class _Process:
                 self._note(load, key, submitted)
                 if load.work:
                     await asyncio.sleep(load.work)
+
+    async def _block(self, seconds: float) -> None:
+        """Use the core in every turn of the event loop."""
+        while True:
+            self._loop.block_for(seconds)
+            await asyncio.sleep(0)
 
     async def _arrive(self, load: Load) -> None:
         draw: Callable[[], float] = partial(self._random.expovariate, load.count)

@@ -25,7 +25,7 @@ def draw_slots(slots: SlotsView) -> list[RenderableType]:
     """Return the pools of a group as tables."""
     parts: list[RenderableType] = []
     if slots.quarantine is not None:
-        text = f"slots: quarantine for {format_duration(slots.quarantine)}"
+        text = f"slots: none is handed over for {format_duration(slots.quarantine)}, because holders may have been forgotten"
         parts += [Text(), Text(text, style="bold yellow")]
     if slots.is_stale:
         text = f"slots: nobody has called for {format_duration(slots.last_call)}; ages and leases are as they were then"

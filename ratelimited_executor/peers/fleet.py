@@ -39,7 +39,7 @@ Failures
 no answer                           the call is repeated, twice after some 20 ms and then once in an interval; the members
                                     use up their tickets, and then follow the outage policy
 one call is refused, others not     an outage of that member alone; it pauses for an interval between its calls
-all calls are refused               an outage; the log says what the authority refuses, and what to do about it
+all calls are refused               an outage; the log says what the server refuses, and what to do about it
 the answer contradicts the clock    it has stepped: earlier tickets of all members are void, and their next calls report it
 this machine was suspended          earlier tickets are void, and the clock is unknown: each member is in SYNC again
 a slow way                          the time for an answer grows with the latest answers, to a second at most
@@ -93,6 +93,8 @@ _AHEAD_US: Final = 100_000  # for which permits are reserved ahead, if no more i
 _FAR_SECONDS: Final = 3600.0
 _GOODBYE_SECONDS: Final = 0.25  # for the last call, which only lets the others know at once
 _CONNECT_SECONDS: Final = 1.0  # for a connection, which takes several messages; longer than any call may take
+_LONG_CONNECT_SECONDS: Final = 5.0  # for every fourth: on a very slow way, with TLS and a password, it takes a dozen
+_LONG_CONNECT_EVERY: Final = 4
 _PATIENCE_SECONDS: Final = 1.0  # for an answer, at most, where the way to the authority is slow
 _TRIPS: Final = 4  # of the latest duration, for which an answer is waited
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
@@ -128,6 +130,7 @@ class FleetPeers(Fixed):
     __slots__ = (
         "__weakref__",
         "_clock",
+        "_connect_count",
         "_interval",
         "_is_away",
         "_is_closing",
@@ -217,7 +220,7 @@ class FleetPeers(Fixed):
         self._suspended_seconds: Callable[[], float] = _no_time  # total time for which the machine was suspended
         self._suspended = 0.0  # that total at the last synchronization
         self._is_closing = False
-        self._is_connected = False
+        self._is_connected, self._connect_count = False, 0  # attempts since the latest success
         self._is_away = False  # an outage has been logged
         self._warned: dict[
             str, tuple[float, int]
@@ -345,13 +348,16 @@ class FleetPeers(Fixed):
 
     async def _connect(self, members: list[TicketMember]) -> None:
         begin = self._monotonic()
+        self._connect_count += 1
+        is_long = self._connect_count % _LONG_CONNECT_EVERY == 0
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
+            async with asyncio.timeout(_LONG_CONNECT_SECONDS if is_long else _CONNECT_SECONDS):
                 await self._transport.connect()
         except Exception as error:  # noqa: BLE001  # any error of a client: the authority is not reachable
             await self._fail(members, error)
         else:
             self._is_connected = True
+            self._connect_count = self._connect_count - 1 if is_long else 0  # what it took once, it takes again
             # That took some messages: an answer to one takes no longer, and on a slow way the first is not lost.
             self._patience = max(self._patience, min(self._monotonic() - begin, _PATIENCE_SECONDS))
 
@@ -387,14 +393,14 @@ class FleetPeers(Fixed):
             return
         if self._is_away:
             self._is_away = False
-            LOGGER.warning("fleet: the authority answers again")
+            LOGGER.warning("fleet: the server answers again")
         if answers:
             timeline = answers[0][0].owner.timeline
             told_ns = answers[0][2].now_us * 1000
             is_step = not self._clock.measure(told_ns, timeline.to_ns(sent), timeline.to_ns(got))
             if is_step:
                 self._warn_seldom(
-                    "fleet: the authority's clock has stepped, or is slewed by more than 500 ppm; earlier permits are void"
+                    "fleet: the server's clock was set, or runs wrong by more than 0.05 %; permits handed out before are not used"
                 )
                 for member in set(self._members.values()) - {answered for answered, _, _ in answers}:
                     member.note_step(answers[0][2].now_us)
@@ -402,6 +408,7 @@ class FleetPeers(Fixed):
                 member.peer.trip_ns = timeline.to_ns(got) - timeline.to_ns(sent)
                 member.receive(request, reply, is_step=is_step, now=got)
         self._refuse(refused, got)
+        await asyncio.sleep(0)  # tasks start before the next call is made
 
     def _refuse(self, refused: dict[TicketMember, Exception], now: float) -> None:
         """Record refused calls while others are answered: only these members are in an outage."""
@@ -409,7 +416,7 @@ class FleetPeers(Fixed):
             member.fail(now, error, pause=self._random.uniform(0.2, 1.8) * self._interval)
             if member.peer.failed_count == _RETRY_COUNT + 1:
                 LOGGER.warning(
-                    "fleet: the authority refuses the calls of %r (%s), and answers others; outage policy: %s",
+                    "fleet: the server refuses the calls of %r (%s), and answers others; outage policy: %s",
                     member.owner.name,
                     reason_of(error),
                     self._settings.outage,
@@ -440,7 +447,7 @@ class FleetPeers(Fixed):
                 reason = (
                     f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
                 )
-            what = "the authority refuses all calls" if is_refusal(error) else "no answer from the authority"
+            what = "the server refuses all calls" if is_refusal(error) else "no answer from the server"
             LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, self._settings.outage)
         longest = _RETRY_SECONDS if failed_count <= _RETRY_COUNT else self._interval
         await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)

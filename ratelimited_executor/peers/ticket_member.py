@@ -19,11 +19,11 @@ from ratelimited_executor._core.fleet.ticket_calls import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TICKETS_MAX
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.slot_lanes import SlotLane
-from ratelimited_executor._core.upcoming import upcoming
+from ratelimited_executor._core.upcoming import Upcoming, upcoming
 from ratelimited_executor.peers.transport import is_refusal, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply
@@ -39,6 +39,7 @@ _BACK_SECONDS: Final = 0.002  # workers that started within this and two calls m
 _BACK_COUNT: Final = 4  # ... if there were so many runs ...
 _BACK_SPANS: Final = 8  # ... in so many times as long
 _RUNS: Final = 64  # remembered
+_FEW: Final = 20  # tasks looked at first
 _TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
@@ -126,6 +127,9 @@ class TicketMember:
         self._turned: dict[Hashable, None] = {}  # the same, until they get a ticket: they go first
         self._runs_of_late: deque[tuple[float, int]] = deque(maxlen=_RUNS)  # loop times, and how many started
         self._noted_count = 0  # of starts
+        self._answered_ns: int | None = None  # when the tickets that came last were admitted
+        self._watch: _Stopwatch | None = None
+        self.budget.on_use = self._begin_starts
 
     @property
     def budget(self) -> TicketBudget:
@@ -206,16 +210,23 @@ class TicketMember:
         if count > 0:
             self._runs_of_late.append((now, count))
             self.peer.note_use(self.owner.timeline.to_ns(now))
-            asyncio.get_running_loop().call_soon(self._note_cost, self.budget.take_first_use_ns(), count, _TURNS)
-        if self._next_call(now) < self._planned_at:
+        if self._watch is not None:
+            self._watch.end(count)
+            self._watch = None
+        if self._answered_ns is not None:
+            asyncio.get_running_loop().call_soon(self._note_delay, self._answered_ns)
+            self._answered_ns = None
+        self._demand.look(now)
+        if self._call is None and self._planned_at > now and self._next_call(now) < self._planned_at:
+            self._planned_at = -math.inf
             self._kick()
 
-    def _note_cost(self, begin_ns: int, count: int, turns: int) -> None:
-        """Learn how long some starts took, with the first steps of tasks, which come in the next turns of the loop."""
-        if turns:
-            asyncio.get_running_loop().call_soon(self._note_cost, begin_ns, count, turns - 1)
-            return
-        self.peer.note_starts(count, self.owner.timeline.to_ns(self._now()) - begin_ns)
+    def _begin_starts(self) -> None:
+        self._watch = self._watch or _Stopwatch(self._time_ns, self.peer.note_starts)
+
+    def _note_delay(self, answered_ns: int) -> None:
+        """Learn when the first steps of tasks come after an answer."""
+        self.peer.note_delay(self._time_ns() - answered_ns)
 
     def _coming_back(self, now: float) -> int:
         """Count the workers that are likely to be back before an answer: those that started within two calls, and ended."""
@@ -266,33 +277,38 @@ class TicketMember:
         is_by_key = self.owner.queue.gate is not None
         if self.owner.is_paused or self.owner.queue.is_halted or not (is_by_key or self.peer.resources):
             return 0
-        held_count = self.budget.held_count(self.owner.timeline.to_ns(now))
-        if is_by_key and self.owner.max_concurrency is None:
-            wanted = TICKETS_MAX
-        else:
-            wanted = self._demand.count(now, self._ahead_seconds, held_count + most) - held_count
         if is_by_key:  # and of some keys none is to be requested now
-            return sum(run.wanted for run in self._runs(min(wanted, TICKETS_MAX), self.owner.timeline.to_ns(now)))
-        return wanted + self._coming_back(now)
+            return sum(run.wanted for run in self._runs(self._startable(now, most), most, self._to_ns(now)))
+        return self._startable(now, most) + self._coming_back(now) - self.budget.held_count(self._to_ns(now))
+
+    def _startable(self, now: float, most: int) -> int:
+        """Count the due tasks that could start, up to ``most`` more than the tickets that are held."""
+        held_count = self.budget.held_count(self._to_ns(now))
+        if self.owner.queue.gate is not None and self.owner.max_concurrency is None:
+            return self.budget.ticket_count + most
+        return self._demand.count(now, self._ahead_seconds, held_count + most)
 
     def _is_due(self, now: float) -> bool:
         """True if some key's own time has come, whatever the limits of the plan have refused."""
-        return bool(self._due) and bool(self._runs(TICKETS_MAX, self.owner.timeline.to_ns(now), is_due=True))
+        return bool(self._due) and bool(self._runs(TICKETS_MAX, 1, self._to_ns(now), is_due=True))
 
     def request(self, now: float) -> TicketCall:
         """Make the next request."""
-        count = min(max(0, self._wanted(now, TICKETS_MAX)), self.peer.room, TICKETS_MAX)
-        now_ns = self.owner.timeline.to_ns(now)
-        runs = self._runs(count, now_ns, is_due=self.peer.is_refused(now_ns)) if count else []
-        self._call = self.peer.request(runs, self.owner.timeline.to_ns(now))
+        now_ns, room, is_by_key = self._to_ns(now), self.peer.room, self.owner.queue.gate is not None
+        count = min(max(0, self._wanted(now, 1 if is_by_key else TICKETS_MAX)), room)
+        if count and is_by_key:
+            count = self._startable(now, room)
+        runs = self._runs(count, room, now_ns, is_due=self.peer.is_refused(now_ns)) if count else []
+        self._call = self.peer.request(runs, now_ns)
         self._due.clear()
         return self._call
 
-    def _runs(self, count: int, now_ns: int, *, is_due: bool = False) -> list[TicketRun]:
+    def _runs(self, count: int, room: int, now_ns: int, *, is_due: bool = False) -> list[TicketRun]:
         """Return the needs of the first tasks, in their order, less the tickets held for their keys.
 
         Args:
-            count: of tickets, at most.
+            count: of tasks, at most.
+            room: for so many tickets.
             now_ns: our time.
             is_due: True for those of keys whose own time has come alone.
         """
@@ -304,8 +320,7 @@ class TicketMember:
         held = 0 if gate is None else self.budget.free_count(now_ns)
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
-        waiting = upcoming(self.owner.queue, count if gate is None else TICKETS_MAX)
-        for key, needs, cost, tasks in sorted(waiting, key=lambda each: each.key not in self._turned):
+        for key, needs, cost, tasks in self._next_tasks(count, room):
             if is_due and key not in self._due:
                 continue
             is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
@@ -328,7 +343,6 @@ class TicketMember:
                 most = min(most, count)  # the tasks that have tickets count as well
                 used = min(held, most)
                 held -= used
-                count -= used
             elif (
                 gate is not None
                 and gate.hold(key, cost, now_ns) in (None, "rate")
@@ -338,19 +352,33 @@ class TicketMember:
                 key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
                 run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
                 most = min(most, limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000))
-                used = self.budget.held_of_key(limit.text)
+                used = min(self.budget.held_of_key(limit.text), most)
             else:
                 continue
-            wanted = min(most - used, count)
+            wanted = min(most - used, room)
+            count -= used + wanted
+            room -= wanted
             if wanted > 0:
-                count -= wanted
                 runs.append(run._replace(wanted=wanted))
                 self._lanes.append(key if isinstance(key, SlotLane) else None)
-            if count <= 0:
+            if count <= 0 or room <= 0:
                 break
         if runs and gate is None:  # the remaining tasks count like the last one
             runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + max(0, count))
         return runs
+
+    def _next_tasks(self, count: int, room: int) -> Iterable[Upcoming]:
+        """Walk the first tasks in their order; those whose keys may be asked for again go first."""
+        queue = self.owner.queue
+        if queue.gate is None:
+            yield from upcoming(queue, count)
+        elif self._turned:
+            yield from sorted(upcoming(queue, TICKETS_MAX), key=lambda each: each.key not in self._turned)
+        else:  # mostly some of them are enough: looking at all takes milliseconds
+            first = upcoming(queue, _FEW + 2 * room)
+            yield from first
+            seen = {(each.key, each.cost) for each in first}
+            yield from (each for each in upcoming(queue, TICKETS_MAX) if (each.key, each.cost) not in seen)
 
     def receive(self, request: TicketCall, reply: TicketReply, *, is_step: bool, now: float) -> None:
         """Process an answer."""
@@ -363,8 +391,8 @@ class TicketMember:
         self._failed_at, self._refusal = math.inf, None
         if reply.flaw:
             self._warn(
-                f"fleet: the authority's state of {self.owner.name} was not valid; a new era begins, and nothing is admitted "
-                "until it is safe"
+                f"fleet: what the server remembered of {self.owner.name} was damaged; nothing starts until no permit that "
+                "was handed out before can be used any more"
             )
         is_bound = bool(request.plan) and not request.is_new_plan and not self.owner.is_adaptive
         if was_own and not peer.is_own_plan and is_bound:
@@ -378,6 +406,8 @@ class TicketMember:
                 heappush(self._ahead, (when, next(self._numbers), lane))
         self.look_ahead(now)
         is_to_follow = self.owner.is_adaptive and not peer.is_own_plan
+        if has_come:
+            self._answered_ns = peer.clock.here(reply.now_us * 1000)
         if self._note_keys() or has_come or is_to_follow:
             self.owner.wake()
 
@@ -458,7 +488,11 @@ class TicketMember:
             end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
             if end_ns is not None:
                 seconds = self.owner.timeline.to_loop(end_ns) - now
-                LOGGER.info("fleet: %s starts nothing for %.3g s: the quarantine of a new era", name, seconds)
+                LOGGER.info(
+                    "fleet: %s starts nothing for %.3g s: by then, no permit handed out before can be used any more",
+                    name,
+                    seconds,
+                )
 
     # Reporting.
 
@@ -487,7 +521,7 @@ class TicketMember:
         """Return in words what holds tickets back; None if nothing does."""
         peer = self.peer
         if self._is_alone:
-            return f"no answer from the authority; outage policy: {peer.settings.outage}"
+            return f"no answer from the server; outage policy: {peer.settings.outage}"
         if peer.refusal is None:
             return None
         if peer.refusal.holder == FAIR_HOLDER:
@@ -535,3 +569,50 @@ class TicketMember:
 
     def _now(self) -> float:
         return self.owner.monotonic()
+
+    def _to_ns(self, when: float) -> int:
+        return self.owner.timeline.to_ns(when)
+
+    def _time_ns(self) -> int:
+        return self._to_ns(self._now())
+
+
+class _Stopwatch:
+    """The time on the event loop that some starts take: in their run, and with the first steps of tasks.
+
+    These steps come in the next turns of the loop. What else runs in these turns does not count.
+
+    Args:
+        time_ns: returns our time.
+        done: called with the number of starts, and with the time in nanoseconds.
+    """
+
+    def __init__(self, time_ns: Callable[[], int], done: Callable[[int, int], None]) -> None:
+        self._time_ns = time_ns
+        self._done = done
+        self._begun_ns = time_ns()
+        self._passed_ns = 0
+        self._turns = _TURNS
+        self._count = 0
+        asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def end(self, count: int) -> None:
+        """Note that the run is over, in which so many tasks were started."""
+        self._count = count
+        self._end_turn()
+
+    def _begin_turn(self) -> None:
+        """Do this in the next turn before the steps that are still to be added to it."""
+        if self._count:
+            self._begun_ns = self._time_ns()
+        if self._turns:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _end_turn(self) -> None:
+        """Do this after these steps."""
+        self._passed_ns += self._time_ns() - self._begun_ns
+        if not self._turns:
+            self._done(self._count, self._passed_ns)
+            return
+        self._turns -= 1
+        asyncio.get_running_loop().call_soon(self._end_turn)

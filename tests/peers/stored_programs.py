@@ -107,6 +107,7 @@ class TicketProgram:
             number=self._number,
             ahead_us=draw.choice([0, 100_000]),
             life_us=draw.choice([0, 5_000, 200_000]),
+            after_us=draw.choice([0, 0, 0, 40_000, 150_000]),
             cycle_us=draw.choice([0, 2_000]),
             difference_us=SECOND,
             quarantine_us=1_800_000,

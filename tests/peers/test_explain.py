@@ -59,7 +59,7 @@ async def test_explain_in_an_outage_goes_by_the_outage_policy(outage, each):
         expected = [told.say(handle)[1] for handle in waiting]
         now = fleet.loop.time()
         assert {Hold.RATE, Hold.ORDER} >= {told.say(handle)[0] for handle in waiting}
-        assert f"(no answer from the authority; outage policy: {outage})" in str(node.executor.explain(waiting[0]))
+        assert f"(no answer from the server; outage policy: {outage})" in str(node.executor.explain(waiting[0]))
         assert told.backlog() == pytest.approx(expected[-1], abs=1e-6)
         gaps = [after - before for before, after in pairwise(expected)]
         assert gaps == pytest.approx([each / 10 * 1.0195] * len(gaps), rel=0.01)

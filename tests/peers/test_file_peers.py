@@ -439,8 +439,8 @@ async def test_locked_file_is_an_outage_that_ends(path, system, monkeypatch, cap
         await asyncio.wait_for(late, 5)
         connection.close()
     assert longest < 0.5
-    assert "no answer from the authority" in caplog.text
-    assert "the authority answers again" in caplog.text
+    assert "no answer from the server" in caplog.text
+    assert "the server answers again" in caplog.text
 
 
 async def test_outage_policy_applies(path) -> None:

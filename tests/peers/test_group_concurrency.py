@@ -651,20 +651,20 @@ async def _ready_group(group, **settings):
 
 
 @pytest.mark.parametrize(
-    ("settings", "delay", "priority"),
-    [({}, 2, 1), ({"order": Fair()}, 0, 0)],
+    ("settings", "delay", "priority", "dear"),
+    [({}, 2, 1, 3), ({"order": Fair()}, 0, 0, 6)],
     ids=["more important ones were delayed", "fair"],
 )
-async def test_task_that_costs_more_and_is_first_gets_the_ticket_that_it_needs(settings, delay, priority) -> None:
+async def test_task_that_costs_more_and_is_first_gets_the_ticket_that_it_needs(settings, delay, priority, dear) -> None:
     """The first task gets a ticket of its own cost, instead of cheaper tickets that lapse one after the other."""
     async with Group() as group:
         executor = await _ready_group(group, **settings)
         for number in range(10):
             executor.schedule(group.work, f"cheap {number}", 0, key=f"cheap {number}", delay=delay, priority=priority)
         await asyncio.sleep(delay)
-        for number in range(3):
+        for number in range(dear):
             executor.schedule(group.work, f"dear {number}", 0, key=f"dear {number}", cost=3)
-        assert await group.ended(19 / 3 * 1.3)
+        assert await group.ended((10 + 3 * dear) / 3 * 1.3)
 
 
 async def test_slots_of_the_most_important_keys_are_asked_for_first() -> None:

@@ -80,10 +80,10 @@ SIDE_BY_SIDE_COUNT = 5  # tests in one loop: more of them keep it so busy that p
 PATIENT_SECONDS = 60.0  # for twenty managers in one loop, beside other tests
 HANG_SECONDS = 20.0  # after which a test that runs beside others is cancelled
 LOSING_SEED = 3  # seed of a proxy: losses come early, and are one in ten
-NO_ANSWER = "fleet: no answer from the authority"
-REFUSES = "fleet: the authority refuses all calls"
+NO_ANSWER = "fleet: no answer from the server"
+REFUSES = "fleet: the server refuses all calls"
 ANSWERED = {"wrong password", "wrong user", "no password", "no such database"}  # what a Redis refuses
-ANSWERS = "fleet: the authority answers again"
+ANSWERS = "fleet: the server answers again"
 
 
 # Tools.
@@ -858,7 +858,7 @@ async def test_keys_that_vanish_give_nothing_away_twice(redis_server: RedisServe
         assert worst_window(one, two) <= RATE + 1
         assert await one.wait_for_start() < BACK_SECONDS
         if " " not in lost:
-            assert 1 <= told.count("fleet: the authority's state of limit was not valid") <= 2
+            assert 1 <= told.count("fleet: what the server remembered of limit was damaged") <= 2
 
 
 async def test_state_that_is_damaged_is_told_and_heals(redis_server: RedisServer, told: Told) -> None:
@@ -869,7 +869,7 @@ async def test_state_that_is_damaged_is_told_and_heals(redis_server: RedisServer
         await asyncio.sleep(HELD)
         assert await one.wait_for_start() < BACK_SECONDS
         assert worst_window(one) <= RATE + 1
-    assert ["fleet: the authority's state of limit was not valid"] == [text.split(";")[0] for text in told.messages]
+    assert ["fleet: what the server remembered of limit was damaged"] == [text.split(";")[0] for text in told.messages]
 
 
 async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, told: Told) -> None:

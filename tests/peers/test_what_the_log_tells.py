@@ -33,14 +33,14 @@ async def test_joining_quarantine_outage_and_leaving_are_told(virtual_clock, tol
     joins, quarantine = told()
     assert joins == f"INFO fleet: limit joins its group as {node.peers.id}:0"
     assert quarantine.startswith("INFO fleet: limit starts nothing for 1.")
-    assert quarantine.endswith(" s: the quarantine of a new era")
+    assert quarantine.endswith(" s: by then, no permit handed out before can be used any more")
     fleet.server.is_up = False
     await asyncio.sleep(10)
     fleet.server.is_up = True
     await asyncio.sleep(2)
     (away, back, over) = told()[2:]
-    assert away.startswith("WARNING fleet: no answer from the authority (ConnectionRefusedError: ")
-    assert back == "WARNING fleet: the authority answers again"
+    assert away.startswith("WARNING fleet: no answer from the server (ConnectionRefusedError: ")
+    assert back == "WARNING fleet: the server answers again"
     assert over.startswith(
         (
             "INFO fleet: the outage of limit is over after 9.",
@@ -114,7 +114,7 @@ async def test_what_the_server_refuses_is_told_as_what_it_is(case, told):
         if prepare is not None:
             prepare(server)
         line, explanation = await _refused(address, told)
-    assert line.startswith("WARNING fleet: the authority refuses all calls (")
+    assert line.startswith("WARNING fleet: the server refuses all calls (")
     assert line.endswith("); outage policy: stop")
     assert reason in line
     assert remedy in line

@@ -96,6 +96,7 @@ class TicketBudget:
         lapsed_count: permits of tickets that were not used in time.
         generation: grows whenever earlier tickets become void.
         is_usable: ``is_clock_whole``.
+        on_use: called when a ticket is used.
     """
 
     __slots__ = (
@@ -103,7 +104,6 @@ class TicketBudget:
         "_clock",
         "_coming",
         "_coming_keys",
-        "_first_use_ns",
         "_keys",
         "_looked_ns",
         "_open",
@@ -114,6 +114,7 @@ class TicketBudget:
         "is_usable",
         "lapsed_count",
         "next_us",
+        "on_use",
         "reports",
         "sharing_count",
         "slowest",
@@ -125,7 +126,7 @@ class TicketBudget:
         self.is_usable = is_clock_whole
         self.generation = 0
         self._looked_ns = 0  # the time of the last look
-        self._first_use_ns = 0
+        self.on_use: Callable[[], None] = _nothing
         self._begun: deque[tuple[tuple[str, Any], int]] = (
             deque()
         )  # starts that have taken effect: receipt, time of ours
@@ -195,11 +196,6 @@ class TicketBudget:
         self._keys.clear()
         self._coming_keys.clear()
 
-    def take_first_use_ns(self) -> int:
-        """Return when a ticket was used first since this was asked last."""
-        first_ns, self._first_use_ns = self._first_use_ns, 0
-        return first_ns or self._looked_ns
-
     def held_count(self, now_ns: int) -> int:
         """Count the permits held that have not lapsed."""
         self._look(now_ns)
@@ -238,7 +234,7 @@ class TicketBudget:
                 amount -= part
             if not amount:
                 break
-        self._first_use_ns = self._first_use_ns or self._looked_ns
+        self.on_use()
         used = sum(part for _, part in parts)
         self._sums[resource] -= used
         if resource == PERMITS:
@@ -293,7 +289,7 @@ class TicketBudget:
                 self._keys[key] -= 1
                 if PERMITS not in ticket.left:  # else it is counted with its permits
                     self.used_count += 1
-                    self._first_use_ns = self._first_use_ns or self._looked_ns
+                    self.on_use()
                 return ticket
         return None
 
@@ -416,6 +412,10 @@ def _correction(
     is_whole = not has_started and not ticket.is_used
     counts_us = ticket.at_us if is_dated and has_started and amount > 0 else receipt
     return Correction(name, key, ticket.at_us, amount, counts_us, is_whole)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _until_of(ticket: HeldTicket) -> int:

@@ -65,7 +65,7 @@ _LATE_MAX_US: Final = 60_000_000
 _TEXT_MAX: Final = 160  # characters of sound settings, and of the state of a burst or a quota
 _LIFE_MIN_US: Final = 2_000  # of a ticket under any limit: less could not be used
 _LIVES: Final = 20  # a ticket lives for this part of a window, unless its peer is slower
-_LIVES_MIN: Final = 4  # and for this part at most
+_LIVES_MIN: Final = 2  # and for this part at most
 _SECOND_US: Final = 1_000_000
 
 
@@ -134,7 +134,7 @@ class PaceSettings(LimitSettings):
     @property
     def lives_us(self) -> tuple[int, int]:
         """How long a ticket should live at least, and may live at most."""
-        return LIFE_US, max(LIFE_US, min(self.width or _SECOND_US, _SECOND_US) // 4)
+        return LIFE_US, max(LIFE_US, min(self.width or _SECOND_US, _SECOND_US) // _LIVES_MIN)
 
     @property
     def gap_us(self) -> int:
@@ -185,7 +185,7 @@ class BurstSettings(LimitSettings):
     @property
     def lives_us(self) -> tuple[int, int]:
         """How long a ticket should live at least, and may live at most: a quarter of the time to fill the bucket."""
-        quarter = min(span_of(self.capacity, self.whole_us * PS + self.rest_ps) // PS // 4, LIFE_MAX_US)
+        quarter = min(span_of(self.capacity, self.whole_us * PS + self.rest_ps) // PS // _LIVES_MIN, LIFE_MAX_US)
         return max(_LIFE_MIN_US, min(quarter, _SECOND_US // _LIVES)), max(_LIFE_MIN_US, quarter)
 
     @property

@@ -139,6 +139,7 @@ class TicketCall:
         number: of the call; later calls of a peer have larger ones.
         ahead_us: how far ahead a ticket may be admitted, if no more is needed to share it evenly.
         life_us: how long the peer wants its tickets to live.
+        after_us: how much later than the present its tickets are to be.
         cycle_us: the time between two of its calls, at least.
         difference_us: the largest difference between the clocks of two servers.
         quarantine_us: how long a new era admits nothing; longer than all earlier tickets are valid.
@@ -162,6 +163,7 @@ class TicketCall:
     number: int = 0
     ahead_us: int
     life_us: int = 0
+    after_us: int = 0
     cycle_us: int = 0
     difference_us: int
     quarantine_us: int

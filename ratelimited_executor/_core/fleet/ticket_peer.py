@@ -5,8 +5,11 @@ goes with the next (as Nagle, RFC 896, for small segments). A refusal says when 
 some of what it wanted, asks when three quarters of these are due.
 
 It asks for no more than it can start: unless a pace spreads them, the tickets that it holds are at most the starts that
-fit into half of a ticket's life, by the time on the event loop that its latest starts have taken. A slow way to the
-authority makes lives longer.
+fit into half of a ticket's life, by the time on the event loop that its latest starts have taken. If most of its tickets
+have lapsed, it asks for as many as it has used, and for twice as many after each call of which none lapses.
+
+A slow way to the authority makes lives longer, like an event loop that is slow to use what has come. If that takes longer
+than tickets may live, the peer asks for tickets of a later time.
 
 A peer remembers the state of the limits in each reply, and calls from time to time until they are at rest, so that an
 authority that has lost its memory gets it back in its quarantine. Rule 6 of ``tickets.py`` is the reason.
@@ -52,6 +55,7 @@ _REPORT_NS: Final = 500_000_000  # after a start that others wait for, it is rep
 _SOON_NS: Final = 1_000_000  # a call after a refusal comes at least this later, or half a trip
 _COST_NS: Final = 20_000  # of a start on the loop, at least
 _RICH: Final = 8  # tickets, of which most may be due before more are asked for
+_CREDIT_MIN: Final = 4  # tickets that may be held in any case: not every task can use every ticket
 _COSTS: Final = 5  # the latest starts count for a fifth
 NEWS_NS: Final = 750_000_000
 """The longest time until every calling peer knows of new limits."""
@@ -61,6 +65,7 @@ TICKETS_MAX: Final = 1000
 
 _SLOW_NS: Final = 5_000_000  # round trips beyond that make lives longer
 _LATE_US: Final = 20_000  # how long after it was made a call may be sent
+_AFTER_MAX_US: Final = 150_000  # how much later than the present the tickets of a slow event loop are to be
 _COPIES: Final = 200  # in a call
 _REMEMBERED: Final = 10_000  # limits, including those of keys
 
@@ -127,6 +132,7 @@ class TicketPeer:
         peers_count: how many peers have called the authority lately.
         cost_ns: the time on the event loop that a start takes, of late.
         trip_ns: the time of a call, of late.
+        delay_ns: the time from an answer at the authority to the first starts, of late.
         patience_us: the time after which the next call counts as lost.
     """
 
@@ -155,6 +161,9 @@ class TicketPeer:
         self.peers_count = 0
         self.cost_ns = _COST_NS
         self.trip_ns = 0
+        self.delay_ns = 0
+        self._credit = TICKETS_MAX  # tickets held, at most
+        self._counted = 0, 0  # permits used and lapsed, at the latest call
         self.patience_us = 0
         self._state = PeerState.SYNC
         self._use(plan_id, plan)
@@ -287,17 +296,27 @@ class TicketPeer:
 
     @property
     def wanted_life_us(self) -> int:
-        """How long tickets should live: eight starts, or three round trips of a slow way."""
+        """How long tickets should live: eight starts, three round trips of a slow way, or twice until they are used."""
         way_ns = 3 * self.trip_ns + self._gap_ns if self.trip_ns > _SLOW_NS else 0
-        return max(8 * self.cost_ns, way_ns) // 1000
+        late_ns = 2 * self.delay_ns if self.delay_ns > _SLOW_NS else 0
+        return max(8 * self.cost_ns, way_ns, late_ns) // 1000
+
+    @property
+    def after_us(self) -> int:
+        """How much later than the present tickets are to be, so that they are not over before they are used."""
+        delay_us = self.delay_ns // 1000
+        return 0 if 5 * delay_us < 4 * self._life_us else min(_AFTER_MAX_US, max(0, delay_us - self._life_us // 2))
 
     @property
     def room(self) -> int:
         """How many more tickets could be used in time."""
-        if 4 * self._even_ns >= 5 * self.cost_ns:
-            return TICKETS_MAX  # they come one by one, more slowly than they are used
-        life_ns = max(self._life_us, self.wanted_life_us) * 1000
-        return max(0, max(1, life_ns // (2 * self.cost_ns)) - self.budget.ticket_count)
+        most = TICKETS_MAX
+        if 4 * self._even_ns < 5 * self.cost_ns:  # else they come one by one, more slowly than they are used
+            life_ns = max(self._life_us, self.wanted_life_us) * 1000 - self.delay_ns
+            most = max(1, life_ns // (2 * self.cost_ns))
+        elif self._credit == TICKETS_MAX:
+            return TICKETS_MAX
+        return max(0, min(most, self._credit) - self.budget.ticket_count)
 
     @property
     def span_ns(self) -> int:
@@ -307,6 +326,19 @@ class TicketPeer:
     def note_starts(self, count: int, passed_ns: int) -> None:
         """Learn how long starts take on the event loop."""
         self.cost_ns += (max(_COST_NS, passed_ns // count) - self.cost_ns) // _COSTS
+
+    def note_delay(self, passed_ns: int) -> None:
+        """Learn how long after an answer was made its tickets are used."""
+        self.delay_ns = (self.delay_ns + passed_ns) // 2
+
+    def _look_at_lapses(self) -> None:
+        """Learn from the tickets that have lapsed since the latest call how many can be used."""
+        before, self._counted = self._counted, (self.budget.used_count, self.budget.lapsed_count)
+        used, lapsed = self._counted[0] - before[0], self._counted[1] - before[1]
+        if lapsed > used:
+            self._credit = max(_CREDIT_MIN, used)
+        elif used and not lapsed:
+            self._credit = min(2 * self._credit, TICKETS_MAX)
 
     def _remembers(self, now_ns: int) -> bool:
         """True while some limit must be remembered; forgets the others once a later call was answered."""
@@ -318,6 +350,7 @@ class TicketPeer:
         """Make the next request, for some tickets."""
         self._called_ns, self._news_ns, self._report_ns = now_ns, None, None
         self._number += 1
+        self._look_at_lapses()
         self.asked_count = sum(run.wanted for run in runs)
         self._is_plain = not any(run.key for run in runs)
         corrections = self.budget.corrections
@@ -330,11 +363,10 @@ class TicketPeer:
             for start_us, cost in [starts.pop((name, key, receipt))]
         ]
         asked = {run.key for run in runs}
-        runs = [
-            *runs,
-            *(TicketRun(0, (), key, text) for key, text in self.budget.corrected.items() if key not in asked),
-        ]
-        self.budget.corrected.clear()
+        corrected = dict.fromkeys(each.key for each in (*told, *reports) if each.key and each.key not in asked)
+        runs = [*runs, *(TicketRun(0, (), key, self.budget.corrected.get(key, "")) for key in corrected)]
+        if not (corrections or starts):
+            self.budget.corrected.clear()
         copies = self._untold[:_COPIES]
         del self._untold[:_COPIES]
         time_us = self.clock.at(now_ns) // 1000 if self.clock.is_known else 0
@@ -352,6 +384,7 @@ class TicketPeer:
             number=self._number,
             ahead_us=self.settings.ahead_us,
             life_us=self.wanted_life_us,
+            after_us=self.after_us,
             cycle_us=self.span_ns // 1000,
             difference_us=self.settings.difference_us,
             quarantine_us=self.settings.quarantine_us,
@@ -498,8 +531,10 @@ class TicketPeer:
     def fail(self, call: TicketCall | None, now_ns: int) -> None:
         """Record a call without an answer; it may have arrived, so its costs are not given back again."""
         self.failed_count += 1
+        self._credit = max(_CREDIT_MIN, self._credit // 2)  # a smaller call may be answered in time
         if call is not None:
             self.budget.corrections.extend(each for each in call.corrections if each.cost < 0)
+            self.budget.corrected.update((run.key, run.settings) for run in call.runs if run.settings)
             self._untold += call.copies
             if call.is_new_plan:
                 self._news_ns = now_ns

@@ -450,7 +450,8 @@ class TicketAuthority:
     def _decide(self, asked: _Asked, call: TicketCall, life_us: int) -> bool:
         """Admit as many tickets of a run as possible; return True if it blocks the runs after it."""
         state, now_us, run = self._state, self._now_us, asked.run
-        begin_us = max(now_us, state.penalty_us, self._penalty_of(run.key) if run.key else 0)
+        penalty_us = self._penalty_of(run.key) if run.key else 0
+        begin_us = max(now_us + call.after_us, state.penalty_us, penalty_us)
         longest = self._longest(asked)
         share = self._share(asked, longest, call)
         unit = _unit_of(call)
@@ -472,7 +473,7 @@ class TicketAuthority:
                     if place is not None:
                         refused = asked.queue_at(place)
                         turn_us = max(when, self._turn_of(asked, place, when, call))
-                    elif begin_us > max(now_us, state.penalty_us):  # of the key
+                    elif penalty_us > max(now_us, state.penalty_us):  # of the key
                         asked.holder = refused = run.key
                     asked.again_us = turn_us - horizon_us
                     break
@@ -630,14 +631,14 @@ class TicketAuthority:
     def _horizon(self, asked: _Asked, place: int | None, call: TicketCall) -> int:
         """Return how far ahead a ticket held by a limit may be admitted."""
         if place is None:
-            return call.ahead_us
+            return min(call.ahead_us + call.after_us, AHEAD_MAX_US)
         settings = asked.settings[place]
         queue = self._queue(asked.queue_at(place))
         count = 1 if queue is None else len({call.peer, *queue.turns})
         far = max(call.ahead_us * (1 if count < 2 else 2), 3 * count * settings.gap_us, 3 * call.cycle_us // 2)
         if isinstance(settings, WindowSettings):
             far = min(far, max(call.ahead_us, settings.width // 2))
-        return min(far, AHEAD_MAX_US)
+        return min(far + call.after_us, AHEAD_MAX_US)
 
 
 def _unit_of(call: TicketCall) -> int:

@@ -29,7 +29,7 @@
 -- All is in one table: to make a function takes the longer, the more local variables of others it needs.
 
 local L = {AMOUNT_MAX = 2 ^ 52, AHEAD_MAX = 600000000, PARTS = 256, SECOND = 1000000,
-  LATE_MAX = 60000000, LIFE_MAX = 500000, LIFE = 20000, LIFE_MIN = 2000, LIVES = 20, LIVES_MIN = 4, TEXT_MAX = 160,
+  LATE_MAX = 60000000, LIFE_MAX = 500000, LIFE = 20000, LIFE_MIN = 2000, LIVES = 20, LIVES_MIN = 2, TEXT_MAX = 160,
   make = {}, laws = {}, doubles = {}, known_settings = {}}
 
 L.IS_LONG = string.format('%d', 2 ^ 52) == '4503599627370496'
@@ -117,8 +117,8 @@ function L.make.b()
   function bucket.is_sound(set)  -- and what follows from them
     if not L.is_gap(set.gap_us, set.gap_ps) or set.capacity > L.AMOUNT_MAX then return false end
     local full = L.span(set.capacity, set.gap_us, set.gap_ps)
-    local quarter = math.min(math.floor(full / 4), L.LIFE_MAX)
-    set.life_least, set.life_most = math.max(L.LIFE_MIN, math.min(quarter, L.SECOND / L.LIVES)), math.max(L.LIFE_MIN, quarter)
+    local longest = math.min(math.floor(full / L.LIVES_MIN), L.LIFE_MAX)
+    set.life_least, set.life_most = math.max(L.LIFE_MIN, math.min(longest, L.SECOND / L.LIVES)), math.max(L.LIFE_MIN, longest)
     set.gap = math.max(1, set.gap_us)
     return set.gap_us >= 2 ^ 50 or full < 2 ^ 50
   end
@@ -625,7 +625,7 @@ function L.make.p()
     set.slack_us, set.slack_ps = set.gap_us - 1, set.gap_ps
     if L.is_less(half_us, half_ps, set.slack_us, set.slack_ps) then set.slack_us, set.slack_ps = half_us, half_ps end
     if set.slack_us < 1 then set.slack_us, set.slack_ps = 1, 0 end
-    set.life_least, set.life_most = L.LIFE, math.max(L.LIFE, math.floor(math.min(set.width > 0 and set.width or L.SECOND, L.SECOND) / 4))
+    set.life_least, set.life_most = L.LIFE, math.max(L.LIFE, math.floor(math.min(set.width > 0 and set.width or L.SECOND, L.SECOND) / L.LIVES_MIN))
     set.gap, set.is_dated = math.max(1, set.gap_us), set.amount > 0
     return true
   end

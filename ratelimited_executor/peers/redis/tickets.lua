@@ -30,8 +30,8 @@
 --
 -- ARGS are the fields of `TicketCall` in `_core/fleet/ticket_calls.py`, where each is explained:
 --
---   peer, weight, era, since_us, earliest_us, latest_us, number, ahead_us, life_us, cycle_us, difference_us, quarantine_us,
---   has_jumped, plan_id, is_new_plan, and lists with these entries:
+--   peer, weight, era, since_us, earliest_us, latest_us, number, ahead_us, life_us, after_us, cycle_us, difference_us,
+--   quarantine_us, has_jumped, plan_id, is_new_plan, and lists with these entries:
 --
 --   plan         {name, resource, settings} of each limit
 --   penalties    {key, us} of each
@@ -513,12 +513,12 @@ function T.holder_of(asked)  -- the limit that holds a ticket longest, after tho
 end
 
 function T.horizon_of(asked, place)  -- how far ahead a ticket held by a limit may be admitted
-  if not place then return args.ahead_us end
+  if not place then return math.min(args.ahead_us + args.after_us, T.AHEAD_MAX_US) end
   local set, queue, peers = asked.settings[place], T.queue_of(T.queue_at(asked, place)), 1
   if queue then peers = queue.size + (queue.own and 0 or 1) end
   local far = math.max(args.ahead_us * (peers < 2 and 1 or 2), 3 * peers * set.gap, math.floor(3 * args.cycle_us / 2))
   if set.kind == 'w' then far = math.min(far, math.max(args.ahead_us, math.floor(set.width / 2))) end
-  return math.min(far, T.AHEAD_MAX_US)
+  return math.min(far + args.after_us, T.AHEAD_MAX_US)
 end
 
 function T.share_of(asked, longest)  -- how much the peer may be served beside hungry others; nil if no other is hungry
@@ -644,12 +644,13 @@ function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after
 end
 
 function T.decide(asked, life)  -- admits as many tickets as possible; whether it blocks the runs after it
-  local begin = math.max(S.present, S.penalty, asked.key ~= '' and T.penalty_of(asked.key) or 0)
+  local penalty = asked.key ~= '' and T.penalty_of(asked.key) or 0
+  local begin = math.max(S.present + args.after_us, S.penalty, penalty)
   local limits, amounts, names, size = asked.limits, asked.amounts, asked.names, asked.size
   local longest = T.longest_of(asked)
   local share = T.share_of(asked, longest)
   local refused, is_refused, form = '', false, T.form_of_ticket(size)
-  local is_plain = size == 1 and limits[1].set.kind == 'p' and amounts[1] == 1 and asked.wanted > 1
+  local is_plain = size == 1 and limits[1].set.kind == 'p' and amounts[1] == 1 and asked.wanted > 1 and begin == S.present
   local latest = T.NEVER_US
   for index = 1, size do latest = math.min(latest, limits[index].foreseen) end
   while asked.given < asked.wanted do
@@ -669,7 +670,7 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
         if place then
           refused = T.queue_at(asked, place)
           turn = math.max(when, T.turn_of(asked, place, when))
-        elseif begin > math.max(S.present, S.penalty) then  -- of the key
+        elseif penalty > math.max(S.present, S.penalty) then  -- of the key
           asked.holder, refused = asked.key, asked.key
         end
         asked.again = turn - horizon

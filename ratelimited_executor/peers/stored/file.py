@@ -276,7 +276,7 @@ class _LimitsFile(SQLiteFile):
         except StoreUnavailableError as error:
             if error.__cause__ is None:  # it is not the file any more that was opened
                 LOGGER.warning(
-                    "fleet: %r was deleted or replaced while it was open; a new run begins with the file there",
+                    "fleet: %r was deleted or replaced while it was open; limits continue in the file that is there now",
                     str(self._path),
                 )
                 self._close()

@@ -4,11 +4,12 @@ from fractions import Fraction
 
 import pytest
 
+from ratelimited_executor._core.fleet.budget import HeldTicket
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.limit_settings import PaceSettings, WindowSettings
 from ratelimited_executor._core.fleet.policies import Outage
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketRun
-from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TicketPeer, TicketSettings
+from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TICKETS_MAX, TicketPeer, TicketSettings
 from ratelimited_executor._core.fleet.tickets import TicketAuthority
 
 SECOND = 1_000_000
@@ -100,3 +101,66 @@ def test_peer_that_holds_many_asks_for_more_when_three_quarters_of_them_are_due(
     peer.receive(call, authority.call(now_us, "run", call), is_step=False, now_ns=now_us * 1000)
     assert 8 == peer.budget.ticket_count
     assert 60 <= (peer.next_call(1, now_us * 1000) / 1000 - now_us) / 1000 < 61
+
+
+def test_peer_whose_tickets_lapse_asks_for_few_and_then_for_more_again():
+    """A peer that could not use most of its tickets asks for a few, and for twice as many after each call that could."""
+    peer = peer_of("a", PACE)
+    assert peer.room == TICKETS_MAX
+    peer.budget.lapsed_count += 500
+    peer.request((), 1)
+    assert [4] == [peer.room]
+    rooms = []
+    for now_ns in range(2, 12):
+        peer.budget.used_count += 1
+        peer.request((), now_ns)
+        rooms.append(peer.room)
+    assert [8, 16, 32, 64] == rooms[:4]
+    assert rooms[-1] == TICKETS_MAX
+
+
+def test_peer_whose_calls_get_no_answer_asks_for_fewer():
+    """After a call without an answer the next one asks for half as many tickets: a smaller one may be answered in time."""
+    peer = peer_of("a", PACE)
+    peer.fail(peer.request((), 1), 1)
+    assert peer.room == TICKETS_MAX // 2
+    for now_ns in range(2, 20):
+        peer.fail(peer.request((), now_ns), now_ns)
+    assert 4 == peer.room
+
+
+def test_peer_that_uses_its_tickets_late_asks_for_longer_lives_and_then_for_later_tickets():
+    """Tickets live for twice the time until they are used; where they may not, they are to be of a later time."""
+    peer = peer_of("a", PACE)
+    for _ in range(20):
+        peer.note_delay(100_000_000)
+    assert peer.wanted_life_us == pytest.approx(200_000, rel=0.01)
+    assert peer.request((), 1).after_us > 0, "the latest tickets lived no longer than a moment"
+    authority = TicketAuthority()
+    for now_us in (10**9, 10**9 + 1, 10**9 + 2 * SECOND):
+        peer.clock.measure(now_us * 1000, now_us * 1000, now_us * 1000)
+        call = peer.request((TicketRun(1, (("permits", 1),)),), now_us * 1000)
+        peer.receive(call, authority.call(now_us, "run", call), is_step=False, now_ns=now_us * 1000)
+    assert 0 == peer.after_us, "now they live long enough"
+    for _ in range(20):
+        peer.note_delay(600_000_000)
+    assert 150_000 == peer.after_us
+
+
+def test_corrections_of_many_keys_all_come_with_the_settings_of_their_keys():
+    """What lapses of more keys than fit into a call is given back by the next calls, and again after a lost one."""
+    peer, settings = peer_of("a", PACE), WindowSettings.of(1, SECOND).write()
+    for number in range(450):
+        ticket = HeldTicket(1, 2, {}, (), f"key {number}", settings, 1, 1)
+        peer.budget.correct_key(ticket, -1 if number % 2 else 1)
+    told = set()
+    for now_ns in range(1, 4):
+        call = peer.request((), now_ns)
+        known = {run.key: run.settings for run in call.runs}
+        assert all(known[each.key] == settings for each in call.corrections)
+        told |= {each.key for each in call.corrections}
+    assert 450 == len(told)
+    peer.fail(call, 4)
+    again = peer.request((), 5)
+    assert 25 == len(again.corrections), "the charges of the lost call"
+    assert {settings} == {run.settings for run in again.runs}
