@@ -243,13 +243,14 @@ def check_burst(ledger: Ledger) -> None:
 
 
 def check_window(ledger: Ledger) -> None:
-    """Starts in any window cost no more than the amount."""
+    """Starts in any window cost no more than the amount; under a pace, one of them may exceed what is left."""
     made, new = ledger.settings, ledger.tickets[-1]
+    is_pace = isinstance(made, PaceSettings)
     for begin in {ticket.last for ticket in ledger.tickets if ticket.last <= new.last}:
         end = begin + made.width
         if new.t <= end:
-            cost = sum(ticket.cost for ticket in ledger.tickets if ticket.t <= end and ticket.last >= begin)
-            assert cost <= made.amount
+            costs = [ticket.cost for ticket in ledger.tickets if ticket.t <= end and ticket.last >= begin]
+            assert sum(costs) <= made.amount + is_pace * max(0, max(costs) - 1)
 
 
 PACES = [
@@ -307,6 +308,16 @@ def test_number_that_is_over_does_not_move_the_grid(subject: LawSubject) -> None
     for each in range(8):
         ledger.now = START + 1_260_000 + each * 10_000
         ledger.ask(1)
+
+
+@pytest.mark.parametrize(("cost", "seconds"), [(150, 10), (501, 10), (1500, 30), (100_000, 300)], ids=str)
+def test_pace_admits_any_cost_and_is_used_in_full(subject: LawSubject, cost: int, seconds: int) -> None:
+    """A ticket may cost more than a second of the rate admits, and starts of any cost use nearly all of the rate."""
+    ledger = Ledger(subject, PaceSettings.of(1000, SECOND), check_pace)
+    while ledger.now < START + seconds * SECOND:
+        ledger.ask(cost, MANY, is_report=True)
+    spent = cost * (len(ledger.tickets) - 1) / 1000 * SECOND
+    assert 0.99 * (ledger.now - START) < spent <= ledger.now - START
 
 
 @pytest.mark.parametrize("count", [100, 1000], ids=str)

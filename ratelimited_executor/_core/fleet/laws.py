@@ -16,8 +16,10 @@ the present: what has begun may share a window with anything that comes. They ar
 all windows that begin until then, a cost is given back where it counts or at any earlier u, whosever that was.
 
 **Pace**: starts at the numbers of a grid, one gap apart. The law is a window: as many starts as there are gaps in the
-shortest whole number of gaps that takes a second or more. The grid only makes the starts even, so it needs no proof: a
-number may be used up to a *slack*, less than a gap, after its time. It belongs to one ticket, is free again if all of that
+shortest whole number of gaps that takes a second or more. A ticket of cost c takes c numbers, and is admitted if the
+window has room for 1, so that any cost is: of the tickets in a window, all but the one that was admitted last cost less
+than the amount. The grid only makes the starts even, so it needs no proof: a number may be used up to a *slack*, less
+than a gap, after its time. It belongs to one ticket, is free again if all of that
 is given back, and a new grid begins at the present if nothing of the old one is left. A nominal pace has
 the grid alone: at most one start more in any time.
 
@@ -260,7 +262,7 @@ class _Pace(SharedLimit):
             when = max(when, ceil_us(self._first + span_of(self._free(when, cost), self._gap)))
             if not self._settings.amount:
                 return when
-            later = self._log.earliest(when, cost)
+            later = self._log.earliest(when, min(cost, 1))
             if later is None or later == when:
                 return later
             when = later

@@ -107,7 +107,7 @@ class PaceSettings(LimitSettings):
     Attributes:
         whole_us: the gap in microseconds; 2**50 pauses.
         rest_ps: the rest of the gap in picoseconds.
-        amount: the most that starts in any ``width`` may cost; 0 for a nominal pace.
+        amount: the most that starts in any ``width`` may cost, apart from one of them; 0 for a nominal pace.
         width: in microseconds.
     """
 

@@ -752,7 +752,7 @@ function L.make.p()
       if ps > 0 then us = us + 1 end
       if us > when then when, has_room = us, set.amount == 0 end
       if has_room then return when end
-      local later = L.log_earliest(limit.log, when, cost)
+      local later = L.log_earliest(limit.log, when, math.min(cost, 1))
       if not later or later == when then return later end
       when, has_room = later, true
     end
