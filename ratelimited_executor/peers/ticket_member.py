@@ -279,14 +279,14 @@ class TicketMember:
             return 0
         if is_by_key:  # and of some keys none is to be requested now
             return sum(run.wanted for run in self._runs(self._startable(now, most), most, self._to_ns(now)))
-        return self._startable(now, most) + self._coming_back(now) - self.budget.held_count(self._to_ns(now))
+        return self._startable(now, most) + self._coming_back(now) - self.budget.free_count(self._to_ns(now))
 
     def _startable(self, now: float, most: int) -> int:
         """Count the due tasks that could start, up to ``most`` more than the tickets that are held."""
-        held_count = self.budget.held_count(self._to_ns(now))
+        most += self.budget.ticket_count
         if self.owner.queue.gate is not None and self.owner.max_concurrency is None:
-            return self.budget.ticket_count + most
-        return self._demand.count(now, self._ahead_seconds, held_count + most)
+            return most
+        return self._demand.count(now, self._ahead_seconds, most)
 
     def _is_due(self, now: float) -> bool:
         """True if some key's own time has come, whatever the limits of the plan have refused."""
@@ -295,19 +295,21 @@ class TicketMember:
     def request(self, now: float) -> TicketCall:
         """Make the next request."""
         now_ns, room, is_by_key = self._to_ns(now), self.peer.room, self.owner.queue.gate is not None
-        count = min(max(0, self._wanted(now, 1 if is_by_key else TICKETS_MAX)), room)
-        if count and is_by_key:
-            count = self._startable(now, room)
-        runs = self._runs(count, room, now_ns, is_due=self.peer.is_refused(now_ns)) if count else []
+        wanted = self._wanted(now, 1 if is_by_key else TICKETS_MAX)
+        room = room if is_by_key else min(room, wanted)
+        runs: list[TicketRun] = []
+        if min(wanted, room) > 0:
+            count = self._startable(now, room) if is_by_key else room + self.budget.free_count(now_ns)
+            runs = self._runs(count, room, now_ns, is_due=self.peer.is_refused(now_ns))
         self._call = self.peer.request(runs, now_ns)
         self._due.clear()
         return self._call
 
     def _runs(self, count: int, room: int, now_ns: int, *, is_due: bool = False) -> list[TicketRun]:
-        """Return the needs of the first tasks, in their order, less the tickets held for their keys.
+        """Return the needs of the first tasks that have no tickets yet, in their order.
 
         Args:
-            count: of tasks, at most.
+            count: of tasks, at most, with those that have tickets.
             room: for so many tickets.
             now_ns: our time.
             is_due: True for those of keys whose own time has come alone.
@@ -317,7 +319,7 @@ class TicketMember:
         self._asked.clear()
         self._lanes = []
         permits = self.owner.queue.costs
-        held = 0 if gate is None else self.budget.free_count(now_ns)
+        held, run = self.budget.free_count(now_ns), None
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
         for key, needs, cost, tasks in self._next_tasks(count, room):
@@ -363,8 +365,8 @@ class TicketMember:
                 self._lanes.append(key if isinstance(key, SlotLane) else None)
             if count <= 0 or room <= 0:
                 break
-        if runs and gate is None:  # the remaining tasks count like the last one
-            runs[-1] = runs[-1]._replace(wanted=runs[-1].wanted + max(0, count))
+        if gate is None and room > 0 and run is not None and run.costs:  # the remaining tasks count like the last one
+            runs.append(run._replace(wanted=room))
         return runs
 
     def _next_tasks(self, count: int, room: int) -> Iterable[Upcoming]:

@@ -20,7 +20,8 @@ shortest whole number of gaps that takes a second or more. A ticket of cost c ta
 window has room for 1, so that any cost is: of the tickets in a window, all but the one that was admitted last cost less
 than the amount. The grid only makes the starts even, so it needs no proof: a number may be used up to a *slack*, less
 than a gap, after its time. It belongs to one ticket, is free again if all of that
-is given back, and a new grid begins at the present if nothing of the old one is left. A nominal pace has
+is given back, and a new grid begins at the present if nothing of the old one is left. If no number is taken beyond the
+first free one, the grid moves to a ticket that comes between two numbers. A nominal pace has
 the grid alone: at most one start more in any time.
 
 **Burst**: starts in [a, b] cost ``capacity`` + (b - a) / gap at most. The state is the time T at which the bucket is
@@ -259,7 +260,8 @@ class _Pace(SharedLimit):
             return None
         when = t_us
         while True:
-            when = max(when, ceil_us(self._first + span_of(self._free(when, cost), self._gap)))
+            if not self._phase(when):
+                when = max(when, ceil_us(self._first + span_of(self._free(when, cost), self._gap)))
             if not self._settings.amount:
                 return when
             later = self._log.earliest(when, min(cost, 1))
@@ -269,6 +271,8 @@ class _Pace(SharedLimit):
 
     def take(self, t_us: int, cost: int, life_us: int) -> int:
         if cost:
+            if later := self._phase(t_us):
+                self._born, self._first = max(self._born, ceil_us(self._first)), self._first + later
             self._take_numbers(self._free(t_us, cost), cost)
             self._at, self.is_changed = max(self._at, t_us), True
         return self._log.take(t_us, cost, life_us) if self._settings.amount else t_us
@@ -342,6 +346,12 @@ class _Pace(SharedLimit):
             self._runs = [(first - step, many) for first, many in self._runs]
         if over > 0:
             self._first, self._at = self._now * PS, self._now
+
+    def _phase(self, t_us: int) -> int:
+        """Return how much later the grid has to be for a number at a time; 0 if one may be used then, or some are taken."""
+        late = t_us * PS - self._first
+        over = late % self._gap
+        return 0 if self._runs or late < 0 or over <= self._slack else over
 
     def _until(self, t_us: int) -> int:
         """Count the numbers that may not be used at a time any more."""

@@ -744,13 +744,27 @@ function L.make.p()
     return us, ps
   end
 
+  function L.phase(limit, t)  -- how much later the grid has to be for a number at a time; nil if one may be used then, or some are taken
+    local late_us, late_ps = t - limit.us, -limit.ps
+    if late_ps < 0 then late_us, late_ps = late_us - 1, late_ps + 1e6 end
+    if limit.size > 0 or not L.is_less(limit.set.slack_us, limit.set.slack_ps, late_us, late_ps) then return nil end
+    local count = L.level_of(late_us, late_ps, limit.gap_us, limit.gap_ps)
+    local us, ps = L.span(count, limit.gap_us, limit.gap_ps)
+    if L.is_less(late_us, late_ps, us, ps) then us, ps = L.span(count - 1, limit.gap_us, limit.gap_ps) end
+    us, ps = late_us - us, late_ps - ps
+    if ps < 0 then us, ps = us - 1, ps + 1e6 end
+    if L.is_less(limit.set.slack_us, limit.set.slack_ps, us, ps) then return us, ps end
+    return nil
+  end
+
   function pace.earliest(limit, t, cost)
     local set, when, has_room = limit.set, t, limit.set.amount == 0
     if cost * set.gap_us >= 2 ^ 50 then return nil end
     while true do
-      local us, ps = L.time_of(limit, L.free_at(limit, when, cost))
-      if ps > 0 then us = us + 1 end
-      if us > when then when, has_room = us, set.amount == 0 end
+      if not L.phase(limit, when) then
+        local us = L.ceil_of(L.time_of(limit, L.free_at(limit, when, cost)))
+        if us > when then when, has_room = us, set.amount == 0 end
+      end
       if has_room then return when end
       local later = L.log_earliest(limit.log, when, math.min(cost, 1))
       if not later or later == when then return later end
@@ -782,6 +796,12 @@ function L.make.p()
 
   function pace.take(limit, t, cost, life)
     if cost > 0 then
+      local us, ps = L.phase(limit, t)
+      if us then
+        limit.born = math.max(limit.born, L.ceil_of(limit.us, limit.ps))
+        limit.us, limit.ps = limit.us + us, limit.ps + ps
+        if limit.ps >= 1e6 then limit.us, limit.ps = limit.us + 1, limit.ps - 1e6 end
+      end
       L.take_numbers(limit, L.free_at(limit, t, cost), cost)
       limit.at, limit.is_changed = math.max(limit.at, t), true
     end
