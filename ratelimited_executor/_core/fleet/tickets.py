@@ -77,6 +77,7 @@ __all__ = ["TicketAuthority", "places_of", "swept_count"]
 _NEVER_US: Final = 1 << 53
 _UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
 _PROMPT_US: Final = 2_000  # a peer that is back so soon after it was expected, and a cycle, is not late
+_EARLY_US: Final = 1_000  # a peer may be back by so much before it was told to, and is not refused for that
 _LINGER_US: Final = 30_000  # for which a late peer is hungry that was served: it may want no more
 _REFUSED_US: Final = 250_000  # for which a late peer is hungry that was refused
 _CYCLES: Final = 2  # calls of the slowest hungry peer, in which all can reserve
@@ -475,7 +476,7 @@ class TicketAuthority:
                         turn_us = max(when, self._turn_of(asked, place, when, call))
                     elif penalty_us > max(now_us, state.penalty_us):  # of the key
                         asked.holder = refused = run.key
-                    asked.again_us = turn_us - horizon_us
+                    asked.again_us = turn_us - horizon_us + (0 if refused else _EARLY_US)
                     break
             if share is not None and share.served + unit > share.most and when >= share.free_us:
                 is_refused, refused = True, asked.queue_at(share.place)

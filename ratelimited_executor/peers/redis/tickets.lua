@@ -53,7 +53,7 @@ local S = {is_damaged = false, is_new_era = false, flaw = '', lost = {}, raw = {
 
 local T = {ABANDONED_US = 60000000, SAFE_MAX_US = 3600000000, DAY_US = 86400000000,
   KEPT_US = 7200000000, EXPIRY_US = 1000000,  -- for which keys at rest are kept, as the clock may step; they expire after that
-  REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, PROMPT_US = 2000, LINGER_US = 30000, REFUSED_US = 250000, LEAD_US = 1000000, CYCLES = 2,
+  REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, PROMPT_US = 2000, EARLY_US = 1000, LINGER_US = 30000, REFUSED_US = 250000, LEAD_US = 1000000, CYCLES = 2,
   AHEAD_MAX_US = 250000, LAPSED_US = 800000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4,
   LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'},
   WHOLE = L.form_of('%d'), KEPT = L.form_of('%d,%d,'), FIVE = L.form_of('%d,%d,%d,%d,%d'), SIX = L.form_of('%d,%d,%d,%d,%d,%d')}
@@ -673,7 +673,7 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
         elseif penalty > math.max(S.present, S.penalty) then  -- of the key
           asked.holder, refused = asked.key, asked.key
         end
-        asked.again = turn - horizon
+        asked.again = turn - horizon + (refused == '' and T.EARLY_US or 0)
         break
       end
     end
