@@ -513,6 +513,23 @@ def _joint() -> list[Case]:
             for processes in (1, 4)
         ]
         + [
+            # A start is followed by a gap of each pace, and the longer one counts: 100 ms, or 1 ms for each token.
+            Case(
+                group="several limits",
+                name=f"Paced 10/s, 1000 tokens/s of which a task uses 1 to {tokens}, n={processes}",
+                limit=limit,
+                settings={"rate": "10/s", "resources": {"tokens": "1000/s"}},
+                loads=(Load(count=20, tokens=tokens),),
+                processes=processes,
+                warm_up=5.0,
+                seconds=120,
+                quick_seconds=60,
+                goals={"use": 0.95 if tokens < 1000 else 0.9},  # of 60 starts, whose costs differ
+            )
+            for tokens, limit in ((150, 9.22), (2000, 0.997))
+            for processes in (1, 4)
+        ]
+        + [
             Case(
                 group="several limits",
                 name="Paced 200/s, 64 workers each, n=4",
