@@ -353,7 +353,8 @@ class TicketMember:
                 self._asked[limit.text] = key
                 key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
                 run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
-                most = min(most, limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000))
+                # One more than may be admitted: the refusal says when to ask for it.
+                most = min(most, 1 + limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000))
                 used = min(self.budget.held_of_key(limit.text), most)
             else:
                 continue

@@ -490,7 +490,7 @@ async def test_server_s_clock_that_is_slewed(drift, caplog):
         assert [] == messages
         assert fleet.count(start, end) >= 975
     assert len(messages) <= 5  # one of each process
-    assert all("slewed" in message for message in messages)
+    assert all("clock was set, or runs wrong" in message for message in messages)
     assert fleet.worst_window() <= 100 + (abs(drift) > 5e-4)  # until the clock's error shows
     assert fleet.count(end + 3, end + 6) >= 0.975 * 300
     await fleet.close()
@@ -521,6 +521,7 @@ async def test_adaptive_rate_that_a_group_does_not_use_does_not_rise(peers):
     """An adaptive rate that the group does not use does not rise, however the load is spread over the peers."""
     fleet = Simulation(8, rate=50.0, settings=ADAPTIVE)
     nodes = await fleet.add(peers)
+    await asyncio.sleep(SETTLED)  # what waits until then uses all of the rate for a moment
     flows = await _background(fleet, nodes[:1], 10) + await _background(fleet, nodes, 4)
     await asyncio.sleep(60)
     for flow in flows:

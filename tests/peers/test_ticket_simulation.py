@@ -110,7 +110,7 @@ def silent_leaving(monkeypatch) -> None:
         (no_memory, [4, 8]),
         (no_redating, [3, 15]),
         (no_vouching, [61, 137]),
-        (void_tickets_used, [92]),
+        (void_tickets_used, [306, 363]),
         (old_memory, [78, 85]),
     ],
 )
