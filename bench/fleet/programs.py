@@ -202,7 +202,7 @@ class _Run:
         for law in laws_of(case.settings.get("resources", {}).get("tokens", ""), case.settings.get("policy")):
             used = [start.tokens for start in self.starts]
             most, too_many = excess(law, [start.time for start in self.starts], used)
-            if case.settings.get("policy") is None:  # under a pace, the last start of a window may cost more than is left
+            if case.settings.get("policy") is None:  # a pace: the last start of a window may cost more than is left
                 too_many -= max(used, default=1) - 1
             report.worst.append(f"{most} of {law.name} tokens")
             report.broken += [f"tokens: {most} in a window, {too_many} too many"] * (too_many > 0)
