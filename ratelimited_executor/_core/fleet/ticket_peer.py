@@ -363,8 +363,9 @@ class TicketPeer:
             for start_us, cost in [starts.pop((name, key, receipt))]
         ]
         asked = {run.key for run in runs}
-        corrected = dict.fromkeys(each.key for each in (*told, *reports) if each.key and each.key not in asked)
-        runs = [*runs, *(TicketRun(0, (), key, self.budget.corrected.get(key, "")) for key in corrected)]
+        corrected = dict.fromkeys([*(each.key for each in told), *(each.key for each in reports)])  # in this order
+        more = [key for key in corrected if key and key not in asked]
+        runs = [*runs, *(TicketRun(0, (), key, self.budget.corrected.get(key, "")) for key in more)]
         if not (corrections or starts):
             self.budget.corrected.clear()
         copies = self._untold[:_COPIES]
