@@ -53,7 +53,7 @@ from ratelimited_executor.peers.stored.deciding import (
     places,
     quiet_us,
 )
-from ratelimited_executor.peers.stored.machine import (
+from ratelimited_executor.peers.machine import (
     MEMORY_SYSTEMS,
     NETWORK_SYSTEMS,
     boot_id,
