@@ -73,8 +73,8 @@ from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.slot_peer import SlotSettings
 from ratelimited_executor._core.fleet.ticket_calls import AHEAD_MAX_US
 from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSettings
-from ratelimited_executor.peers.slots import GroupSlots
 from ratelimited_executor.peers.machine import machine_of
+from ratelimited_executor.peers.slots import GroupSlots
 from ratelimited_executor.peers.ticket_member import TicketMember
 from ratelimited_executor.peers.transport import RefusedError, Transport, is_refusal, reason_of
 
@@ -220,8 +220,7 @@ class FleetPeers(Fixed):
         self._task: asyncio.Task[None] | None = None
         self._monotonic: Callable[[], float] = _no_time
         self._suspended_seconds: Callable[[], float] = _no_time  # total time for which the machine was suspended
-        self._machine = ""  # identifies the clock that its processes share
-        self._suspended = 0.0  # that total at the last synchronization
+        self._machine, self._suspended = "", 0.0  # what identifies its clock; that total at the last synchronization
         self._is_closing = False
         self._is_connected, self._connect_count = False, 0  # attempts since the latest success
         self._is_away = False  # an outage has been logged

@@ -1061,8 +1061,8 @@ law_steps = st.one_of(
     st.tuples(st.just("step"), st.sampled_from([-3600 * SECOND, -2 * SECOND, 7 * SECOND, 86_400 * SECOND])),
     st.tuples(
         st.just("end"),
-        st.sampled_from([SECOND // 2, 4 * SECOND, 10 * SECOND, 60 * SECOND]),
-        st.sampled_from([0, 0, 0, -3600 * SECOND, -2 * SECOND, 20_000, 7 * SECOND]),
+        st.sampled_from([SECOND, 4 * SECOND, 10 * SECOND]),
+        st.sampled_from([0, 0, 20_000, -2 * SECOND, 3600 * SECOND]),
         st.sampled_from(["m", "m", "m", "other", ""]),
     ),
     st.tuples(st.sampled_from(["wipe", "restart", "set back", "keep"])),
@@ -1113,7 +1113,7 @@ def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
             elif step == "end":
                 group.now += rest[0] + rest[1]
                 offset += rest[1]
-                machine, since = rest[2], group.now
+                machine, since = rest[2], group.now + 1
                 call("p", since_us=0)
                 group.now += 1
             elif step == "wipe":

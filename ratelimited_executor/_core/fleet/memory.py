@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ratelimited_executor._core.fleet.ticket_calls import TicketCall
+
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
 
 __all__ = ["LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "place_order"]
 
 LEAD_US: Final = 1_000_000
 """A lead or a debt in a queue is forgiven beyond the starts of a share in this time, in microseconds."""
+
+_DRIFT_PART: Final = 2000  # clocks diverge by one part in so many
 
 VERSION: Final = 2
 """Of the texts; increment it with every change of their meaning."""
@@ -95,6 +99,12 @@ class TicketMemory:
     def new(cls, run: str, now_us: int) -> TicketMemory:
         """Return the memory of a group that has surely not existed before: it needs no quarantine."""
         return cls(run, now_us, now_us, now_us, now_us, now_us)
+
+    def is_spanned(self, now_us: int, call: TicketCall) -> bool:
+        """True if the clock of the caller's machine shows that the server's has not been set since the last vouched call."""
+        machine, offset_us, error_us = self.machine
+        allowed_us = error_us + call.error_us + (now_us - self.last_us) // _DRIFT_PART
+        return machine == call.machine != "" and abs(call.offset_us - offset_us) <= allowed_us
 
     def note_queue(self, key: str) -> None:
         """Record when the queue of a key is at rest: once each of its turns is forgotten."""

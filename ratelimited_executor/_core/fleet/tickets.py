@@ -91,7 +91,6 @@ _CALL_US: Final = 60  # time of the server for a call
 _LINE_US: Final = 10  # and for each run or ticket in it
 _LOAD_US: Final = 250_000  # in which the load falls to the half
 _LOAD_PART: Final = 4  # a quarter of a core
-_DRIFT_PART: Final = 2000  # clocks diverge by one part in so many
 
 
 _NOTHING: Final = _Kept(0, 0, "", "")
@@ -271,7 +270,7 @@ class TicketAuthority:
         state = self._state
         is_vouched = call.since_us > 0 and call.earliest_us <= now_us <= call.latest_us
         is_gap = is_vouched and now_us - state.last_us > call.quarantine_us // 2 and call.since_us > state.last_us
-        is_gap = is_gap and max(state.until_us, state.safe_us) > state.last_us and not self._is_spanned(now_us, call)
+        is_gap = is_gap and max(state.until_us, state.safe_us) > state.last_us and not state.is_spanned(now_us, call)
         is_step = state.last_us > now_us + call.difference_us or (call.has_jumped and call.era == self._era)
         if is_first or run != state.run or is_step or is_gap:
             self._begin_era(now_us, run, call)
@@ -280,12 +279,6 @@ class TicketAuthority:
         if is_vouched:
             state.last_us, state.machine = self._now_us, (call.machine, call.offset_us, call.error_us)
         return is_vouched
-
-    def _is_spanned(self, now_us: int, call: TicketCall) -> bool:
-        """Return True if the clock of the caller's machine shows that the server's was not set in a gap."""
-        machine, offset_us, error_us = self._state.machine
-        allowed_us = error_us + call.error_us + (now_us - self._state.last_us) // _DRIFT_PART
-        return machine == call.machine != "" and abs(call.offset_us - offset_us) <= allowed_us
 
     def _begin_era(self, now_us: int, run: str, call: TicketCall) -> None:
         state = self._state
