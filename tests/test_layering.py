@@ -204,7 +204,7 @@ def test_one_module_reads_the_time() -> None:
         if name == "time"
     }
 
-    assert {"_runtime/clock.py", "peers/stored/machine.py"} == readers
+    assert {"_runtime/clock.py", "peers/machine.py"} == readers
 
 
 def test_shell_draws_no_random_numbers() -> None:

@@ -73,6 +73,7 @@ from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._core.fleet.slot_peer import SlotSettings
 from ratelimited_executor._core.fleet.ticket_calls import AHEAD_MAX_US
 from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSettings
+from ratelimited_executor.peers.machine import machine_of
 from ratelimited_executor.peers.slots import GroupSlots
 from ratelimited_executor.peers.ticket_member import TicketMember
 from ratelimited_executor.peers.transport import RefusedError, Transport, is_refusal, reason_of
@@ -140,6 +141,7 @@ class FleetPeers(Fixed):
         "_late",
         "_leaving",
         "_lives",
+        "_machine",
         "_members",
         "_monotonic",
         "_new_slots",
@@ -218,7 +220,7 @@ class FleetPeers(Fixed):
         self._task: asyncio.Task[None] | None = None
         self._monotonic: Callable[[], float] = _no_time
         self._suspended_seconds: Callable[[], float] = _no_time  # total time for which the machine was suspended
-        self._suspended = 0.0  # that total at the last synchronization
+        self._machine, self._suspended = "", 0.0  # what identifies its clock; that total at the last synchronization
         self._is_closing = False
         self._is_connected, self._connect_count = False, 0  # attempts since the latest success
         self._is_away = False  # an outage has been logged
@@ -247,6 +249,7 @@ class FleetPeers(Fixed):
         self._monotonic = clock.monotonic
         self._suspended_seconds = getattr(clock, "suspended", _no_time)
         self._suspended = self._suspended_seconds()
+        self._machine = machine_of(clock)
         self._task = loop.create_task(self._run(), name="fleet")
 
     async def aclose(self) -> None:
@@ -272,7 +275,14 @@ class FleetPeers(Fixed):
         late_us = round(self._late * 1e6)
         member = TicketMember(
             owner,
-            lambda plan_id, plan: TicketPeer(settings, plan_id, plan, self._clock, is_clock_whole=self._is_clock_whole),
+            lambda plan_id, plan: TicketPeer(
+                settings,
+                plan_id,
+                plan,
+                self._clock,
+                is_clock_whole=self._is_clock_whole,
+                machine=lambda: (self._machine, owner.timeline.offset_ns - round(self._suspended * 1e9)),
+            ),
             valid_us=late_us,
             late_us=max(late_us, settings.difference_us),
             is_exact=self._is_exact,

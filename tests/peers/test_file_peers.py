@@ -18,9 +18,11 @@ import pytest
 
 from ratelimited_executor import Adaptive, ExecutorManager, FilePeers, Outage, Quota, Window
 from ratelimited_executor._core.fleet.limit_settings import WindowSettings
+from ratelimited_executor._core.fleet.memory import VERSION
 from ratelimited_executor._core.fleet.slots import SlotCall
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
-from ratelimited_executor.peers.stored import deciding, file, machine
+from ratelimited_executor.peers import machine
+from ratelimited_executor.peers.stored import deciding, file
 from ratelimited_executor.peers.stored.file import AgainError, FileSlotTransport, FileTransport
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
@@ -487,7 +489,7 @@ def test_damaged_memory_begins_an_era(subject, what) -> None:
     now_us = 1_700_000_000 * SECOND
     run = TicketRun(1, (("permits", 1),), KEYS[0], SETTINGS[0])
     subject.tickets(now_us, call_of(run))
-    for text in ("garbage", "[1]", "{}", "[1,[1,2],3]"):
+    for text in ("garbage", f"[{VERSION}]", "{}", f"[{VERSION},[1,2],3]"):
         before = subject.tickets(now_us, call_of(run, number=1))
         subject.rows(f"update {what} set text = ? where name = x'746d61696c'", text)  # noqa: S608  # of constants
         now_us += SECOND

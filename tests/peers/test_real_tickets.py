@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -96,3 +98,31 @@ def test_the_counter_finds_what_breaks_a_law() -> None:
 def test_scenarios_have_a_line_each() -> None:
     """Each scenario has a docstring, which ``python -m tests.peers.real_tickets`` prints."""
     assert all(scenario.__doc__ for scenario in real_tickets.SCENARIOS.values())
+
+
+PROGRAM = """
+import asyncio, sys, time
+from ratelimited_executor import ExecutorManager, RedisPeers, Window
+
+async def main():
+    async with ExecutorManager(peers=RedisPeers(sys.argv[1], "again")) as manager:
+        executor = manager.executor("mail", resources={"tokens": "10/5s"}, policy=Window())
+        begin = time.monotonic()
+        await asyncio.gather(*[executor.submit(time.monotonic, cost={"tokens": 1}) for _ in range(10)])
+        print(time.monotonic() - begin)
+
+asyncio.run(main())
+"""
+
+
+def test_process_after_another_has_the_window_that_has_run_out_meanwhile(redis_server: RedisServer) -> None:
+    """A window that runs out while no process of the group lives is free for the next one on that machine at once."""
+
+    def seconds() -> float:
+        command = [sys.executable, "-c", PROGRAM, redis_server.url]
+        return float(subprocess.run(command, check=True, capture_output=True, timeout=30).stdout)
+
+    assert seconds() > 1.5
+    time.sleep(6.0)
+    assert seconds() < 1.0
+    assert seconds() > 2.0, "used up, and not over"

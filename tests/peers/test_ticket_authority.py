@@ -366,6 +366,65 @@ def test_era_begins_after_a_gap_that_no_clock_spans(subject, uses):
     assert [2 if uses else 10] == group.ask(some(12))
 
 
+MACHINE = {"machine": "m", "error_us": 2000}
+
+
+def after_a_gap(group: Group, seconds: int, step: int = 0, **told) -> int:
+    """Use up the window on a machine; return how many tickets a later process gets when the gap is over.
+
+    Args:
+        seconds: the gap.
+        step: by which the server's clock is set in it, in microseconds.
+        told: of its machine, by the later process.
+    """
+    group.ask(some(10), **MACHINE, offset_us=START)
+    group.now += seconds * SECOND + step
+    (count,) = group.ask(some(10), peer="q", since_us=group.now - 1, **{**MACHINE, "offset_us": START + step, **told})
+    return count
+
+
+@pytest.mark.parametrize(("seconds", "free"), [(1, 0), (9, 0), (11, 10), (3600, 10)])
+@pytest.mark.parametrize("drift", [-499, 0, 499])
+def test_gap_between_processes_is_spanned_by_the_clock_of_their_machine(subject, seconds, free, drift):
+    """What was used by a process that has ended leaves the window at its time, for the next one on that machine."""
+    group = Group(subject)
+    era = group.reply.era
+    assert free == after_a_gap(group, seconds, offset_us=START + seconds * drift)
+    assert (era, 0) == (group.reply.era, group.reply.quarantine_us)
+
+
+@pytest.mark.parametrize("step", [-SECOND, -20_000, 20_000, SECOND, 3600 * SECOND])
+def test_server_clock_that_was_set_in_a_gap_begins_an_era(subject, step):
+    """A step of the server's clock between two processes shows in how far it is ahead of their machine's."""
+    group = Group(subject)
+    assert 0 == after_a_gap(group, 11, step)
+    assert QUARANTINE == group.reply.quarantine_us
+    group.now += QUARANTINE
+    assert [0] == group.ask(some(10), peer="q", offset_us=START + step, **MACHINE)
+
+
+@pytest.mark.parametrize("names", [("m", "other"), ("m", ""), ("", ""), ("", "m")])
+def test_another_machine_and_none_span_no_gap(subject, names):
+    """A gap begins an era if the next process is on another machine, or if the system does not tell which it is."""
+    group = Group(subject)
+    group.ask(some(10), machine=names[0], offset_us=START, error_us=2000)
+    group.now += 11 * SECOND
+    assert [0] == group.ask(some(10), since_us=group.now - 1, machine=names[1], offset_us=START, error_us=2000)
+    assert QUARANTINE == group.reply.quarantine_us
+
+
+def test_machine_of_a_call_says_nothing_of_a_later_era(subject):
+    """A clock that is set, and set back after an era has begun by that, does not pass for one that was never set."""
+    group = Group(subject)
+    group.ask(some(10), **MACHINE, offset_us=START)
+    group.now -= 3600 * SECOND
+    group.call("late", since_us=0)
+    assert QUARANTINE == group.reply.quarantine_us
+    group.now += 3600 * SECOND
+    assert [0] == group.ask(some(10), peer="q", since_us=group.now - 1, offset_us=START, **MACHINE)
+    assert QUARANTINE == group.reply.quarantine_us
+
+
 def test_quarantine_is_not_over_by_time_that_nobody_has_seen(subject):
     """If the clock was stepped during a quarantine, time that nobody saw does not end it, and a new era begins."""
     group = Group(subject)
@@ -1001,6 +1060,12 @@ law_steps = st.one_of(
     * 4,
     *[st.tuples(st.just("pass"), st.sampled_from([1, 70_000, 260_000, SECOND, 4 * SECOND, 10 * SECOND]))] * 2,
     st.tuples(st.just("step"), st.sampled_from([-3600 * SECOND, -2 * SECOND, 7 * SECOND, 86_400 * SECOND])),
+    st.tuples(
+        st.just("end"),
+        st.sampled_from([SECOND, 4 * SECOND, 10 * SECOND]),
+        st.sampled_from([0, 0, 20_000, -2 * SECOND, 3600 * SECOND]),
+        st.sampled_from(["m", "m", "m", "other", ""]),
+    ),
     st.tuples(st.sampled_from(["wipe", "restart", "set back", "keep"])),
     st.tuples(st.just("lose"), st.sampled_from(KEYS)),
     st.tuples(st.just("damage"), st.integers(0, 20), st.sampled_from(["", "x", "1,2,;w1,x", "garbage"])),
@@ -1010,7 +1075,7 @@ law_steps = st.one_of(
 @settings(max_examples=PROGRAMS // 2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=st.lists(law_steps, min_size=12, max_size=40), is_memory=st.booleans())
 def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
-    """No window exceeds its limit in real time across losses and steps, if peers report what they know."""
+    """No window exceeds its limit in real time across losses, steps and ends of all processes, if peers report what they know."""
     subject = TicketsInMemory() if is_memory else TicketsOnRedis(client)
     group = Group(subject, *LAWS)
     runs = itertools.count(1)  # of the server
@@ -1018,12 +1083,16 @@ def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
     given_out: list[tuple[int, int, str]] = []  # time, tokens, key
     copies: dict[tuple[str, bool], LimitCopy] = {}  # as known by all peers together
 
+    machine, since = "m", 1  # of the processes that live
+
     def call(peer: str, **fields) -> TicketReply:
         era = group.eras.get("any")
+        told = {"machine": machine, "offset_us": START + offset, "error_us": 2000, "since_us": since}
+        fields = told | fields
         reply = group.call(peer, **fields)
         if reply.era != era and reply.quarantine_us:
             group.eras["any"] = reply.era
-            reply = group.call(peer, copies=tuple(copies.values()))
+            reply = group.call(peer, **told, copies=tuple(copies.values()))
             for each in "pqr":
                 group.eras[each] = reply.era
         group.eras["any"] = reply.era
@@ -1043,6 +1112,12 @@ def test_no_window_holds_more_over_losses_and_steps(client, program, is_memory):
                 group.now += rest[0]
                 offset += rest[0]
                 call("p", has_jumped=True)
+            elif step == "end":
+                group.now += rest[0] + rest[1]
+                offset += rest[1]
+                machine, since = rest[2], group.now + 1
+                call("p", since_us=0)
+                group.now += 1
             elif step == "wipe":
                 subject.wipe()
             elif step == "restart":

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ratelimited_executor._core.fleet.ticket_calls import TicketCall
+
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
 
 __all__ = ["LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "place_order"]
@@ -24,7 +26,9 @@ __all__ = ["LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "Versio
 LEAD_US: Final = 1_000_000
 """A lead or a debt in a queue is forgiven beyond the starts of a share in this time, in microseconds."""
 
-VERSION: Final = 1
+_DRIFT_PART: Final = 2000  # clocks diverge by one part in so many
+
+VERSION: Final = 2
 """Of the texts; increment it with every change of their meaning."""
 
 
@@ -89,11 +93,18 @@ class TicketMemory:
     queues: dict[str, Queue] = field(default_factory=dict)  # by key; empty for that of the plan
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each peer, the time and number of its last call
     load: int = 0  # microseconds of the server, with recent ones
+    machine: tuple[str, int, int] = "", 0, 0  # of the last caller that vouched: its id, offset and error
 
     @classmethod
     def new(cls, run: str, now_us: int) -> TicketMemory:
         """Return the memory of a group that has surely not existed before: it needs no quarantine."""
         return cls(run, now_us, now_us, now_us, now_us, now_us)
+
+    def is_spanned(self, now_us: int, call: TicketCall) -> bool:
+        """True if the clock of the caller's machine shows that the server's has not been set since the last vouched call."""
+        machine, offset_us, error_us = self.machine
+        allowed_us = error_us + call.error_us + (now_us - self.last_us) // _DRIFT_PART
+        return machine == call.machine != "" and abs(call.offset_us - offset_us) <= allowed_us
 
     def note_queue(self, key: str) -> None:
         """Record when the queue of a key is at rest: once each of its turns is forgotten."""
@@ -118,7 +129,9 @@ class TicketMemory:
         limits = {place: kept for place, kept in self.limits.items() if place.startswith("l:")}
         queue = _queue_text(self.queues[""]) if "" in self.queues else None
         numbers = self.since_us, self.last_us, self.safe_us, self.lapsed_us, self.count, self.penalty_us, self.until_us
-        return _text([VERSION, (self.run, *numbers), self.plan_id, self.plan, limits, queue, self.seen, self.load])
+        return _text(
+            [VERSION, (self.run, *numbers), self.plan_id, self.plan, limits, queue, self.seen, self.load, self.machine]
+        )
 
     def records(self) -> dict[str, Record]:
         """Return the places of keys."""
@@ -141,11 +154,13 @@ class TicketMemory:
         if version != VERSION:
             raise VersionError(version)
         try:
-            numbers, plan_id, plan, limits, queue, seen, load = rest
+            numbers, plan_id, plan, limits, queue, seen, load, machine = rest
             memory = cls(*numbers)
             memory.plan_id, memory.load = plan_id, load
             memory.plan = tuple(PlanLimit(*each) for each in plan)
             memory.limits = {place: Kept(*kept) for place, kept in limits.items()}
+            name, offset_us, error_us = machine
+            memory.machine = name, offset_us, error_us
             memory.queues = {} if queue is None else {"": _queue_of(queue)}
             memory.seen = {peer: (us, number) for peer, (us, number) in seen.items()}
             for place, (rest_us, text) in records:

@@ -136,6 +136,10 @@ class TicketCall:
         since_us: since when its clock has agreed with the server's, in server time; 0 if not known yet.
         earliest_us: the earliest server time at which this call may arrive ...
         latest_us: ... and the latest.
+        machine: identifies the clock of the peer's machine, which all its processes share; empty if the system does not
+            tell.
+        offset_us: how far the server's clock is ahead of that clock ...
+        error_us: ... with this bound on the error.
         number: of the call; later calls of a peer have larger ones.
         ahead_us: how far ahead a ticket may be admitted, if no more is needed to share it evenly.
         life_us: how long the peer wants its tickets to live.
@@ -160,6 +164,9 @@ class TicketCall:
     since_us: int = 0
     earliest_us: int = 0
     latest_us: int = 0
+    machine: str = ""
+    offset_us: int = 0
+    error_us: int = 0
     number: int = 0
     ahead_us: int
     life_us: int = 0

@@ -115,6 +115,7 @@ class TicketPeer:
         plan: returns these limits, given the authority's time in microseconds; quotas name their periods.
         clock: the authority's clock.
         is_clock_whole: returns True while our own clock has run without a break.
+        machine: returns what identifies the machine's clock, and how far ours is ahead of it.
 
     Attributes:
         budget: the tickets held.
@@ -144,8 +145,10 @@ class TicketPeer:
         clock: ServerClock,
         *,
         is_clock_whole: Callable[[], bool] = lambda: True,
+        machine: Callable[[], tuple[str, int]] = lambda: ("", 0),
     ) -> None:
         self.settings = settings
+        self._machine = machine
         self.clock = clock
         self.budget = TicketBudget(clock, is_clock_whole=is_clock_whole)
         self.era: str | None = None
@@ -375,6 +378,7 @@ class TicketPeer:
         if not self.clock.is_known:
             self._since_us = 0
         self._has_vouched = self._since_us > 0
+        machine, ahead_ns = self._machine()
         return TicketCall(
             peer=self.settings.id,
             weight=self.settings.weight,
@@ -382,6 +386,9 @@ class TicketPeer:
             since_us=self._since_us,
             earliest_us=max(0, time_us - error_us),
             latest_us=time_us + error_us + self.patience_us + _LATE_US,
+            machine=machine,
+            offset_us=time_us - (now_ns - ahead_ns) // 1000,
+            error_us=error_us,
             number=self._number,
             ahead_us=self.settings.ahead_us,
             life_us=self.wanted_life_us,

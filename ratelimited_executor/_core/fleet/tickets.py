@@ -12,9 +12,11 @@ The rules here keep those valid across processes, any of which may stop, and a s
 4. **Time passes only if a peer vouches for it.** A call states the range of server times in which it may arrive, by a
    clock that its peer has compared with the server's, and since when the two have agreed. A call that arrives at
    another time has no effect: it is late, or the clock has stepped, which the peer then reports. After a gap that no
-   such clock spans, an *era* begins, if there is anything to remember or a quarantine was not over. If the server's
-   clock goes back by no more than the difference between two servers' clocks, time stands still here; if by more, an
-   era begins. A call has a number, and what it corrects is corrected once, however often it is heard.
+   such clock spans, an *era* begins, if there is anything to remember or a quarantine was not over. The clock of a
+   machine, which no end of a process stops, spans a gap between two of its peers: each tells how far the server's clock
+   is ahead of the machine's. If that differs by more than their errors and the drift, the server's clock was set. If
+   it goes back by no more than the difference between two servers' clocks, time stands still here; if by more, an era
+   begins. A call has a number, and what it corrects is corrected once, however often it is heard.
 5. **An era** begins if the state is missing, incomplete or damaged; after a restart of the server, whose last writes
    may be lost; and if a peer has seen the clock step. Until its *quarantine* is over, nothing is admitted, so that
    earlier tickets have lapsed. The state of limits is *redated*: it counts as if everything had been used when
@@ -269,18 +271,20 @@ class TicketAuthority:
         state = self._state
         is_vouched = call.since_us > 0 and call.earliest_us <= now_us <= call.latest_us
         is_gap = is_vouched and now_us - state.last_us > call.quarantine_us // 2 and call.since_us > state.last_us
+        is_gap = is_gap and max(state.until_us, state.safe_us) > state.last_us and not state.is_spanned(now_us, call)
         is_step = state.last_us > now_us + call.difference_us or (call.has_jumped and call.era == self._era)
-        if is_first or run != state.run or is_step or (is_gap and max(state.until_us, state.safe_us) > state.last_us):
+        if is_first or run != state.run or is_step or is_gap:
             self._begin_era(now_us, run, call)
         self._now_us = max(now_us, state.last_us)
         state.load = state.load * _LOAD_US // (_LOAD_US + self._now_us - state.last_us)
         if is_vouched:
-            state.last_us = self._now_us
+            state.last_us, state.machine = self._now_us, (call.machine, call.offset_us, call.error_us)
         return is_vouched
 
     def _begin_era(self, now_us: int, run: str, call: TicketCall) -> None:
         state = self._state
         state.run, state.last_us, state.safe_us = run, now_us, now_us + call.quarantine_us
+        state.machine = "", 0, 0  # it says nothing of this time
         state.lapsed_us = now_us + min(LAPSED_US, call.quarantine_us)
         self._now_us = now_us
         state.since_us = max(now_us, state.since_us + 1)

@@ -15,7 +15,7 @@ __all__ = ["TICKET_SCRIPT", "TICKET_VERSION", "ticket_arguments_of", "ticket_key
 
 # Increment with every change of the keys or their meaning: a script of a later version starts with a new state; a
 # script of an earlier version then refuses to work on it, unless there has been no call for a minute.
-TICKET_VERSION: Final = 2
+TICKET_VERSION: Final = 3
 
 _TICKETS: Final = LuaScript(
     __package__,

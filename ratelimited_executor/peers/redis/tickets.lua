@@ -14,6 +14,8 @@
 --                                that at the last call that vouched for it; the number of the last ticket or correction;
 --                                until when nothing is admitted; when all limits are at rest; until when `keys` and `rest`
 --                                live, the others two days longer; the load
+--              machine           of the last caller that vouched for the time: how far the server's clock was ahead of its
+--                                machine's and the bound on the error, packed numbers, and what identifies the machine
 --              plan_id, plan     the plan in force: a JSON list of {name, resource, settings}
 --              l:<law><name>     a limit of a plan: '<since>,<serial>,;<text>'; its law is the first letter of the text
 --              q:                the queue of the plan, if somebody was hungry: a packed list of since, virtual, and peer,
@@ -30,8 +32,8 @@
 --
 -- ARGS are the fields of `TicketCall` in `_core/fleet/ticket_calls.py`, where each is explained:
 --
---   peer, weight, era, since_us, earliest_us, latest_us, number, ahead_us, life_us, after_us, cycle_us, difference_us,
---   quarantine_us, has_jumped, plan_id, is_new_plan, and lists with these entries:
+--   peer, weight, era, since_us, earliest_us, latest_us, machine, offset_us, error_us, number, ahead_us, life_us,
+--   after_us, cycle_us, difference_us, quarantine_us, has_jumped, plan_id, is_new_plan, and lists with these entries:
 --
 --   plan         {name, resource, settings} of each limit
 --   penalties    {key, us} of each
@@ -54,7 +56,7 @@ local S = {is_damaged = false, is_new_era = false, flaw = '', lost = {}, raw = {
 local T = {ABANDONED_US = 60000000, SAFE_MAX_US = 3600000000, DAY_US = 86400000000,
   KEPT_US = 7200000000, EXPIRY_US = 1000000,  -- for which keys at rest are kept, as the clock may step; they expire after that
   REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, PROMPT_US = 2000, EARLY_US = 1000, LINGER_US = 30000, REFUSED_US = 250000, LEAD_US = 1000000, CYCLES = 2,
-  AHEAD_MAX_US = 250000, LAPSED_US = 800000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4,
+  AHEAD_MAX_US = 250000, LAPSED_US = 800000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4, DRIFT_PART = 2000,
   LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'},
   WHOLE = L.form_of('%d'), KEPT = L.form_of('%d,%d,'), FIVE = L.form_of('%d,%d,%d,%d,%d'), SIX = L.form_of('%d,%d,%d,%d,%d,%d')}
 
@@ -85,14 +87,14 @@ local time = redis.call('TIME')
 S.now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local info = redis.call('INFO', 'server')
 local run = string.match(info, '^run_id:(%x+)', (string.find(info, 'run_id:', 1, true)))  -- a plain search is faster
-local HEAD = {'version', 'mark', 'run', 'plan_id', 'plan', 'state'}
+local HEAD = {'version', 'mark', 'run', 'plan_id', 'plan', 'state', 'machine'}
 
 -- S.raw has texts by place, as they are stored; false where there is none.
-local fields = {'version', 'mark', 'run', 'plan_id', 'plan', 'state', 'q:', 'n:' .. args.peer}
+local fields = {'version', 'mark', 'run', 'plan_id', 'plan', 'state', 'machine', 'q:', 'n:' .. args.peer}
 S.plan = cjson.decode(args.plan)
-for index, each in ipairs(S.plan) do fields[8 + index] = T.place_of('l:', each[1], each[3]) end
+for index, each in ipairs(S.plan) do fields[9 + index] = T.place_of('l:', each[1], each[3]) end
 local values = redis.call('HMGET', keys.tickets, unpack(fields))
-for index = 7, #fields do S.raw[fields[index]] = values[index] end
+for index = 8, #fields do S.raw[fields[index]] = values[index] end
 
 local version, mark, known_run, plan_id, plan_text, state = values[1], values[2], values[3], values[4], values[5], values[6]
 local ends, load
@@ -139,6 +141,11 @@ local is_head = version == tostring(VERSION) and mark and is_state and plan_id a
 if not is_head then
   mark = key_values[1] and string.find(key_values[1], '^' .. VERSION .. ':') and key_values[1]
   S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load, plan_id = 0, 0, 0, 0, 0, 0, 0, 0, 0, ''
+end
+S.offset, S.error, S.machine = 0, 0, ''
+if is_head and #(values[7] or '') >= 16 then
+  S.offset, S.error = struct.unpack('<dd', values[7])
+  S.machine = string.sub(values[7], 17)
 end
 local has_keys = mark and key_values[1] == mark and (existing == 4 or redis.call('EXISTS', keys.rest) == 1)
 local is_over = is_head and existing == 2 and S.now >= ends and redis.call('EXISTS', keys.keys, keys.rest) == 0  -- they have expired
@@ -199,6 +206,7 @@ end
 
 function T.begin_era()
   S.is_new_era = true
+  S.machine, S.offset, S.error = '', 0, 0  -- it says nothing of this time
   S.last, S.safe, S.since, S.count = S.now, S.now + args.quarantine_us, math.max(S.now, S.since + 1), math.max(S.now, S.count)
   S.lapsed, S.penalty = S.now + math.min(T.LAPSED_US, args.quarantine_us), math.min(S.penalty, S.safe)
 end
@@ -206,10 +214,13 @@ end
 local has_stepped = S.last > S.now + args.difference_us or (args.has_jumped and is_head and args.era == known_run .. ':' .. T.whole(S.since))
 local is_vouched = args.since_us > 0 and args.earliest_us <= S.now and S.now <= args.latest_us
 local is_gap = is_vouched and S.now - S.last > math.floor(args.quarantine_us / 2) and args.since_us > S.last
-if not is_whole or run ~= known_run or has_stepped or (is_gap and math.max(S.rest_until, S.safe) > S.last) then T.begin_era() end
+  and math.max(S.rest_until, S.safe) > S.last
+local is_spanned = args.machine ~= '' and args.machine == S.machine  -- the clock of the caller's machine shows that the server's was not set
+  and math.abs(args.offset_us - S.offset) <= S.error + args.error_us + math.floor((S.now - S.last) / T.DRIFT_PART)
+if not is_whole or run ~= known_run or has_stepped or (is_gap and not is_spanned) then T.begin_era() end
 S.present = math.max(S.now, S.last)
 load = math.floor(load * T.LOAD_US / (T.LOAD_US + S.present - S.last))
-if is_vouched then S.last = S.present end
+if is_vouched then S.last, S.machine, S.offset, S.error = S.present, args.machine, args.offset_us, args.error_us end
 
 -- Limits: a record of each that this call reads, by its place, and in their order.
 
@@ -830,7 +841,8 @@ local is_touched = S.is_new_era or is_over or S.until_us + T.KEPT_US > ends
 if is_touched then  -- what is remembered from an earlier era counts again once it is read
   ends = math.max(ends, S.until_us + 2 * T.KEPT_US, S.is_new_era and has_keys and S.present + 2 * T.DAY_US or 0)
 end
-local head = {tostring(VERSION), mark, run, plan_id, plan_text, struct.pack('<ddddddddd', S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load)}
+local head = {tostring(VERSION), mark, run, plan_id, plan_text, struct.pack('<ddddddddd', S.since, S.safe, S.lapsed, S.last, S.count, S.penalty, S.rest_until, ends, load),
+  struct.pack('<dd', S.offset, S.error) .. S.machine}
 for index, name in ipairs(HEAD) do
   if head[index] ~= values[index] then
     S.changed_fields[#S.changed_fields + 1] = name

@@ -41,6 +41,14 @@ from ratelimited_executor._core.fleet.policies import Outage, Strictness
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.peers.fleet import FleetPeers, new_peer_id
+from ratelimited_executor.peers.machine import (
+    MEMORY_SYSTEMS,
+    NETWORK_SYSTEMS,
+    boot_id,
+    clock_us,
+    file_system_of,
+    wall_us,
+)
 from ratelimited_executor.peers.stored.deciding import (
     GONE_KEPT,
     QUIET_US,
@@ -52,14 +60,6 @@ from ratelimited_executor.peers.stored.deciding import (
     name_of,
     places,
     quiet_us,
-)
-from ratelimited_executor.peers.stored.machine import (
-    MEMORY_SYSTEMS,
-    NETWORK_SYSTEMS,
-    boot_id,
-    clock_us,
-    file_system_of,
-    wall_us,
 )
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError

@@ -6,9 +6,12 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["MEMORY_SYSTEMS", "NETWORK_SYSTEMS", "boot_id", "clock_us", "file_system_of", "wall_us"]
+if TYPE_CHECKING:
+    from ratelimited_executor.abc import Clock
+
+__all__ = ["MEMORY_SYSTEMS", "NETWORK_SYSTEMS", "boot_id", "clock_us", "file_system_of", "machine_of", "wall_us"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _CLOCK_ID: Final = Path("/proc/self/ns/time")
@@ -49,6 +52,11 @@ def boot_id() -> str:
         return f"{_BOOT_ID.read_text(encoding='ascii').strip()} {_CLOCK_ID.readlink()}"
     except OSError:
         return ""
+
+
+def machine_of(clock: Clock) -> str:
+    """Return the :func:`boot_id` if a clock and its suspensions together are :func:`clock_us`; else an empty text."""
+    return boot_id() if clock.monotonic is time.monotonic and hasattr(clock, "suspended") else ""
 
 
 def file_system_of(path: Path) -> str:
