@@ -338,6 +338,20 @@ def test_time_stands_still_where_the_clock_is_back_by_a_little(subject, step):
     assert (era, group.now) == (group.reply.era, group.reply.now_us)
 
 
+def test_era_that_is_lost_as_it_begins_is_followed_by_another(subject):
+    """An era that is lost at the time at which it began is followed by one of another name, so that peers send their copies."""
+    group = Group(subject)
+    group.ask(some(8))
+    copies = group.copies()
+    group.now -= 2 * SECOND
+    era = group.call(has_jumped=True).era
+    subject.wipe()
+    assert era != group.call().era
+    group.call(copies=copies)
+    group.now += QUARANTINE
+    assert [2] == group.ask(some(9))
+
+
 @pytest.mark.parametrize(
     "told", [{"since_us": 0}, {"earliest_us": START * 2}, {"latest_us": START}], ids=["unknown", "early", "late"]
 )

@@ -288,6 +288,8 @@ class TicketAuthority:
         state.lapsed_us = now_us + min(LAPSED_US, call.quarantine_us)
         self._now_us = now_us
         state.since_us = max(now_us, state.since_us + 1)
+        if call.era == self._era:  # lost at the time at which it began, by a clock that went back
+            state.since_us += 1
         state.count = max(now_us, state.count)
         state.penalty_us = min(state.penalty_us, state.safe_us)
 

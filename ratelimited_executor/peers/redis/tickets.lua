@@ -208,6 +208,7 @@ function T.begin_era()
   S.is_new_era = true
   S.machine, S.offset, S.error = '', 0, 0  -- it says nothing of this time
   S.last, S.safe, S.since, S.count = S.now, S.now + args.quarantine_us, math.max(S.now, S.since + 1), math.max(S.now, S.count)
+  if args.era == run .. ':' .. T.whole(S.since) then S.since = S.since + 1 end  -- lost at the time at which it began, by a clock that went back
   S.lapsed, S.penalty = S.now + math.min(T.LAPSED_US, args.quarantine_us), math.min(S.penalty, S.safe)
 end
 
