@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
 
-__all__ = ["LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "place_order"]
+__all__ = ["LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "check_version", "place_order"]
 
 LEAD_US: Final = 1_000_000
 """A lead or a debt in a queue is forgiven beyond the starts of a share in this time, in microseconds."""
@@ -147,12 +147,11 @@ class TicketMemory:
         """Return the memory with the places of some keys.
 
         Raises:
-            VersionError: if the texts are those of another release.
-            ValueError: if they are damaged.
+            VersionError: if the texts are those of a later release.
+            ValueError: if they are damaged, or those of an earlier one.
         """
         version, *rest = json.loads(head)
-        if version != VERSION:
-            raise VersionError(version)
+        check_version(version, VERSION)
         try:
             numbers, plan_id, plan, limits, queue, seen, load, machine = rest
             memory = cls(*numbers)
@@ -181,14 +180,27 @@ class TicketMemory:
 
 
 class VersionError(Exception):
-    """The memory was written by another release.
+    """The memory was written by a later release.
 
     Args:
         version: of the texts.
     """
 
     def __init__(self, version: object) -> None:
-        super().__init__(f"the memory has version {version}, and this release knows {VERSION}")
+        super().__init__(f"the memory has version {version}, which this release does not know")
+
+
+def check_version(version: object, known: int) -> None:
+    """Check that texts are of the version that is known.
+
+    Raises:
+        VersionError: if they are of a later one.
+        ValueError: if they are of an earlier one, whose meaning is not known any more, or of none.
+    """
+    if isinstance(version, int) and version > known:
+        raise VersionError(version)
+    if version != known:
+        raise ValueError(f"not the memory of this release: version {version!r}")
 
 
 def place_order(rest: tuple[int, str]) -> tuple[int, bytes]:

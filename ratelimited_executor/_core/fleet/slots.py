@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ratelimited_executor._core.fleet.memory import VersionError
+from ratelimited_executor._core.fleet.memory import check_version
 from ratelimited_executor._core.slots import LOST, WAITING, SlotPools
 
 if TYPE_CHECKING:
@@ -233,12 +233,11 @@ class SlotAuthority:
         """Take in texts of another copy.
 
         Raises:
-            VersionError: if they are those of another release.
-            ValueError: if they are damaged.
+            VersionError: if they are those of a later release.
+            ValueError: if they are damaged, or those of an earlier one.
         """
         version, *rest = json.loads(head)
-        if version != _VERSION:
-            raise VersionError(version)
+        check_version(version, _VERSION)
         pools = self._pools
         try:
             self._run, clocks, numbers, limits, self._declared, self._versions = rest
