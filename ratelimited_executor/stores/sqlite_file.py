@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from abc import abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -34,6 +35,7 @@ __all__ = ["SQLiteFile", "driver", "is_mended"]
 
 _BUSY_MS: Final = 30_000  # the longest time for which another process may hold the file
 _RETRY_SECONDS: Final = 0.005
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _REMEDIES: Final = {
     "BusyError": f": another process has held the file for {_BUSY_MS // 1000} s, or a release of SQLite is in use that may not share it",
     "FullError": ": make room on the disk; what was put before is safe",
@@ -53,7 +55,7 @@ class SQLiteFile:
 
     Raises:
         TypeError: if the path is neither a str nor a path.
-        ValueError: if the path is empty.
+        ValueError: if the path is empty, or a URL.
         ModuleNotFoundError: without the package apsw.
     """
 
@@ -66,6 +68,8 @@ class SQLiteFile:
             raise TypeError(f"path must be the path of a file, got {path!r}")
         if not str(path):
             raise ValueError("path must be the path of a file, got an empty str")
+        if _URL.match(str(path)):
+            raise ValueError(f"path must be the path of a file, without a scheme, got the URL {masked(str(path))!r}")
         driver(type(self).__name__)
         self._path = Path(path)
         self._connection: Any = None

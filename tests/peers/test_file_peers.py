@@ -393,6 +393,31 @@ def test_bad_argument_is_refused_by_its_name(path, options, error) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    ("place", "error", "remedy"),
+    [
+        ("none/app.limits", FileNotFoundError, r"make the directory '.*/none' first"),
+        ("text/app.limits", FileNotFoundError, r"make the directory '.*/text' first"),
+        (".", IsADirectoryError, r"name a file in it"),
+    ],
+)
+def test_place_where_no_file_can_be_is_refused_at_once(tmp_path, place, error, remedy) -> None:
+    """A path in no directory, or of one, raises as the peers are created, with the remedy: no request ever waits."""
+    (tmp_path / "text").write_text("a file")
+    with pytest.raises(error, match=f"^path must be .*{remedy}$"):
+        FilePeers(tmp_path / place)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:secret@host:6379", "postgresql://ann:secret@host/app", "sqlite:///app.limits"]
+)
+def test_url_is_no_path(url) -> None:
+    """A URL is refused as the peers are created, and the error shows no password."""
+    with pytest.raises(ValueError, match="path must be the path of a file, without a scheme") as raised:
+        FilePeers(url)
+    assert "secret" not in str(raised.value)
+
+
 def test_windows_is_refused(path, monkeypatch) -> None:
     """There are no file peers on Windows, and the error says what to use."""
     monkeypatch.setattr(file.sys, "platform", "win32")
@@ -447,8 +472,9 @@ async def test_locked_file_is_an_outage_that_ends(path, system, monkeypatch, cap
 
 async def test_outage_policy_applies(path) -> None:
     """With Outage.LOCAL a process goes on alone while the file cannot be used."""
+    peers = FilePeers(path, outage=Outage.LOCAL)
     path.mkdir()
-    async with ExecutorManager(peers=FilePeers(path, outage=Outage.LOCAL)) as manager:
+    async with ExecutorManager(peers=peers) as manager:
         await asyncio.wait_for(manager.executor("mail", rate="100/s").submit(work), 10)
 
 

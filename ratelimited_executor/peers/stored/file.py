@@ -116,8 +116,8 @@ class FilePeers(FleetPeers):
     manager and an adaptive rate are shared as well.
 
     Args:
-        path: of the file, which is created if it does not exist, for this user alone. Its directory is on this machine's
-            own disk or in its memory; the group is the file.
+        path: of the file, which is created if it does not exist, for this user alone. Its directory exists, and is on
+            this machine's own disk or in its memory; the group is the file.
         weight: this process's share, relative to others, while demand exceeds the limits, > 0.
         strictness: the law for the starts of the group.
         outage: the behaviour while the file cannot be used.
@@ -131,8 +131,10 @@ class FilePeers(FleetPeers):
     Raises:
         ModuleNotFoundError: without the extra ``sqlite``.
         NotImplementedError: on Windows.
+        FileNotFoundError: if the directory of the file does not exist.
+        IsADirectoryError: if ``path`` is a directory.
         TypeError: if an argument has another type.
-        ValueError: if one is out of range.
+        ValueError: if one is out of range, or ``path`` is a URL.
 
     >>> peers = FilePeers("app.limits")  # doctest: +SKIP
     >>> manager = ExecutorManager(peers=peers)  # doctest: +SKIP
@@ -157,6 +159,7 @@ class FilePeers(FleetPeers):
             raise NotImplementedError("FilePeers do not work on Windows: use RedisPeers or PostgresPeers")
         driver("FilePeers")
         transport, wakes = FileTransport(path), Wakes()
+        _check_place(Path(path))
         super().__init__(
             transport,
             partial(FileSlotTransport, path, wakes),
@@ -175,6 +178,21 @@ class FilePeers(FleetPeers):
 
     def __repr__(self) -> str:
         return f"<FilePeers {str(self._path)!r} {self.id}>"
+
+
+def _check_place(path: Path) -> None:
+    """Refuse a place where no file can be, so that a program ends as it starts instead of waiting for its limits.
+
+    Raises:
+        FileNotFoundError: if there is no directory for it.
+        IsADirectoryError: if a directory is in its place.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be the path of a file, got the directory {str(path)!r}: name a file in it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"path must be in a directory that exists, got {str(path)!r}: make the directory {str(path.parent)!r} first"
+        )
 
 
 class _Moment(NamedTuple):
