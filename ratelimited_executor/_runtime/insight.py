@@ -9,6 +9,7 @@ from enum import Enum
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.looking import is_spread, ready_tasks
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
@@ -180,6 +181,7 @@ class Explanation:
         position: how many tasks start before it, as far as known; None unless it is due.
         expected_start: epoch seconds, if no more important task arrives; None if unknown.
         detail: the limit, resource or key that holds it, where there may be several.
+        expected_in: seconds from the explanation to ``expected_start``; None if unknown, and once the task has started.
     """
 
     state: TaskState
@@ -187,12 +189,13 @@ class Explanation:
     position: int | None
     expected_start: float | None
     detail: str | None = None
+    expected_in: float | None = None
 
     def __str__(self) -> str:
         ahead = "" if self.position is None else f", {self.position} ahead"
         if self.detail is not None:
             ahead = f" ({self.detail}){ahead}"
-        when = "" if self.expected_start is None else f", expected at {self.expected_start:.3f}"
+        when = "" if self.expected_in is None else f", expected in {format_duration(self.expected_in)}"
         return f"{self.state.value}: held by {self.hold.value}{ahead}{when}"
 
 
@@ -448,6 +451,7 @@ def _explanation(
         position=position,
         expected_start=None if expected is None else parts.queue.timeline.to_epoch(expected),
         detail=detail,
+        expected_in=None if expected is None else max(0.0, expected - parts.engine.now()),
     )
 
 

@@ -532,7 +532,7 @@ class TicketMember:
         if peer.refusal.holder not in peer.limits:
             return peer.refusal.holder
         _, used, amount, _ = peer.limits[peer.refusal.holder]
-        return f"{peer.refusal.holder} of the group, {used} of {amount} used"
+        return f"{peer.refusal.holder} of the group, {used} of {amount} used or reserved"
 
     def expected_at(self) -> float | None:
         """Return when tickets may come, in loop time, by the authority's last answer; None if not known."""

@@ -514,7 +514,7 @@ async def test_explain_and_statistics_name_the_limit() -> None:
         await asyncio.sleep(1.5)
         explanation = executor.explain(handle)
         assert explanation.hold is Hold.GROUP
-        assert "permits/window/60" in explanation.detail
+        assert explanation.detail == "permits/window/60 of the group, 20 of 20 used or reserved"
         assert explanation.expected_start is not None
         (_, window) = executor.statistics().fleet.limits
         assert (window.used, window.amount) == (20, 20)

@@ -148,6 +148,8 @@ async def test_task_that_runs_or_has_ended_is_held_by_nothing(virtual_clock):
             assert (Hold.NOTHING, None, handle.started_at) == _parts(executor.explain(handle))
         assert (Hold.NOTHING, None, None) == _parts(executor.explain(cancelled))
         assert TaskState.RUNNING is executor.explain(running).state
+        texts = [str(executor.explain(each)) for each in (running, done, cancelled)]
+        assert ["running: held by nothing", "done: held by nothing", "cancelled: held by nothing"] == texts
 
 
 async def test_task_about_to_start_is_held_by_nothing(virtual_clock):
