@@ -15,6 +15,7 @@ from ratelimited_executor._core.fleet.slots import SlotCall
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.redis_reader import RedisReader, RedisReadError
 from ratelimited_executor.cli.slots_view import draw_slots, slots_fields
+from ratelimited_executor.peers.redis.slot_inspection import SlotsView
 from ratelimited_executor.peers.redis.slot_script import (
     SLOT_SCRIPT,
     slot_arguments_of,
@@ -25,11 +26,12 @@ from ratelimited_executor.peers.redis.slot_script import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ratelimited_executor.peers.redis.slot_inspection import ClaimView, SlotsView
+    from ratelimited_executor.peers.redis.slot_inspection import ClaimView
 
 __all__ = ["SlotsOptions", "show_slots"]
 
 _PLAIN_WIDTH = 1000  # for a pipe, so that nothing is cut off
+_NO_SLOTS = SlotsView(pools=(), quarantine=None, lease=10.0, difference=1.0)  # as of `RedisPeers` by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,12 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
         try:
             slots = editor.read_slots()
             if slots is None:
-                _warn(editor.why_nothing("slots"))
-                return ExitStatus.FAILED
+                nothing = editor.why_nothing("slots")
+                if not options.limits or options.release is not None:
+                    _warn(nothing)
+                    return ExitStatus.FAILED
+                _warn(f"Warning: {nothing}")  # the name of the group may be misspelt
+                slots = _NO_SLOTS
             _check_limits(slots, options.limits)
             if options.release is not None:
                 claim = _holder_of(slots, options.release)

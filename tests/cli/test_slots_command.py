@@ -161,6 +161,18 @@ def test_group_without_slots_is_said(server: RedisServer) -> None:
     assert (1, f"No limits {named}") == (result.exit_code, result.stderr)
 
 
+def test_first_pool_of_a_group_is_created(server: RedisServer) -> None:
+    """``--set`` creates the first pool of a group, with a warning that names the other groups; ``--release`` does not."""
+    begin(server)
+    nothing = "No slots in group 'models' of prefix 'rle': the groups of this prefix are: default\n"
+    result = slots(server, "--group", "models", "--set", "gpu=2", "--release", "7")
+    assert (1, nothing) == (result.exit_code, result.stderr)
+    result = slots(server, "--group", "models", "--set", "gpu=2")
+    warning = "Warning: --set: 'gpu' is a new pool of this group\n"
+    assert (0, f"Warning: {nothing}{warning}") == (result.exit_code, result.stderr)
+    assert "gpu: 0 of 2 slots held\n" in result.stdout
+
+
 def test_limit_of_a_pool_that_was_not_there_is_warned_of(server: RedisServer) -> None:
     """Setting the limit of a new pool is done with a warning, since a misspelt halt would halt nothing."""
     begin(server)
