@@ -117,7 +117,7 @@ def test_counter_knows_when_the_kernel_received_a_start() -> None:
 
     assert received is not None
     assert received[1] == b"start"
-    assert (abs(received[0] - sent) < 0.025) is TIMED_SOCKET
+    assert (received[0] < sent + 0.025) is TIMED_SOCKET  # it is read 0.05 s later
 
 
 @pytest.mark.real_time("datagrams are sent")
