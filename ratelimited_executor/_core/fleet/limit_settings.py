@@ -184,9 +184,9 @@ class BurstSettings(LimitSettings):
 
     @property
     def lives_us(self) -> tuple[int, int]:
-        """How long a ticket should live at least, and may live at most: a quarter of the time to fill the bucket."""
-        quarter = min(span_of(self.capacity, self.whole_us * PS + self.rest_ps) // PS // _LIVES_MIN, LIFE_MAX_US)
-        return max(_LIFE_MIN_US, min(quarter, _SECOND_US // _LIVES)), max(_LIFE_MIN_US, quarter)
+        """How long a ticket should live at least, and may live at most: half of the time to fill the bucket."""
+        half = min(span_of(self.capacity, self.whole_us * PS + self.rest_ps) // PS // _LIVES_MIN, LIFE_MAX_US)
+        return max(_LIFE_MIN_US, min(half, _SECOND_US // _LIVES)), max(_LIFE_MIN_US, half)
 
     @property
     def gap_us(self) -> int:
