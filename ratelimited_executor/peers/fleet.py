@@ -44,7 +44,7 @@ the answer contradicts the clock    it has stepped: earlier tickets of all membe
 this machine was suspended          earlier tickets are void, and the clock is unknown: each member is in SYNC again
 a slow way                          the time for an answer grows with the latest answers, to a second at most
 an internal error                   logged; the task continues after an interval
-closing                             one last call, so that the others know at once; it may be lost
+closing                             a last call, so that the others know at once; it may be lost
 ==================================  ====================================================================================
 
 The limits do not depend on any of this. A ticket is admitted for one peer, and its time is read on a clock with a known
@@ -138,6 +138,7 @@ class FleetPeers(Fixed):
         "_is_connected",
         "_is_exact",
         "_kicked",
+        "_last_calls",
         "_late",
         "_leaving",
         "_lives",
@@ -214,7 +215,8 @@ class FleetPeers(Fixed):
         )
         self._clock = ServerClock()
         self._members: dict[str, TicketMember] = {}
-        self._leaving: list[tuple[str, TicketCall]] = []
+        self._leaving: list[TicketMember] = []  # their last calls are made when no other is in flight
+        self._last_calls: list[tuple[str, TicketCall]] = []  # to be sent
         self._lives = count()
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -256,14 +258,19 @@ class FleetPeers(Fixed):
         """Leave the group and close the connection."""
         self._is_closing = True
         self._kicked.set()
+        patience = min(self._timeout, _GOODBYE_SECONDS)
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        if self._leaving:
+            try:  # a call in flight may bring tickets that are to be given back
+                await asyncio.wait([self._task], timeout=patience)
+            finally:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+        self._make_last_calls()
+        if self._last_calls:
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(min(self._timeout, _GOODBYE_SECONDS)):
-                    await self._transport.call(self._leaving)
-            self._leaving.clear()
+                async with asyncio.timeout(patience):
+                    await self._transport.call(self._last_calls)
+            self._last_calls.clear()
         await self._transport.aclose()
 
     # For the executors.
@@ -305,12 +312,17 @@ class FleetPeers(Fixed):
         return self._new_slots()
 
     def _leave(self, member: TicketMember) -> None:
-        """Remove a member; its last call goes out with the next round."""
+        """Remove a member; its last calls go out with the next round."""
         if self._members.pop(member.owner.name, None) is member:
-            self._leaving.append((member.owner.name, member.peer.leave()))
+            member.peer.close()
+            self._leaving.append(member)
             self._kicked.set()
             if member.peer.era is not None:
                 LOGGER.info("fleet: %s leaves its group", member.owner.name)
+
+    def _make_last_calls(self) -> None:
+        self._last_calls += [(member.owner.name, call) for member in self._leaving for call in member.peer.leave()]
+        self._leaving.clear()
 
     def _is_clock_whole(self) -> bool:
         """True if our clock has run without a break since permits were placed last."""
@@ -342,7 +354,8 @@ class FleetPeers(Fixed):
             else:
                 wake = min(wake, when)
             wake = min(wake, member.look_ahead(now))
-        if not due and not self._leaving:
+        self._make_last_calls()
+        if not due and not self._last_calls:
             await self._sleep(wake - now)
         elif self._is_connected:  # requests are made only now, because they count as sent
             for member in due:
@@ -372,7 +385,7 @@ class FleetPeers(Fixed):
             self._patience = max(self._patience, min(self._monotonic() - begin, _PATIENCE_SECONDS))
 
     async def _call(self, calls: list[tuple[TicketMember, TicketCall]]) -> None:
-        leaving, self._leaving = self._leaving, []
+        leaving, self._last_calls = self._last_calls, []
         sent = self._monotonic()
         try:
             async with asyncio.timeout(self._patience):
@@ -380,10 +393,10 @@ class FleetPeers(Fixed):
                     leaving + [(member.owner.name, request) for member, request in calls]
                 )
         except asyncio.CancelledError:
-            self._leaving = leaving + self._leaving
+            self._last_calls = leaving
             raise
         except Exception as error:  # noqa: BLE001  # any error of a client: no answer came
-            self._leaving = leaving + self._leaving
+            self._last_calls = leaving
             await self._fail([member for member, _ in calls], error)
             return
         got = self._monotonic()

@@ -41,6 +41,7 @@ _BACK_SPANS: Final = 8  # ... in so many times as long
 _RUNS: Final = 64  # remembered
 _FEW: Final = 20  # tasks looked at first
 _TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
+_RUN_TURNS: Final = 100  # at most, in which one run of the queue is gone on with
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 
 
@@ -389,6 +390,8 @@ class TicketMember:
         peer, timeline = self.peer, self.owner.timeline
         era, state, was_own = peer.era, peer.state, peer.is_own_plan
         has_come = peer.receive(request, reply, is_step=is_step, now_ns=timeline.to_ns(now))
+        if peer.state is PeerState.CLOSED:
+            return
         self.owner.queue.admission.forget()  # some may also be void
         self._tell_of_life(era, state, now)
         self._failed_at, self._refusal = math.inf, None
@@ -595,19 +598,23 @@ class _Stopwatch:
         self._done = done
         self._begun_ns = time_ns()
         self._passed_ns = 0
-        self._turns = _TURNS
+        self._turns = _RUN_TURNS
         self._count = 0
         asyncio.get_running_loop().call_soon(self._begin_turn)
 
     def end(self, count: int) -> None:
         """Note that the run is over, in which so many tasks were started."""
         self._count = count
-        self._end_turn()
+        self._turns = min(self._turns, _TURNS) if count > 0 else 0
+        if self._turns:
+            self._end_turn()
 
     def _begin_turn(self) -> None:
         """Do this in the next turn before the steps that are still to be added to it."""
-        if self._count:
+        if self._count > 0:
             self._begun_ns = self._time_ns()
+        elif self._turns:  # the run goes on in this turn, or the executor has closed in it
+            self._turns -= 1
         if self._turns:
             asyncio.get_running_loop().call_soon(self._begin_turn)
 

@@ -1,6 +1,7 @@
 """Every kind of limit over a group: several managers in virtual time, with starts counted over all of them."""
 
 import asyncio
+import math
 from collections import Counter
 from contextlib import AsyncExitStack
 
@@ -524,15 +525,45 @@ async def test_explain_and_statistics_name_the_limit() -> None:
         assert executor.explain(handle).hold is Hold.OUTAGE
 
 
-async def test_what_is_left_of_tickets_goes_back_when_a_process_ends() -> None:
-    """A process that closes gives back its unused tickets, so that another may use them at once."""
+@pytest.mark.parametrize("what", ["executor", "manager"])
+@pytest.mark.parametrize("seconds", [0.0, 0.0002, 0.0004, 0.0006])
+async def test_what_is_left_of_tickets_goes_back_when_a_process_ends(what, seconds) -> None:
+    """A process that closes gives back its unused tickets, and those of a call in flight: another may use them at once."""
     async with Group() as group:
-        executor = await group.join(rate="20/60s", policy=Window())
-        await group.join(rate="20/60s", policy=Window())
-        group.load(20)
-        await asyncio.sleep(QUARANTINE + 5)
-        assert len(group.starts) == 20
+        executor = await group.join(rate="1000/60s", policy=Window())
+        group.load(2000)
+        while not group.starts:
+            await asyncio.sleep(0.0001)
+        await asyncio.sleep(seconds)
         await executor.shutdown(cancel_pending=True)
+        if what == "manager":
+            await group.managers[0].aclose()
+        other = await group.join(rate="1000/60s", policy=Window())
+        other.schedule_many(lambda _: group.start(1, 1, None), range(2000))
+        used = group.by[0]
+        assert used < 1000
+        await asyncio.sleep(2)
+        assert group.by[1] == 1000 - used
+
+
+async def test_closed_executor_leaves_the_loop_alone() -> None:
+    """An executor that closes between two parts of a long run leaves nothing on the loop."""
+    loop = asyncio.get_running_loop()
+    async with Group() as group:
+        executor = await group.join(rate="1000/s", policy=Window())
+        closing = []
+
+        def start(number: int) -> None:
+            if number == 0:
+                loop.block_for(0.01)  # the run is gone on with in the next turn
+                loop.call_soon(lambda: closing.append(executor.shutdown(cancel_pending=True)))
+
+        executor.schedule_many(start, range(100))
+        while not closing:
+            await asyncio.sleep(0.0001)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert not loop._ready
 
 
 async def test_task_that_is_never_admitted_any_more_is_dropped() -> None:

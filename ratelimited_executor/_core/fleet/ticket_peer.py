@@ -417,7 +417,10 @@ class TicketPeer:
             now_ns: our time.
         """
         if self._state is PeerState.CLOSED:
-            return False  # its tickets lapse: the peer has left
+            if reply.era == self.era and not is_step and not self._has_jumped:
+                self._take_in(call, reply, now_ns)
+                self.budget.give_all_back()
+            return False
         is_new_era = reply.era != self.era
         self._heard_ns = self._called_ns or 0
         if is_step or not self._since_us:
@@ -569,15 +572,21 @@ class TicketPeer:
         if self._state is PeerState.ACTIVE:
             self._move_to(PeerState.IDLE)
 
-    def leave(self) -> TicketCall:
-        """Make the last request, which gives back all held tickets: the executor has closed.
-
-        It also contains the remembered limits: the authority may have forgotten them, and no other peer may know them.
-        """
+    def close(self) -> None:
+        """Give back all held tickets, and those of an answer still to come: the executor has closed."""
         self._move_to(PeerState.CLOSED)
         self.budget.give_all_back()
+
+    def leave(self) -> list[TicketCall]:
+        """Make the last requests, for which no answer is needed; call only once, and while no other request is in flight.
+
+        They also contain the remembered limits: the authority may have forgotten them, and no other peer may know them.
+        """
         self._untold = sorted((copy for copy, _ in self._copies.values() if copy.text), key=lambda copy: copy.is_key)
-        return self.request((), self._called_ns or 0)
+        calls = [self.request((), self._called_ns or 0)]
+        while self.budget.corrections or self.budget.reports or self._untold:
+            calls.append(self.request((), self._called_ns or 0))
+        return calls
 
     def quarantine_end(self, now_ns: int) -> int | None:
         """Return when the quarantine ends, in our time; None if it is over."""

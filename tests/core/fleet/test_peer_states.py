@@ -54,7 +54,7 @@ class Life:
 
     def leave(self) -> None:
         """Close the executor."""
-        self.peer.leave()
+        self.peer.close()
 
 
 EVENTS = ["answer", "silence", "rest", "suspend", "leave"]
