@@ -472,7 +472,7 @@ class FleetPeers(Fixed):
                 )
             what = "the server refuses all calls" if is_refusal(error) else "no answer from the server"
             LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, self._settings.outage)
-        longest = _RETRY_SECONDS if failed_count <= _RETRY_COUNT else self._interval
+        longest = _RETRY_SECONDS if members and failed_count <= _RETRY_COUNT else self._interval
         await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)
 
     def _note_break(self) -> None:

@@ -109,7 +109,9 @@ class _GroupRequest:
     def start(self) -> None:
         """Count the slots as handed over; they are held from now on."""
         self._is_started = True
-        self._keeper._handed.update(self._grant.claim.pools)  # noqa: SLF001  # of this package
+        claim: SlotClaim = self._grant.claim
+        if claim.limit < 0:  # pools by key are not counted: there may be any number of them
+            self._keeper._handed.update(claim.pools)  # noqa: SLF001  # of this package
         self._keeper._holders.add(self._grant)  # noqa: SLF001  # of this package
 
     def release(self) -> None:

@@ -125,7 +125,7 @@ class TicketMember:
         self._numbers = count()
         self._turns: list[tuple[int, int, Hashable]] = []  # a heap of (time to ask for a key again, number, key)
         self._due: dict[Hashable, None] = {}  # keys for which that time has come
-        self._turned: dict[Hashable, None] = {}  # the same, until they get a ticket: they go first
+        self._turned: set[Hashable] = set()  # the same, until they get a ticket: they go first
         self._runs_of_late: deque[tuple[float, int]] = deque(maxlen=_RUNS)  # loop times, and how many started
         self._noted_count = 0  # of starts
         self._answered_ns: int | None = None  # when the tickets that came last were admitted
@@ -267,7 +267,8 @@ class TicketMember:
         """Let the tasks of keys that may be asked for again be seen, although their keys are held."""
         while self._turns and self._turns[0][0] <= now_ns + _KEY_SOON_NS:
             key = heappop(self._turns)[2]
-            self._due[key] = self._turned[key] = None
+            self._due[key] = None
+            self._turned.add(key)
         gate = self.owner.queue.gate
         if gate is not None:
             for key in self._due:
@@ -278,8 +279,9 @@ class TicketMember:
         is_by_key = self.owner.queue.gate is not None
         if self.owner.is_paused or self.owner.queue.is_halted or not (is_by_key or self.peer.resources):
             return 0
-        if is_by_key:  # and of some keys none is to be requested now
-            return sum(run.wanted for run in self._runs(self._startable(now, most), most, self._to_ns(now)))
+        if is_by_key or PERMITS not in self.peer.resources:  # some tasks want none, or none now
+            wanted = sum(run.wanted for run in self._runs(self._startable(now, most), most, self._to_ns(now)))
+            return wanted and wanted + (0 if is_by_key else self._coming_back(now))
         return self._startable(now, most) + self._coming_back(now) - self.budget.free_count(self._to_ns(now))
 
     def _startable(self, now: float, most: int) -> int:
@@ -377,7 +379,9 @@ class TicketMember:
         if queue.gate is None:
             yield from upcoming(queue, count)
         elif self._turned:
-            yield from sorted(upcoming(queue, TICKETS_MAX), key=lambda each: each.key not in self._turned)
+            first = upcoming(queue, TICKETS_MAX)
+            self._turned &= {each.key for each in first}  # the tasks of the others have gone
+            yield from sorted(first, key=lambda each: each.key not in self._turned)
         else:  # mostly some of them are enough: looking at all takes milliseconds
             first = upcoming(queue, _FEW + 2 * room)
             yield from first
@@ -434,7 +438,7 @@ class TicketMember:
         now_ns, half_ns = self.owner.timeline.to_ns(self._now()), self.peer.trip_ns // 2
         for text, key in self._asked.items():
             if self.peer.refusal is None or self.budget.held_of_key(text):
-                self._turned.pop(key, None)
+                self._turned.discard(key)
         for text, again_us in self.peer.refused_keys.items():
             key = self._asked.get(text)
             limit = gate.limit(key)

@@ -300,6 +300,50 @@ async def test_executor_that_closes_while_a_call_is_under_way(caplog: pytest.Log
     assert "internal error" not in caplog.text
 
 
+async def test_tasks_that_need_no_ticket_make_no_calls() -> None:
+    """While the tasks that are due need none of the shared resources, nothing is asked for."""
+    async with Group() as group:
+        executor = await group.join(resources={"tokens": "1000/s"}, max_concurrency=2)
+        executor.submit(str, cost={"tokens": 1})
+        await asyncio.sleep(QUARANTINE)
+        calls = group.server.calls
+        for _ in range(500):
+            executor.submit(asyncio.sleep, 0.02)
+        await asyncio.sleep(4)
+        assert group.server.calls - calls < 20
+
+
+async def test_last_calls_are_tried_seldom_in_an_outage() -> None:
+    """An executor that closes in an outage, while all others are idle, does not make its process connect all the time."""
+    async with Group() as group:
+        idle = await group.join(rate="10/s")
+        closing = group.managers[0].executor("y", rate="10/s")
+        for executor in (idle, closing):
+            executor.submit(str)
+        await asyncio.sleep(QUARANTINE)
+        group.server.is_away = True
+        await closing.shutdown()
+        attempts = group.server.attempts
+        await asyncio.sleep(25)
+        assert group.server.attempts - attempts <= 25 / 0.25 * 1.5
+
+
+async def test_keys_without_tasks_leave_nothing_behind() -> None:
+    """Keys that were refused, and whose tasks have expired, are no longer looked at."""
+    async with Group() as group:
+        executor = await group.join(rate="1000/s", key_rate="1/s")
+        await asyncio.sleep(QUARANTINE)
+        for number in range(100):
+            for _ in range(3):
+                executor.schedule(str, key=number, expires=0.3)
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(20)
+        executor.schedule(str, key="last")
+        await asyncio.sleep(5)
+        member = executor._parts.controls.member
+        assert not (member._turned or member._turns or member._due)
+
+
 async def test_penalty_holds_for_the_group() -> None:
     """A penalty applies to the whole group, and one of a key to that key only."""
     async with Group() as group:

@@ -165,6 +165,7 @@ def test_tickets_are_as_late_as_their_peer_can_use_them(subject):
     assert [1] == group.ask(some(1)), "earlier ones are left for the others"
     assert group.now == group.reply.outcomes[0].tickets[0][0]
     assert [0] == group.ask(some(1), after_us=250_001)
+    subject.wipe()
     group = Group(subject, WINDOW)
     assert [2] == group.ask(some(2), after_us=150_000)
     assert {group.now + 150_000} == {at for at, _ in group.reply.outcomes[0].tickets}
@@ -284,6 +285,14 @@ def test_run_without_settings_is_charged_to_the_limit_of_its_key(subject):
     group = Group(subject, PACE)
     assert [1, 1] == group.ask(some(1, "ann", KEY_WINDOW), some(1, "ann"))
     assert [0] == group.ask(some(1, "ann", KEY_WINDOW))
+
+
+def test_run_that_no_limit_counts_waits_for_the_penalty_alone(subject):
+    """A ticket of a resource without a limit, as of another plan, is admitted when a penalty ends."""
+    group = Group(subject, TOKENS)
+    group.call(penalties=(("", 50_000),))
+    assert [1] == group.ask(some(1))
+    assert [(group.now + 50_000, ())] == [*group.reply.outcomes[0].tickets]
 
 
 def test_cost_that_no_limit_ever_admits_names_it_without_a_time(subject):
@@ -636,7 +645,7 @@ def test_costs_are_given_back_and_charged(subject):
 
 
 def test_what_a_call_corrects_is_corrected_once(subject):
-    """A call that is heard twice, or after a later one, corrects nothing again, and may still ask."""
+    """A call that is heard twice corrects nothing again, and may still ask; after a later one, it does not count at all."""
     group = Group(subject, WINDOW)
     group.ask(some(4))
     at, (receipt,) = group.reply.outcomes[0].tickets[-1]
@@ -645,7 +654,7 @@ def test_what_a_call_corrects_is_corrected_once(subject):
     for _ in range(2):
         group.call(corrections=back, number=number)
         assert 3 == group.reply.limits[0].used
-    group.call(corrections=back, number=number - 1)
+    assert [0] == group.ask(some(2), corrections=back, number=number - 1)
     assert 3 == group.reply.limits[0].used
     assert [2] == group.ask(some(2), number=number)
     group.call(corrections=back, number=number + 1)

@@ -26,6 +26,7 @@ class Server:
 
     Attributes:
         calls: number of calls answered.
+        attempts: number of connections attempted.
         is_away: True while calls get no answer.
         loss: probability that a call, or its answer, is lost.
         ahead: seconds by which its clock is ahead.
@@ -37,7 +38,7 @@ class Server:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self.calls = 0
+        self.calls = self.attempts = 0
         self.is_away = False
         self.loss = 0.0
         self.ahead = 0.0
@@ -139,6 +140,7 @@ class Link:
 
     async def connect(self) -> None:
         """Connect at once, if the server answers."""
+        self._server.attempts += 1
         if self._server.is_away:
             raise ConnectionError("away")
 

@@ -16,7 +16,8 @@ The rules here keep those valid across processes, any of which may stop, and a s
    machine, which no end of a process stops, spans a gap between two of its peers: each tells how far the server's clock
    is ahead of the machine's. If that differs by more than their errors and the drift, the server's clock was set. If
    it goes back by no more than the difference between two servers' clocks, time stands still here; if by more, an era
-   begins. A call has a number, and what it corrects is corrected once, however often it is heard.
+   begins. A call has a number: what it corrects is corrected once, however often it is heard, and if it is heard after a
+   later one it gets nothing, as its peer no longer waits for the answer.
 5. **An era** begins if the state is missing, incomplete or damaged; after a restart of the server, whose last writes
    may be lost; and if a peer has seen the clock step. Until its *quarantine* is over, nothing is admitted, so that
    earlier tickets have lapsed. The state of limits is *redated*: it counts as if everything had been used when
@@ -129,14 +130,17 @@ class _Share:
     most: float  # what it may have been served at most
     gap_us: int
     cycle_us: int  # of the slowest peer
-    back_us: int  # when the first of the others is expected; ...
-    free_us: int  # ... and before that, all is free
+    others: list[_Turn]  # of the hungry peers
+    free_us: int  # all is free before
 
     def again_us(self, unit: int, when_us: int, now_us: int) -> int:
         """Return when to ask again for a ticket: once the others may have caught up, or its time comes and they do not."""
         missing = max(0.3, (self.served + unit - self.most) / _UNIT * self.hungry_count)
         level_us = now_us + int(min(self.hungry_count, missing) * self.gap_us) + 1
-        return max(min(level_us, max(when_us, now_us + self.cycle_us, self.back_us)), self.free_us)
+        # One who was served less is expected, or if late, no longer waited for. All others are refused like this peer.
+        behind = [each for each in self.others if each.served < self.served]
+        back_us = min(each.until_us if each.back_us < now_us else each.back_us for each in behind) if behind else 0
+        return max(min(level_us, max(when_us, now_us + self.cycle_us, back_us)), self.free_us)
 
 
 class TicketAuthority:
@@ -187,12 +191,13 @@ class TicketAuthority:
         for key, us in call.penalties:
             self._penalize(key, self._now_us + us)
         settings = _settings_of(call)
-        is_new_call = self._meet(call)
-        outcomes = [Outcome(holder="" if is_vouched else CLOCK_HOLDER) for _ in call.runs]
+        known_number = self._meet(call)
+        is_awaited = is_vouched and call.number >= known_number
+        outcomes = [Outcome(holder="" if is_awaited else CLOCK_HOLDER) for _ in call.runs]
         if self._now_us >= state.safe_us:
-            if call.era == self._era and is_new_call:
+            if call.era == self._era and call.number > known_number:
                 self._correct(call, limits, keys)
-            if is_vouched:
+            if is_awaited:
                 outcomes = self._admit(call, limits, keys)
         self._write(call, is_vouched=is_vouched)
         if is_vouched and self._now_us >= state.safe_us:
@@ -236,15 +241,15 @@ class TicketAuthority:
             return _NOTHING
         return self._state.limits.get(place, _NOTHING)
 
-    def _meet(self, call: TicketCall) -> bool:
-        """Note who calls; return False if this call has been heard before."""
+    def _meet(self, call: TicketCall) -> int:
+        """Note who calls; return the number of the caller's latest call so far, -1 if there is none."""
         seen, now_us = self._state.seen, self._now_us
         _, number = seen.get(call.peer, (0, -1))
         seen[call.peer] = now_us, max(number, call.number)
         if len(seen) > 1 and call.number % 64 == 0:
             for peer in [peer for peer, (us, _) in seen.items() if us < now_us - _SEEN_US]:
                 del seen[peer]
-        return call.number > number
+        return number
 
     def _gap_of(self, outcomes: list[Outcome]) -> int:
         """Count the load of a call; return how long its peer is to wait before the next one."""
@@ -567,12 +572,12 @@ class TicketAuthority:
         turn = queue.turns.get(call.peer)
         is_new = turn is None or turn.until_us < self._now_us
         served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_new else int(lead)))
-        back_us, free_us = min(each.back_us for each in others), 0
+        free_us = 0
         if not isinstance(settings, WindowSettings | QuotaSettings):
             late_us = self._now_us + near_us // hungry_count
             free_us = min(late_us if each.back_us < self._now_us else each.back_us for each in others)
         return _Share(
-            queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, back_us, free_us
+            queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, others, free_us
         )
 
     def _serve(
@@ -591,7 +596,7 @@ class TicketAuthority:
             first_us, last_us = asked.tickets[0][0], asked.tickets[-1][0]
             back_us = (first_us + last_us) // 2
             if hungry is None and last_us > self._now_us:
-                hungry = max(longest, key=lambda name: longest[name][0])
+                hungry = max(longest, key=lambda name: longest[name][0], default=None)
         back_us += call.cycle_us + _PROMPT_US
         until_us = back_us + (_LINGER_US if refused is None else _REFUSED_US)
         for name in longest:

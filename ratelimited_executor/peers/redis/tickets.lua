@@ -384,7 +384,7 @@ end
 S.until_us = math.max(S.until_us, S.penalty)
 
 local known_number = T.natural(S.raw['n:' .. args.peer]) or -1
-local is_new_call = args.number > known_number
+local is_awaited = is_vouched and args.number >= known_number  -- else its peer has made a later call, and waits for that
 
 function T.correct()
   for _, each in ipairs(args.reports) do
@@ -563,11 +563,22 @@ function T.share_of(asked, longest)  -- how much the peer may be served beside h
         end
         found_at = each[2]
         found = {queue = queue, place = place, hungry = hungry, served = math.min(served, math.floor(mean + lead)), most = mean + share, gap = gap,
-          cycle = cycle, back = is_late and 0 or soonest, free = free}
+          cycle = cycle, free = free}
       end
     end
   end
   return found
+end
+
+function T.back_of(share)  -- when one who was served less is expected, or if late, no longer waited for: all others are refused like this peer
+  local queue, soonest = share.queue, nil
+  for index = 1, queue.size do
+    if index ~= queue.own and queue.till[index] >= S.present and queue.served[index] < share.served then
+      local back = queue.back[index] < S.present and queue.till[index] or queue.back[index]
+      soonest = math.min(soonest or back, back)
+    end
+  end
+  return soonest or 0
 end
 
 function T.turn_of(asked, place, when)  -- when a limit may admit a ticket to this peer, after one to each hungry peer before it
@@ -598,7 +609,7 @@ function T.serve(asked, longest, share, refused)  -- records in each queue what 
   local back, hungry = math.max(S.present, asked.again), refused
   if asked.given > 0 then
     back = math.floor((asked.first + asked.last) / 2)
-    if not hungry and asked.last > S.present then
+    if not hungry and asked.last > S.present and longest[1] then
       hungry = longest[1][1]
       if longest[2] and longest[2][2] > longest[1][2] then hungry = longest[2][1] end
     end
@@ -694,7 +705,7 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
       asked.holder, asked.at = refused ~= '' and refused or 'peers', 0
       local missing = math.max(0.3, (share.served + S.unit - share.most) / T.UNIT * share.hungry)
       local level = S.present + math.floor(math.min(share.hungry, missing) * share.gap) + 1
-      asked.again = math.max(math.min(level, math.max(when, S.present + share.cycle, share.back)), share.free)
+      asked.again = math.max(math.min(level, math.max(when, S.present + share.cycle, T.back_of(share))), share.free)
       break
     end
     local receipts = {}
@@ -739,11 +750,11 @@ end
 
 local outcomes = {}
 for index = 1, #args.runs do
-  outcomes[index] = {tickets = {}, given = 0, life = 0, holder = is_vouched and '' or 'clock', at = 0, again = 0, is_contended = false}
+  outcomes[index] = {tickets = {}, given = 0, life = 0, holder = is_awaited and '' or 'clock', at = 0, again = 0, is_contended = false}
 end
 if S.present >= S.safe then
-  if args.era == era and is_new_call then T.correct() end
-  if is_vouched then T.admit(outcomes) end
+  if args.era == era and args.number > known_number then T.correct() end
+  if is_awaited then T.admit(outcomes) end
 end
 for _, record in ipairs(S.order) do T.keep(record, is_vouched) end
 for place in pairs(S.lost) do
