@@ -49,7 +49,6 @@ __all__ = ["NEWS_NS", "TICKETS_MAX", "Refusal", "TicketPeer", "TicketSettings"]
 
 _ASK_AGAIN_NS: Final = 1_000_000_000  # after a refusal, even if it named a later time
 _FAILED_COUNT: Final = 2  # calls in a row, after which the authority counts as away
-_BEATS: Final = 3  # calls of an idle peer in a quarantine: half of it without one is a gap, so that one may be lost
 _CORRECTIONS: Final = 200  # in a call; and reports
 _RETURN_NS: Final = 100_000_000  # after the last call, what was not used is given back
 _REPORT_NS: Final = 500_000_000  # after a start that others wait for, it is reported
@@ -288,7 +287,7 @@ class TicketPeer:
             is_charge = any(each.cost < 0 for each in self.budget.corrections)
             times.append(now_ns if is_charge else (self._called_ns or now_ns) + _RETURN_NS)
         if self._remembers(now_ns):
-            times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // _BEATS)
+            times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 2)
         if self._watched_until_ns > now_ns:
             times.append(now_ns if self._called_ns is None else self._called_ns + NEWS_NS // 3)
         if not times:
