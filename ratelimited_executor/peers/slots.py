@@ -320,7 +320,7 @@ class GroupSlots:
             raise ExecutorNotStartedError(manager_of(pools[0]))
         loop = asyncio.get_running_loop()
         owner = self._owners.setdefault(loop, Owner(loop))
-        grant = Grant(SlotClaim(pools, priority, name), owner, loop.create_future(), lost)
+        grant = Grant(SlotClaim(pools, priority, _sound(name)), owner, loop.create_future(), lost)
         grant.claim.owner = grant
         self._post(self._ask, grant)
         try:
@@ -354,7 +354,7 @@ class GroupSlots:
         loop = asyncio.get_running_loop()
         owner = self._owners.setdefault(loop, Owner(loop))
         request = _GroupRequest(self, told)
-        claim = SlotClaim(pools, priority, name, limit=limit)
+        claim = SlotClaim(pools, priority, _sound(name), limit=limit)
         grant = claim.owner = Grant(claim, owner, loop.create_future(), request._note_lost)  # noqa: SLF001  # of this package
         request.begin(grant, answered)
         self._post(self._ask, grant)
@@ -627,3 +627,8 @@ def _nothing() -> None:
 
 def _no_time() -> float:
     return 0.0
+
+
+def _sound(name: str) -> str:
+    """Return a name with half of a surrogate pair replaced: servers refuse a call with one."""
+    return name.encode(errors="replace").decode()

@@ -122,7 +122,7 @@ class FilePeers(FleetPeers):
         strictness: the law for the starts of the group.
         outage: the behaviour while the file cannot be used.
         interval: how far ahead permits may be reserved, in seconds, 0.05 to 5.
-        late: how many seconds after its time a permit may be used, 0.003 to 0.1.
+        late: how many seconds after its time a permit of a calendar quota may be used, 0.003 to 0.1.
         timeout: seconds, 0.001 to 60, after which a call counts as lost: for so long other processes may lock the file.
         lease: seconds, 0.5 to 600, for which a slot is held without renewal; the same in all processes.
         hang_timeout: seconds, at least ``lease``, for which an event loop may be blocked before its slots are no longer

@@ -119,7 +119,7 @@ class PostgresPeers(FleetPeers):
         strictness: the law for the starts of the group.
         outage: the behaviour while PostgreSQL is away.
         interval: how far ahead permits may be reserved, in seconds, 0.05 to 5.
-        late: how many seconds after its time a permit may be used, 0.003 to 0.1.
+        late: how many seconds after its time a permit of a calendar quota may be used, 0.003 to 0.1.
         clock_difference: the largest difference, in seconds, 0 to 60, between the clocks of two servers of which one may
             take over from the other.
         timeout: seconds, 0.001 to 60, after which a call counts as lost.
