@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from bisect import bisect_left
 from collections import deque
 from fractions import Fraction
 from heapq import heappop, heappush
@@ -323,6 +324,7 @@ class TicketMember:
         self._lanes = []
         permits = self.owner.queue.costs
         held, run = self.budget.free_count(now_ns), None
+        held_of: dict[str, list[int]] = {}  # the same for keys: what each ticket covers
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
         for key, needs, cost, tasks in self._next_tasks(count, room):
@@ -358,7 +360,7 @@ class TicketMember:
                 run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
                 # One more than may be admitted: the refusal says when to ask for it.
                 most = min(most, 1 + limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000))
-                used = min(self.budget.held_of_key(limit.text), most)
+                used = _use(held_of.setdefault(limit.text, self.budget.costs_of_key(limit.text)), key_cost, most)
             else:
                 continue
             wanted = min(most - used, room)
@@ -437,7 +439,7 @@ class TicketMember:
             return False
         now_ns, half_ns = self.owner.timeline.to_ns(self._now()), self.peer.trip_ns // 2
         for text, key in self._asked.items():
-            if self.peer.refusal is None or self.budget.held_of_key(text):
+            if self.peer.refusal is None or self.budget.costs_of_key(text):
                 self._turned.discard(key)
         for text, again_us in self.peer.refused_keys.items():
             key = self._asked.get(text)
@@ -585,6 +587,14 @@ class TicketMember:
 
     def _time_ns(self) -> int:
         return self._to_ns(self._now())
+
+
+def _use(tickets: list[int], cost: int, most: int) -> int:
+    """Remove up to ``most`` tickets that cover a cost, the smallest first, from an ascending list; return how many."""
+    first = bisect_left(tickets, cost)
+    used = min(len(tickets) - first, most)
+    del tickets[first : first + used]
+    return used
 
 
 class _Stopwatch:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import random
 from collections import Counter
 from contextlib import AsyncExitStack
 
@@ -364,6 +365,27 @@ async def test_penalty_holds_for_the_group() -> None:
         await asyncio.sleep(4)
         assert len(group.of_key("k0")) == count
         assert len(group.of_key("k1")) > others + 40
+
+
+@pytest.mark.parametrize("priorities", [1, 3])
+@pytest.mark.parametrize("rate", [{}, {"rate": "1000/s"}], ids=["key alone", "with a rate"])
+async def test_limit_of_a_key_counts_the_cost_of_each_task(rate, priorities) -> None:
+    """A key's limit holds for tasks of several costs, in whatever order they start, and is used."""
+    draw, starts = random.Random(1), {}
+    loop = asyncio.get_running_loop()
+
+    def start(key: str, cost: int) -> None:
+        starts.setdefault(key, []).append((loop.time(), cost))
+
+    async with Group() as group:
+        executor = await group.join(key_rate="10/10s", policy=Window(), **rate)
+        await asyncio.sleep(QUARANTINE + 10)
+        for _ in range(400):
+            key, cost = f"k{draw.randrange(3)}", draw.choice([1, 1, 2, 5, 10])
+            executor.schedule(start, key, cost, key=key, cost=cost, priority=draw.randrange(priorities), expires=20)
+            await asyncio.sleep(draw.expovariate(2))
+    assert {key: most_in(each, 10) for key, each in starts.items()} == {"k0": 10, "k1": 10, "k2": 10}
+    assert all(sum(cost for _, cost in each) > 60 for each in starts.values())
 
 
 async def test_small_peer_beside_a_huge_one() -> None:

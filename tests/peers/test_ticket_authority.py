@@ -229,6 +229,17 @@ def test_what_the_limit_of_a_key_refuses_holds_nothing_else(subject):
     assert [group.now + each * 10_005 for each in (2, 3, 4)] == [at for at, _ in others.tickets]
 
 
+def test_what_the_limit_of_a_key_refuses_holds_the_later_runs_of_that_key(subject):
+    """A run refused by its key's limit holds back those of the same key, which that limit would still admit."""
+    group = Group(subject, PACE)
+    assert [1] == group.ask(some(1, "ann", KEY_WINDOW))
+    dear = some(1, "ann", KEY_WINDOW)._replace(key_cost=2)
+    assert [0, 0, 1] == group.ask(dear, some(1, "ann", KEY_WINDOW), some(1, "ben", KEY_WINDOW))
+    first, second, _ = group.reply.outcomes
+    assert ("ann", first.at_us, first.again_us) == (second.holder, second.at_us, second.again_us)
+    assert [1, 0] == group.ask(some(1, "ann", KEY_WINDOW), dear)
+
+
 def test_ticket_of_a_key_is_reserved_ahead_and_others_fill_the_holes(subject):
     """A ticket that its key holds is reserved up to its horizon ahead, and others take the numbers before it."""
     group = Group(subject, PACE)

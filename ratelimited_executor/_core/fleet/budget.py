@@ -37,7 +37,7 @@ __all__ = ["BudgetLimit", "BudgetPermits", "HeldTicket", "KeyBudgetLimit", "Tick
 _CORRECTIONS_MAX: Final = 10_000  # waiting to be sent; beyond that the oldest are lost
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HeldTicket:
     """A ticket granted to this peer.
 
@@ -133,9 +133,11 @@ class TicketBudget:
         self._coming: list[HeldTicket] = []  # by time
         self._open: list[HeldTicket] = []  # usable now, by the end of their lives
         self._sums: Counter[str] = Counter()  # the unused amounts of the open tickets
-        self._keys: Counter[str] = Counter()  # how many open tickets may start a task of a key
+        self._keys: dict[
+            str, list[HeldTicket]
+        ] = {}  # those of the open tickets that may start a task of a key, by cost
         self.corrections: deque[Correction] = deque(maxlen=_CORRECTIONS_MAX)
-        self._coming_keys: Counter[str] = Counter()
+        self._coming_keys: dict[str, list[HeldTicket]] = {}  # and of the coming ones, by time
         self.corrected: dict[str, str] = {}
         self.reports: dict[tuple[str, str, int], list[int]] = {}
         self.next_us = 0
@@ -146,9 +148,9 @@ class TicketBudget:
 
     def hold(self, ticket: HeldTicket) -> None:
         """Add a ticket."""
-        insort(self._coming, ticket, key=lambda each: each.at_us)
+        insort(self._coming, ticket, key=_at_of)
         if ticket.key_cost:
-            self._coming_keys[ticket.key] += 1
+            insort(self._coming_keys.setdefault(ticket.key, []), ticket, key=_at_of)
 
     def drop(self) -> None:
         """Drop all tickets and corrections: they are void, and tickets of starts that have not taken effect."""
@@ -178,8 +180,8 @@ class TicketBudget:
         Args:
             key: of the tickets; empty for all.
         """
-        coming = [each for each in self._coming if each.key == key] if key else self._coming
-        count = self.held_of_key(key) if key else self.ticket_count
+        coming = self._coming_keys.get(key, []) if key else self._coming
+        count = len(self.costs_of_key(key)) if key else self.ticket_count
         place = 3 * count // 4 - (count - len(coming))
         return coming[max(0, place)].at_us if coming else None
 
@@ -265,33 +267,49 @@ class TicketBudget:
             self.used_count -= amount
             self.lapsed_count += amount
 
-    def held_of_key(self, key: str) -> int:
-        """Count the tickets of a key."""
-        return self._keys[key] + self._coming_keys[key]
+    def costs_of_key(self, key: str) -> list[int]:
+        """Return what each ticket of a key covers under its limit, in ascending order."""
+        return sorted(each.key_cost for tickets in (self._keys, self._coming_keys) for each in tickets.get(key, ()))
 
-    def has_key(self, key: str, now_ns: int) -> bool:
-        """True if a ticket lets a task of a key start now."""
+    def key_count(self, key: str, now_ns: int) -> int:
+        """Count the tickets by which tasks of a key may start now."""
         self._look(now_ns)
-        return self._keys[key] > 0
+        return len(self._keys.get(key, ()))
 
-    def when_key(self, key: str, now_ns: int) -> int | None:
-        """Return when the next held ticket of a key may be used; None if there is none."""
-        if not self._coming_keys[key]:
-            return None
-        at_us = next(ticket.at_us for ticket in self._coming if ticket.key == key and ticket.key_cost)
-        return max(now_ns, self._clock.surely_after(at_us * 1000, now_ns))
+    def covers_key(self, key: str, cost: int, now_ns: int) -> bool:
+        """True if a ticket lets a task of a key and a cost start now."""
+        self._look(now_ns)
+        tickets = self._keys.get(key)
+        return bool(tickets) and tickets[-1].key_cost >= cost
 
-    def use_key(self, key: str) -> HeldTicket | None:
-        """Use a ticket of a key and return it; None if there is none."""
-        for ticket in self._open:
-            if ticket.key == key and ticket.key_cost:
-                ticket.key_cost = 0
-                self._keys[key] -= 1
-                if PERMITS not in ticket.left:  # else it is counted with its permits
-                    self.used_count += 1
-                    self.on_use()
-                return ticket
+    def when_key(self, key: str, cost: int, now_ns: int) -> int | None:
+        """Return when the next held ticket of a key that covers a cost may be used; None if there is none."""
+        for ticket in self._coming_keys.get(key, ()):
+            if ticket.key_cost >= cost:
+                return max(now_ns, self._clock.surely_after(ticket.at_us * 1000, now_ns))
         return None
+
+    def use_key(self, key: str, cost: int) -> HeldTicket | None:
+        """Use the smallest ticket of a key that covers a cost, give back the rest, and return it; None if there is none."""
+        tickets = self._keys.get(key, [])
+        place = bisect_left(tickets, cost, key=_key_cost_of)
+        if place == len(tickets):
+            return None
+        ticket = tickets[place]
+        self._close_key(ticket)
+        if ticket.key_cost > cost:
+            self.correct_key(ticket, ticket.key_cost - cost)
+        ticket.key_cost = 0
+        if PERMITS not in ticket.left:  # else it is counted with its permits
+            self.used_count += 1
+            self.on_use()
+        return ticket
+
+    def _close_key(self, ticket: HeldTicket) -> None:
+        tickets = self._keys[ticket.key]
+        tickets.remove(ticket)
+        if not tickets:
+            del self._keys[ticket.key]
 
     @property
     def has_reports(self) -> bool:
@@ -374,9 +392,10 @@ class TicketBudget:
             insort(self._open, ticket, key=_until_of)
             self._sums.update(ticket.left)
             if ticket.key_cost:
-                self._keys[ticket.key] += 1
-                self._coming_keys[ticket.key] -= 1
-                if not self._coming_keys[ticket.key]:
+                insort(self._keys.setdefault(ticket.key, []), ticket, key=_key_cost_of)
+                coming = self._coming_keys[ticket.key]
+                coming.pop(0)  # it is the first of its key, as of all
+                if not coming:
                     del self._coming_keys[ticket.key]
         del self._coming[:count]
         gone = bisect_left(self._open, latest_us, key=_until_of)
@@ -384,9 +403,7 @@ class TicketBudget:
             self._sums.subtract(ticket.left)
             self.lapsed_count += ticket.left.get(PERMITS, 0)
             if ticket.key_cost:
-                self._keys[ticket.key] -= 1
-            if not self._keys[ticket.key]:
-                del self._keys[ticket.key]
+                self._close_key(ticket)
             self._give_back(ticket)
         del self._open[:gone]
 
@@ -418,8 +435,16 @@ def _nothing() -> None:
     pass
 
 
+def _at_of(ticket: HeldTicket) -> int:
+    return ticket.at_us
+
+
 def _until_of(ticket: HeldTicket) -> int:
     return ticket.until_us
+
+
+def _key_cost_of(ticket: HeldTicket) -> int:
+    return ticket.key_cost
 
 
 class BudgetLimit(Limit):
@@ -537,7 +562,7 @@ class BudgetLimit(Limit):
 
 
 class KeyBudgetLimit(Limit):
-    """The tickets left for one key; to the key gate, a limit that admits one task per ticket.
+    """The tickets left for one key; to the key gate, a limit that admits one task per ticket that covers its cost.
 
     Args:
         budget: the tickets held.
@@ -573,12 +598,16 @@ class KeyBudgetLimit(Limit):
         return False
 
     def count(self, now_ns: int) -> int:
-        """Return a count without limit while there is a ticket: it covers the cost of the first task."""
-        return UNLIMITED if self._budget.has_key(self.text, now_ns) else 0
+        """Count the tickets that may be used now."""
+        return self._budget.key_count(self.text, now_ns)
+
+    def admits(self, cost: int, now_ns: int) -> bool:
+        """True if a ticket covers the cost of a start; a cost of 0 needs none."""
+        return not cost or self._budget.covers_key(self.text, cost, now_ns)
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
         """Record a start; return its ticket and cost."""
-        return [self._budget.use_key(self.text), cost]
+        return [self._budget.use_key(self.text, cost), cost]
 
     @property
     def counts_effects(self) -> bool:
@@ -602,11 +631,11 @@ class KeyBudgetLimit(Limit):
             self._budget.correct_key(held, charged - cost)
             ticket[1] = cost
 
-    def when(self, cost: int, now_ns: int) -> int | None:  # noqa: ARG002  # the ticket covers it
-        """Return when a held ticket may be used, or the group's refusal ends; None if neither is known."""
-        if self._budget.has_key(self.text, now_ns):
+    def when(self, cost: int, now_ns: int) -> int | None:
+        """Return when a held ticket that covers a cost may be used, or the group's refusal ends; None if neither is known."""
+        if self._budget.covers_key(self.text, cost, now_ns):
             return now_ns
-        when = self._budget.when_key(self.text, now_ns)
+        when = self._budget.when_key(self.text, cost, now_ns)
         return self.refused_ns if when is None and self.refused_ns > now_ns else when
 
     def when_count(self, count: int, now_ns: int) -> int | None:

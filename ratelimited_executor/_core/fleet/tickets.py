@@ -7,7 +7,7 @@ The rules here keep those valid across processes, any of which may stop, and a s
    at one time, or none: a refusal costs nothing. The time may lie ahead, up to the *horizon* of the limit that holds
    the ticket longest: so turns are reserved, and nobody polls.
 2. **In the peer's order.** A run refused by a limit of the plan blocks the peer's later runs. A run refused by the
-   limit of its key does not.
+   limit of its key blocks those of that key.
 3. **One plan.** The limits in force are those that a process has set last, or with which it has started.
 4. **Time passes only if a peer vouches for it.** A call states the range of server times in which it may arrive, by a
    clock that its peer has compared with the server's, and since when the two have agreed. A call that arrives at
@@ -423,18 +423,21 @@ class TicketAuthority:
     def _admit(
         self, call: TicketCall, by_name: dict[str, SharedLimit], by_key: dict[str, SharedLimit]
     ) -> list[Outcome]:
-        """Decide on each run, until one is refused by a limit of the plan."""
+        """Decide on each run that no earlier one blocks."""
         outcomes: list[Outcome] = []
         keys = _settings_of(call)
-        blocked: _Asked | None = None
+        refused: dict[str, _Asked] = {}  # the runs that were refused, by what they block: a key's later runs, or all
         for run in call.runs:
             asked = self._asked(run, by_name, by_key.get(run.key), keys.get(run.key, ""))
             life_us = life_of(asked.settings, call.life_us)
-            if blocked is not None and run.wanted:
-                asked.holder, asked.at_us, asked.again_us = blocked.holder, blocked.at_us, blocked.again_us
+            first = refused.get("") or refused.get(run.key)
+            if first is not None and run.wanted:
+                asked.holder, asked.at_us, asked.again_us = first.holder, first.at_us, first.again_us
                 asked.is_contended = True
-            elif run.wanted and self._decide(asked, call, life_us):
-                blocked = asked
+            elif run.wanted:
+                queue = self._decide(asked, call, life_us)
+                if queue is not None:
+                    refused[queue] = asked
             outcomes.append(
                 Outcome(tuple(asked.tickets), life_us, asked.holder, asked.at_us, asked.again_us, asked.is_contended)
             )
@@ -459,8 +462,8 @@ class TicketAuthority:
             asked.amounts.append(run.key_cost)
         return asked
 
-    def _decide(self, asked: _Asked, call: TicketCall, life_us: int) -> bool:
-        """Admit as many tickets of a run as possible; return True if it blocks the runs after it."""
+    def _decide(self, asked: _Asked, call: TicketCall, life_us: int) -> str | None:
+        """Admit as many tickets of a run as possible; return the queue that refuses the rest, None if none does."""
         state, now_us, run = self._state, self._now_us, asked.run
         penalty_us = self._penalty_of(run.key) if run.key else 0
         begin_us = max(now_us + call.after_us, state.penalty_us, penalty_us)
@@ -474,7 +477,7 @@ class TicketAuthority:
             if when is None or when > min([_NEVER_US, *(limit.foreseen_us for limit in asked.limits)]):
                 asked.holder, asked.at_us = asked.names[place or 0], when or 0
                 asked.again_us = min(when, now_us + _LEAD_US) if when else 0
-                return asked.queue_at(place or 0) == ""
+                return asked.queue_at(place or 0)
             if when > now_us:
                 place = self._holder(asked)
                 horizon_us = self._horizon(asked, place, call)
@@ -501,9 +504,10 @@ class TicketAuthority:
             state.count += 1
             if share is not None:
                 share.served += unit
-        self._serve(asked, longest, share, call, refused=refused if is_refused else None)
+        queue = refused if is_refused else None
+        self._serve(asked, longest, share, call, refused=queue)
         asked.is_contended = is_refused or share is not None or self._is_busy(asked)
-        return is_refused and not refused
+        return queue
 
     def _longest(self, asked: _Asked) -> dict[str, tuple[int, int]]:
         """Return the limit of each queue that alone would hold a ticket longest, as (time, place)."""

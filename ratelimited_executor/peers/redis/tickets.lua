@@ -666,7 +666,7 @@ function T.take_run(asked, share, begin, life)  -- tickets of a pace alone after
   if share then share.served = share.served + some * S.unit end
 end
 
-function T.decide(asked, life)  -- admits as many tickets as possible; whether it blocks the runs after it
+function T.decide(asked, life)  -- admits as many tickets as possible; the queue that refuses the rest, nil if none does
   local penalty = asked.key ~= '' and T.penalty_of(asked.key) or 0
   local begin = math.max(S.present + args.after_us, S.penalty, penalty)
   local limits, amounts, names, size = asked.limits, asked.amounts, asked.names, asked.size
@@ -681,7 +681,7 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
     if not when or when > latest then
       asked.holder, asked.at = names[place or 1], when or 0
       asked.again = when and when > 0 and math.min(when, S.present + T.LEAD_US) or 0
-      return T.queue_at(asked, place or 1) == ''
+      return T.queue_at(asked, place or 1)
     end
     if when > S.present then
       if size > 1 or begin > S.present then place = T.holder_of(asked) end
@@ -715,7 +715,8 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
     if share then share.served = share.served + S.unit end
     if is_plain and asked.given < asked.wanted then T.take_run(asked, share, when, life) end
   end
-  T.serve(asked, longest, share, is_refused and refused or nil)
+  refused = is_refused and refused or nil
+  T.serve(asked, longest, share, refused)
   asked.is_contended = is_refused or share ~= nil
   for index = 1, size do
     if not asked.is_contended and asked.settings[index].is_dated then
@@ -723,11 +724,11 @@ function T.decide(asked, life)  -- admits as many tickets as possible; whether i
       asked.is_contended = 2 * used > amount
     end
   end
-  return is_refused and refused == ''
+  return refused
 end
 
 function T.admit(outcomes)
-  local counts, blocked
+  local counts, refused = nil, {}  -- the runs that were refused, by what they block: a key's later runs, or all
   for index, each in ipairs(args.runs) do
     if not counts or not T.is_same(each[2], counts.costs) then counts = T.counts_of(each[2]) end
     local own, size = T.limit_of(each[3]), counts.size
@@ -738,10 +739,12 @@ function T.admit(outcomes)
       at = 0, again = 0, is_contended = false}
     asked.life = L.life_of(counts.settings, args.life_us)
     if asked.wanted > 0 then
-      if blocked then
-        asked.holder, asked.at, asked.again, asked.is_contended = blocked.holder, blocked.at, blocked.again, true
-      elseif T.decide(asked, asked.life) then
-        blocked = asked
+      local first = refused[''] or refused[asked.key]
+      if first then
+        asked.holder, asked.at, asked.again, asked.is_contended = first.holder, first.at, first.again, true
+      else
+        local queue = T.decide(asked, asked.life)
+        if queue then refused[queue] = asked end
       end
     end
     outcomes[index] = asked

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from ratelimited_executor._core.fleet.budget import HeldTicket
+from ratelimited_executor._core.fleet.budget import HeldTicket, KeyBudgetLimit
 from ratelimited_executor._core.fleet.clock import ServerClock
 from ratelimited_executor._core.fleet.limit_settings import PaceSettings, WindowSettings
 from ratelimited_executor._core.fleet.policies import Outage
@@ -164,3 +164,20 @@ def test_corrections_of_many_keys_all_come_with_the_settings_of_their_keys():
     again = peer.request((), 5)
     assert 25 == len(again.corrections), "the charges of the lost call"
     assert {settings} == {run.settings for run in again.runs}
+
+
+def test_start_of_a_key_uses_the_smallest_ticket_that_covers_its_cost():
+    """A ticket of a key starts no task of a higher cost, and what it covers beyond the cost of its task is given back."""
+    peer, settings = peer_of("a", PACE), WindowSettings.of(10, SECOND).write()
+    peer.clock.measure(10**9, 10**9, 10**9)
+    limit = KeyBudgetLimit(peer.budget, "ann", settings, cost_max=10, per_second=10)
+    for cost in (5, 2, 8):
+        peer.budget.hold(HeldTicket(10**5, 10**7, {}, (), "ann", settings, cost, 10**7))
+    assert [cost for cost in range(10) if limit.admits(cost, 10**9)] == [*range(9)]
+    limit.take(3, 10**9)
+    assert [2, 8] == peer.budget.costs_of_key("ann")
+    assert [2] == [each.cost for each in peer.budget.corrections]
+    limit.take(8, 10**9)
+    assert not limit.admits(3, 10**9)
+    assert limit.when(3, 10**9) is None
+    assert [2] == [each.cost for each in peer.budget.corrections]
