@@ -155,6 +155,7 @@ class FleetPeers(Fixed):
         "_task",
         "_timeout",
         "_transport",
+        "_wall",
         "_warned",
     )
 
@@ -221,6 +222,7 @@ class FleetPeers(Fixed):
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._monotonic: Callable[[], float] = _no_time
+        self._wall: Callable[[], float] = _no_time
         self._suspended_seconds: Callable[[], float] = _no_time  # total time for which the machine was suspended
         self._machine, self._suspended = "", 0.0  # what identifies its clock; that total at the last synchronization
         self._is_closing = False
@@ -248,7 +250,7 @@ class FleetPeers(Fixed):
         self._random.seed(self._seed)
         name = new_peer_id() if self._seed is None else f"peer:{self._seed}"
         self._settings = replace(self._settings, id=name)
-        self._monotonic = clock.monotonic
+        self._monotonic, self._wall = clock.monotonic, clock.wall
         self._suspended_seconds = getattr(clock, "suspended", _no_time)
         self._suspended = self._suspended_seconds()
         self._machine = machine_of(clock)
@@ -289,6 +291,7 @@ class FleetPeers(Fixed):
                 self._clock,
                 is_clock_whole=self._is_clock_whole,
                 machine=lambda: (self._machine, owner.timeline.offset_ns - round(self._suspended * 1e9)),
+                wall_us=lambda: round(self._wall() * 1e6),
             ),
             valid_us=late_us,
             late_us=max(late_us, settings.difference_us),

@@ -671,3 +671,24 @@ async def test_quota_of_a_process_that_has_left_holds_nobody_up_for_ever() -> No
         count = len(group.starts)
         await asyncio.sleep(20)
         assert len(group.starts) >= count + 150
+
+
+async def test_limits_of_a_process_that_joins_stay_in_force_with_a_quota() -> None:
+    """The limits of a process that joins stay in force, although its first call knows no time of the server yet."""
+    async with Group() as group:
+        day = Quota(10_000_000, per="day")
+        await group.join(rate=[Rate(50), day])
+        group.load(2000)
+        await asyncio.sleep(8)
+        second = await group.join(rate=[Rate(20), day])
+        second.schedule(group.start, 1, 1, None)
+        carry = group.managers[1].peers.link.call
+
+        async def carry_slowly(calls):
+            answers = await carry(calls)
+            await asyncio.sleep(0.05)  # meanwhile the first one calls
+            return answers
+
+        group.managers[1].peers.link.call = carry_slowly
+        await asyncio.sleep(3)
+        assert [20, 20] == [executor.statistics().fleet.rate for executor in group.executors]

@@ -116,6 +116,7 @@ class TicketPeer:
         clock: the authority's clock.
         is_clock_whole: returns True while our own clock has run without a break.
         machine: returns what identifies the machine's clock, and how far ours is ahead of it.
+        wall_us: returns the machine's time since the epoch, for the periods of quotas while the authority's is not known.
 
     Attributes:
         budget: the tickets held.
@@ -146,9 +147,10 @@ class TicketPeer:
         *,
         is_clock_whole: Callable[[], bool] = lambda: True,
         machine: Callable[[], tuple[str, int]] = lambda: ("", 0),
+        wall_us: Callable[[], int] = lambda: 0,
     ) -> None:
         self.settings = settings
-        self._machine = machine
+        self._machine, self._wall_us = machine, wall_us
         self.clock = clock
         self.budget = TicketBudget(clock, is_clock_whole=is_clock_whole)
         self.era: str | None = None
@@ -398,7 +400,7 @@ class TicketPeer:
             quarantine_us=self.settings.quarantine_us,
             has_jumped=self._has_jumped,
             plan_id=self._plan_id,
-            plan=self._plan(time_us),
+            plan=self._plan(time_us if self.clock.is_known else self._wall_us()),
             is_new_plan=self._is_new_plan,
             penalties=tuple((key, max(0, until_ns - now_ns) // 1000) for key, until_ns in self._penalties),
             corrections=tuple(told),
