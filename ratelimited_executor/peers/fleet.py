@@ -228,7 +228,7 @@ class FleetPeers(Fixed):
         self._is_away = False  # an outage has been logged
         self._warned: dict[
             str, tuple[float, int]
-        ] = {}  # of frequent warnings: the time of the last, and how many since
+        ] = {}  # of frequent warnings: when the last was logged, how many since
 
     @property
     def id(self) -> str:

@@ -43,6 +43,7 @@ _FEW: Final = 20  # tasks looked at first
 _TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
 _RUN_TURNS: Final = 100  # at most, in which one run of the queue is gone on with
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
+_AGAIN_SECONDS: Final = 1.0  # after a quarantine, in which the first call must have come
 
 
 class TicketOwner(Worker, Protocol):
@@ -389,11 +390,12 @@ class TicketMember:
         self._retry_at, self._call = -math.inf, None
         peer, timeline = self.peer, self.owner.timeline
         era, state, was_own = peer.era, peer.state, peer.is_own_plan
+        is_waiting = peer.quarantine_end(timeline.to_ns(now - _AGAIN_SECONDS)) is not None
         has_come = peer.receive(request, reply, is_step=is_step, now_ns=timeline.to_ns(now))
         if peer.state is PeerState.CLOSED:
             return
         self.owner.queue.admission.forget()  # some may also be void
-        self._tell_of_life(era, state, now)
+        self._tell_of_life(era, state, now, is_waiting=is_waiting)
         self._failed_at, self._refusal = math.inf, None
         if reply.flaw:
             self._warn(
@@ -483,8 +485,8 @@ class TicketMember:
             used[resource] = max(known, (min(amount, most), most), key=lambda each: each[0] / max(1, each[1]))
         self.owner.go_alone(outage.peers_max if outage.kind == "static" else 1, used)
 
-    def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
-        """Log a join, a quarantine or the end of an outage; ``era`` and ``state`` are the previous ones."""
+    def _tell_of_life(self, era: str | None, state: PeerState, now: float, *, is_waiting: bool) -> None:
+        """Log a join, a quarantine or the end of an outage; ``era``, ``state`` and ``is_waiting`` are the previous ones."""
         peer, name = self.peer, self.owner.name
         if era is None:
             LOGGER.info("fleet: %s joins its group as %s", name, peer.settings.id)
@@ -492,7 +494,12 @@ class TicketMember:
             LOGGER.info("fleet: the outage of %s is over after %.3g s", name, now - self._failed_at)
         if peer.era != era:
             end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
-            if end_ns is not None:
+            if end_ns is not None and is_waiting:  # perhaps with every call
+                self._warn(
+                    f"fleet: the wait of {name} begins anew, before anything was started: the server has again lost what it remembered, or "
+                    "its clock was set; a Redis must not evict keys (maxmemory-policy noeviction)"
+                )
+            elif end_ns is not None:
                 seconds = self.owner.timeline.to_loop(end_ns) - now
                 LOGGER.info(
                     "fleet: %s starts nothing for %.3g s: by then, no permit handed out before can be used any more",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 
 import pytest
 
@@ -68,6 +69,25 @@ async def test_newcomer_of_a_running_group_is_told_no_quarantine(virtual_clock, 
     (never,) = await fleet.add(1)
     await never.close()
     assert not [line for line in told()[3:] if line.startswith("INFO")]
+    await fleet.close()
+
+
+async def test_server_that_forgets_all_the_time_is_told_once(virtual_clock, told):
+    """Quarantines that begin anew before they are over are one warning a minute, and the first one is one line."""
+    fleet = Simulation(43, rate=50.0)
+    await fleet.add(1, load=1000)
+    await asyncio.sleep(3)
+    for _ in range(300):
+        fleet.server.wipe()
+        await asyncio.sleep(0.3)
+    first, again, *later = told()[2:]
+    assert first.startswith("INFO fleet: limit starts nothing for ")
+    assert again.startswith(
+        "WARNING fleet: the wait of limit begins anew, before anything was started: the server has again lost"
+    )
+    assert "maxmemory-policy noeviction" in again
+    (repeated,) = later
+    assert re.fullmatch(r" \(3\d times more since 6\d s ago\)", repeated.removeprefix(again))
     await fleet.close()
 
 

@@ -71,6 +71,8 @@ _BEGIN_RUN: Final = f"""
     with old as (delete from fleet_run returning 1)
     insert into fleet_run select $1, case when exists (select from old) then {_NOW} else 0 end"""  # noqa: S608  # of constants
 _NOTE_NAME: Final = "insert into fleet_names values ($1, $2) on conflict do nothing"
+# By default it may be one whose statements all see what was there before the lock was waited for.
+_BEGIN: Final = "begin isolation level read committed"
 _TAKE: Final = "select pg_advisory_xact_lock($1)"
 _READ: Final = f"""
     with moment as materialized (select {_NOW} as now_us)
@@ -306,10 +308,20 @@ class _Connection:
         return result
 
     async def _transact(self, connection: Any, work: Callable[[Any], Any]) -> Any:
-        async with connection.pipeline():
-            await connection.execute("begin")
-            await connection.execute(_TAKE, (self._lock,))
-            return await work(connection)
+        failure: Exception | None = None
+        try:
+            async with connection.pipeline():
+                try:
+                    await connection.execute(_BEGIN)
+                    await connection.execute(_TAKE, (self._lock,))
+                    return await work(connection)
+                except Exception as error:  # noqa: BLE001  # raised below: within, the driver would log a warning of its own
+                    failure = error
+        except Exception:
+            if failure is None:
+                raise
+        assert failure is not None
+        raise failure
 
     def _refusal(self, error: BaseException) -> RefusedError | None:
         """Return the refusal that an error of the driver or the schema means; None if it is a lost connection."""
