@@ -203,6 +203,7 @@ class _Connection:
         self._leaving: set[asyncio.Task[None]] = set()  # close connections
         self._run = ""
         self._since_us = 0  # when another run was seen last; 0 if there was none
+        self._answered: set[bytes] = set()  # names of which calls were answered
 
     async def connect(self) -> None:
         """Open the connection, and create the tables that do not exist.
@@ -269,6 +270,11 @@ class _Connection:
                     await connection.execute(_BEGIN_RUN, (run,))
                     found = await (await connection.execute(_READ_RUN, (run,))).fetchone()
         return str(run), found[0]
+
+    def _is_new(self, name: bytes, now_us: int, quiet_us: int, *, is_known: bool) -> bool:
+        """True if no call of a name has ever been answered; not so if its tables were dropped since."""
+        is_quiet = not self._since_us or now_us >= self._since_us + quiet_us
+        return not is_known and name not in self._answered and is_quiet
 
     async def _note_name(self, connection: Any, name: bytes) -> None:
         """Put a new name on the disk, before its first call is answered."""
@@ -356,7 +362,7 @@ class PostgresTransport(_Connection):
         replies: list[TicketReply | Exception] = []
         for (executor, call), (now_us, is_known, head, records) in zip(calls, read, strict=True):
             name = name_of(executor)
-            is_new = not is_known and (not self._since_us or now_us >= self._since_us + QUIET_US)
+            is_new = self._is_new(name, now_us, QUIET_US, is_known=is_known)
             try:
                 found = answer(now_us, self._run, call, head and head[1], records, is_new=is_new)
             except RefusedError as error:
@@ -368,6 +374,7 @@ class PostgresTransport(_Connection):
             await connection.execute(_WRITE_HEAD, (self._group, name, None, found.head))
             replies.append(found.reply)
         await connection.execute("commit")
+        self._answered.update(name_of(executor) for executor, _ in calls)
         return replies
 
 
@@ -396,7 +403,7 @@ class PostgresSlotTransport(_Connection):
         now_us, is_known, head, records = _sorted(await asked.fetchall())
         if head is not None:
             self._copy.since(head[0])  # as in the statement
-        is_new = not is_known and (not self._since_us or now_us >= self._since_us + quiet_us(call))
+        is_new = self._is_new(SLOTS, now_us, quiet_us(call), is_known=is_known)
         known = [(place, text) for place, _, text in records]
         found = self._copy.answer(now_us, self._run, call, head, known, is_new=is_new)
         name = self._group, SLOTS
@@ -409,6 +416,7 @@ class PostgresSlotTransport(_Connection):
         if found.version % GONE_KEPT == 0:
             await connection.execute(_DELETE_GONE, (*name, found.version - GONE_KEPT))
         await connection.execute("commit")
+        self._answered.add(SLOTS)
         for token in found.woken:  # after the commit: within a transaction it would lock the whole server for that
             channel = self._channel_of(peer_of(token))
             await connection.execute("select pg_notify($1, $2)", (channel, token))
