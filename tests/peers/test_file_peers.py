@@ -341,6 +341,11 @@ def test_file_that_cannot_be_used_is_refused_with_a_remedy(tmp_path) -> None:
     text = tmp_path / "text"
     text.write_text("no database, but a text of some length" * 20)
     assert "name another file" in refusal_of(text)
+    damaged = tmp_path / "damaged"
+    with apsw.Connection(str(damaged)) as connection:
+        connection.execute("create table heads (name)")
+    damaged.write_bytes(damaged.read_bytes()[:100] + bytes([255]) * 8000)
+    assert "delete it with -wal and -shm beside it" in refusal_of(damaged)
     newer = tmp_path / "newer"
     with apsw.Connection(str(newer)) as connection:
         connection.execute("pragma user_version = 99")

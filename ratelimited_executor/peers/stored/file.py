@@ -88,6 +88,12 @@ _TURN_SECONDS: Final = 0.005  # for which the event loop waits for the thread, w
 _PAUSE_SECONDS: Final = 0.0002  # before a lock of another process is tried again, doubled up to ...
 _PAUSE_MAX_SECONDS: Final = 0.002
 _CONNECT_SECONDS: Final = 1.0  # for which another process may hold the file while it is opened
+_REMEDIES: Final = {
+    "BusyError": f": another process has held the file for {_CONNECT_SECONDS:g} s",
+    "FullError": ": make room on the disk",
+    "NotADBError": ": it holds no limits: name another file, or delete it if nothing else needs it",
+    "CorruptError": ": delete it with -wal and -shm beside it; all processes continue in a new file",
+}
 _TABLES: Final = (
     "create table if not exists heads (name blob primary key, number integer, text text) strict, without rowid",
     """create table if not exists records (
@@ -213,6 +219,7 @@ class _LimitsFile(SQLiteFile):
     """The tables of a file, and its clock."""
 
     _busy_ms = round(1000 * _CONNECT_SECONDS)
+    _remedies = _REMEDIES
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path)
