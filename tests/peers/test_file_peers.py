@@ -352,6 +352,13 @@ def test_file_that_cannot_be_used_is_refused_with_a_remedy(tmp_path) -> None:
     assert "update this process" in refusal_of(newer)
 
 
+def test_file_that_cannot_be_opened_is_a_refusal_for_each_call(tmp_path) -> None:
+    """A call that has to open the file, as each of slots does at first, is refused with the same words."""
+    for transport in (FileTransport(tmp_path), FileSlotTransport(tmp_path, Wakes())):
+        with pytest.raises(RefusedError, match="let this process write it"):
+            transport._transact(lambda _: None)
+
+
 def test_file_system_of_a_network_is_refused(path, monkeypatch) -> None:
     """A file on a network drive is refused, as two machines would each have a log of their own."""
     monkeypatch.setattr(file, "file_system_of", lambda _: "nfs4")

@@ -295,7 +295,7 @@ class _LimitsFile(SQLiteFile):
             RefusedError: if it cannot be used.
         """
         if self._connection is None:
-            self._connect()
+            self._reach()
         try:
             result = self._in_transaction(work, "off")
         except StoreUnavailableError as error:
@@ -312,6 +312,17 @@ class _LimitsFile(SQLiteFile):
             raise RefusedError(str(error)) from error
         self._was_lost, self._called_us = False, clock_us()
         return result
+
+    def _reach(self) -> None:
+        """Open the file.
+
+        Raises:
+            RefusedError: if it cannot be used.
+        """
+        try:
+            self._connect()
+        except StoreUnavailableError as error:
+            raise RefusedError(str(error)) from error
 
     def _moment(self, cursor: Any, text: str | None, *, follows_wall: bool) -> _Moment:
         """Return the time, by the head that describes the file; begin a new run if there is a reason."""
