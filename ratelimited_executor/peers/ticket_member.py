@@ -44,6 +44,7 @@ _TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
 _RUN_TURNS: Final = 100  # at most, in which one run of the queue is gone on with
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 _AGAIN_SECONDS: Final = 1.0  # after a quarantine, in which the first call must have come
+_REPEAT_SECONDS: Final = 60.0  # before a quarantine that begins anew again and again is logged once more
 
 
 class TicketOwner(Worker, Protocol):
@@ -117,6 +118,7 @@ class TicketMember:
         self._retry_at = -math.inf  # no call before this time, because the last ones were refused
         self._planned_at = math.inf  # loop time of the next call, as the group knows it
         self._failed_at = math.inf  # since when answers have been missing
+        self._waiting_told = -math.inf  # when a quarantine was logged last
         self._refusal: str | None = None  # of the last call
         self._call: TicketCall | None = None  # in flight
         self._is_alone = False
@@ -494,12 +496,9 @@ class TicketMember:
             LOGGER.info("fleet: the outage of %s is over after %.3g s", name, now - self._failed_at)
         if peer.era != era:
             end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
-            if end_ns is not None and is_waiting:  # perhaps with every call
-                self._warn(
-                    f"fleet: the wait of {name} begins anew, before anything was started: the server has again lost what it remembered, or "
-                    "its clock was set; a Redis must not evict keys (maxmemory-policy noeviction)"
-                )
-            elif end_ns is not None:
+            is_told = is_waiting and now - self._waiting_told < _REPEAT_SECONDS  # and now it only lasts longer
+            if end_ns is not None and not is_told:
+                self._waiting_told = now
                 seconds = self.owner.timeline.to_loop(end_ns) - now
                 LOGGER.info(
                     "fleet: %s starts nothing for %.3g s: by then, no permit handed out before can be used any more",
