@@ -228,9 +228,7 @@ class FleetPeers(Fixed):
         self._is_closing = False
         self._is_connected, self._connect_count = False, 0  # attempts since the latest success
         self._is_away = False  # an outage has been logged
-        self._warned: dict[
-            str, tuple[float, int]
-        ] = {}  # of frequent warnings: the time of the last, and how many since
+        self._warned: dict[str, tuple[float, int]] = {}  # when a warning was logged last, and how often not since
 
     @property
     def id(self) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import threading
 from collections import Counter, deque
@@ -53,6 +54,7 @@ _POLL_NS: Final = 100_000_000  # between two calls of a waiter that is not notif
 _LISTEN_SECONDS: Final = 1.0  # before the next attempt to listen
 _SHORT_PART: Final = 3  # a lease with less than this part left (a third) is renewed before its holder begins
 _GOODBYE_SECONDS: Final = 0.25
+_REPEAT_SECONDS: Final = 60.0  # before a quarantine that begins anew again and again is logged once more
 _RETURN_PART: Final = 4  # of a lease (a quarter), in which all processes will notice that the server is back
 
 
@@ -169,13 +171,14 @@ class GroupSlots:
         "_peer",
         "_posted",
         "_process",
-        "_reason",
+        "_reasons",
         "_return",
         "_task",
         "_thread",
         "_timeout",
         "_told_limits",
         "_transport",
+        "_waiting_told",
         "_watchers",
         "parts",
     )
@@ -216,7 +219,8 @@ class GroupSlots:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # for the thread
         self._is_woken = False  # the thread has been notified of posted work
         self._process = 0  # the id of the process that opened it
-        self._reason = ""  # why the server counts as away; empty while it answers
+        self._reasons: set[str] = set()  # why the server counts as away, as logged; empty while it answers
+        self._waiting_told = -math.inf  # when a quarantine was logged last
         self._return: asyncio.TimerHandle | None = None  # ends the time in which limits by key are split
         self._outage = outage
         self._watchers: list[tuple[asyncio.AbstractEventLoop, WeakMethod[Callable[[], None]]]] = []
@@ -269,7 +273,7 @@ class GroupSlots:
     @property
     def is_away(self) -> bool:
         """True while the server does not answer and only parts limit keys."""
-        return self.parts is not None and bool(self._reason)
+        return self.parts is not None and bool(self._reasons)
 
     @property
     def quarantine(self) -> float:
@@ -513,7 +517,7 @@ class GroupSlots:
         now_ns = self._now_ns()
         self._tell(peer.look(now_ns))
         due = peer.next_call(now_ns)
-        if due is None and self._reason and not self._is_closing:
+        if due is None and self._reasons and not self._is_closing:
             due = self._called_ns + peer.lease_ns // 6  # nothing to report, but the server may be back
         elif due is None and peer.pools and not self._is_closing:
             due = self._called_ns + peer.lease_ns  # nothing to report, but a limit may have been set elsewhere
@@ -537,19 +541,21 @@ class GroupSlots:
             self._tell(peer.note_failure(call, self._now_ns()))
             self._note_failure(error)
             return
-        if self._reason:
+        if self._reasons:
             LOGGER.warning("slots: the server answers again")
-            self._reason = ""
+            self._reasons.clear()
             if self.parts is not None and self._home is not None:
                 # Until then both count; each process reports tasks without slots once it notices the server's return.
                 self._return = self._home.call_later(self._peer.lease_ns / _RETURN_PART / _NS, self._go_by_parts, None)
-        era = peer.era
+        era, is_free = peer.era, peer.quarantine_ns <= self._now_ns()
         changed = peer.take_in(call, reply, sent_ns, self._now_ns())
         self._tell_of_limits(call, reply)
         self._tell(changed)
         again, self._again = self._again, []
         self._tell(grant.claim for grant in again)
-        if reply.quarantine_us and reply.era != era:
+        is_told = not is_free and self._clock() - self._waiting_told < _REPEAT_SECONDS  # and now it only lasts longer
+        if reply.quarantine_us and reply.era != era and not is_told:
+            self._waiting_told = self._clock()
             LOGGER.warning(
                 "slots: no slot is handed over for %.1f s: the group is new to the server, or the server has restarted, and an "
                 "earlier holder may still be at work until its lease has ended; a shorter lease= of the peers shortens this",
@@ -577,8 +583,8 @@ class GroupSlots:
         reason = reason_of(error)
         if isinstance(error, TimeoutError):
             reason = f"TimeoutError: none within {self._timeout:g} s"
-        if self._peer.failed_count >= _AWAY_COUNT and reason != self._reason:
-            self._reason = reason
+        if self._peer.failed_count >= _AWAY_COUNT and reason not in self._reasons:
+            self._reasons.add(reason)
             what = "the server refuses all calls" if is_refusal(error) else "no answer"
             LOGGER.warning("slots: %s (%s); no slot is handed over, and held slots end with their leases", what, reason)
             if self._return is not None:

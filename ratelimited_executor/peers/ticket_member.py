@@ -44,6 +44,8 @@ _FEW: Final = 20  # tasks looked at first
 _TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
 _RUN_TURNS: Final = 100  # at most, in which one run of the queue is gone on with
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
+_AGAIN_SECONDS: Final = 1.0  # after a quarantine, in which the first call must have come
+_REPEAT_SECONDS: Final = 60.0  # before a quarantine that begins anew again and again is logged once more
 
 
 class TicketOwner(Worker, Protocol):
@@ -117,6 +119,7 @@ class TicketMember:
         self._retry_at = -math.inf  # no call before this time, because the last ones were refused
         self._planned_at = math.inf  # loop time of the next call, as the group knows it
         self._failed_at = math.inf  # since when answers have been missing
+        self._waiting_told = -math.inf  # when a quarantine was logged last
         self._refusal: str | None = None  # of the last call
         self._call: TicketCall | None = None  # in flight
         self._is_alone = False
@@ -395,11 +398,12 @@ class TicketMember:
         self._retry_at, self._call = -math.inf, None
         peer, timeline = self.peer, self.owner.timeline
         era, state, was_own = peer.era, peer.state, peer.is_own_plan
+        is_waiting = peer.quarantine_end(timeline.to_ns(now - _AGAIN_SECONDS)) is not None
         has_come = peer.receive(request, reply, is_step=is_step, now_ns=timeline.to_ns(now))
         if peer.state is PeerState.CLOSED:
             return
         self.owner.queue.admission.forget()  # some may also be void
-        self._tell_of_life(era, state, now)
+        self._tell_of_life(era, state, now, is_waiting=is_waiting)
         self._failed_at, self._refusal = math.inf, None
         if reply.flaw:
             self._warn(
@@ -489,8 +493,8 @@ class TicketMember:
             used[resource] = max(known, (min(amount, most), most), key=lambda each: each[0] / max(1, each[1]))
         self.owner.go_alone(outage.peers_max if outage.kind == "static" else 1, used)
 
-    def _tell_of_life(self, era: str | None, state: PeerState, now: float) -> None:
-        """Log a join, a quarantine or the end of an outage; ``era`` and ``state`` are the previous ones."""
+    def _tell_of_life(self, era: str | None, state: PeerState, now: float, *, is_waiting: bool) -> None:
+        """Log a join, a quarantine or the end of an outage; ``era``, ``state`` and ``is_waiting`` are the previous ones."""
         peer, name = self.peer, self.owner.name
         if era is None:
             LOGGER.info("fleet: %s joins its group as %s", name, peer.settings.id)
@@ -498,7 +502,9 @@ class TicketMember:
             LOGGER.info("fleet: the outage of %s is over after %.3g s", name, now - self._failed_at)
         if peer.era != era:
             end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
-            if end_ns is not None:
+            is_told = is_waiting and now - self._waiting_told < _REPEAT_SECONDS  # and now it only lasts longer
+            if end_ns is not None and not is_told:
+                self._waiting_told = now
                 seconds = self.owner.timeline.to_loop(end_ns) - now
                 LOGGER.info(
                     "fleet: %s starts nothing for %.3g s: by then, no permit handed out before can be used any more",

@@ -59,5 +59,6 @@ def is_refusal(error: Exception) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of a failed call in words."""
-    return str(error) if is_refusal(error) else f"{type(error).__name__}: {error}"
+    """Return the reason of a failed call in words, on one line: some drivers use several."""
+    text = " ".join(str(error).split())
+    return text if is_refusal(error) else f"{type(error).__name__}: {text}"

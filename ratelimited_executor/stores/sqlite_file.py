@@ -19,14 +19,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar
 
 from ratelimited_executor._core.urls import masked
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.exceptions import StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T")
 _FileId: TypeAlias = tuple[str, int, int]  # full path, device and inode
@@ -62,6 +62,7 @@ class SQLiteFile:
     _is_creating = True  # create the file if it does not exist
     _begin = "begin immediate"  # begins a transaction
     _busy_ms = _BUSY_MS
+    _remedies: ClassVar[Mapping[str, str]] = {}  # by the name of the driver's error, where they are not the usual ones
 
     def __init__(self, path: str | PathLike[str]) -> None:
         if not isinstance(path, (str, PathLike)):
@@ -161,7 +162,7 @@ class SQLiteFile:
         try:
             yield
         except apsw.Error as error:
-            known = _REMEDIES | remedies
+            known = {**_REMEDIES, **self._remedies, **remedies}
             remedy = next((text for kind, text in known.items() if isinstance(error, getattr(apsw, kind))), "")
             raise StoreUnavailableError(repr(self), f"{error}{remedy}") from error
 

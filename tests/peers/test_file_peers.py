@@ -341,10 +341,22 @@ def test_file_that_cannot_be_used_is_refused_with_a_remedy(tmp_path) -> None:
     text = tmp_path / "text"
     text.write_text("no database, but a text of some length" * 20)
     assert "name another file" in refusal_of(text)
+    damaged = tmp_path / "damaged"
+    with apsw.Connection(str(damaged)) as connection:
+        connection.execute("create table heads (name)")
+    damaged.write_bytes(damaged.read_bytes()[:100] + bytes([255]) * 8000)
+    assert "delete it with -wal and -shm beside it" in refusal_of(damaged)
     newer = tmp_path / "newer"
     with apsw.Connection(str(newer)) as connection:
         connection.execute("pragma user_version = 99")
     assert "update this process" in refusal_of(newer)
+
+
+def test_file_that_cannot_be_opened_is_a_refusal_for_each_call(tmp_path) -> None:
+    """A call that has to open the file, as each of slots does at first, is refused with the same words."""
+    for transport in (FileTransport(tmp_path), FileSlotTransport(tmp_path, Wakes())):
+        with pytest.raises(RefusedError, match="let this process write it"):
+            transport._transact(lambda _: None)
 
 
 def test_file_system_of_a_network_is_refused(path, monkeypatch) -> None:

@@ -1,15 +1,17 @@
 """``key_concurrency`` over a group: several managers in virtual time, with running tasks counted over all of them."""
 
 import asyncio
+import itertools
 import logging
 import re
 from collections import Counter
+from unittest import mock
 
 import pytest
 
 from ratelimited_executor import ExecutorManager, Fair, Hold
 from ratelimited_executor.peers import Outage
-from tests.peers.ticket_group import LEASE_US, Server
+from tests.peers.ticket_group import LEASE_US, Server, SlotLink
 
 pytestmark = pytest.mark.virtual_time
 
@@ -104,6 +106,38 @@ async def test_as_many_of_a_key_run_over_all_processes(settings) -> None:
             end - begin < 30 / 2 * 0.05 * 2
         )  # 30 tasks of each key, two at a time, with as much again for the messages
         assert not any(group.running.values())
+
+
+async def test_slots_of_a_server_that_forgets_all_the_time_are_told_once_a_minute(caplog) -> None:
+    """A quarantine that begins anew before it is over is logged once a minute, however often that happens."""
+    async with Group() as group:
+        executor = await group.join(key_concurrency=1)
+        handle = executor.schedule(group.work, "k", key="k")
+        for _ in range(180):
+            group.server.forget()
+            await asyncio.sleep(QUARANTINE / 4)
+        told = [record.getMessage() for record in caplog.records]
+        minutes = 180 * QUARANTINE / 4 / 60
+        assert len([text for text in told if text.startswith("slots: no slot is handed over")]) == 1 + int(minutes)
+        assert not handle.done()
+        assert await group.ended(2 * QUARANTINE)
+
+
+async def test_reasons_that_alternate_are_told_once_in_an_outage(caplog) -> None:
+    """An outage in which calls fail for two reasons in turn is logged once for each."""
+    async with Group() as group:
+        executor = await group.join(key_concurrency=1)
+        executor.schedule(group.work, "k", key="k")
+        await asyncio.sleep(QUARANTINE + LATER)
+        errors = itertools.cycle([ConnectionResetError("it is\n\tgone"), ConnectionRefusedError("it is away")])
+        executor.schedule(group.work, "k", key="k")
+        with mock.patch.object(SlotLink, "call_slots", side_effect=errors):
+            await asyncio.sleep(20)
+        told = [text for record in caplog.records if (text := record.getMessage()).startswith("slots: no answer")]
+        assert sorted(text.split("(")[1].split(")")[0] for text in told) == [
+            "ConnectionRefusedError: it is away",
+            "ConnectionResetError: it is gone",
+        ]
 
 
 @pytest.mark.parametrize("settings", [{"key_concurrency": 2}, {}], ids=["of a key", "of a pool"])

@@ -567,7 +567,7 @@ def test_state_of_which_a_part_is_lost_begins_anew(on_redis, key):
 @pytest.mark.parametrize(
     ("field", "value"),
     [("clock", "x"), ("last", "-1"), ("safe", "9" * 15 + "0"), ("safe", ""), ("fence", "1e9"), ("number", "nan")]
-    + [("since", "garbage"), ("version", "0")],
+    + [("since", "garbage"), ("version", "0"), ("version", "garbage")],
 )
 def test_state_that_nobody_can_have_written_begins_anew(on_redis, field, value):
     """An impossible state is dropped, and a quarantine begins."""

@@ -71,6 +71,20 @@ async def test_newcomer_of_a_running_group_is_told_no_quarantine(virtual_clock, 
     await fleet.close()
 
 
+async def test_server_that_forgets_all_the_time_is_told_once(virtual_clock, told):
+    """Quarantines that begin anew before anything was started are logged once a minute."""
+    fleet = Simulation(43, rate=50.0)
+    await fleet.add(1, load=1000)
+    await asyncio.sleep(3)
+    for _ in range(300):
+        fleet.server.wipe()
+        await asyncio.sleep(0.3)
+    lines = told()[2:]
+    assert len(lines) == 2
+    assert all(line.startswith("INFO fleet: limit starts nothing for ") for line in lines)
+    await fleet.close()
+
+
 async def _refused(url, told, *, seconds=5.0):
     """Share a rate until the log reports a failure; return that line, and the explanation of a task."""
     async with ExecutorManager(peers=RedisPeers(url, "g", interval=0.1, clock_difference=0)) as manager:

@@ -65,7 +65,7 @@ local since, clock, last, safe = values[2], natural(values[4]), natural(values[5
 local is_halted, fence, number, turn = values[7] == '1', natural(values[8]), natural(values[9]), natural(values[10]) or 0
 local flaw = ''
 
-if tonumber(values[1] or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
+if (natural(values[1]) or 0) > VERSION and last and math.abs(now - last) < ABANDONED_US then
   return redis.error_reply('ERR ratelimited_executor: this group speaks version ' .. values[1] .. ' of the protocol of slots, '
     .. 'this process ' .. VERSION .. ': install one release in all processes')
 end

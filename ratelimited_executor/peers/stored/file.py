@@ -88,6 +88,12 @@ _TURN_SECONDS: Final = 0.005  # for which the event loop waits for the thread, w
 _PAUSE_SECONDS: Final = 0.0002  # before a lock of another process is tried again, doubled up to ...
 _PAUSE_MAX_SECONDS: Final = 0.002
 _CONNECT_SECONDS: Final = 1.0  # for which another process may hold the file while it is opened
+_REMEDIES: Final = {
+    "BusyError": f": another process has held the file for {_CONNECT_SECONDS:g} s",
+    "FullError": ": make room on the disk",
+    "NotADBError": ": it holds no limits: name another file, or delete it if nothing else needs it",
+    "CorruptError": ": delete it with -wal and -shm beside it; all processes continue in a new file",
+}
 _TABLES: Final = (
     "create table if not exists heads (name blob primary key, number integer, text text) strict, without rowid",
     """create table if not exists records (
@@ -213,6 +219,7 @@ class _LimitsFile(SQLiteFile):
     """The tables of a file, and its clock."""
 
     _busy_ms = round(1000 * _CONNECT_SECONDS)
+    _remedies = _REMEDIES
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path)
@@ -288,7 +295,7 @@ class _LimitsFile(SQLiteFile):
             RefusedError: if it cannot be used.
         """
         if self._connection is None:
-            self._connect()
+            self._reach()
         try:
             result = self._in_transaction(work, "off")
         except StoreUnavailableError as error:
@@ -305,6 +312,17 @@ class _LimitsFile(SQLiteFile):
             raise RefusedError(str(error)) from error
         self._was_lost, self._called_us = False, clock_us()
         return result
+
+    def _reach(self) -> None:
+        """Open the file.
+
+        Raises:
+            RefusedError: if it cannot be used.
+        """
+        try:
+            self._connect()
+        except StoreUnavailableError as error:
+            raise RefusedError(str(error)) from error
 
     def _moment(self, cursor: Any, text: str | None, *, follows_wall: bool) -> _Moment:
         """Return the time, by the head that describes the file; begin a new run if there is a reason."""

@@ -71,6 +71,8 @@ _BEGIN_RUN: Final = f"""
     with old as (delete from fleet_run returning 1)
     insert into fleet_run select $1, case when exists (select from old) then {_NOW} else 0 end"""  # noqa: S608  # of constants
 _NOTE_NAME: Final = "insert into fleet_names values ($1, $2) on conflict do nothing"
+# By default it may be one whose statements all see what was there before the lock was waited for.
+_BEGIN: Final = "begin isolation level read committed"
 _TAKE: Final = "select pg_advisory_xact_lock($1)"
 _READ: Final = f"""
     with moment as materialized (select {_NOW} as now_us)
@@ -201,6 +203,7 @@ class _Connection:
         self._leaving: set[asyncio.Task[None]] = set()  # close connections
         self._run = ""
         self._since_us = 0  # when another run was seen last; 0 if there was none
+        self._answered: set[bytes] = set()  # names of which calls were answered
 
     async def connect(self) -> None:
         """Open the connection, and create the tables that do not exist.
@@ -268,6 +271,11 @@ class _Connection:
                     found = await (await connection.execute(_READ_RUN, (run,))).fetchone()
         return str(run), found[0]
 
+    def _is_new(self, name: bytes, now_us: int, quiet_us: int, *, is_known: bool) -> bool:
+        """True if no call of a name has ever been answered; not so if its tables were dropped since."""
+        is_quiet = not self._since_us or now_us >= self._since_us + quiet_us
+        return not is_known and name not in self._answered and is_quiet
+
     async def _note_name(self, connection: Any, name: bytes) -> None:
         """Put a new name on the disk, before its first call is answered."""
         await connection.execute("set local synchronous_commit = on")
@@ -306,10 +314,20 @@ class _Connection:
         return result
 
     async def _transact(self, connection: Any, work: Callable[[Any], Any]) -> Any:
-        async with connection.pipeline():
-            await connection.execute("begin")
-            await connection.execute(_TAKE, (self._lock,))
-            return await work(connection)
+        failure: Exception | None = None
+        try:
+            async with connection.pipeline():
+                try:
+                    await connection.execute(_BEGIN)
+                    await connection.execute(_TAKE, (self._lock,))
+                    return await work(connection)
+                except Exception as error:  # noqa: BLE001  # raised below: within, the driver would log a warning of its own
+                    failure = error
+        except Exception:
+            if failure is None:
+                raise
+        assert failure is not None
+        raise failure
 
     def _refusal(self, error: BaseException) -> RefusedError | None:
         """Return the refusal that an error of the driver or the schema means; None if it is a lost connection."""
@@ -344,7 +362,7 @@ class PostgresTransport(_Connection):
         replies: list[TicketReply | Exception] = []
         for (executor, call), (now_us, is_known, head, records) in zip(calls, read, strict=True):
             name = name_of(executor)
-            is_new = not is_known and (not self._since_us or now_us >= self._since_us + QUIET_US)
+            is_new = self._is_new(name, now_us, QUIET_US, is_known=is_known)
             try:
                 found = answer(now_us, self._run, call, head and head[1], records, is_new=is_new)
             except RefusedError as error:
@@ -356,6 +374,7 @@ class PostgresTransport(_Connection):
             await connection.execute(_WRITE_HEAD, (self._group, name, None, found.head))
             replies.append(found.reply)
         await connection.execute("commit")
+        self._answered.update(name_of(executor) for executor, _ in calls)
         return replies
 
 
@@ -384,7 +403,7 @@ class PostgresSlotTransport(_Connection):
         now_us, is_known, head, records = _sorted(await asked.fetchall())
         if head is not None:
             self._copy.since(head[0])  # as in the statement
-        is_new = not is_known and (not self._since_us or now_us >= self._since_us + quiet_us(call))
+        is_new = self._is_new(SLOTS, now_us, quiet_us(call), is_known=is_known)
         known = [(place, text) for place, _, text in records]
         found = self._copy.answer(now_us, self._run, call, head, known, is_new=is_new)
         name = self._group, SLOTS
@@ -397,6 +416,7 @@ class PostgresSlotTransport(_Connection):
         if found.version % GONE_KEPT == 0:
             await connection.execute(_DELETE_GONE, (*name, found.version - GONE_KEPT))
         await connection.execute("commit")
+        self._answered.add(SLOTS)
         for token in found.woken:  # after the commit: within a transaction it would lock the whole server for that
             channel = self._channel_of(peer_of(token))
             await connection.execute("select pg_notify($1, $2)", (channel, token))
