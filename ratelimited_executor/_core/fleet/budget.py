@@ -279,7 +279,7 @@ class TicketBudget:
     def covers_key(self, key: str, cost: int, now_ns: int) -> bool:
         """True if a ticket lets a task of a key and a cost start now."""
         self._look(now_ns)
-        tickets = self._keys.get(key)
+        tickets = self._keys.get(key, [])
         return bool(tickets) and tickets[-1].key_cost >= cost
 
     def when_key(self, key: str, cost: int, now_ns: int) -> int | None:

@@ -62,6 +62,8 @@ from ratelimited_executor._core.fleet.memory import Kept as _Kept
 from ratelimited_executor._core.fleet.memory import Queue as _Queue
 from ratelimited_executor._core.fleet.memory import TicketMemory, place_order
 from ratelimited_executor._core.fleet.memory import Turn as _Turn
+from ratelimited_executor._core.fleet.shares import UNIT as _UNIT
+from ratelimited_executor._core.fleet.shares import Share as _Share
 from ratelimited_executor._core.fleet.ticket_calls import (
     AHEAD_MAX_US,
     CLOCK_HOLDER,
@@ -78,7 +80,6 @@ from ratelimited_executor._core.fleet.ticket_calls import (
 __all__ = ["TicketAuthority", "places_of", "swept_count"]
 
 _NEVER_US: Final = 1 << 53
-_UNIT: Final = 1000  # of what a peer was served: a ticket of cost 1 at weight 1
 _PROMPT_US: Final = 2_000  # a peer that is back so soon after it was expected, and a cycle, is not late
 _EARLY_US: Final = 1_000  # a peer may be back by so much before it was told to, and is not refused for that
 _LINGER_US: Final = 30_000  # for which a late peer is hungry that was served: it may want no more
@@ -117,30 +118,6 @@ class _Asked:
     def queue_at(self, place: int) -> str:
         """Return the name of the queue for a limit: the key's, or the plan's."""
         return self.run.key if self.own is not None and place == len(self.limits) - 1 else ""
-
-
-@dataclass(slots=True)
-class _Share:
-    """How much a peer may be served in one queue beside hungry others."""
-
-    queue: _Queue
-    place: int  # of the limit by which it is judged
-    hungry_count: int
-    served: int
-    most: float  # what it may have been served at most
-    gap_us: int
-    cycle_us: int  # of the slowest peer
-    others: list[_Turn]  # of the hungry peers
-    free_us: int  # all is free before
-
-    def again_us(self, unit: int, when_us: int, now_us: int) -> int:
-        """Return when to ask again for a ticket: once the others may have caught up, or its time comes and they do not."""
-        missing = max(0.3, (self.served + unit - self.most) / _UNIT * self.hungry_count)
-        level_us = now_us + int(min(self.hungry_count, missing) * self.gap_us) + 1
-        # One who was served less is expected, or if late, no longer waited for. All others are refused like this peer.
-        behind = [each for each in self.others if each.served < self.served]
-        back_us = min(each.until_us if each.back_us < now_us else each.back_us for each in behind) if behind else 0
-        return max(min(level_us, max(when_us, now_us + self.cycle_us, back_us)), self.free_us)
 
 
 class TicketAuthority:
