@@ -15,7 +15,7 @@ import pytest
 
 from ratelimited_executor import Adaptive, ExecutorManager, PostgresPeers, Window
 from ratelimited_executor._core.fleet.limit_settings import WindowSettings
-from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply, TicketRun
+from ratelimited_executor._core.fleet.ticket_calls import Correction, PlanLimit, TicketCall, TicketReply, TicketRun
 from ratelimited_executor.peers.stored.postgres import PostgresSlotTransport, PostgresTransport
 from ratelimited_executor.peers.transport import RefusedError
 from tests.stores.tasks.postgres_server import END_CONNECTIONS, PostgresServer
@@ -102,6 +102,21 @@ async def test_groups_are_independent(fresh) -> None:
             await transport.call([("mail", call_of())])
             [reply] = await transport.call([("mail", call_of(TicketRun(20, RUN.costs), number=1, **_now()))])
             assert len(reply.outcomes[0].tickets) == 10
+
+
+async def test_calls_of_one_executor_in_one_message_all_count(fresh) -> None:
+    """Several calls of an executor in one message, as when it closes, each begin where the one before has ended."""
+    async with transport_to(fresh.url) as transport:
+        [first] = await transport.call([("mail", call_of())])
+        run = TicketRun(10, RUN.costs)
+        [reply] = await transport.call([("mail", call_of(run, era=first.era, number=1, **_now()))])
+        backs = [Correction("window", "", at, 1, receipts[0], True) for at, receipts in reply.outcomes[0].tickets]
+        assert len(backs) == 10
+        calls = [
+            ("mail", call_of(era=first.era, number=2 + index, corrections=(back,))) for index, back in enumerate(backs)
+        ]
+        replies = await transport.call([*calls[:5], ("other", call_of()), *calls[5:]])
+        assert [9, 8, 7, 6, 5, 0, 4, 3, 2, 1, 0] == [reply.limits[0].used for reply in replies]
 
 
 def _now() -> dict[str, int]:

@@ -42,7 +42,7 @@ from ratelimited_executor.stores.postgres_driver import check_conninfo, check_te
 from ratelimited_executor.stores.tasks.statements import lacking, read_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
@@ -354,6 +354,15 @@ class PostgresTransport(_Connection):
         return replies
 
     async def _call(self, connection: Any, calls: Sequence[tuple[str, Any]]) -> list[TicketReply | Exception]:
+        replies: list[TicketReply | Exception] = []
+        for some in _apart(calls):
+            replies += await self._decide(connection, some)
+        await connection.execute("commit")
+        self._answered.update(name_of(executor) for executor, _ in calls)
+        return replies
+
+    async def _decide(self, connection: Any, calls: Sequence[tuple[str, Any]]) -> list[TicketReply | Exception]:
+        """Answer calls of different executors: all is read before anything is written, in two messages."""
         asked = [
             await connection.execute(_READ, (self._group, name_of(executor), due_count(call), places(call)))
             for executor, call in calls
@@ -373,9 +382,19 @@ class PostgresTransport(_Connection):
             await self._write(connection, name, found.changes)
             await connection.execute(_WRITE_HEAD, (self._group, name, None, found.head))
             replies.append(found.reply)
-        await connection.execute("commit")
-        self._answered.update(name_of(executor) for executor, _ in calls)
         return replies
+
+
+def _apart(calls: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+    """Split calls where an executor occurs again: its next call reads what the one before has written."""
+    some: dict[str, tuple[str, Any]] = {}
+    for executor, call in calls:
+        if executor in some:
+            yield [*some.values()]
+            some.clear()
+        some[executor] = executor, call
+    if some:
+        yield [*some.values()]
 
 
 class PostgresSlotTransport(_Connection):
