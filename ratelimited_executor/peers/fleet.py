@@ -76,7 +76,7 @@ from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSetti
 from ratelimited_executor.peers.machine import machine_of
 from ratelimited_executor.peers.slots import GroupSlots
 from ratelimited_executor.peers.ticket_member import TicketMember
-from ratelimited_executor.peers.transport import RefusedError, Transport, is_refusal, reason_of
+from ratelimited_executor.peers.transport import REPEAT_SECONDS, RefusedError, Transport, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +100,6 @@ _PATIENCE_SECONDS: Final = 1.0  # for an answer, at most, where the way to the a
 _TRIPS: Final = 4  # of the latest duration, for which an answer is waited
 _RETRY_SECONDS: Final = 0.02  # on average, before the first calls after a lost one
 _RETRY_COUNT: Final = 2
-_REPEAT_SECONDS: Final = 60.0  # for which a warning is not repeated
 _BREAK_SECONDS: Final = 0.001  # a larger difference between two clocks of this machine means that one stood still
 
 
@@ -450,7 +449,7 @@ class FleetPeers(Fixed):
         """Log a warning, at most once a minute for the same text."""
         now = self._monotonic()
         when, count = self._warned.get(text, (-math.inf, 0))
-        if now - when < _REPEAT_SECONDS:
+        if now - when < REPEAT_SECONDS:
             self._warned[text] = when, count + 1
             return
         self._warned[text] = now, 0

@@ -34,7 +34,7 @@ from ratelimited_executor._core.fleet.slots import PoolState
 from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics, manager_of
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
 from ratelimited_executor.peers.slot_grants import Grant, Owner, note_all, refuse_waker
-from ratelimited_executor.peers.transport import is_refusal, reason_of
+from ratelimited_executor.peers.transport import REPEAT_SECONDS, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,7 +54,6 @@ _POLL_NS: Final = 100_000_000  # between two calls of a waiter that is not notif
 _LISTEN_SECONDS: Final = 1.0  # before the next attempt to listen
 _SHORT_PART: Final = 3  # a lease with less than this part left (a third) is renewed before its holder begins
 _GOODBYE_SECONDS: Final = 0.25
-_REPEAT_SECONDS: Final = 60.0  # before a quarantine that begins anew again and again is logged once more
 _RETURN_PART: Final = 4  # of a lease (a quarter), in which all processes will notice that the server is back
 
 
@@ -553,7 +552,7 @@ class GroupSlots:
         self._tell(changed)
         again, self._again = self._again, []
         self._tell(grant.claim for grant in again)
-        is_told = not is_free and self._clock() - self._waiting_told < _REPEAT_SECONDS  # and now it only lasts longer
+        is_told = not is_free and self._clock() - self._waiting_told < REPEAT_SECONDS  # and now it only lasts longer
         if reply.quarantine_us and reply.era != era and not is_told:
             self._waiting_told = self._clock()
             LOGGER.warning(

@@ -8,6 +8,7 @@ import math
 from bisect import bisect_left
 from collections import deque
 from fractions import Fraction
+from functools import cache
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -21,7 +22,7 @@ from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TICKETS_MAX
 from ratelimited_executor._core.records import PERMITS
 from ratelimited_executor._core.slot_lanes import SlotLane
 from ratelimited_executor._core.upcoming import Upcoming, upcoming
-from ratelimited_executor.peers.transport import is_refusal, reason_of
+from ratelimited_executor.peers.transport import REPEAT_SECONDS, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -45,7 +46,6 @@ _TURNS: Final = 2  # of the loop until a waiter that was given a permit runs
 _RUN_TURNS: Final = 100  # at most, in which one run of the queue is gone on with
 _SLOTS_AHEAD: Final = 0.02  # seconds before a ticket's time at which its slots are requested
 _AGAIN_SECONDS: Final = 1.0  # after a quarantine, in which the first call must have come
-_REPEAT_SECONDS: Final = 60.0  # before a quarantine that begins anew again and again is logged once more
 
 
 class TicketOwner(Worker, Protocol):
@@ -327,7 +327,7 @@ class TicketMember:
         self._lanes = []
         permits = self.owner.queue.costs
         held, run = self.budget.free_count(now_ns), None
-        held_of: dict[str, list[int]] = {}  # the same for keys: what each ticket covers
+        held_of = cache(self.budget.costs_of_key)  # the same for keys: what each ticket covers
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
         for key, needs, cost, tasks in self._next_tasks(count, room):
@@ -363,7 +363,7 @@ class TicketMember:
                 run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
                 # One more than may be admitted: the refusal says when to ask for it.
                 most = min(most, 1 + limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000))
-                used = _use(held_of.setdefault(limit.text, self.budget.costs_of_key(limit.text)), key_cost, most)
+                used = _use(held_of(limit.text), key_cost, most)
             else:
                 continue
             wanted = min(most - used, room)
@@ -502,7 +502,7 @@ class TicketMember:
             LOGGER.info("fleet: the outage of %s is over after %.3g s", name, now - self._failed_at)
         if peer.era != era:
             end_ns = peer.quarantine_end(self.owner.timeline.to_ns(now))
-            is_told = is_waiting and now - self._waiting_told < _REPEAT_SECONDS  # and now it only lasts longer
+            is_told = is_waiting and now - self._waiting_told < REPEAT_SECONDS  # and now it only lasts longer
             if end_ns is not None and not is_told:
                 self._waiting_told = now
                 seconds = self.owner.timeline.to_loop(end_ns) - now

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 
-__all__ = ["RefusedError", "Transport", "is_refusal", "reason_of"]
+__all__ = ["REPEAT_SECONDS", "RefusedError", "Transport", "is_refusal", "reason_of"]
+
+REPEAT_SECONDS: Final = 60.0  # before the same is logged once more
 
 
 class RefusedError(Exception):

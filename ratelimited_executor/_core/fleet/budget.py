@@ -133,9 +133,7 @@ class TicketBudget:
         self._coming: list[HeldTicket] = []  # by time
         self._open: list[HeldTicket] = []  # usable now, by the end of their lives
         self._sums: Counter[str] = Counter()  # the unused amounts of the open tickets
-        self._keys: dict[
-            str, list[HeldTicket]
-        ] = {}  # those of the open tickets that may start a task of a key, by cost
+        self._keys: dict[str, list[HeldTicket]] = {}  # the open tickets that may start a task of a key, by cost
         self.corrections: deque[Correction] = deque(maxlen=_CORRECTIONS_MAX)
         self._coming_keys: dict[str, list[HeldTicket]] = {}  # and of the coming ones, by time
         self.corrected: dict[str, str] = {}

@@ -585,8 +585,8 @@ class TicketPeer:
         They also contain the remembered limits: the authority may have forgotten them, and no other peer may know them.
         """
         self._untold = sorted((copy for copy, _ in self._copies.values() if copy.text), key=lambda copy: copy.is_key)
-        calls = [self.request((), self._called_ns or 0)]
-        while self.budget.corrections or self.budget.reports or self._untold:
+        calls: list[TicketCall] = []
+        while not calls or self.budget.corrections or self.budget.reports or self._untold:
             calls.append(self.request((), self._called_ns or 0))
         return calls
 
