@@ -215,13 +215,18 @@ class TaskQueue(PlainQueue):
             # Without a ticket, no key is asked for admission.
             first, second = self.on_time.ready.head(), self.spread.ready.head()
             return self._next_instant_of(first is not None, second is not None, now)
-        self.gate.is_looking = True
-        try:
-            first, second = self._heads_at(self.timeline.to_ns(now))
-        finally:
-            if self.gate is not None:
-                self.gate.is_looking = False
+        first, second = self.park_keys(self.timeline.to_ns(now))
         return self._next_instant_of(first is not None, second is not None, now)
+
+    def park_keys(self, now_ns: int) -> tuple[Any, Any]:
+        """Park the keys that come first and may not start, without a request for slots; return the heads behind them."""
+        gate = self.gate
+        assert gate is not None
+        gate.is_looking = True
+        try:
+            return self._heads_at(now_ns)
+        finally:
+            gate.is_looking = False
 
     def _heads_at(self, now_ns: int) -> tuple[Any, Any]:
         """Return the heads of both calendars among the tasks that the limits of keys admit at a time."""

@@ -442,11 +442,13 @@ class ReadyFair:
                     tag += item.cost / flow.weight
 
     def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
-        """Return the first tasks of at most ``most`` keys, roughly in order, each with a bounded count of its tasks."""
+        """Return the first tasks of at most ``most`` keys that wait for nothing known, roughly in order, with counts of tasks."""
+        gate = self._clock.gate
         flows = (
             (minus_priority, flow.finish, flow)
             for minus_priority, level in self._clock.levels.items()
             for flow in level.flows.values()
+            if gate is None or not gate.is_parked(flow.key, is_known=True)
         )
         found: list[tuple[Hashable, Source | None, Any, int]] = []
         for _, _, flow in heapq.nsmallest(most, flows, key=lambda each: each[:2]):

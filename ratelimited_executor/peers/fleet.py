@@ -132,7 +132,6 @@ class FleetPeers(Fixed):
         "_clock",
         "_connect_count",
         "_interval",
-        "_is_away",
         "_is_closing",
         "_is_connected",
         "_is_exact",
@@ -147,6 +146,7 @@ class FleetPeers(Fixed):
         "_new_slots",
         "_patience",
         "_random",
+        "_reasons",
         "_seed",
         "_settings",
         "_suspended",
@@ -216,7 +216,7 @@ class FleetPeers(Fixed):
         self._clock = ServerClock()
         self._members: dict[str, TicketMember] = {}
         self._leaving: list[TicketMember] = []  # their last calls are made when no other is in flight
-        self._last_calls: list[tuple[str, TicketCall]] = []  # to be sent
+        self._last_calls: list[tuple[float, str, TicketCall]] = []  # to be sent, with the times at which they were made
         self._lives = count()
         self._kicked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -226,7 +226,7 @@ class FleetPeers(Fixed):
         self._machine, self._suspended = "", 0.0  # what identifies its clock; that total at the last synchronization
         self._is_closing = False
         self._is_connected, self._connect_count = False, 0  # attempts since the latest success
-        self._is_away = False  # an outage has been logged
+        self._reasons: set[str] = set()  # of an outage, as logged; empty while the server answers
         self._warned: dict[str, tuple[float, int]] = {}  # when a warning was logged last, and how often not since
 
     @property
@@ -268,7 +268,7 @@ class FleetPeers(Fixed):
         if self._last_calls:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(patience):
-                    await self._transport.call(self._last_calls)
+                    await self._transport.call(self._sent_last_calls())
             self._last_calls.clear()
         await self._transport.aclose()
 
@@ -286,6 +286,7 @@ class FleetPeers(Fixed):
                 plan_id,
                 plan,
                 self._clock,
+                is_adaptive=owner.is_adaptive,
                 is_clock_whole=self._is_clock_whole,
                 machine=lambda: (self._machine, owner.timeline.offset_ns - round(self._suspended * 1e9)),
                 wall_us=lambda: round(self._wall() * 1e6),
@@ -321,8 +322,16 @@ class FleetPeers(Fixed):
                 LOGGER.info("fleet: %s leaves its group", member.owner.name)
 
     def _make_last_calls(self) -> None:
-        self._last_calls += [(member.owner.name, call) for member in self._leaving for call in member.peer.leave()]
+        now = self._monotonic()
+        for member in self._leaving:
+            calls = member.peer.leave(member.owner.timeline.to_ns(now))
+            self._last_calls += [(now, member.owner.name, call) for call in calls]
         self._leaving.clear()
+
+    def _sent_last_calls(self) -> list[tuple[str, TicketCall]]:
+        """Return the last calls as they are sent now."""
+        now = self._monotonic()
+        return [(name, call.sent_later(round((now - made) * 1e6))) for made, name, call in self._last_calls]
 
     def _is_clock_whole(self) -> bool:
         """True if our clock has run without a break since permits were placed last."""
@@ -335,8 +344,8 @@ class FleetPeers(Fixed):
         while not self._is_closing:
             try:
                 await self._go_round()
-            except Exception:
-                LOGGER.exception("fleet: internal error; continuing")
+            except Exception:  # noqa: BLE001  # nothing ends this task, on which all executors depend
+                self._warn_seldom("fleet: internal error; continuing", exc_info=True)
                 await asyncio.sleep(self._interval)
 
     async def _go_round(self) -> None:
@@ -385,20 +394,16 @@ class FleetPeers(Fixed):
             self._patience = max(self._patience, min(self._monotonic() - begin, _PATIENCE_SECONDS))
 
     async def _call(self, calls: list[tuple[TicketMember, TicketCall]]) -> None:
-        leaving, self._last_calls = self._last_calls, []
-        sent = self._monotonic()
+        leaving, sent = self._sent_last_calls(), self._monotonic()
         try:
             async with asyncio.timeout(self._patience):
                 replies = await self._transport.call(
                     leaving + [(member.owner.name, request) for member, request in calls]
                 )
-        except asyncio.CancelledError:
-            self._last_calls = leaving
-            raise
         except Exception as error:  # noqa: BLE001  # any error of a client: no answer came
-            self._last_calls = leaving
             await self._fail([member for member, _ in calls], error)
             return
+        self._last_calls.clear()
         got = self._monotonic()
         self._patience = max(self._timeout, min(_TRIPS * (got - sent), _PATIENCE_SECONDS))
         answers: list[tuple[TicketMember, TicketCall, TicketReply]] = []
@@ -414,8 +419,8 @@ class FleetPeers(Fixed):
         if refused and not answers and not any(member.is_served for member in others):
             await self._fail([*refused], next(iter(refused.values())))
             return
-        if self._is_away:
-            self._is_away = False
+        if self._reasons:
+            self._reasons.clear()
             LOGGER.warning("fleet: the server answers again")
         if answers:
             timeline = answers[0][0].owner.timeline
@@ -445,7 +450,7 @@ class FleetPeers(Fixed):
                     self._settings.outage,
                 )
 
-    def _warn_seldom(self, text: str) -> None:
+    def _warn_seldom(self, text: str, *, exc_info: bool = False) -> None:
         """Log a warning, at most once a minute for the same text."""
         now = self._monotonic()
         when, count = self._warned.get(text, (-math.inf, 0))
@@ -453,7 +458,8 @@ class FleetPeers(Fixed):
             self._warned[text] = when, count + 1
             return
         self._warned[text] = now, 0
-        LOGGER.warning("%s%s", text, f" ({count} times more since {now - when:.0f} s ago)" if count else "")
+        more = f" ({count} times more since {now - when:.0f} s ago)" if count else ""
+        LOGGER.log(logging.ERROR if exc_info else logging.WARNING, "%s%s", text, more, exc_info=exc_info)
 
     async def _fail(self, members: list[TicketMember], error: Exception) -> None:
         self._is_connected = False
@@ -463,13 +469,13 @@ class FleetPeers(Fixed):
         for member in members:
             member.fail(now, error)
         failed_count = max((member.peer.failed_count for member in members), default=1)
-        if failed_count > _RETRY_COUNT and not self._is_away:
-            self._is_away = True
-            reason = reason_of(error)
-            if isinstance(error, TimeoutError):
-                reason = (
-                    f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
-                )
+        reason = reason_of(error)
+        if isinstance(error, TimeoutError):
+            reason = (
+                f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
+            )
+        if failed_count > _RETRY_COUNT and reason not in self._reasons:
+            self._reasons.add(reason)
             what = "the server refuses all calls" if is_refusal(error) else "no answer from the server"
             LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, self._settings.outage)
         longest = _RETRY_SECONDS if members and failed_count <= _RETRY_COUNT else self._interval

@@ -455,6 +455,8 @@ class TicketMember:
                 heappush(self._turns, (limit.refused_ns, next(self._numbers), key))
         for key in self._asked.values():
             gate.look_again(key)
+        if 2 * len(self._turns) > TICKETS_MAX:  # else those that may not be asked for hide the others
+            self.owner.queue.park_keys(now_ns)
         return bool(self._asked)
 
     def fail(self, now: float, error: Exception, *, pause: float = 0.0) -> None:

@@ -319,11 +319,29 @@ async def test_who_joins_takes_the_rate_that_the_group_has_found():
     assert group.rate > low + 20
     for node in (first, second, third):
         await node.close()
-    await asyncio.sleep(1)
+    await asyncio.sleep(11)  # until they are forgotten
     (last,) = await group.add(1, load=100)
     await group.run(1)
     assert 50 == group.rate == float(last.executor.rate)
     group.fleet.nodes = [last]
+    await group.close()
+
+
+async def test_who_joins_long_after_a_fall_takes_the_rate_in_force():
+    """A new process takes the rate of a group that has fallen far below its own, however long ago the last fall was."""
+    group = Group(12, rules=Adaptive(floor=5, ceiling=1000, increase=0.5), rate=400.0)
+    first, _ = await group.add(2, load=6000)
+    await group.run(SETTLED + 2)
+    for _ in range(5):
+        first.executor.penalize(None)
+        await group.run(1.2)
+    await group.run(5)
+    low = group.rate
+    assert low < 30
+    (third,) = await group.add(1, load=1000)
+    rates = await group.run(3)
+    assert low <= max(rates) <= low + 3
+    assert max(rates) == pytest.approx(float(third.executor.rate), abs=0.001)
     await group.close()
 
 

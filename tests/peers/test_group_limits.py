@@ -692,3 +692,128 @@ async def test_limits_of_a_process_that_joins_stay_in_force_with_a_quota() -> No
         group.managers[1].peers.link.call = carry_slowly
         await asyncio.sleep(3)
         assert [20, 20] == [executor.statistics().fleet.rate for executor in group.executors]
+
+
+@pytest.mark.parametrize("seconds", [0, 60], ids=["never reached", "away"])
+async def test_penalty_of_an_executor_that_closes_in_an_outage_ends_in_time(seconds) -> None:
+    """A penalty that only the last call of an executor can tell holds the group no longer than it was to last."""
+    async with Group() as group:
+        await group.join(rate="50/s")
+        group.server.is_away = not seconds
+        closing = await group.join(rate="50/s", peers={"outage": Outage.LOCAL})
+        closing.submit(str)
+        await asyncio.sleep(QUARANTINE)
+        group.server.is_away = True
+        await asyncio.sleep(seconds)
+        closing.penalize(5)
+        await closing.shutdown(cancel_pending=True)
+        await asyncio.sleep(seconds)
+        group.server.is_away = False
+        group.executors[0].schedule(group.start, 0, 1, None)
+        await asyncio.sleep(8)
+        assert group.by[0]
+
+
+async def test_penalty_whose_call_is_lost_is_told_again() -> None:
+    """A penalty holds the group although the call that told it was lost, and the process has nothing else to ask for."""
+    async with Group() as group:
+        first, second = await group.join(rate="50/s"), await group.join(rate="50/s")
+        for _ in range(2000):
+            second.schedule(group.start, 1, 1, None)
+        first.submit(str)
+        await asyncio.sleep(QUARANTINE)
+        group.managers[0]._peers.link.is_cut = True
+        first.penalize(10)
+        await asyncio.sleep(0.05)
+        group.managers[0]._peers.link.is_cut = False
+        await asyncio.sleep(1)
+        count = group.by[1]
+        await asyncio.sleep(8)
+        assert count == group.by[1]
+
+
+async def test_penalties_of_many_keys_reach_the_group() -> None:
+    """Each of a thousand keys that were told to wait waits in all processes, and the latest end of each counts."""
+    async with Group() as group:
+        first, second = [await group.join(rate="2000/s", key_rate="100/s") for _ in range(2)]
+        for executor in (first, second):
+            executor.submit(str)
+        await asyncio.sleep(QUARANTINE)
+        for seconds in (1, 20, 2):
+            for key in range(1000):
+                first.penalize(seconds, key=key)
+        await asyncio.sleep(1)
+        for key in range(1001):
+            second.schedule(group.start, 1, 1, str(key), key=key)
+        await asyncio.sleep(15)
+        assert {"1000"} == {key for key, _ in group.keys}
+        await asyncio.sleep(10)
+        assert len(group.keys) == 1001
+
+
+@pytest.mark.parametrize("back", [2, 3])
+async def test_what_is_settled_after_a_step_of_the_clock_frees_nothing_else(back) -> None:
+    """A task that began before the server's clock was set back, and settles later, frees nothing of later tasks."""
+    async with Group() as group:
+        executor = await group.join(rate="10000/s", resources={"tokens": "1000/30s"}, policy=Window())
+        started: dict[int, list[float]] = {}
+
+        def start(number: int) -> None:
+            started[number] = [asyncio.get_running_loop().time(), 100]
+
+        def submit(*numbers: int) -> list:
+            return [executor.submit(start, number, cost={"tokens": 100}) for number in numbers]
+
+        await asyncio.sleep(40)
+        early = submit(*range(5))
+        await asyncio.sleep(4)
+        assert len(started) == 5
+        group.server.ahead -= back
+        submit(5)
+        await asyncio.sleep(5)
+        submit(*range(6, 10))
+        await asyncio.sleep(0.5)
+        for number, handle in enumerate(early):
+            handle.settle({"tokens": 1})
+            started[number][1] = 1
+        await asyncio.sleep(0.3)
+        submit(*range(10, 30))
+        await asyncio.sleep(60)
+        assert most_in([(time, cost) for time, cost in started.values()], 30) <= 1000
+
+
+async def test_keys_are_told_back_in_time_on_a_slow_way() -> None:
+    """A process whose calls take a tenth of a second tells thousands of keys to a server that has lost them."""
+    async with Group() as group:
+        executor = await group.join(rate="5000/s", key_rate="1/600s", policy=Window())
+        link = group.managers[0]._peers.link
+        call = link.call
+
+        async def slow(calls):
+            await asyncio.sleep(0.1)
+            return await call(calls)
+
+        link.call = slow
+        for _ in range(2):
+            for key in range(3000):
+                executor.schedule(group.start, 0, 1, str(key), key=key)
+            await asyncio.sleep(30)
+            group.server.forget()
+            await asyncio.sleep(3)
+        assert len(group.keys) == 3000
+
+
+@pytest.mark.parametrize("order", [{}, {"order": Fair()}], ids=["by time", "fair"])
+async def test_keys_that_are_refused_do_not_hold_up_others(order) -> None:
+    """A task of a new key starts soon, although more keys wait before it than are asked for in a call."""
+    async with Group() as group:
+        executor = await group.join(rate="2000/s", key_rate="1/60s", **order)
+        executor.submit(str)
+        await asyncio.sleep(QUARANTINE)
+        for key in range(1500):
+            for _ in range(2):
+                executor.schedule(group.start, 0, 1, str(key), key=key)
+        await asyncio.sleep(5)
+        executor.schedule(group.start, 0, 1, "new", key="new")
+        await asyncio.sleep(0.1)
+        assert len(group.keys) == 1501

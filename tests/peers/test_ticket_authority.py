@@ -713,7 +713,31 @@ def test_cost_of_a_key_is_given_back(subject):
     assert [1] == group.ask(some(2, "ann", KEY_WINDOW))
 
 
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_correction_at_a_time_that_nobody_vouches_for_lets_no_time_pass(subject, is_exact):
+    """What a pace owes is owed after a step of the clock, although a correction came at the new time."""
+    group = Group(subject, PlanLimit("rate", "tickets", PaceSettings.of(1, SECOND, is_exact=is_exact).write()))
+    group.ask(some())
+    ((at, (receipt, *_)),) = group.reply.outcomes[0].tickets
+    charge = Correction("rate", "", at, -100, receipt)
+    group.call(corrections=(charge,))
+    before = group.now
+    group.now += 3600 * SECOND
+    group.call(corrections=(charge._replace(cost=-1),), earliest_us=before, latest_us=before)
+    group.call(has_jumped=True, since_us=group.now)
+    group.now += QUARANTINE
+    assert [0] == group.ask(some())
+    assert group.reply.outcomes[0].at_us > group.now + 90 * SECOND
+
+
 # Penalties.
+
+
+def test_many_penalties_of_keys_in_one_call(subject):
+    """A call may hold more keys than one command of a server takes at once."""
+    group = Group(subject, PACE)
+    group.call(penalties=tuple((f"{number}", SECOND) for number in range(5000)))
+    assert [0, 1] == group.ask(some(1, "4999"), some(1, "5000"))
 
 
 def test_penalty_holds_all_or_a_key(subject):
@@ -878,6 +902,16 @@ def test_peers_that_do_not_call_are_forgotten(subject):
         group.now += SECOND // 10
         group.call("p", number=number)
     assert 1 == group.reply.peers
+
+
+def test_peers_of_short_lives_are_forgotten(subject):
+    """Of processes that call a few times and end, the group remembers those of late."""
+    group = Group(subject, PACE)
+    for life in range(40):
+        group.now += SECOND
+        group.call(f"life {life}")
+        group.call(f"life {life}")
+    assert group.reply.peers <= 12
 
 
 # Keys leave nothing behind.

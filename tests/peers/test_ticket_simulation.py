@@ -100,7 +100,9 @@ def old_memory(monkeypatch) -> None:
 def silent_leaving(monkeypatch) -> None:
     """Let a peer leave without reporting what it remembers."""
     leave = TicketPeer.leave
-    monkeypatch.setattr(TicketPeer, "leave", lambda self: [replace(call, copies=()) for call in leave(self)])
+    monkeypatch.setattr(
+        TicketPeer, "leave", lambda self, now_ns: [replace(call, copies=()) for call in leave(self, now_ns)]
+    )
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ class HeldTicket:
         is_key_dated: True if starts are to be reported to the key's limit.
         is_key_reported: True once its start is.
         is_used: True once a start has used a part of it.
+        drops: how often the peer had dropped its tickets before this one; once more, and nothing of it goes back.
     """
 
     at_us: int
@@ -66,6 +67,7 @@ class HeldTicket:
     is_key_dated: bool = False
     is_key_reported: bool = False
     is_used: bool = False
+    drops: int = 0
 
 
 class Parts(list[list[Any]]):
@@ -104,6 +106,7 @@ class TicketBudget:
         "_clock",
         "_coming",
         "_coming_keys",
+        "_drops",
         "_keys",
         "_looked_ns",
         "_open",
@@ -125,6 +128,7 @@ class TicketBudget:
         self._clock = clock
         self.is_usable = is_clock_whole
         self.generation = 0
+        self._drops = 0  # how often all tickets were dropped
         self._looked_ns = 0  # the time of the last look
         self.on_use: Callable[[], None] = _nothing
         self._begun: deque[tuple[tuple[str, Any], int]] = (
@@ -146,6 +150,7 @@ class TicketBudget:
 
     def hold(self, ticket: HeldTicket) -> None:
         """Add a ticket."""
+        ticket.drops = self._drops
         insort(self._coming, ticket, key=_at_of)
         if ticket.key_cost:
             insort(self._coming_keys.setdefault(ticket.key, []), ticket, key=_at_of)
@@ -154,6 +159,8 @@ class TicketBudget:
         """Drop all tickets and corrections: they are void, and tickets of starts that have not taken effect."""
         self._clear()
         self.generation += 1
+        self._drops += 1
+        self._begun.clear()
         self.corrections.clear()
         self.corrected.clear()
         self.reports.clear()
@@ -321,7 +328,7 @@ class TicketBudget:
             start_us = -((self._clock.at(at_ns) + self._clock.error_ns(at_ns)) // -1000)
             if not resource:
                 ticket, cost = parts[0]
-                if ticket.is_key_dated and not ticket.is_key_reported:
+                if ticket.is_key_dated and not ticket.is_key_reported and ticket.drops == self._drops:
                     ticket.is_key_reported = True
                     self.corrected[ticket.key] = ticket.key_settings
                     self._note_start("", ticket.key, ticket.key_receipt, cost, start_us)
@@ -329,8 +336,12 @@ class TicketBudget:
                 parts.is_reported = True
                 for ticket, amount in parts:
                     for name, counted, receipt, is_dated in ticket.receipts:
-                        if is_dated and counted == resource:
+                        if is_dated and counted == resource and ticket.drops == self._drops:
                             self._note_start(name, "", receipt, amount, start_us)
+
+    def _counts(self, ticket: HeldTicket, amount: int) -> bool:
+        """True if a ticket's limits are told a change: once tickets are dropped, they no longer know what it was charged."""
+        return amount < 0 or ticket.drops == self._drops
 
     def _note_start(self, name: str, key: str, receipt: int, cost: int, start_us: int) -> None:
         known = self.reports.setdefault((name, key, receipt), [0, 0])
@@ -338,7 +349,7 @@ class TicketBudget:
 
     def correct_key(self, ticket: HeldTicket, amount: int, *, has_started: bool = True) -> None:
         """Return an unused amount to the limit of a ticket's key; charge more if negative."""
-        if ticket.key_settings:
+        if ticket.key_settings and self._counts(ticket, amount):
             receipt = ticket.key_receipt, ticket.is_key_dated
             self.corrections.append(_correction("", ticket, amount, *receipt, has_started=has_started))
             self.corrected[ticket.key] = ticket.key_settings
@@ -346,7 +357,7 @@ class TicketBudget:
     def correct(self, ticket: HeldTicket, resource: str, amount: int, *, has_started: bool = True) -> None:
         """Return an unused amount of a resource to a ticket's limits; charge more if negative."""
         for name, counted, receipt, is_dated in ticket.receipts:
-            if counted == resource:
+            if counted == resource and self._counts(ticket, amount):
                 made = _correction(name, ticket, amount, receipt, is_dated, has_started=has_started)
                 self.corrections.append(made)
 

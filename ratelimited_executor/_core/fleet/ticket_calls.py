@@ -5,7 +5,7 @@ The rules are in ``tickets.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from ratelimited_executor._core.fleet.limit_settings import LIFE_MAX_US
@@ -183,6 +183,10 @@ class TicketCall:
     reports: tuple[Report, ...] = ()
     copies: tuple[LimitCopy, ...] = ()
     runs: tuple[TicketRun, ...] = ()
+
+    def sent_later(self, us: int) -> TicketCall:
+        """Return the same call, sent so much later: its penalties end no later."""
+        return replace(self, penalties=tuple((key, left_us - us) for key, left_us in self.penalties if left_us > us))
 
 
 class LimitState(NamedTuple):

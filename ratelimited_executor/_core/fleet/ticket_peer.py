@@ -66,7 +66,9 @@ TICKETS_MAX: Final = 1000
 _SLOW_NS: Final = 5_000_000  # round trips beyond that make lives longer
 _LATE_US: Final = 20_000  # how long after it was made a call may be sent
 _AFTER_MAX_US: Final = 150_000  # how much later than the present the tickets of a slow event loop are to be
-_COPIES: Final = 200  # in a call
+_PENALTIES: Final = 200  # in a call
+_COPIES: Final = 200  # in a call, at least
+_COPIES_MAX: Final = 2000
 _REMEMBERED: Final = 10_000  # limits, including those of keys
 
 
@@ -114,6 +116,7 @@ class TicketPeer:
         plan_id: names the limits that this process has set.
         plan: returns these limits, given the authority's time in microseconds; quotas name their periods.
         clock: the authority's clock.
+        is_adaptive: True if the limits in force, if there are any, go before its own when it joins.
         is_clock_whole: returns True while our own clock has run without a break.
         machine: returns what identifies the machine's clock, and how far ours is ahead of it.
         wall_us: returns the machine's time since the epoch, for the periods of quotas while the authority's is not known.
@@ -145,6 +148,7 @@ class TicketPeer:
         plan: Callable[[int], tuple[PlanLimit, ...]],
         clock: ServerClock,
         *,
+        is_adaptive: bool = False,
         is_clock_whole: Callable[[], bool] = lambda: True,
         machine: Callable[[], tuple[str, int]] = lambda: ("", 0),
         wall_us: Callable[[], int] = lambda: 0,
@@ -172,7 +176,8 @@ class TicketPeer:
         self.patience_us = 0
         self._state = PeerState.SYNC
         self._use(plan_id, plan)
-        self._is_new_plan = bool(self.resources)  # a process without a limit takes none from the others
+        # A process without a limit takes none from the others. Where none is in force, that of an adaptive one is taken.
+        self._is_new_plan = bool(self.resources) and not is_adaptive
         self._has_jumped = False
         self._followed_id = ""  # of the limits of others that this process has adopted ...
         self._told_id = ""  # ... and of those in the latest answer
@@ -181,14 +186,17 @@ class TicketPeer:
         self._is_new = False
         self._has_vouched = False  # the latest call did so for the authority's time
         self._since_us = 0  # since when our clock has agreed with the authority's, in the authority's time
-        self._penalties: list[tuple[str, int]] = []  # (key, their end in our time)
+        self._penalties: dict[str, int] = {}  # to be told: their ends in our time, by key
+        self._told_penalties: list[tuple[str, int]] = []  # of these, the ones in the latest call
         self._copies: dict[
             str, tuple[LimitCopy, int]
         ] = {}  # and how long to remember each, in our time: no step of the authority's clock shortens that
-        self._untold: list[LimitCopy] = []  # to be sent to the authority in this quarantine
+        self._untold: list[LimitCopy] = []  # to be sent to the authority in this quarantine ...
+        self._copies_count = _COPIES  # ... by so many in a call
         self._quarantine_ns = 0  # until when nothing is admitted
         self._called_ns: int | None = None
         self._heard_ns = 0  # when the latest answered call was made
+        self._forget_ns = 0  # a call answered after that lets copies at rest be forgotten
         self._number = 0  # of the latest call
         self._gap_ns = 0  # between two calls, by the authority's load
         self._life_us = 0  # of the latest tickets
@@ -257,8 +265,13 @@ class TicketPeer:
 
     def penalize(self, key: str, until_ns: int, now_ns: int) -> None:
         """Admit nothing in the group before a time of ours; with a key, nothing of that key."""
-        self._penalties.append((key, until_ns))
+        self._penalties[key] = max(until_ns, self._penalties.get(key, 0))
         self._news_ns = now_ns
+
+    def _forget_told_penalties(self) -> None:
+        for key, until_ns in self._told_penalties:
+            if self._penalties.get(key) == until_ns:
+                del self._penalties[key]
 
     # Calling.
 
@@ -288,7 +301,7 @@ class TicketPeer:
         if self.budget.corrections:
             is_charge = any(each.cost < 0 for each in self.budget.corrections)
             times.append(now_ns if is_charge else (self._called_ns or now_ns) + _RETURN_NS)
-        if self._remembers(now_ns):
+        if self._copies:
             times.append((self._called_ns or now_ns) + self.settings.quarantine_us * 1000 // 2)
         if self._watched_until_ns > now_ns:
             times.append(now_ns if self._called_ns is None else self._called_ns + NEWS_NS // 3)
@@ -345,12 +358,6 @@ class TicketPeer:
         elif used and not lapsed:
             self._credit = min(2 * self._credit, TICKETS_MAX)
 
-    def _remembers(self, now_ns: int) -> bool:
-        """True while some limit must be remembered; forgets the others once a later call was answered."""
-        for name in [name for name, (_, until_ns) in self._copies.items() if until_ns <= min(now_ns, self._heard_ns)]:
-            del self._copies[name]
-        return bool(self._copies)
-
     def request(self, runs: Sequence[TicketRun], now_ns: int) -> TicketCall:
         """Make the next request, for some tickets."""
         self._called_ns, self._news_ns, self._report_ns = now_ns, None, None
@@ -373,8 +380,10 @@ class TicketPeer:
         runs = [*runs, *(TicketRun(0, (), key, self.budget.corrected.get(key, "")) for key in more)]
         if not (corrections or starts):
             self.budget.corrected.clear()
-        copies = self._untold[:_COPIES]
-        del self._untold[:_COPIES]
+        copies = self._untold[: self._copies_count]
+        del self._untold[: self._copies_count]
+        self._penalties = {key: until_ns for key, until_ns in self._penalties.items() if until_ns > now_ns}
+        self._told_penalties = [*self._penalties.items()][:_PENALTIES]
         time_us = self.clock.at(now_ns) // 1000 if self.clock.is_known else 0
         error_us = self.clock.error_ns(now_ns) // 1000 + 1000
         if not self.clock.is_known:
@@ -402,7 +411,7 @@ class TicketPeer:
             plan_id=self._plan_id,
             plan=self._plan(time_us if self.clock.is_known else self._wall_us()),
             is_new_plan=self._is_new_plan,
-            penalties=tuple((key, max(0, until_ns - now_ns) // 1000) for key, until_ns in self._penalties),
+            penalties=tuple((key, (until_ns - now_ns) // 1000) for key, until_ns in self._told_penalties),
             corrections=tuple(told),
             reports=tuple(reports),
             copies=tuple(copies),
@@ -433,10 +442,14 @@ class TicketPeer:
         if is_new_era:
             self.era = reply.era
             self._untold = [copy for copy, _ in self._copies.values()] if reply.quarantine_us else []
+            count = 3 * len(self._untold) * self.span_ns // (self.settings.quarantine_us * 1000)  # within a third of it
+            self._copies_count = max(_COPIES, min(count, _COPIES_MAX))
         self.failed_count = 0
         if call.plan_id == self._plan_id and call.is_new_plan:
             self._is_new_plan = False
-        del self._penalties[: len(call.penalties)]
+        self._forget_told_penalties()
+        if self._penalties:
+            self._news_ns = now_ns
         self._move_to(PeerState.ACTIVE)
         self._told_id = reply.plan_id
         self.is_own_plan = reply.plan_id in (self._plan_id, self._followed_id)
@@ -456,6 +469,9 @@ class TicketPeer:
     def _remember(self, reply: TicketReply, now_ns: int) -> None:
         """Keep the authority's state of each limit that it tells, or ours if it is newer and may still be sent."""
         self.limits = {each.name: (each.resource, each.used, each.amount, each.until_us) for each in reply.limits}
+        if self._heard_ns >= self._forget_ns:  # not at each answer, as there may be many
+            self._forget_ns = self._heard_ns + self.settings.quarantine_us * 1000 // 4
+            self._copies = {name: each for name, each in self._copies.items() if each[1] > self._heard_ns}
         for each in reply.limits:
             if not each.text:
                 continue
@@ -549,7 +565,7 @@ class TicketPeer:
             self.budget.corrections.extend(each for each in call.corrections if each.cost < 0)
             self.budget.corrected.update((run.key, run.settings) for run in call.runs if run.settings)
             self._untold += call.copies
-            if call.is_new_plan:
+            if call.is_new_plan or self._penalties:
                 self._news_ns = now_ns
         self._ask_ns = now_ns
         if self.failed_count >= _FAILED_COUNT and self._state is not PeerState.CLOSED:
@@ -579,15 +595,16 @@ class TicketPeer:
         self._move_to(PeerState.CLOSED)
         self.budget.give_all_back()
 
-    def leave(self) -> list[TicketCall]:
+    def leave(self, now_ns: int) -> list[TicketCall]:
         """Make the last requests, for which no answer is needed; call only once, and while no other request is in flight.
 
         They also contain the remembered limits: the authority may have forgotten them, and no other peer may know them.
         """
         self._untold = sorted((copy for copy, _ in self._copies.values() if copy.text), key=lambda copy: copy.is_key)
         calls: list[TicketCall] = []
-        while not calls or self.budget.corrections or self.budget.reports or self._untold:
-            calls.append(self.request((), self._called_ns or 0))
+        while not calls or self.budget.corrections or self.budget.reports or self._untold or self._penalties:
+            calls.append(self.request((), now_ns))
+            self._forget_told_penalties()
         return calls
 
     def quarantine_end(self, now_ns: int) -> int | None:

@@ -223,7 +223,7 @@ class TicketAuthority:
         seen, now_us = self._state.seen, self._now_us
         _, number = seen.get(call.peer, (0, -1))
         seen[call.peer] = now_us, max(number, call.number)
-        if len(seen) > 1 and call.number % 64 == 0:
+        if len(seen) > 1 and call.number % 64 == 1:  # peers of short lives, too
             for peer in [peer for peer, (us, _) in seen.items() if us < now_us - _SEEN_US]:
                 del seen[peer]
         return number
@@ -310,7 +310,7 @@ class TicketAuthority:
             self._is_damaged = self._is_damaged or kept.since_us > 0  # not for a copy: other peers may send it again
             del state.limits[place]
             state.rest_us.pop(place, None)
-            found = read_limit(settings, "", self._now_us)
+            found = read_limit(settings, "", state.last_us)
             assert found is not None, settings  # peers send sound settings
         self._limits[place] = found, settings
         return found
@@ -319,7 +319,7 @@ class TicketAuthority:
         """Make a limit from its stored form; None if that is not sound."""
         is_old = kept.since_us != self._state.since_us and kept.text != ""
         if not is_old:
-            return read_limit(settings, kept.text, self._now_us)
+            return read_limit(settings, kept.text, self._state.last_us)  # nothing has passed that nobody vouches for
         found = read_earlier(settings, kept.text, self._state.lapsed_us)
         if found is not None:
             self._redated.add(place)

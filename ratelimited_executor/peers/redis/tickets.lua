@@ -56,7 +56,7 @@ local S = {is_damaged = false, is_new_era = false, flaw = '', lost = {}, raw = {
 local T = {ABANDONED_US = 60000000, SAFE_MAX_US = 3600000000, DAY_US = 86400000000,
   KEPT_US = 7200000000, EXPIRY_US = 1000000,  -- for which keys at rest are kept, as the clock may step; they expire after that
   REDATED_US = 2 ^ 52, NEVER_US = 2 ^ 53, SWEPT = 2, UNIT = 1000, PROMPT_US = 2000, EARLY_US = 1000, LINGER_US = 30000, REFUSED_US = 250000, LEAD_US = 1000000, CYCLES = 2,
-  AHEAD_MAX_US = 250000, LAPSED_US = 800000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4, DRIFT_PART = 2000,
+  AHEAD_MAX_US = 250000, LAPSED_US = 800000, SEEN_US = 10000000, CALLING_US = 1000000, CALL_US = 60, LINE_US = 10, LOAD_US = 250000, LOAD_PART = 4, DRIFT_PART = 2000, PART = 4000,
   LAWS = {p = 'p', b = 'g', w = 'w', q = 'q'},
   WHOLE = L.form_of('%d'), KEPT = L.form_of('%d,%d,'), FIVE = L.form_of('%d,%d,%d,%d,%d'), SIX = L.form_of('%d,%d,%d,%d,%d,%d')}
 
@@ -246,26 +246,23 @@ function T.forget(place)
   S.gone_keys[#S.gone_keys + 1] = place
 end
 
-function T.write_keys()
-  if #S.changed_keys > 0 then
-    redis.call('HSET', keys.keys, unpack(S.changed_keys))
-    S.changed_keys = {}
-  end
-  if #S.looks > 0 then
-    redis.call('ZADD', keys.rest, unpack(S.looks))
-    S.looks = {}
-  end
-  if #S.gone_keys > 0 then
-    redis.call('HDEL', keys.keys, unpack(S.gone_keys))
-    redis.call('ZREM', keys.rest, unpack(S.gone_keys))
-    S.gone_keys = {}
-  end
+function T.call_in_parts(command, key, list)  -- unpack() takes some thousands
+  for first = 1, #list, T.PART do redis.call(command, key, unpack(list, first, math.min(first + T.PART - 1, #list))) end
 end
 
+function T.write_keys()
+  T.call_in_parts('HSET', keys.keys, S.changed_keys)
+  T.call_in_parts('ZADD', keys.rest, S.looks)
+  T.call_in_parts('HDEL', keys.keys, S.gone_keys)
+  T.call_in_parts('ZREM', keys.rest, S.gone_keys)
+  S.changed_keys, S.looks, S.gone_keys = {}, {}, {}
+end
+
+-- At the last time that a peer vouched for: nothing has passed that nobody vouches for.
 function T.load_limit(settings, written, text, begin)  -- a limit, and whether it is of another era, and so redated; nil if it is not sound
   local is_empty = begin > #text
   local is_old = written ~= S.since and not is_empty
-  local limit = L.read_limit(settings, not is_empty and text, is_old and T.REDATED_US or S.present, begin)
+  local limit = L.read_limit(settings, not is_empty and text, is_old and T.REDATED_US or S.last, begin)
   if limit and is_old then
     limit.law.redate(limit, S.lapsed)
     limit.is_changed = nil
@@ -293,7 +290,7 @@ function T.read(place, settings)  -- at rest if there is nothing to believe
       S.raw[place], S.lost[place] = false, true
     end
   end
-  record.limit = record.limit or L.read_limit(settings, '', S.present)
+  record.limit = record.limit or L.read_limit(settings, '', S.last)
   S.records[place] = record
   S.order[#S.order + 1] = record
   return record
@@ -802,13 +799,11 @@ if args.number > known_number then
   S.changed_fields[1 + #S.changed_fields] = 'n:' .. args.peer
   S.changed_fields[1 + #S.changed_fields] = args.number
 end
-if peers > 1 and args.number % 64 == 0 then
+if peers > 1 and args.number % 64 == 1 then  -- peers of short lives, too
   local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', '(' .. T.whole(S.present - T.SEEN_US))
-  if #gone > 0 then
-    redis.call('ZREM', keys.seen, unpack(gone))
-    for _, peer in ipairs(gone) do S.gone_fields[#S.gone_fields + 1] = 'n:' .. peer end
-    peers = peers - #gone
-  end
+  T.call_in_parts('ZREM', keys.seen, gone)
+  for _, peer in ipairs(gone) do S.gone_fields[#S.gone_fields + 1] = 'n:' .. peer end
+  peers = peers - #gone
 end
 local cost, gap = T.CALL_US, 0
 for _, outcome in ipairs(outcomes) do cost = cost + T.LINE_US * (1 + outcome.given) end
@@ -864,8 +859,8 @@ for index, name in ipairs(HEAD) do
     S.changed_fields[#S.changed_fields + 1] = head[index]
   end
 end
-if #S.changed_fields > 0 then redis.call('HSET', keys.tickets, unpack(S.changed_fields)) end
-if #S.gone_fields > 0 then redis.call('HDEL', keys.tickets, unpack(S.gone_fields)) end
+T.call_in_parts('HSET', keys.tickets, S.changed_fields)
+T.call_in_parts('HDEL', keys.tickets, S.gone_fields)
 if is_touched then
   for name, key in pairs(keys) do
     local more = (name == 'keys' or name == 'rest') and T.EXPIRY_US or 2 * T.DAY_US
