@@ -238,7 +238,9 @@ class KeyGate:
             return "concurrency" if state.is_waiting else None
         if state.is_full:
             return "concurrency"
-        return "penalty" if now_ns < state.penalty_ns else "rate"
+        if now_ns < state.penalty_ns:
+            return "penalty"
+        return "rate" if state.limit is not None and state.limit.refuses(state.cost(cost), now_ns) else None
 
     def quarantine(self, key: Hashable) -> float:
         """Return for how many seconds no group hands over a slot of a key, because holders may have been forgotten."""

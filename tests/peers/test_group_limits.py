@@ -817,3 +817,17 @@ async def test_keys_that_are_refused_do_not_hold_up_others(order) -> None:
         executor.schedule(group.start, 0, 1, "new", key="new")
         await asyncio.sleep(0.1)
         assert len(group.keys) == 1501
+
+
+@pytest.mark.parametrize(("key_rate", "hold"), [("1000/s", Hold.GROUP), ("3/min", Hold.KEY_RATE)])
+async def test_explain_names_the_limit_that_holds_a_task_of_a_key(key_rate, hold) -> None:
+    """A task of a key is held by the limit that is used up: that of the group, or that of its key."""
+    async with Group() as group:
+        executor = await group.join(rate="20/min", key_rate=key_rate, policy=Window())
+        handles = [executor.submit(str, key="ann") for _ in range(30)]
+        await asyncio.sleep(QUARANTINE + 1)
+        waiting = [handle for handle in handles if not handle.done()]
+        assert [hold, hold if hold is Hold.KEY_RATE else Hold.ORDER] == [
+            executor.explain(handle).hold for handle in waiting[:2]
+        ]
+        assert [0, 1] == [executor.explain(handle).position for handle in waiting[:2]]

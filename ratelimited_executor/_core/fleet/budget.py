@@ -614,6 +614,10 @@ class KeyBudgetLimit(Limit):
         """True if a ticket covers the cost of a start; a cost of 0 needs none."""
         return not cost or self._budget.covers_key(self.text, cost, now_ns)
 
+    def refuses(self, cost: int, now_ns: int) -> bool:  # noqa: ARG002  # else a limit of all may be why no ticket comes
+        """True while the group refuses the key."""
+        return self.refused_ns > now_ns
+
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
         """Record a start; return its ticket and cost."""
         return [self._budget.use_key(self.text, cost), cost]

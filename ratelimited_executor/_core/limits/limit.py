@@ -67,6 +67,10 @@ class Limit(ABC):
         """True if a start of a cost >= 0 is admitted now."""
         return self.count(now_ns) >= cost
 
+    def refuses(self, cost: int, now_ns: int) -> bool:
+        """True if this limit alone keeps back a start of a cost."""
+        return not self.admits(cost, now_ns)
+
     # Starts.
 
     @abstractmethod
