@@ -236,11 +236,7 @@ class KeyGate:
             if not self._has_room(state):
                 return "keys"
             return "concurrency" if state.is_waiting else None
-        if state.is_full:
-            return "concurrency"
-        if now_ns < state.penalty_ns:
-            return "penalty"
-        return "rate" if state.limit is not None and state.limit.refuses(state.cost(cost), now_ns) else None
+        return state.hold(cost, now_ns)
 
     def quarantine(self, key: Hashable) -> float:
         """Return for how many seconds no group hands over a slot of a key, because holders may have been forgotten."""

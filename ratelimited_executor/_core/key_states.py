@@ -91,6 +91,14 @@ class KeyState:
             return False
         return self.limit is None or self.limit.admits(self.cost(cost), now_ns)
 
+    def hold(self, cost: int, now_ns: int) -> str | None:
+        """Return what keeps a task of a cost back while :meth:`is_open` is False; None if that is a limit of all keys."""
+        if self.is_full:
+            return "concurrency"
+        if now_ns < self.penalty_ns:
+            return "penalty"
+        return "rate" if self.limit is not None and self.limit.refuses(self.cost(cost), now_ns) else None
+
     def take_slot(self, slots: SlotAsker, note_lost: Callable[[], None]) -> None:
         """Give the held slot to a starting task."""
         request = slots.take()

@@ -157,6 +157,8 @@ class Keys:
             gate.refresh(self._moments.timeline.to_ns(now))
         elif limits.is_gated:
             self.gate()
+        if limits.concurrency is not None:
+            self._open_slots()  # before a key needs some: the first call may begin a quarantine
 
     def gate(self) -> KeyGate:
         """Return the gate, created if needed; from then on every key needs its admission to start a task."""
@@ -268,15 +270,20 @@ class Keys:
 
     def _slots_of(self, key: Hashable, count: int) -> SlotAsker | None:
         """Create the requester of a key's slots, of which ``count`` may be held; None if no group counts its tasks."""
-        if self._group_slots is None:
+        keeper = self._open_slots()
+        if keeper is None:
             return None
-        if self._keeper is None:
-            self._keeper = self._group_slots()
-            self._keeper.watch(self._ask_anew)
         name = self._accounts.name
         pool = f"{name}: key {text_of_key(key)}"
         told = partial(self._loop.call_soon, self._look_at_key, key)
-        return SlotAsker(self._keeper, (pool,), name=name, priority=0.0, told=told, limit=min(count, _COUNT_MAX))
+        return SlotAsker(keeper, (pool,), name=name, priority=0.0, told=told, limit=min(count, _COUNT_MAX))
+
+    def _open_slots(self) -> SlotKeeper | None:
+        """Return the keeper of the group's slots; None if no group counts the tasks of keys."""
+        if self._keeper is None and self._group_slots is not None:
+            self._keeper = self._group_slots()
+            self._keeper.watch(self._ask_anew)
+        return self._keeper
 
     def _parts(self) -> int | None:
         """Return the number of parts into which the limits of keys are divided; None while the group alone counts."""

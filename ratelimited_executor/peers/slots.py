@@ -518,8 +518,9 @@ class GroupSlots:
         due = peer.next_call(now_ns)
         if due is None and self._reasons and not self._is_closing:
             due = self._called_ns + peer.lease_ns // 6  # nothing to report, but the server may be back
-        elif due is None and peer.pools and not self._is_closing:
-            due = self._called_ns + peer.lease_ns  # nothing to report, but a limit may have been set elsewhere
+        elif due is None and (peer.pools or not peer.era) and not self._is_closing:
+            # Nothing to report, but a limit may have been set elsewhere; the first call may begin a quarantine.
+            due = self._called_ns + peer.lease_ns
         if due is not None and due <= now_ns:
             await self._call(transport)
             return

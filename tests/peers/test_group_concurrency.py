@@ -108,6 +108,16 @@ async def test_as_many_of_a_key_run_over_all_processes(settings) -> None:
         assert not any(group.running.values())
 
 
+@pytest.mark.parametrize("settings", [{}, {"rate": "400/s"}], ids=["alone", "with a rate"])
+async def test_first_task_of_a_key_waits_for_one_quarantine(settings) -> None:
+    """The quarantine of slots begins with the executor, not when its first task comes or may start by the rate."""
+    async with Group() as group:
+        await group.join(key_concurrency=2, **settings)
+        await asyncio.sleep(1)
+        group.load(1, keys=1)
+        assert await group.ended(QUARANTINE - 1 + LATER)
+
+
 async def test_slots_of_a_server_that_forgets_all_the_time_are_told_once_a_minute(caplog) -> None:
     """A quarantine that begins anew before it is over is logged once a minute, however often that happens."""
     async with Group() as group:
