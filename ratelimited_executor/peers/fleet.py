@@ -43,7 +43,7 @@ all calls are refused               an outage; the log says what the server refu
 the answer contradicts the clock    it has stepped: earlier tickets of all members are void, and their next calls report it
 this machine was suspended          earlier tickets are void, and the clock is unknown: each member is in SYNC again
 a slow way                          the time for an answer grows with the latest answers, to a second at most
-an internal error                   logged; the task continues after an interval
+an internal error                   logged, at most once a minute; the task continues after an interval
 closing                             a last call, so that the others know at once; it may be lost
 ==================================  ====================================================================================
 
@@ -56,7 +56,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import random
 import secrets
@@ -76,7 +75,7 @@ from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSetti
 from ratelimited_executor.peers.machine import machine_of
 from ratelimited_executor.peers.slots import GroupSlots
 from ratelimited_executor.peers.ticket_member import TicketMember
-from ratelimited_executor.peers.transport import REPEAT_SECONDS, RefusedError, Transport, is_refusal, reason_of
+from ratelimited_executor.peers.transport import RefusedError, SeldomLog, Transport, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,6 +139,7 @@ class FleetPeers(Fixed):
         "_late",
         "_leaving",
         "_lives",
+        "_log",
         "_machine",
         "_members",
         "_monotonic",
@@ -155,7 +155,6 @@ class FleetPeers(Fixed):
         "_timeout",
         "_transport",
         "_wall",
-        "_warned",
     )
 
     def __init__(
@@ -227,7 +226,7 @@ class FleetPeers(Fixed):
         self._is_closing = False
         self._is_connected, self._connect_count = False, 0  # attempts since the latest success
         self._reasons: set[str] = set()  # of an outage, as logged; empty while the server answers
-        self._warned: dict[str, tuple[float, int]] = {}  # when a warning was logged last, and how often not since
+        self._log = SeldomLog(_no_time)
 
     @property
     def id(self) -> str:
@@ -248,6 +247,7 @@ class FleetPeers(Fixed):
         name = new_peer_id() if self._seed is None else f"peer:{self._seed}"
         self._settings = replace(self._settings, id=name)
         self._monotonic, self._wall = clock.monotonic, clock.wall
+        self._log = SeldomLog(clock.monotonic)
         self._suspended_seconds = getattr(clock, "suspended", _no_time)
         self._suspended = self._suspended_seconds()
         self._machine = machine_of(clock)
@@ -296,7 +296,7 @@ class FleetPeers(Fixed):
             is_exact=self._is_exact,
             kick=self._kicked.set,
             leave=self._leave,
-            warn=self._warn_seldom,
+            warn=self._log.warn,
         )
         self._members[owner.name] = member
         self._kicked.set()
@@ -344,8 +344,8 @@ class FleetPeers(Fixed):
         while not self._is_closing:
             try:
                 await self._go_round()
-            except Exception:  # noqa: BLE001  # nothing ends this task, on which all executors depend
-                self._warn_seldom("fleet: internal error; continuing", exc_info=True)
+            except Exception:  # noqa: BLE001  # nothing ends this task
+                self._log.exception("fleet: internal error; continuing")
                 await asyncio.sleep(self._interval)
 
     async def _go_round(self) -> None:
@@ -427,7 +427,7 @@ class FleetPeers(Fixed):
             told_ns = answers[0][2].now_us * 1000
             is_step = not self._clock.measure(told_ns, timeline.to_ns(sent), timeline.to_ns(got))
             if is_step:
-                self._warn_seldom(
+                self._log.warn(
                     "fleet: the server's clock was set, or runs wrong by more than 0.05 %; permits handed out before are not used"
                 )
                 for member in set(self._members.values()) - {answered for answered, _, _ in answers}:
@@ -449,17 +449,6 @@ class FleetPeers(Fixed):
                     reason_of(error),
                     self._settings.outage,
                 )
-
-    def _warn_seldom(self, text: str, *, exc_info: bool = False) -> None:
-        """Log a warning, at most once a minute for the same text."""
-        now = self._monotonic()
-        when, count = self._warned.get(text, (-math.inf, 0))
-        if now - when < REPEAT_SECONDS:
-            self._warned[text] = when, count + 1
-            return
-        self._warned[text] = now, 0
-        more = f" ({count} times more since {now - when:.0f} s ago)" if count else ""
-        LOGGER.log(logging.ERROR if exc_info else logging.WARNING, "%s%s", text, more, exc_info=exc_info)
 
     async def _fail(self, members: list[TicketMember], error: Exception) -> None:
         self._is_connected = False

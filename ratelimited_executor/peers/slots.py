@@ -34,7 +34,7 @@ from ratelimited_executor._core.fleet.slots import PoolState
 from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics, manager_of
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
 from ratelimited_executor.peers.slot_grants import Grant, Owner, note_all, refuse_waker
-from ratelimited_executor.peers.transport import REPEAT_SECONDS, is_refusal, reason_of
+from ratelimited_executor.peers.transport import REPEAT_SECONDS, SeldomLog, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -161,6 +161,7 @@ class GroupSlots:
         "_is_threaded",
         "_is_woken",
         "_kicked",
+        "_log",
         "_new_id",
         "_new_pools",
         "_new_transport",
@@ -220,6 +221,7 @@ class GroupSlots:
         self._process = 0  # the id of the process that opened it
         self._reasons: set[str] = set()  # why the server counts as away, as logged; empty while it answers
         self._waiting_told = -math.inf  # when a quarantine was logged last
+        self._log = SeldomLog(_no_time)
         self._return: asyncio.TimerHandle | None = None  # ends the time in which limits by key are split
         self._outage = outage
         self._watchers: list[tuple[asyncio.AbstractEventLoop, WeakMethod[Callable[[], None]]]] = []
@@ -231,6 +233,7 @@ class GroupSlots:
         """Start to make calls."""
         monotonic, suspended = clock.monotonic, getattr(clock, "suspended", _no_time)
         self._clock = lambda: monotonic() + suspended()  # a lease ends while the machine is suspended
+        self._log = SeldomLog(self._clock)
         self._process = os.getpid()
         self._peer.settings = replace(self._peer.settings, id=self._new_id())
         if self._is_threaded:
@@ -488,8 +491,8 @@ class GroupSlots:
             while not (self._is_closing and self._is_done()):
                 try:
                     await self._go_round(transport)
-                except Exception:
-                    LOGGER.exception("slots: internal error; continuing")
+                except Exception:  # noqa: BLE001  # nothing ends this task
+                    self._log.exception("slots: internal error; continuing")
                     await asyncio.sleep(_LISTEN_SECONDS)
         finally:
             listener.cancel()

@@ -9,7 +9,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from ratelimited_executor import Burst, ExecutorManager, Fair, Hold, Paced, Quota, Rate, TaskState, Window
+from ratelimited_executor._core.fleet.slot_peer import SlotPeer
 from ratelimited_executor.peers import Outage
+from ratelimited_executor.peers.fleet import FleetPeers
 from tests.peers.ticket_group import Server, most_in
 
 pytestmark = pytest.mark.virtual_time
@@ -831,3 +833,20 @@ async def test_explain_names_the_limit_that_holds_a_task_of_a_key(key_rate, hold
             executor.explain(handle).hold for handle in waiting[:2]
         ]
         assert [0, 1] == [executor.explain(handle).position for handle in waiting[:2]]
+
+
+@pytest.mark.parametrize("part", ["fleet", "slots"])
+async def test_internal_error_is_logged_once_a_minute(part, caplog, monkeypatch) -> None:
+    """An error within the library is logged with its traceback once a minute, and the group goes on when it is over."""
+    async with Group() as group:
+        executor = await group.join(rate="10/s", key_concurrency=1)
+        executor.submit(str)
+        await asyncio.sleep(5)
+        with monkeypatch.context() as patch:
+            patch.setattr(*((FleetPeers, "_make_last_calls") if part == "fleet" else (SlotPeer, "look")), None)
+            executor.submit(str, key="k")
+            await asyncio.sleep(150)
+        errors = [record for record in caplog.records if "internal error" in record.message]
+        assert [part] * 3 == [record.message.partition(":")[0] for record in errors]
+        assert all(record.exc_info for record in errors)
+        assert await asyncio.wait_for(executor.submit(str, key="k"), 5) == ""
