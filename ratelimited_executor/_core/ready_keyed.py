@@ -211,8 +211,8 @@ class ReadyKeyed:
         for lane in self._lanes.values():
             yield from lane.ready.keyed()
 
-    def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
-        """Return the first tasks of at most ``most`` keys that wait for nothing known, with counts of their tasks.
+    def upcoming(self, most: int) -> Iterator[tuple[Hashable, list[tuple[Source | None, Any]]]]:
+        """Walk at most ``most`` keys that wait for nothing known, each with a bounded number of its tasks in their order.
 
         If many keys are parked without a known event to resume them, only those parked first are examined.
         """
@@ -220,7 +220,7 @@ class ReadyKeyed:
         heads = [(lane.head, lane.number, lane) for lane in unasked if lane.ready.head() == lane.head]
         found = nsmallest(most, [*self._heap.leading(most), *heads], key=itemgetter(0))
         lanes = [lane for head, _, lane in found if lane.ready.head() == head]
-        return [(lane.key, *lane.ready.peek(), _count(lane, max(_AHEAD, most // len(lanes)))) for lane in lanes]
+        return ((lane.key, lane.ready.leading(max(_AHEAD, most // len(lanes)))) for lane in lanes)
 
     def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
         """Estimate how many tasks of keys that are not parked could start.

@@ -570,10 +570,11 @@ class KeyBudgetLimit(Limit):
         per_second: the most that its limit admits in a second; None if unlimited.
 
     Attributes:
-        refused_ns: until when the group refuses the key.
+        refused_ns: until when the group refuses to the key ...
+        refused_cost: ... a cost, and more.
     """
 
-    __slots__ = ("_budget", "_cost_max", "_per_second", "refused_ns", "settings", "text")
+    __slots__ = ("_budget", "_cost_max", "_per_second", "refused_cost", "refused_ns", "settings", "text")
 
     def __init__(
         self, budget: TicketBudget, text: str, settings: str, *, cost_max: int | None, per_second: float | None
@@ -583,7 +584,7 @@ class KeyBudgetLimit(Limit):
         self._per_second = per_second
         self.text = text
         self.settings = settings
-        self.refused_ns = 0
+        self.refused_ns = self.refused_cost = 0
 
     @property
     def cost_max(self) -> int | None:
@@ -634,7 +635,17 @@ class KeyBudgetLimit(Limit):
         if self._budget.covers_key(self.text, cost, now_ns):
             return now_ns
         when = self._budget.when_key(self.text, cost, now_ns)
-        return self.refused_ns if when is None and self.refused_ns > now_ns else when
+        return self.refused_ns if when is None and self.is_refused(cost, now_ns) else when
+
+    def is_refused(self, cost: int, now_ns: int) -> bool:
+        """True if the group is known to refuse a cost at a time."""
+        return cost >= self.refused_cost and now_ns < self.refused_ns
+
+    def most_within(self, seconds: float) -> float:
+        """Return the largest cost that the group may admit within some seconds."""
+        if self._per_second is None:
+            return UNLIMITED
+        return max(1, self._cost_max or 0, int(seconds * self._per_second))
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
@@ -646,11 +657,7 @@ class KeyBudgetLimit(Limit):
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts are admitted."""
         begin_ns = max(now_ns, self.refused_ns)
-        if begin_ns >= end_ns or self._cost_max == 0:
-            return 0
-        if self._per_second is None:
-            return UNLIMITED
-        return max(1, self._cost_max or 0, int((end_ns - begin_ns) / 1e9 * self._per_second))
+        return 0 if begin_ns >= end_ns or self._cost_max == 0 else int(self.most_within((end_ns - begin_ns) / 1e9))
 
     def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # future grants are not known
         """Return itself."""
