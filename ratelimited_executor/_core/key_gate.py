@@ -66,6 +66,7 @@ class KeyGate:
         ahead_count: returns for how many keys slots may be requested at a time.
         note_lost: called with the key of a running task whose slot may have passed to another holder.
         keys_max: how many keys may be remembered; None for any number.
+        is_over: returns whether a task has expired, given as (source, position) or (None, record), by a time.
         note_full: called when a task has to wait because of that.
 
     Attributes:
@@ -101,6 +102,7 @@ class KeyGate:
         "_without_room",
         "asks_for_slots",
         "is_looking",
+        "is_over",
         "is_put_off",
         "met_count",
     )
@@ -116,6 +118,7 @@ class KeyGate:
         ahead_count: Callable[[], int] = lambda: 1,
         note_lost: Callable[[Any], None] = lambda _: None,
         keys_max: int | None = None,
+        is_over: Callable[[Any, Any, int], bool] = lambda *_: False,
         note_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._limit_of = limit_of
@@ -127,6 +130,7 @@ class KeyGate:
         self._note_lost = note_lost
         self._keys_max = math.inf if keys_max is None else keys_max
         self._note_full = note_full
+        self.is_over = is_over
         self._memory = KeyMemory()
         self._used_count = 0  # known keys that have something to remember
         # Keys with a slot that no task has started with, or with a request that has no answer yet.

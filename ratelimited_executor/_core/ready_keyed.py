@@ -129,7 +129,7 @@ class ReadyKeyed:
                 gate.meet(lane.key, now_ns)
                 if self._successor is not None:
                     return None
-            elif gate.admits(lane.key, cost := self._cost(lane), now_ns):
+            elif gate.admits(lane.key, cost := self._cost(lane), now_ns) or gate.is_over(*lane.ready.peek(), now_ns):
                 return head
             elif gate.is_put_off:
                 if gate.is_asking:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ratelimited_executor._core.expiry import deadline_of
 from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
-from ratelimited_executor._kernel.batches import BatchSource
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -44,7 +44,7 @@ def upcoming(queue: TaskQueue, most: int, now: float) -> Iterator[Upcoming]:
     unmet = kind = _unmet(queue)
     count = 0 if kind is None else 1
     for key, source, item in _waiting(queue, most - count):
-        if queue.expiry.is_used and _has_expired(source, item, now):
+        if queue.expiry.is_used and deadline_of(source, item) < now:
             continue
         each = key, *_price(source, item)
         if each == unmet:
@@ -91,14 +91,6 @@ def _unmet(queue: TaskQueue) -> tuple[Hashable, Mapping[str, int] | None, int] |
 
 def _price(source: Source | None, item: Any) -> tuple[Mapping[str, int] | None, int]:
     return (item.needs, item.cost) if source is None else (source.needs, source.cost_of(item))
-
-
-def _has_expired(source: Source | None, item: Any, now: float) -> bool:
-    """True if a task must not start any more."""
-    if source is None:
-        options = item._options
-        return options is not None and options.deadline is not None and now > options.deadline
-    return isinstance(source, BatchSource) and now > source.due_of(item) + source.deadline_after
 
 
 def _key_of(source: Source | None, item: Any) -> Hashable:

@@ -25,7 +25,7 @@ from ratelimited_executor._core.upcoming import Upcoming, upcoming
 from ratelimited_executor.peers.transport import REPEAT_SECONDS, is_refusal, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply
@@ -326,20 +326,15 @@ class TicketMember:
         runs: list[TicketRun] = []
         self._asked.clear()
         self._lanes = []
-        permits = self.owner.queue.costs
         held, run = self.budget.free_count(now_ns), None
-        held_of = cache(self.budget.costs_of_key)  # the same for keys: what each ticket covers
+        tickets_of = cache(self._tickets_of)  # the same for keys
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
-        startable: dict[Hashable, float] = {}  # tasks of each key, and the costs that its limit of the group may admit
-        left: dict[str, float] = {}
+        startable: dict[Hashable, float] = {}  # tasks of each key
         for key, needs, cost, tasks in self._next_tasks(count, room, self.owner.timeline.to_loop(now_ns)):
             if is_due and key not in self._due:
                 continue
-            is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
-            # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
-            needed = needs if needs and not is_beyond else {PERMITS: 1}
-            costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
+            costs = self._costs_of(needs)
             most, limit, run = tasks, None, TicketRun(0, costs)
             if gate is not None and key is not None:
                 if key not in startable:
@@ -352,23 +347,14 @@ class TicketMember:
                 used = min(held, most)
                 held -= used
             else:
-                key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
-                if limit.text not in left:
-                    left[limit.text] = limit.most_within(self._ahead_seconds) - sum(held_of(limit.text))
-                if left[limit.text] < 0:
-                    continue
-                if limit.is_refused(key_cost, now_ns + _KEY_SOON_NS) or gate.hold(key, cost, now_ns) not in (
-                    None,
-                    "rate",
-                ):
-                    left[limit.text] = -1  # nor may its later tasks start
+                key_cost, tickets = cost if limit.cost_max is None else min(cost, limit.cost_max), tickets_of(limit)
+                is_held = tickets.is_closed or limit.is_refused(key_cost, now_ns + _KEY_SOON_NS)
+                if is_held or gate is None or gate.hold(key, cost, now_ns) not in (None, "rate"):
+                    tickets.is_closed = True  # its later tasks wait as well
                     continue
                 self._asked[limit.text] = key
                 run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
-                used = _use(held_of(limit.text), key_cost, most)
-                # One more than may be admitted: the refusal says when to ask for it.
-                most = min(most, used + left[limit.text] // max(1, key_cost) + 1)
-                left[limit.text] -= (most - used) * key_cost
+                used, most = tickets.use(key_cost, most)
             wanted = min(most - used, room)
             if key in startable:
                 startable[key] -= used + wanted
@@ -382,6 +368,17 @@ class TicketMember:
         if gate is None and room > 0 and run is not None and run.costs:  # the remaining tasks count like the last one
             runs.append(run._replace(wanted=room))
         return runs
+
+    def _costs_of(self, needs: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
+        """Return what the start of a task takes of each resource that the group counts."""
+        permits = self.owner.queue.costs
+        if not needs or (permits is not None and permits.is_beyond(needs)):
+            # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
+            needs = {PERMITS: 1}
+        return tuple(sorted((name, each) for name, each in needs.items() if name in self.peer.resources))
+
+    def _tickets_of(self, limit: KeyBudgetLimit) -> _KeyTickets:
+        return _KeyTickets(self.budget.costs_of_key(limit.text), limit.most_within(self._ahead_seconds))
 
     def _startable_of(self, gate: KeyGate, key: Hashable, cost: int, now_ns: int, *, asks: bool) -> float:
         """Count the tasks of a key that could start, given tickets, and given permits of its limit in the group."""
@@ -612,12 +609,32 @@ class TicketMember:
         return self._to_ns(self._now())
 
 
-def _use(tickets: list[int], cost: int, most: int) -> int:
-    """Remove up to ``most`` tickets that cover a cost, the smallest first, from an ascending list; return how many."""
-    first = bisect_left(tickets, cost)
-    used = min(len(tickets) - first, most)
-    del tickets[first : first + used]
-    return used
+class _KeyTickets:
+    """The tickets of a key, as its tasks will use them in their order, and how much more its limit may admit.
+
+    Args:
+        held: what each ticket covers, in ascending order.
+        most: the largest cost that may be admitted.
+
+    Attributes:
+        is_closed: True if no more is to be requested.
+    """
+
+    def __init__(self, held: list[int], most: float) -> None:
+        self._held = held
+        self._left = most - sum(held)
+        self.is_closed = self._left < 0
+
+    def use(self, cost: int, tasks: int) -> tuple[int, int]:
+        """Use the smallest tickets that cover some tasks of a cost; return how many, and that with those to request."""
+        first = bisect_left(self._held, cost)
+        used = min(len(self._held) - first, tasks)
+        del self._held[first : first + used]
+        # One more than may be admitted: the refusal says when to ask for it.
+        wanted = min(tasks - used, int(self._left // max(1, cost)) + 1)
+        self._left -= wanted * cost
+        self.is_closed = self._left < 0
+        return used, used + wanted
 
 
 class _Stopwatch:
