@@ -630,10 +630,10 @@ class _KeyTickets:
         first = bisect_left(self._held, cost)
         used = min(len(self._held) - first, tasks)
         del self._held[first : first + used]
-        # One more than may be admitted: the refusal says when to ask for it.
-        wanted = min(tasks - used, int(self._left // max(1, cost)) + 1)
+        most = max(0, math.ceil(self._left / max(1, cost))) + 1  # one more: the refusal says when to ask for it
+        wanted = min(tasks - used, most)
         self._left -= wanted * cost
-        self.is_closed = self._left < 0
+        self.is_closed = wanted == most
         return used, used + wanted
 
 
