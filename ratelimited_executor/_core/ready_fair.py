@@ -222,7 +222,7 @@ class ReadyFair:
                 gate.meet(key, now_ns)
                 if self.successor is not None:
                     return None
-            elif gate.admits(key, cost := _cost_of(item), now_ns) or gate.is_over(*self.peek(), now_ns):
+            elif gate.admits(key, cost := _cost_of(item), now_ns) or gate.is_over(self.peek(), now_ns):
                 return head
             elif gate.is_put_off and gate.is_asking:
                 return None

@@ -182,9 +182,9 @@ class Keys:
             self._queue.set_gate(gate)
         return gate
 
-    def _is_over(self, source: Source | None, item: Any, now_ns: int) -> bool:
-        """True if a task has expired."""
-        deadline = deadline_of(source, item)
+    def _is_over(self, task: tuple[Source | None, Any], now_ns: int) -> bool:
+        """True if a task has expired: then its key does not hold it, nor the tasks after it."""
+        deadline = deadline_of(*task)
         return deadline < math.inf and self._moments.timeline.to_ns(deadline) < now_ns
 
     def penalize(self, key: Hashable, until_ns: int) -> None:

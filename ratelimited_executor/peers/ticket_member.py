@@ -330,7 +330,7 @@ class TicketMember:
         tickets_of = cache(self._tickets_of)  # the same for keys
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
-        startable: dict[Hashable, float] = {}  # tasks of each key
+        startable: dict[Hashable, int] = {}  # tasks of each key
         for key, needs, cost, tasks in self._next_tasks(count, room, self.owner.timeline.to_loop(now_ns)):
             if is_due and key not in self._due:
                 continue
@@ -380,16 +380,16 @@ class TicketMember:
     def _tickets_of(self, limit: KeyBudgetLimit) -> _KeyTickets:
         return _KeyTickets(self.budget.costs_of_key(limit.text), limit.most_within(self._ahead_seconds))
 
-    def _startable_of(self, gate: KeyGate, key: Hashable, cost: int, now_ns: int, *, asks: bool) -> float:
+    def _startable_of(self, gate: KeyGate, key: Hashable, cost: int, now_ns: int, *, asks: bool) -> int:
         """Count the tasks of a key that could start, given tickets, and given permits of its limit in the group."""
         gate.meet(key, now_ns)
-        most: float = gate.startable_with_slots(key, now_ns, asks=asks)
+        most = gate.startable_with_slots(key, now_ns, asks=asks)
         if self.peer.era is None:  # the first call is made in any case, for it may begin a quarantine
             most = TICKETS_MAX
         if isinstance(key, SlotLane) or isinstance(gate.limit(key), KeyBudgetLimit):
             return most
         now = self.owner.timeline.to_loop(now_ns)
-        return self._demand.count_of_key(gate, key, cost, now, self._ahead_seconds, int(most))
+        return self._demand.count_of_key(gate, key, cost, now, self._ahead_seconds, most)
 
     def _next_tasks(self, count: int, room: int, now: float) -> Iterable[Upcoming]:
         """Walk the first tasks in their order; those whose keys may be asked for again go first."""
