@@ -7,19 +7,21 @@ index at once, so that a distant deadline keeps no object alive.
 
 from __future__ import annotations
 
+import math
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.lazy_heap import LazyHeap
+from ratelimited_executor._kernel.batches import BatchSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor._kernel.contracts import Source
     from ratelimited_executor._kernel.records import Record
     from ratelimited_executor._kernel.timeline import Timeline
 
-__all__ = ["ExpiryIndex"]
+__all__ = ["ExpiryIndex", "deadline_of"]
 
 _PURGE_COUNT: Final = 64
 
@@ -131,3 +133,11 @@ class ExpiryIndex:
             finally:
                 if source.live:
                     self._batches.push((source.next_deadline(), arrival, source))
+
+
+def deadline_of(source: Source | None, item: Any) -> float:
+    """Return the loop time after which a task must not start, given as (source, position) or (None, record)."""
+    if source is None:
+        deadline = None if item._options is None else item._options.deadline
+        return math.inf if deadline is None else deadline
+    return source.due_of(item) + source.deadline_after if isinstance(source, BatchSource) else math.inf

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.slot_asking import SlotAsker
+    from ratelimited_executor._kernel.contracts import Source
 
 __all__ = ["KeyGate", "KeyHold", "Span"]
 
@@ -66,6 +67,7 @@ class KeyGate:
         ahead_count: returns for how many keys slots may be requested at a time.
         note_lost: called with the key of a running task whose slot may have passed to another holder.
         keys_max: how many keys may be remembered; None for any number.
+        is_over: returns whether a task, as (source, position) or (None, record), has expired by a time.
         note_full: called when a task has to wait because of that.
 
     Attributes:
@@ -76,34 +78,11 @@ class KeyGate:
     """
 
     __slots__ = (
-        "_ahead",
-        "_ahead_count",
-        "_concurrency_of",
-        "_full",
-        "_is_away",
-        "_keys",
-        "_keys_max",
-        "_lanes",
-        "_limit_of",
-        "_memory",
-        "_newest",
-        "_note_full",
-        "_note_lost",
-        "_numbers",
-        "_parts",
-        "_put_off",
-        "_slots_of",
-        "_start_count",
-        "_sweeping",
-        "_timers",
-        "_unasked",
-        "_used_count",
-        "_without_room",
-        "asks_for_slots",
-        "is_looking",
-        "is_put_off",
-        "met_count",
-    )
+        "_ahead", "_ahead_count", "_concurrency_of", "_full", "_is_away", "_keys", "_keys_max", "_lanes", "_limit_of",
+        "_memory", "_newest", "_note_full", "_note_lost", "_numbers", "_parts", "_put_off", "_slots_of",
+        "_start_count", "_sweeping", "_timers", "_unasked", "_used_count", "_without_room", "asks_for_slots",
+        "is_looking", "is_over", "is_put_off", "met_count",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -116,6 +95,7 @@ class KeyGate:
         ahead_count: Callable[[], int] = lambda: 1,
         note_lost: Callable[[Any], None] = lambda _: None,
         keys_max: int | None = None,
+        is_over: Callable[[tuple[Source | None, Any], int], bool] = lambda _, __: False,
         note_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._limit_of = limit_of
@@ -127,6 +107,7 @@ class KeyGate:
         self._note_lost = note_lost
         self._keys_max = math.inf if keys_max is None else keys_max
         self._note_full = note_full
+        self.is_over = is_over
         self._memory = KeyMemory()
         self._used_count = 0  # known keys that have something to remember
         # Keys with a slot that no task has started with, or with a request that has no answer yet.

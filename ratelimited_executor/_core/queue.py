@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
     from ratelimited_executor._core.records import TaskRecord
     from ratelimited_executor._core.slot_keeping import SlotRequest
-    from ratelimited_executor._kernel.contracts import Permits, Ready
+    from ratelimited_executor._kernel.contracts import DueReady, Permits, Ready
     from ratelimited_executor._kernel.pacing import Pacing
     from ratelimited_executor._kernel.records import Record
     from ratelimited_executor._kernel.stretch import Stretch
@@ -548,7 +548,7 @@ class TaskQueue(PlainQueue):
         order: Any = self.order
         arrivals = itertools.count(1)
 
-        def make() -> Ready:
+        def make() -> DueReady:
             if is_sorted:
                 return ReadyQueues(calendar)
             return ReadyHeap(

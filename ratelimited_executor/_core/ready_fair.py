@@ -222,7 +222,7 @@ class ReadyFair:
                 gate.meet(key, now_ns)
                 if self.successor is not None:
                     return None
-            elif gate.admits(key, cost := _cost_of(item), now_ns):
+            elif gate.admits(key, cost := _cost_of(item), now_ns) or gate.is_over(self.peek(), now_ns):
                 return head
             elif gate.is_put_off and gate.is_asking:
                 return None
@@ -441,8 +441,8 @@ class ReadyFair:
                     yield (minus_priority, tag, turn), None, item
                     tag += item.cost / flow.weight
 
-    def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
-        """Return the first tasks of at most ``most`` keys that wait for nothing known, roughly in order, with counts of tasks."""
+    def upcoming(self, most: int) -> Iterator[tuple[Hashable, list[tuple[Source | None, Any]]]]:
+        """Walk at most ``most`` keys that wait for nothing known, roughly in order, each with some of its tasks."""
         gate = self._clock.gate
         flows = (
             (minus_priority, flow.finish, flow)
@@ -450,14 +450,11 @@ class ReadyFair:
             for flow in level.flows.values()
             if gate is None or not gate.is_parked(flow.key, is_known=True)
         )
-        found: list[tuple[Hashable, Source | None, Any, int]] = []
         for _, _, flow in heapq.nsmallest(most, flows, key=lambda each: each[:2]):
             first = next(self._waiting(flow), None)
             if first is not None:
                 key = flow.key if self._clock.fair.by is None else _key_of(first)
-                source, item = next(first.walk()) if isinstance(first, Run) else (None, first)
-                found.append((key, source, item, self._count(flow, _AHEAD)))
-        return found
+                yield key, list(islice(self._tasks(flow), _AHEAD))
 
     def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
         """Estimate how many tasks of keys that are not parked could start.
@@ -489,8 +486,15 @@ class ReadyFair:
 
     def _count(self, flow: Flow, most: float) -> int:
         """Count the tasks of a flow, up to ``most``."""
-        tasks = chain.from_iterable(item.walk() if type(item) is Run else (item,) for item in self._waiting(flow))
-        return sum(1 for _ in islice(tasks, math.ceil(most)))
+        return sum(1 for _ in islice(self._tasks(flow), math.ceil(most)))
+
+    def _tasks(self, flow: Flow) -> Iterator[tuple[Source | None, Any]]:
+        """Walk the tasks of a flow in their order."""
+        for item in self._waiting(flow):
+            if type(item) is Run:
+                yield from item.walk()
+            else:
+                yield None, item
 
     def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int, place: Any) -> Hashable:
         by = self._clock.fair.by

@@ -188,6 +188,10 @@ class ReadyHeap:
             if record._place is self:
                 yield None, record
 
+    def leading(self, count: int) -> list[tuple[Source | None, Any]]:
+        """Return about ``count`` of the first tasks, in their order: O(count log count)."""
+        return [(entry.source, entry.position) for entry in self._heap.leading(count)]
+
     def drain(self, count: int) -> list[TaskRecord] | None:
         """Forget up to ``count`` tasks, and return the waiting records among them; None if none was left."""
         records = [entry.position for entry in self._heap.drain(count) if entry.source is None]

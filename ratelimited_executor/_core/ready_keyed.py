@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.key_gate import KeyGate
     from ratelimited_executor._core.records import TaskRecord
-    from ratelimited_executor._kernel.contracts import DueRun, Rank, Ready, Source
+    from ratelimited_executor._kernel.contracts import DueReady, DueRun, Rank, Ready, Source
 
 __all__ = ["ReadyKeyed"]
 
@@ -43,7 +43,7 @@ class _Lane:
 
     __slots__ = ("head", "key", "number", "ready")
 
-    def __init__(self, key: Hashable, ready: Ready) -> None:
+    def __init__(self, key: Hashable, ready: DueReady) -> None:
         self.key = key
         self.ready = ready
         self.head: Any = None
@@ -61,7 +61,7 @@ class ReadyKeyed:
     active: Final = True
     __slots__ = ("_first", "_gate", "_heap", "_lanes", "_make", "_numbers", "_successor", "_taken", "_unasked")
 
-    def __init__(self, gate: KeyGate, make: Callable[[], Ready]) -> None:
+    def __init__(self, gate: KeyGate, make: Callable[[], DueReady]) -> None:
         self._gate: KeyGate | None = gate
         self._make = make
         self._lanes: dict[Hashable, _Lane] = {}
@@ -129,7 +129,7 @@ class ReadyKeyed:
                 gate.meet(lane.key, now_ns)
                 if self._successor is not None:
                     return None
-            elif gate.admits(lane.key, cost := self._cost(lane), now_ns):
+            elif gate.admits(lane.key, cost := self._cost(lane), now_ns) or gate.is_over(lane.ready.peek(), now_ns):
                 return head
             elif gate.is_put_off:
                 if gate.is_asking:
@@ -211,8 +211,8 @@ class ReadyKeyed:
         for lane in self._lanes.values():
             yield from lane.ready.keyed()
 
-    def upcoming(self, most: int) -> list[tuple[Hashable, Source | None, Any, int]]:
-        """Return the first tasks of at most ``most`` keys that wait for nothing known, with counts of their tasks.
+    def upcoming(self, most: int) -> Iterator[tuple[Hashable, list[tuple[Source | None, Any]]]]:
+        """Walk at most ``most`` keys that wait for nothing known, each with a bounded number of its tasks in their order.
 
         If many keys are parked without a known event to resume them, only those parked first are examined.
         """
@@ -220,7 +220,7 @@ class ReadyKeyed:
         heads = [(lane.head, lane.number, lane) for lane in unasked if lane.ready.head() == lane.head]
         found = nsmallest(most, [*self._heap.leading(most), *heads], key=itemgetter(0))
         lanes = [lane for head, _, lane in found if lane.ready.head() == head]
-        return [(lane.key, *lane.ready.peek(), _count(lane, max(_AHEAD, most // len(lanes)))) for lane in lanes]
+        return ((lane.key, lane.ready.leading(max(_AHEAD, most // len(lanes)))) for lane in lanes)
 
     def count_startable(self, allowance: Callable[[Hashable, int], float], most: float) -> float:
         """Estimate how many tasks of keys that are not parked could start.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ratelimited_executor._core.expiry import deadline_of
 from ratelimited_executor._core.ready_fair import ReadyFair
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 
@@ -33,25 +33,34 @@ class Upcoming(NamedTuple):
     tasks: int
 
 
-def upcoming(queue: TaskQueue, most: int) -> list[Upcoming]:
-    """Return at most ``most`` ready tasks: the first exactly, the others roughly in order."""
+def upcoming(queue: TaskQueue, most: int, now: float) -> Iterator[Upcoming]:
+    """Walk about ``most`` ready tasks that have not expired: the first exactly, the others roughly in order.
+
+    The tasks of a key whose limits the queue knows come together, in their order.
+    """
     if queue.costs is None and queue.gate is None:
-        return [Upcoming(None, None, 1, most)]
-    unmet = _unmet(queue)
-    found = [] if unmet is None else [unmet]
-    for each in _waiting(queue, most - len(found)):
-        tasks = each.tasks
-        if unmet is not None and each[:3] == unmet[:3]:
-            tasks, unmet = tasks - 1, None  # it is one of these tasks
-        if found and found[-1][:3] == each[:3]:
-            found[-1] = found[-1]._replace(tasks=found[-1].tasks + tasks)
-        elif tasks:
-            found.append(each._replace(tasks=tasks))
-    return found
+        yield Upcoming(None, None, 1, most)
+        return
+    unmet = kind = _unmet(queue)
+    count = 0 if kind is None else 1
+    for key, source, item in _waiting(queue, most - count):
+        if queue.expiry.is_used and deadline_of(source, item) < now:
+            continue
+        each = key, *_price(source, item)
+        if each == unmet:
+            unmet = None  # it is that task
+            continue
+        if each != kind:
+            if kind is not None:
+                yield Upcoming(*kind, count)
+            kind, count = each, 0
+        count += 1
+    if kind is not None:
+        yield Upcoming(*kind, count)
 
 
-def _waiting(queue: TaskQueue, most: int) -> Iterator[Upcoming]:
-    """Walk at most ``most`` ready tasks, roughly in order."""
+def _waiting(queue: TaskQueue, most: int) -> Iterator[tuple[Hashable, Source | None, Any]]:
+    """Walk about ``most`` ready tasks, roughly in order, as (key, source, position) or (key, None, record)."""
     heads: list[tuple[Any, Any]] = [(each.ready.head(), each.ready) for each in (queue.on_time, queue.spread)]
     if None not in (heads[0][0], heads[1][0]) and heads[1][0] < heads[0][0]:
         heads.reverse()  # the spread task is more important, and starts first
@@ -59,27 +68,25 @@ def _waiting(queue: TaskQueue, most: int) -> Iterator[Upcoming]:
         if most <= 0:
             break
         if isinstance(ready, (ReadyKeyed, ReadyFair)):
-            entries = ready.upcoming(most)
-        elif head is None:
-            continue
-        else:
-            first = ready.peek()
-            others = (entry for entry in ready.walk() if entry[1] is not first[1] or entry[0] is not first[0])
-            entries = [(_key_of(*entry), *entry, 1) for entry in chain((first,), islice(others, most - 1))]
-        for key, source, item, count in entries:
-            yield Upcoming(key, *_price(source, item), count)
-            most -= count
+            for key, tasks in ready.upcoming(most):
+                for source, item in tasks:
+                    yield key, source, item
+                most -= len(tasks)
+        elif head is not None:
+            for source, item in ready.leading(most):
+                yield _key_of(source, item), source, item
+                most -= 1
 
 
-def _unmet(queue: TaskQueue) -> Upcoming | None:
-    """Return the first task for which no ticket was enough, if it still waits: all others wait for it."""
+def _unmet(queue: TaskQueue) -> tuple[Hashable, Mapping[str, int] | None, int] | None:
+    """Return key, needs and cost of the first task for which no ticket was enough, if it still waits: all others wait for it."""
     if queue.unmet is None:
         return None
     source, item = queue.unmet
     if not (source.is_waiting(item) if source is not None else item._place is not None):
         queue.unmet = None
         return None
-    return Upcoming(_key_of(source, item), *_price(source, item), 1)
+    return _key_of(source, item), *_price(source, item)
 
 
 def _price(source: Source | None, item: Any) -> tuple[Mapping[str, int] | None, int]:

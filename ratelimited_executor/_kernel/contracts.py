@@ -190,6 +190,10 @@ class DueReady(Ready, Protocol):
         """True if the next task in the run of :meth:`pop_earliest` is due before all others that wait."""
         ...
 
+    def leading(self, count: int) -> list[tuple[Source | None, Any]]:
+        """Return about ``count`` of the first tasks, as (source, position) or (None, record), in their order."""
+        ...
+
 
 class GatedReady(Ready, Protocol):
     """The interface of forms that also hold back keys whose limits admit no start now."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.choice import two_bodies
@@ -166,6 +166,10 @@ class ReadyQueues(ReadyFields):
         """Walk the waiting tasks, the most important first."""
         for run in [run for rank in sorted(self.active) for run in self._queues[rank]]:
             yield from run.walk()
+
+    def leading(self, count: int) -> list[tuple[Source | None, Any]]:
+        """Return the first ``count`` tasks, in their order."""
+        return list(islice(self.walk(), count))
 
     def records(self) -> Iterator[tuple[None, Record]]:
         """Walk the waiting records as :meth:`walk` does, without visiting each task of the sources between them."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextvars
+import math
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
+from ratelimited_executor._core.expiry import deadline_of
 from ratelimited_executor._core.key_gate import KeyGate
 from ratelimited_executor._core.keys import given_key, text_of_key
 from ratelimited_executor._core.rates import Rate
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.queue import TaskQueue
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._core.slot_keeping import SlotKeeper
+    from ratelimited_executor._kernel.contracts import Source
     from ratelimited_executor._kernel.states import TaskState
     from ratelimited_executor._runtime.accounts import Accounts
     from ratelimited_executor._runtime.clock import Moments
@@ -173,12 +176,18 @@ class Keys:
                 ahead_count=self._ahead_count,
                 note_lost=self._warn_of_loss,
                 keys_max=self.limits.count_max,
+                is_over=self._is_over,
                 note_full=self._warn_of_number,
             )
             self._accounts.detach()
             self._accounts.tell_keys(self.ended)
             self._queue.set_gate(gate)
         return gate
+
+    def _is_over(self, task: tuple[Source | None, Any], now_ns: int) -> bool:
+        """True if a task has expired: then its key does not hold it, nor the tasks after it."""
+        deadline = deadline_of(*task)
+        return deadline < math.inf and self._moments.timeline.to_ns(deadline) < now_ns
 
     def penalize(self, key: Hashable, until_ns: int) -> None:
         """Start nothing of a key before a time."""

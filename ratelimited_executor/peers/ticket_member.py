@@ -25,11 +25,12 @@ from ratelimited_executor._core.upcoming import Upcoming, upcoming
 from ratelimited_executor.peers.transport import REPEAT_SECONDS, is_refusal, reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply
     from ratelimited_executor._core.fleet.ticket_peer import TicketPeer
+    from ratelimited_executor._core.key_gate import KeyGate
 
 __all__ = ["TicketMember", "TicketOwner"]
 
@@ -325,48 +326,38 @@ class TicketMember:
         runs: list[TicketRun] = []
         self._asked.clear()
         self._lanes = []
-        permits = self.owner.queue.costs
         held, run = self.budget.free_count(now_ns), None
-        held_of = cache(self.budget.costs_of_key)  # the same for keys: what each ticket covers
+        tickets_of = cache(self._tickets_of)  # the same for keys
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
-        for key, needs, cost, tasks in self._next_tasks(count, room):
+        startable: dict[Hashable, int] = {}  # tasks of each key
+        for key, needs, cost, tasks in self._next_tasks(count, room, self.owner.timeline.to_loop(now_ns)):
             if is_due and key not in self._due:
                 continue
-            is_beyond = needs is not None and permits is not None and permits.is_beyond(needs)
-            # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
-            needed = needs if needs and not is_beyond else {PERMITS: 1}
-            costs = tuple(sorted((name, each) for name, each in needed.items() if name in self.peer.resources))
+            costs = self._costs_of(needs)
             most, limit, run = tasks, None, TicketRun(0, costs)
             if gate is not None and key is not None:
-                gate.meet(key, now_ns)
-                limit = gate.limit(key)
-                startable = gate.startable_with_slots(key, now_ns, asks=asks)
-                if self.peer.era is not None:  # the first call is made in any case, for it may begin a quarantine
-                    most = min(most, startable)
+                if key not in startable:
+                    startable[key] = self._startable_of(gate, key, cost, now_ns, asks=asks)
+                limit, most = gate.limit(key), min(most, startable[key])
             if not isinstance(limit, KeyBudgetLimit):
                 if not costs:
                     continue  # it needs no ticket
-                if gate is not None and key is not None and not isinstance(key, SlotLane):
-                    now = self.owner.timeline.to_loop(now_ns)
-                    most = self._demand.count_of_key(gate, key, cost, now, self._ahead_seconds, most)
                 most = min(most, count)  # the tasks that have tickets count as well
                 used = min(held, most)
                 held -= used
-            elif (
-                gate is not None
-                and gate.hold(key, cost, now_ns) in (None, "rate")
-                and limit.refused_ns <= now_ns + _KEY_SOON_NS
-            ):
-                self._asked[limit.text] = key
-                key_cost = cost if limit.cost_max is None else min(cost, limit.cost_max)
-                run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
-                # One more than may be admitted: the refusal says when to ask for it.
-                most = min(most, 1 + limit.count_until(now_ns, now_ns + self.peer.settings.ahead_us * 1000))
-                used = _use(held_of(limit.text), key_cost, most)
             else:
-                continue
+                key_cost, tickets = cost if limit.cost_max is None else min(cost, limit.cost_max), tickets_of(limit)
+                is_held = tickets.is_closed or limit.refuses(key_cost, now_ns + _KEY_SOON_NS)
+                if is_held or gate is None or gate.hold(key, cost, now_ns) not in (None, "rate"):
+                    tickets.is_closed = True  # its later tasks wait as well
+                    continue
+                self._asked[limit.text] = key
+                run = TicketRun(0, costs, limit.text, limit.settings, key_cost)
+                used, most = tickets.use(key_cost, most)
             wanted = min(most - used, room)
+            if key in startable:
+                startable[key] -= used + wanted
             count -= used + wanted
             room -= wanted
             if wanted > 0:
@@ -378,20 +369,43 @@ class TicketMember:
             runs.append(run._replace(wanted=room))
         return runs
 
-    def _next_tasks(self, count: int, room: int) -> Iterable[Upcoming]:
+    def _costs_of(self, needs: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
+        """Return what the start of a task takes of each resource that the group counts."""
+        permits = self.owner.queue.costs
+        if not needs or (permits is not None and permits.is_beyond(needs)):
+            # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
+            needs = {PERMITS: 1}
+        return tuple(sorted((name, each) for name, each in needs.items() if name in self.peer.resources))
+
+    def _tickets_of(self, limit: KeyBudgetLimit) -> _KeyTickets:
+        return _KeyTickets(self.budget.costs_of_key(limit.text), limit.most_within(self._ahead_seconds))
+
+    def _startable_of(self, gate: KeyGate, key: Hashable, cost: int, now_ns: int, *, asks: bool) -> int:
+        """Count the tasks of a key that could start, given tickets, and given permits of its limit in the group."""
+        gate.meet(key, now_ns)
+        most = gate.startable_with_slots(key, now_ns, asks=asks)
+        if self.peer.era is None:  # the first call is made in any case, for it may begin a quarantine
+            most = TICKETS_MAX
+        if isinstance(key, SlotLane) or isinstance(gate.limit(key), KeyBudgetLimit):
+            return most
+        now = self.owner.timeline.to_loop(now_ns)
+        return self._demand.count_of_key(gate, key, cost, now, self._ahead_seconds, most)
+
+    def _next_tasks(self, count: int, room: int, now: float) -> Iterable[Upcoming]:
         """Walk the first tasks in their order; those whose keys may be asked for again go first."""
         queue = self.owner.queue
         if queue.gate is None:
-            yield from upcoming(queue, count)
+            yield from upcoming(queue, count, now)
         elif self._turned:
-            first = upcoming(queue, TICKETS_MAX)
+            first = [*upcoming(queue, TICKETS_MAX, now)]
             self._turned &= {each.key for each in first}  # the tasks of the others have gone
             yield from sorted(first, key=lambda each: each.key not in self._turned)
         else:  # mostly some of them are enough: looking at all takes milliseconds
-            first = upcoming(queue, _FEW + 2 * room)
-            yield from first
-            seen = {(each.key, each.cost) for each in first}
-            yield from (each for each in upcoming(queue, TICKETS_MAX) if (each.key, each.cost) not in seen)
+            seen: set[Hashable] = set()
+            for each in upcoming(queue, _FEW + 2 * room, now):
+                seen.add(each.key)
+                yield each
+            yield from (each for each in upcoming(queue, TICKETS_MAX, now) if each.key not in seen)
 
     def receive(self, request: TicketCall, reply: TicketReply, *, is_step: bool, now: float) -> None:
         """Process an answer."""
@@ -445,13 +459,13 @@ class TicketMember:
         for text, key in self._asked.items():
             if self.peer.refusal is None or self.budget.costs_of_key(text):
                 self._turned.discard(key)
-        for text, again_us in self.peer.refused_keys.items():
+        for text, (cost, again_us) in self.peer.refused_keys.items():
             key = self._asked.get(text)
             limit = gate.limit(key)
             if isinstance(limit, KeyBudgetLimit):
                 due_us = max(again_us, self.budget.mostly_due_us(text) or 0)
                 when_ns = clock.here(due_us * 1000) - half_ns if again_us else now_ns + _NS
-                limit.refused_ns = max(when_ns, now_ns + 200_000)
+                limit.refused_cost, limit.refused_ns = cost, max(when_ns, now_ns + 200_000)
                 heappush(self._turns, (limit.refused_ns, next(self._numbers), key))
         for key in self._asked.values():
             gate.look_again(key)
@@ -597,12 +611,32 @@ class TicketMember:
         return self._to_ns(self._now())
 
 
-def _use(tickets: list[int], cost: int, most: int) -> int:
-    """Remove up to ``most`` tickets that cover a cost, the smallest first, from an ascending list; return how many."""
-    first = bisect_left(tickets, cost)
-    used = min(len(tickets) - first, most)
-    del tickets[first : first + used]
-    return used
+class _KeyTickets:
+    """The tickets of a key, as its tasks will use them in their order, and how much more its limit may admit.
+
+    Args:
+        held: what each ticket covers, in ascending order.
+        most: the largest cost that may be admitted.
+
+    Attributes:
+        is_closed: True if no more is to be requested.
+    """
+
+    def __init__(self, held: list[int], most: float) -> None:
+        self._held = held
+        self._left = most - sum(held)
+        self.is_closed = self._left < 0
+
+    def use(self, cost: int, tasks: int) -> tuple[int, int]:
+        """Use the smallest tickets that cover some tasks of a cost; return how many, and that with those to request."""
+        first = bisect_left(self._held, cost)
+        used = min(len(self._held) - first, tasks)
+        del self._held[first : first + used]
+        most = max(0, math.ceil(self._left / max(1, cost))) + 1  # one more: the refusal says when to ask for it
+        wanted = min(tasks - used, most)
+        self._left -= wanted * cost
+        self.is_closed = wanted == most
+        return used, used + wanted
 
 
 class _Stopwatch:

@@ -628,6 +628,9 @@ class SlowGate:
     def admits(self, key, cost: int, now_ns: int) -> bool:
         return self.on_asked(key)
 
+    def is_over(self, task, now_ns: int) -> bool:
+        return False
+
     def park(self, key, cost: int, now_ns: int, resume, waiting) -> None:
         self.parked.append(resume)
 

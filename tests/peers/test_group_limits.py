@@ -390,6 +390,39 @@ async def test_limit_of_a_key_counts_the_cost_of_each_task(rate, priorities) -> 
     assert all(sum(cost for _, cost in each) > 60 for each in starts.values())
 
 
+@pytest.mark.parametrize(
+    ("key_rate", "expires", "count", "order"),
+    [
+        ("10/10s", 20, 1, None),
+        ("10/10s", 20, 2, None),
+        ("10/10s", 20, 4, None),
+        ("10/s", 5, 1, None),
+        ("10/s", 5, 2, lambda view: view.due),
+    ],
+    ids=["one", "two", "four", "quick", "order"],
+)
+async def test_limit_of_a_key_is_used_as_by_one_process_alone(key_rate, expires, count, order) -> None:
+    """Processes with tasks of mixed costs, many of which expire, use the limits of keys as one process without peers does."""
+    loop, used, keys = asyncio.get_running_loop(), Counter(), 10
+    settings = {"key_rate": key_rate, "policy": Window(), **({"order": order} if order else {})}
+    rate = Rate.parse(key_rate).per_second
+
+    async def load(executors, name: str) -> None:
+        draw, end = random.Random(1), loop.time() + 100
+        while loop.time() < end:
+            key, cost = draw.randrange(keys), draw.choice([1, 1, 2, 5, 10])
+            executor = executors[draw.randrange(count) % len(executors)]
+            executor.schedule(lambda cost=cost: used.update({name: cost}), key=key, cost=cost, expires=expires)
+            await asyncio.sleep(draw.expovariate(2 * keys * float(rate) / 3.8))
+
+    async with ExecutorManager() as manager, Group() as group:
+        for _ in range(count):
+            await group.join(**settings)
+        await asyncio.sleep(QUARANTINE + 10)
+        await asyncio.gather(load(group.executors, "group"), load([manager.executor("x", **settings)], "alone"))
+        assert used["group"] >= 0.85 * used["alone"]
+
+
 async def test_small_peer_beside_a_huge_one() -> None:
     """A process with ten tasks beside one with thousands starts them within two grant intervals of their share."""
     async with Group() as group:

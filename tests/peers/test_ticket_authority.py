@@ -281,6 +281,18 @@ def test_turns_at_a_window_come_as_it_empties(subject):
     assert [0, pace, settings.width, settings.width + pace] == [time - times[0] for time in times]
 
 
+def test_dear_turn_at_a_window_is_not_told_too_late(subject):
+    """A peer that wants a whole window is told to be back once it may be empty: who goes before may want little of it."""
+    group = Group(subject, PACE)
+    settings = WindowSettings.of(10, SECOND)
+    run = some(1, "ann", settings.write())
+    group.ask(run._replace(key_cost=9))
+    group.ask(run._replace(key_cost=2), peer="p")
+    first_us = group.reply.outcomes[0].again_us
+    group.ask(run._replace(key_cost=10), peer="q")
+    assert first_us <= group.reply.outcomes[0].again_us < first_us + settings.width // 2
+
+
 def test_keys_have_limits_of_their_own(subject):
     """Each key has its own limit; a ticket may cost more than one of it, and a reply has a copy of each limit that is to be remembered."""
     group = Group(subject, PACE)

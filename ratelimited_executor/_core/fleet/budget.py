@@ -581,10 +581,11 @@ class KeyBudgetLimit(Limit):
         per_second: the most that its limit admits in a second; None if unlimited.
 
     Attributes:
-        refused_ns: until when the group refuses the key.
+        refused_ns: until when the group refuses to the key ...
+        refused_cost: ... a cost, and more.
     """
 
-    __slots__ = ("_budget", "_cost_max", "_per_second", "refused_ns", "settings", "text")
+    __slots__ = ("_budget", "_cost_max", "_per_second", "refused_cost", "refused_ns", "settings", "text")
 
     def __init__(
         self, budget: TicketBudget, text: str, settings: str, *, cost_max: int | None, per_second: float | None
@@ -594,7 +595,7 @@ class KeyBudgetLimit(Limit):
         self._per_second = per_second
         self.text = text
         self.settings = settings
-        self.refused_ns = 0
+        self.refused_ns = self.refused_cost = 0
 
     @property
     def cost_max(self) -> int | None:
@@ -614,9 +615,9 @@ class KeyBudgetLimit(Limit):
         """True if a ticket covers the cost of a start; a cost of 0 needs none."""
         return not cost or self._budget.covers_key(self.text, cost, now_ns)
 
-    def refuses(self, cost: int, now_ns: int) -> bool:  # noqa: ARG002  # else a limit of all may be why no ticket comes
-        """True while the group refuses the key."""
-        return self.refused_ns > now_ns
+    def refuses(self, cost: int, now_ns: int) -> bool:  # else a limit of all may be why no ticket comes
+        """True if the group is known to refuse a cost at a time."""
+        return cost >= self.refused_cost and now_ns < self.refused_ns
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
         """Record a start; return its ticket and cost."""
@@ -649,7 +650,13 @@ class KeyBudgetLimit(Limit):
         if self._budget.covers_key(self.text, cost, now_ns):
             return now_ns
         when = self._budget.when_key(self.text, cost, now_ns)
-        return self.refused_ns if when is None and self.refused_ns > now_ns else when
+        return self.refused_ns if when is None and self.refuses(cost, now_ns) else when
+
+    def most_within(self, seconds: float) -> float:
+        """Return the largest cost that the group may admit within some seconds."""
+        if self._per_second is None:
+            return UNLIMITED
+        return max(1, self._cost_max or 0, int(seconds * self._per_second))
 
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when the ``count``-th start of cost 1 from now is admitted; None if never."""
@@ -661,11 +668,7 @@ class KeyBudgetLimit(Limit):
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts are admitted."""
         begin_ns = max(now_ns, self.refused_ns)
-        if begin_ns >= end_ns or self._cost_max == 0:
-            return 0
-        if self._per_second is None:
-            return UNLIMITED
-        return max(1, self._cost_max or 0, int((end_ns - begin_ns) / 1e9 * self._per_second))
+        return 0 if begin_ns >= end_ns or self._cost_max == 0 else int(self.most_within((end_ns - begin_ns) / 1e9))
 
     def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # future grants are not known
         """Return itself."""

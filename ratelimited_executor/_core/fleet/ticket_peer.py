@@ -131,8 +131,8 @@ class TicketPeer:
         refused_count: tickets requested and not granted.
         failed_count: calls in a row without an answer.
         asked_count: tickets requested in the latest call.
-        refused_keys: when to ask again for the keys that the latest answer refused, by the authority's clock; 0 if not
-            known.
+        refused_keys: the cost that the latest answer refused to each key, and when to ask for it again, by the
+            authority's clock; 0 if not known.
         resources: those that this process's limits count.
         peers_count: how many peers have called the authority lately.
         cost_ns: the time on the event loop that a start takes, of late.
@@ -166,7 +166,7 @@ class TicketPeer:
         self.failed_count = 0
         self.asked_count = 0
         self.last_grant_ns: int | None = None
-        self.refused_keys: dict[str, int] = {}
+        self.refused_keys: dict[str, tuple[int, int]] = {}
         self.peers_count = 0
         self.cost_ns = _COST_NS
         self.trip_ns = 0
@@ -550,7 +550,7 @@ class TicketPeer:
     def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
         """Record until when a key is refused, and remember the state of its limit."""
         if outcome.holder == run.key:
-            self.refused_keys[run.key] = outcome.again_us
+            self.refused_keys.setdefault(run.key, (run.key_cost, outcome.again_us))  # it blocks the later ones
         if outcome.text and len(self._copies) < _REMEMBERED:
             limit = read_limit(run.settings, outcome.text, told_us)
             until_us = told_us if limit is None else limit.use(told_us).until_us

@@ -600,12 +600,16 @@ class TicketAuthority:
                 del queues[name]
 
     def _turn_of(self, asked: _Asked, place: int, when_us: int, call: TicketCall) -> int:
-        """Return when a limit may admit a ticket to a peer, after one to each hungry peer before it."""
+        """Return when a limit may admit a ticket to a peer, after one of cost 1 to each hungry peer before it.
+
+        What their next tasks cost is not known. To be back too soon costs a call; to be back too late, what is free until
+        then: the others wait for this peer.
+        """
         settings, count = asked.settings[place], self._before(asked.queue_at(place), call.peer)
         if not isinstance(settings, WindowSettings):
             return when_us + count * settings.gap_us
         # What was started together leaves the window together.
-        rounds, rest = divmod((count + 1) * max(1, asked.amounts[place]) - 1, max(1, settings.amount))
+        rounds, rest = divmod(count + max(1, asked.amounts[place]) - 1, max(1, settings.amount))
         return (asked.limits[place].earliest(self._now_us, rest + 1) or 0) + rounds * settings.width
 
     def _before(self, name: str, peer: str) -> int:

@@ -578,11 +578,11 @@ function T.back_of(share)  -- when one who was served less is expected, or if la
   return soonest or 0
 end
 
-function T.turn_of(asked, place, when)  -- when a limit may admit a ticket to this peer, after one to each hungry peer before it
+function T.turn_of(asked, place, when)  -- when a limit may admit a ticket to this peer, after one of cost 1 to each hungry peer before it
   local set, count = asked.settings[place], T.before_in(T.queue_at(asked, place))
   if set.kind ~= 'w' then return when + count * set.gap end
   -- What was started together leaves the window together.
-  local amount, last = math.max(1, set.amount), (count + 1) * math.max(1, asked.amounts[place]) - 1
+  local amount, last = math.max(1, set.amount), count + math.max(1, asked.amounts[place]) - 1
   local rest = last % amount
   return (asked.limits[place].law.earliest(asked.limits[place], S.present, rest + 1) or 0) + (last - rest) / amount * set.width
 end
