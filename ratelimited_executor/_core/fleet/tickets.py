@@ -186,7 +186,7 @@ class TicketAuthority:
             plan_id=state.plan_id,
             penalty_us=state.penalty_us,
             gap_us=self._gap_of(outcomes),
-            peers=len(state.seen),
+            peers=sum(us >= self._now_us - _SEEN_US for us, _ in state.seen.values()),
             plan=() if state.plan_id == call.plan_id else state.plan,
             limits=tuple(self._told(each, limits[each.name], call) for each in state.plan),
             outcomes=tuple(
@@ -223,7 +223,7 @@ class TicketAuthority:
         seen, now_us = self._state.seen, self._now_us
         _, number = seen.get(call.peer, (0, -1))
         seen[call.peer] = now_us, max(number, call.number)
-        if len(seen) > 1 and call.number % 64 == 1:  # peers of short lives, too
+        if call.number % 64 == 1:  # peers of short lives, too
             for peer in [peer for peer, (us, _) in seen.items() if us < now_us - _SEEN_US]:
                 del seen[peer]
         return number

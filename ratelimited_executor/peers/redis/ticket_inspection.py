@@ -20,6 +20,7 @@ __all__ = ["LimitView", "LimitsView", "PeerView", "limit_names_of", "limits_of",
 _STATE: Final = Struct("<9d")  # numbers of the state
 _BEYOND: Final = 1 << 53  # for the script, which counts in doubles
 _CALLING_SECONDS: Final = 1.0  # who has called in this time counts as active
+_SEEN_US: Final = 10_000_000  # and in this one, as a peer
 _LAWS: Final = {"b": "g"}  # letters of settings: letters of their states, where they differ
 
 
@@ -68,7 +69,7 @@ class LimitsView:
         quarantine: seconds until anything may start again; None if there is no quarantine.
         penalty: seconds until a penalty by ``penalize()`` ends; None if there is none.
         limits: in the plan's order.
-        peers: who has called in the last ten seconds or so, the latest first.
+        peers: who has called in the last ten seconds, the latest first.
     """
 
     name: str
@@ -131,7 +132,7 @@ def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes], seen: Mapp
         quarantine=(safe - now_us) / 1e6 if safe > now_us else None,
         penalty=(penalty - now_us) / 1e6 if penalty > now_us else None,
         limits=[limit_of(*each) for each in json.loads(tickets.get(b"plan", b"[]"))],
-        peers=[_peer_of(peer, max(0.0, now_us - us) / 1e6) for peer, us in calls],
+        peers=[_peer_of(peer, max(0.0, now_us - us) / 1e6) for peer, us in calls if us >= now_us - _SEEN_US],
     )
 
 

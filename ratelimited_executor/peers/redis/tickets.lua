@@ -789,21 +789,16 @@ end
 -- Who has called, and the load.
 
 redis.call('ZADD', keys.seen, S.present, args.peer)
-local peers = redis.call('ZCARD', keys.seen)
-if not is_whole then
-  redis.call('ZADD', keys.seen, '+inf', '!' .. mark)
-  peers = redis.call('ZCARD', keys.seen)
-end
-peers = peers - 1
+if not is_whole then redis.call('ZADD', keys.seen, '+inf', '!' .. mark) end
+local peers = redis.call('ZCOUNT', keys.seen, T.whole(S.present - T.SEEN_US), '+inf') - 1
 if args.number > known_number then
   S.changed_fields[1 + #S.changed_fields] = 'n:' .. args.peer
   S.changed_fields[1 + #S.changed_fields] = args.number
 end
-if peers > 1 and args.number % 64 == 1 then  -- peers of short lives, too
+if args.number % 64 == 1 then  -- peers of short lives, too
   local gone = redis.call('ZRANGEBYSCORE', keys.seen, '-inf', '(' .. T.whole(S.present - T.SEEN_US))
   T.call_in_parts('ZREM', keys.seen, gone)
   for _, peer in ipairs(gone) do S.gone_fields[#S.gone_fields + 1] = 'n:' .. peer end
-  peers = peers - #gone
 end
 local cost, gap = T.CALL_US, 0
 for _, outcome in ipairs(outcomes) do cost = cost + T.LINE_US * (1 + outcome.given) end
