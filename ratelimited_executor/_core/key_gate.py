@@ -157,12 +157,12 @@ class KeyGate:
         state = self._keys.get(stored_key(key))
         return None if state is None else state.limit
 
-    def is_parked(self, key: Hashable, *, is_known: bool = False) -> bool:
-        """True if tasks of a key have left the order; with ``is_known``, until a known event."""
+    def is_parked(self, key: Hashable) -> bool:
+        """True if tasks of a key have left the order."""
         if isinstance(key, SlotLane):
             return bool(key.parked) or (key.held_key is not None and self.is_parked(key.held_key))
         state = self._keys.get(key)
-        return state is not None and bool(state.parked) and not (is_known and key in self._unasked)
+        return state is not None and bool(state.parked)
 
     def admits(self, key: Hashable, cost: int, now_ns: int) -> bool:
         """True if a task of a key may start now; requests the slots that it needs, unless it is too early for that."""

@@ -253,8 +253,12 @@ async def test_key_that_must_wait_holds_back_no_other() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "keys", "least"),
-    [({"rate": "400/s, 300000/10s", "key_rate": "5/s"}, 13, 50), ({"rate": "40/s, 300/10s"}, 0, 65)],
-    ids=["keys", "no keys"],
+    [
+        ({"rate": "400/s, 300000/10s", "key_rate": "5/s"}, 13, 50),
+        ({"rate": "400/s, 300000/10s", "key_rate": "5/s", "order": Fair()}, 13, 50),
+        ({"rate": "40/s, 300/10s"}, 0, 65),
+    ],
+    ids=["keys", "fair keys", "no keys"],
 )
 async def test_slots_beside_tickets_are_used(settings, keys, least) -> None:
     """Slots and tickets together do not deadlock: three processes use both with tasks of 50 ms."""
@@ -281,6 +285,24 @@ async def test_slots_beside_tickets_are_used(settings, keys, least) -> None:
         assert len(group.starts) - count >= least
         assert most == 2
         assert all(most_in(group.of_key(f"k{key}"), 1) <= 5 for key in range(keys))
+
+
+async def test_tickets_are_requested_for_tasks_that_share_by_what_is_also_a_waiting_key() -> None:
+    """While a key waits for its limit, tickets are requested for other keys whose tasks share fairly by an equal value."""
+    async with Group() as group:
+        rates, shares = {"slow": "1/60s"}, {"slow": "a", "other": "b"}
+        order = Fair(by=lambda task: shares.get(task.key, "slow"))
+        executor = await group.join(rate="40/s, 300/10s", key_rate=lambda key: rates.get(key, "5/s"), order=order)
+        for key in ("slow", "slow", "other"):
+            executor.schedule(group.start, 0, 1, key, key=key)
+        await asyncio.sleep(QUARANTINE + 1)
+        executor.schedule(group.start, 0, 1, "other", key="other")
+        await asyncio.sleep(1)
+        for _ in range(10):
+            executor.schedule(group.start, 0, 1, "quick", key="quick")
+        await asyncio.sleep(3)
+        assert len(group.of_key("quick")) == 10
+        assert len(group.of_key("slow")) == 1
 
 
 async def test_executor_that_closes_while_a_call_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
