@@ -139,6 +139,21 @@ async def test_what_was_spread_and_is_more_important_gets_the_tickets(settings) 
         assert 40 <= len(group.starts)
 
 
+@pytest.mark.parametrize("settings", [{}, {"order": Fair()}, {"key_concurrency": 5}], ids=str)
+async def test_ticket_that_is_too_small_for_the_first_task_does_not_count_for_it(settings) -> None:
+    """A ticket is requested for a more important, more costly task although the process holds one for a cheaper task."""
+    async with Group() as group:
+        executor = await group.join(rate="20/s", **settings)
+        for _ in range(20):
+            executor.schedule(group.start, 0, 3, None, cost=3)
+        await asyncio.sleep(QUARANTINE + 0.5)
+        executor.schedule(group.start, 0, 4, None, cost=4, priority=1)
+        await asyncio.sleep(0.5)
+        assert 4 in [cost for _, cost in group.starts]
+        await asyncio.sleep(4)
+        assert len(group.starts) == 21
+
+
 async def test_cost_that_is_settled_to_less_comes_back_to_the_group() -> None:
     """A cost reserved by one process and settled to less is soon available to another."""
     async with Group() as group:

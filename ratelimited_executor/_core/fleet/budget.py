@@ -368,14 +368,14 @@ class TicketBudget:
             return now_ns
         if not self._clock.is_known:
             return None
-        first = 0
-        for index, ticket in enumerate(self._coming):
+        lapsing = deque(self._open if self.is_usable() else ())
+        for ticket in self._coming:
+            while lapsing and ticket.at_us > lapsing[0].until_us:
+                left -= lapsing.popleft().left.get(resource, 0)
+            lapsing.append(ticket)
             if resource not in ticket.left:
                 continue
             left += ticket.left[resource]
-            while first < index and ticket.at_us > self._coming[first].until_us:
-                left -= self._coming[first].left.get(resource, 0)
-                first += 1
             if left >= amount:
                 return max(now_ns, self._clock.surely_after(ticket.at_us * 1000, now_ns))
         return None
