@@ -284,6 +284,10 @@ class TicketBudget:
     def covers_key(self, key: str, cost: int, now_ns: int) -> bool:
         """True if a ticket lets a task of a key and a cost start now."""
         self._look(now_ns)
+        return self.held_key(key, cost)
+
+    def held_key(self, key: str, cost: int) -> bool:
+        """True if a ticket covered the cost of a task of a key at the last look."""
         tickets = self._keys.get(key, [])
         return bool(tickets) and tickets[-1].key_cost >= cost
 
@@ -647,7 +651,7 @@ class KeyBudgetLimit(Limit):
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a held ticket that covers a cost may be used, or the group's refusal ends; None if neither is known."""
-        if self._budget.covers_key(self.text, cost, now_ns):
+        if self._budget.held_key(self.text, cost):  # no look, as the time may be a later one, at which tickets have lapsed
             return now_ns
         when = self._budget.when_key(self.text, cost, now_ns)
         return self.refused_ns if when is None and self.refuses(cost, now_ns) else when
