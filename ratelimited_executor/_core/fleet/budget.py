@@ -651,7 +651,7 @@ class KeyBudgetLimit(Limit):
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a held ticket that covers a cost may be used, or the group's refusal ends; None if neither is known."""
-        if self._budget.held_key(self.text, cost):  # no look, as the time may be a later one, at which tickets have lapsed
+        if self._budget.held_key(self.text, cost):  # no look: at a later time, tickets would have lapsed
             return now_ns
         when = self._budget.when_key(self.text, cost, now_ns)
         return self.refused_ns if when is None and self.refuses(cost, now_ns) else when
