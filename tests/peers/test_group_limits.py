@@ -107,6 +107,18 @@ async def test_quota_of_the_group_begins_anew_with_each_minute() -> None:
         assert len(minutes) in (3, 4)
 
 
+async def test_what_is_left_in_statistics_is_what_the_process_holds() -> None:
+    """The limits of an executor of a group are one for each resource, of kind ``group``; an idle process holds nothing."""
+    async with Group() as group:
+        executor = await group.join(rate="20/s, 150/10s", resources={"tokens": "1000/min"}, policy=Window())
+        await executor.submit(str, cost={"tokens": 100})
+        statistics = executor.statistics()
+        assert [("permits", "20/s, 150/10s", "group", 0), ("tokens", "1000/min", "group", 0)] == [
+            (one.resource, one.limit, one.kind, one.left) for one in statistics.limits
+        ]
+        assert {("permits", 1), ("tokens", 100)} == {(one.resource, one.used) for one in statistics.fleet.limits}
+
+
 async def test_resource_is_shared_with_all_its_costs() -> None:
     """The costs of a resource are counted over the group in each window, and every process gets some."""
     async with Group() as group:
