@@ -463,7 +463,8 @@ class FleetPeers(Fixed):
             reason = (
                 f"TimeoutError: none within timeout={self._timeout:g} s, or {_CONNECT_SECONDS:g} s for a connection"
             )
-        if failed_count > _RETRY_COUNT and reason not in self._reasons:
+        is_news = not self._reasons or (is_refusal(error) and reason not in self._reasons)
+        if failed_count > _RETRY_COUNT and is_news:
             self._reasons.add(reason)
             what = "the server refuses all calls" if is_refusal(error) else "no answer from the server"
             LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, self._settings.outage)

@@ -886,9 +886,9 @@ async def test_process_of_an_earlier_release_is_told(redis_server: RedisServer, 
 
 # Access rights.
 
-RIGHTS = "evalsha script|load info time exists hmget hset hdel del pexpire zadd zrem zcard zcount zrangebyscore".split()
-# Once there are keys at rest to forget, under load, and in a call that works when it is repeated: what precedes is written.
-ONLY_SOMETIMES = {"hdel", "zrem", "zcount", "pexpire"}
+RIGHTS = "evalsha script|load info time exists hmget hset hdel del pexpire zadd zrem zcount zrangebyscore".split()
+# Once there are keys at rest to forget, and in a call that works when it is repeated: what precedes is written.
+ONLY_SOMETIMES = {"hdel", "zrem", "pexpire"}
 
 
 def _user(rights: list[str], keys: str = "~{rle:g}:*") -> str:
@@ -900,7 +900,7 @@ async def test_least_rights_of_a_user(told: Told) -> None:
     """A user with these rights to the group ``g`` can take part, and each of them is needed.
 
     ``ACL SETUSER app on >secret resetkeys ~{rle:g}:* resetchannels -@all +evalsha +script|load +info +time +exists
-    +hmget +hset +hdel +del +pexpire +zadd +zrem +zcard +zcount +zrangebyscore``
+    +hmget +hset +hdel +del +pexpire +zadd +zrem +zcount +zrangebyscore``
 
     (``~{rle:*}*`` for all groups.) redis-py also sends CLIENT SETINFO: that is refused, and does no harm.
     """
@@ -938,7 +938,6 @@ async def test_least_rights_of_a_user(told: Told) -> None:
                     lacking[right].executor.schedule(lacking[right].work, key=f"{number}")
             for right in ONLY_SOMETIMES:
                 await lacking[right].wait_for(lambda one=lacking[right]: one.starts, PATIENT_SECONDS)
-            await _load(server.url_of("no-zcount", "secret"))
             for right in ("hdel", "zrem"):  # once the first keys are at rest
 
                 def has_failed(one: Member = lacking[right]) -> bool:
@@ -953,19 +952,6 @@ async def test_least_rights_of_a_user(told: Told) -> None:
         missed = {(name, what) for name, what in refusals() if what != "client|setinfo"}
         assert {(f"no-{right.replace('|', '-')}", right) for right in RIGHTS} == missed
         assert set(RIGHTS) - ONLY_SOMETIMES == dead
-
-
-async def _load(url: str) -> None:
-    """Ask for so many tickets in one call that the server counts who has called."""
-    transport = RedisTransport(url, "g")
-    call = _call_for(100_000)
-    try:
-        await transport.call([("much", call)])
-        await asyncio.sleep(0.002)
-        (reply,) = await transport.call([("much", replace(call, runs=(TicketRun(9000, (("tickets", 1),)),)))])
-        assert "zcount" in str(reply)
-    finally:
-        await transport.aclose()
 
 
 @pytest.mark.usefixtures("server_kind")
