@@ -67,8 +67,8 @@ class KeyGate:
         ahead_count: returns for how many keys slots may be requested at a time.
         note_lost: called with the key of a running task whose slot may have passed to another holder.
         keys_max: how many keys may be remembered; None for any number.
-        is_over: returns whether a task, as (source, position) or (None, record), has expired by a time.
         note_full: called when a task has to wait because of that.
+        is_over: returns whether a task, as (source, position) or (None, record), has expired by a time.
 
     Attributes:
         look_count: changes when what was found to be admitted may no longer be: user functions were called when a key was
@@ -96,8 +96,8 @@ class KeyGate:
         ahead_count: Callable[[], int] = lambda: 1,
         note_lost: Callable[[Any], None] = lambda _: None,
         keys_max: int | None = None,
-        is_over: Callable[[tuple[Source | None, Any], int], bool] = lambda _, __: False,
         note_full: Callable[[], None] = lambda: None,
+        is_over: Callable[[tuple[Source | None, Any], int], bool] = lambda _, __: False,
     ) -> None:
         self._limit_of = limit_of
         self._concurrency_of = concurrency_of
