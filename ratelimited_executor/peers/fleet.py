@@ -419,10 +419,10 @@ class FleetPeers(Fixed):
         if refused and not answers and not any(member.is_served for member in others):
             await self._fail([*refused], next(iter(refused.values())))
             return
-        if self._reasons:
-            self._reasons.clear()
-            LOGGER.warning("fleet: the server answers again")
         if answers:
+            if self._reasons:
+                self._reasons.clear()
+                LOGGER.warning("fleet: the server answers again")
             timeline = answers[0][0].owner.timeline
             told_ns = answers[0][2].now_us * 1000
             is_step = not self._clock.measure(told_ns, timeline.to_ns(sent), timeline.to_ns(got))

@@ -12,6 +12,7 @@ from ratelimited_executor import ExecutorManager, Hold
 from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.peers.redis.refusals import refusal_of
 from ratelimited_executor.peers.redis.ticket_script import TICKET_SCRIPT as SCRIPT
+from ratelimited_executor.peers.transport import RefusedError
 
 from .servers import RedisServer
 from .simulation import Simulation
@@ -82,6 +83,31 @@ async def test_server_that_forgets_all_the_time_is_told_once(virtual_clock, told
     lines = told()[2:]
     assert len(lines) == 2
     assert all(line.startswith("INFO fleet: limit starts nothing for ") for line in lines)
+    await fleet.close()
+
+
+async def test_last_calls_that_are_refused_are_no_answer(virtual_clock, told):
+    """A member that leaves right after a connection, to a server that refuses each call, logs no end of the outage."""
+    fleet = Simulation(44, rate=50.0)
+    (node,) = await fleet.add(1, load=1000)
+    await asyncio.sleep(3)
+    connect, is_leaving = node.network.connect, False
+
+    async def leave_while_connecting():
+        await connect()
+        if is_leaving:
+            await node.executor.aclose()
+
+    async def refuse(calls):
+        return [RefusedError("none of these") for _ in calls]
+
+    node.network.connect, node.network.call = leave_while_connecting, refuse
+    await asyncio.sleep(10)
+    is_leaving = True
+    await asyncio.sleep(10)
+    warnings = [line for line in told() if line.startswith("WARNING")]
+    assert warnings == ["WARNING fleet: the server refuses all calls (none of these); outage policy: stop"]
+    assert told()[-1] == "INFO fleet: limit leaves its group"
     await fleet.close()
 
 
