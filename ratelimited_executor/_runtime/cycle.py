@@ -76,10 +76,6 @@ class CycleStatistics:
     lost: int
     skipped_turns: int
 
-    def __call__(self) -> CycleStatistics:
-        """Return itself, so that both ``cycle.statistics()`` and ``cycle.statistics`` work."""
-        return self
-
 
 class CycleParts(Protocol):
     """The parts of a started executor that a cycle uses; its keys are scheduled by ``CyclePlan.place``."""
@@ -136,9 +132,8 @@ class CycleHandle:
         """The slots of the cycle."""
         return self._plan.slots
 
-    @property
     def statistics(self) -> CycleStatistics:
-        """The counts at this instant; also callable, as ``statistics()``."""
+        """Return the counts at this instant."""
         turn = self.slots.turn_at(self._wall())
         return CycleStatistics(
             name=self.name,

@@ -34,7 +34,7 @@ __all__ = ["demo", "run"]
     "--priority-field", metavar="FIELD", help="The field with a line's priority, an integer; larger is more important."
 )
 @click.option(
-    "--look-ahead", "--window", type=click.IntRange(min=1), default=100_000, show_default=True,
+    "--look-ahead", type=click.IntRange(min=1), default=100_000, show_default=True,
     help="The number of lines read ahead and sorted by due time and priority.",
 )  # fmt: skip
 @click.option(
