@@ -176,13 +176,15 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 
 # Pairing with the pure bodies.
 
-pure = {}  # by name: the pure body of each function here, and the classes it creates; filled by choice.two_bodies()
+pure = {}  # by qualified name: the pure body of each entry of bodies, and the classes created here; filled by choice.py
 cdef object CALL_OWNER = (), TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
 
 
 def connect(name, body):
-    """Register the pure body of a function, or a class that is instantiated here."""
+    """Register the pure body of a function, or a class that is instantiated here, by its qualified name."""
     global CALL_OWNER, TASK_HANDLE, PERMIT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
+    if name in pure:
+        raise LookupError(f"there are two pure bodies of the name {name}")
     pure[name] = body
     if name == "TaskHandle":
         TASK_HANDLE = body
@@ -417,3 +419,43 @@ include "_start.pxi"
 include "_task.pxi"
 include "_wake.pxi"
 include "_crowd.pxi"
+
+
+# Which bodies are here, by the qualified names of the pure ones, in whose place they run.
+
+bodies = {
+    "BatchSource.count_until": count_until,
+    "Bucket.move_survivors": move_survivors,
+    "Calendar._split": _split,
+    "CallHandle": CallHandle,
+    "Coroutines.start": start,
+    "DoneCallbacks._run": _run,
+    "DueOrder": DueOrder,
+    "Engine._rest": _rest,
+    "Engine._run_on": _run_on,
+    "Engine.run": run,
+    "LoopFace.call_later": call_later,
+    "LoopFace.call_soon": call_soon,
+    "PermitGrid._usable_on_grid": _usable_on_grid,
+    "PlainQueue.next_lone_wake": next_lone_wake,
+    "PlainQueue.pull": pull,
+    "PlainQueue.take": take,
+    "PlainQueue.take_lone": take_lone,
+    "ReadyQueues.head": head,
+    "Runner._on_timer": _on_timer,
+    "Runner.run_due": run_due,
+    "Starter._start_plain": _start_plain,
+    "Starter._start_records": _start_records,
+    "Starter.start_many": start_many,
+    "Starter.start_one": start_one,
+    "TaskFace.execute": execute,
+    "TaskFace.schedule": schedule,
+    "TaskFace.submit": submit,
+    "TaskHandle._end_done": _end_done,
+    "TaskHandle.add_done_callback": add_done_callback,
+    "TaskHandle.cancel": cancel,
+    "TaskHandle.exception": exception,
+    "TaskHandle.result": result,
+    "TimerDescriptor._on_readable": _on_readable,
+    "in_due_order": in_due_order,
+}

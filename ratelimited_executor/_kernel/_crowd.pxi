@@ -16,9 +16,9 @@ def pull(QueueFields self, double now):
     if self.is_halted:
         return True
     if not self._is_plain or self.rekeying or PyObject_Length(self.chores) or self._opening_at <= now:
-        return pure["pull"](self, now)
+        return pure["PlainQueue.pull"](self, now)
     if not self.is_unlimited and spread.opened_count + self.later_count > 0:
-        return pure["pull"](self, now)
+        return pure["PlainQueue.pull"](self, now)
     self._pulled_at = now
     if on_time.groups:
         steps = pull_due(on_time, seen_until(self.timeline, now), steps)
@@ -86,7 +86,7 @@ def take(QueueFields self, double now, limit):
     cdef StretchFields stretch
     cdef object first, second, run, source
     if not self._is_plain:
-        return pure["take"](self, now, limit)
+        return pure["PlainQueue.take"](self, now, limit)
     while True:
         if self._is_sorting or (not admission.count and now < admission.next_at):
             return None

@@ -94,7 +94,7 @@ def _usable_on_grid(GridFields self, now_ns):
     cdef long long number, count = -1
     if fits(now_ns, &number):
         count = usable(self, number)
-    return pure["_usable_on_grid"](self, now_ns) if count < 0 else count
+    return pure["PermitGrid._usable_on_grid"](self, now_ns) if count < 0 else count
 
 
 cdef inline bint to_ns(object timeline, double now, long long* now_ns) except -1:

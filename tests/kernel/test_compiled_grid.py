@@ -30,7 +30,9 @@ class PureGrid(PermitGrid):
 
     __slots__ = ()
 
-    _usable_on_grid = compiled.pure["_usable_on_grid"] if compiled is not None else PermitGrid._usable_on_grid
+    _usable_on_grid = (
+        compiled.pure["PermitGrid._usable_on_grid"] if compiled is not None else PermitGrid._usable_on_grid
+    )
 
 
 def state(grid: PermitGrid) -> dict:
