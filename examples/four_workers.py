@@ -70,7 +70,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "app.limits")
-        with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
+        context = multiprocessing.get_context("spawn")
+        together = context.Barrier(WORKERS).wait  # so that no worker begins before all of them have started
+        with ProcessPoolExecutor(WORKERS, mp_context=context, initializer=together) as pool:
             futures = [pool.submit(run_worker, path, options.rate, options.seconds) for _ in range(WORKERS)]
             starts = [future.result() for future in futures]
     print(f"starts of each worker: {', '.join(str(len(each)) for each in starts)}")

@@ -56,6 +56,7 @@ TESTED_ELSEWHERE = {
     "share-a-rate.md",
     "share-every-limit.md",
     "share-without-a-server.md",
+    "limit-how-many-at-once.md",
     "tutorial-durable.md",
     "put-in-a-transaction.md",
 }

@@ -71,7 +71,8 @@ class KeyGate:
         note_full: called when a task has to wait because of that.
 
     Attributes:
-        met_count: how many keys have been met so far; a change means that user functions were called.
+        look_count: changes when what was found to be admitted may no longer be: user functions were called when a key was
+            met, or held slots were given back.
         is_put_off: True if the key asked about last must be asked about again once earlier requests are answered.
         asks_for_slots: True if there are lanes, or keys whose running tasks a group counts.
         is_looking: True while only looking for what may start: then no slots are requested.
@@ -81,7 +82,7 @@ class KeyGate:
         "_ahead", "_ahead_count", "_concurrency_of", "_full", "_is_away", "_keys", "_keys_max", "_lanes", "_limit_of",
         "_memory", "_newest", "_note_full", "_note_lost", "_numbers", "_parts", "_put_off", "_slots_of",
         "_start_count", "_sweeping", "_timers", "_unasked", "_used_count", "_without_room", "asks_for_slots",
-        "is_looking", "is_over", "is_put_off", "met_count",
+        "is_looking", "is_over", "is_put_off", "look_count",
     )  # fmt: skip
 
     def __init__(
@@ -124,7 +125,7 @@ class KeyGate:
         # Limit and ticket of the last start, if it may not have taken effect.
         self._newest: tuple[Limit, Any] | None = None
         self._start_count = 0  # since the last sweep
-        self.met_count = 0
+        self.look_count = 0
         self.asks_for_slots = False
         self.is_looking = False
         self.is_put_off = False
@@ -157,12 +158,12 @@ class KeyGate:
         state = self._keys.get(stored_key(key))
         return None if state is None else state.limit
 
-    def is_parked(self, key: Hashable, *, is_known: bool = False) -> bool:
-        """True if tasks of a key have left the order; with ``is_known``, until a known event."""
+    def is_parked(self, key: Hashable) -> bool:
+        """True if tasks of a key have left the order."""
         if isinstance(key, SlotLane):
             return bool(key.parked) or (key.held_key is not None and self.is_parked(key.held_key))
         state = self._keys.get(key)
-        return state is not None and bool(state.parked) and not (is_known and key in self._unasked)
+        return state is not None and bool(state.parked)
 
     def admits(self, key: Hashable, cost: int, now_ns: int) -> bool:
         """True if a task of a key may start now; requests the slots that it needs, unless it is too early for that."""
@@ -171,6 +172,7 @@ class KeyGate:
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
                 held = self._keys[key.held_key]
                 if not (self.is_put_off or held.is_asking or held.comes_soon(cost, now_ns)):
+                    self.look_count += key.slots.is_there
                     self._drop(key)
                 return False
             if self.is_looking and key.slots.request is None:
@@ -182,6 +184,7 @@ class KeyGate:
             if state is not None and not any(
                 other.held_key == key.held_key and other.slots.is_there for other in self._lanes
             ):
+                self.look_count += state.slots is not None and state.slots.is_there
                 self._drop_slot(key.held_key, state)  # do not hold one slot while waiting for another
             return is_there
         state = self._keys.get(key) or self._meet(key, now_ns)
@@ -659,7 +662,7 @@ class KeyGate:
 
     def _meet(self, key: Hashable, now_ns: int) -> KeyState:
         limit, concurrency = self._limit_of(key), self._concurrency_of(key)
-        self.met_count += 1
+        self.look_count += 1
         state = self._keys.get(key)
         if state is None:  # the user functions may have met the key themselves
             state = self._memory.recall(key, limit, now_ns)

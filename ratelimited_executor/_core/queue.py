@@ -328,10 +328,10 @@ class TaskQueue(PlainQueue):
             is_asking = gate.asks_for_slots or self.permits.is_by_tickets
             if is_asking and not (self.is_unlimited or self.admission.find(now, self.interval_end)):
                 return None  # without a permit, no slots are requested and no key is parked
-            now_ns, met_count = self.timeline.to_ns(now), -1
+            now_ns, look_count = self.timeline.to_ns(now), -1
             first = second = None
-            while met_count != gate.met_count:  # limits come from user functions, which may change anything
-                met_count = gate.met_count
+            while look_count != gate.look_count:
+                look_count = gate.look_count
                 first, second = self._heads_at(now_ns)
             calendar = self._choose_of(first, second, now)
         return calendar if self.costs is None or calendar is None else self._choose_metered(calendar, now)

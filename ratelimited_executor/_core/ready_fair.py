@@ -42,8 +42,8 @@ class ReadyFair:
 
     active: Final = True
     __slots__ = (
-        "_active", "_clock", "_draining", "_found", "_head", "_index", "_is_compacting", "_is_fresh", "_record", "_stale_count", "_taken",
-        "_taken_at", "calendar", "count", "successor",
+        "_active", "_clock", "_draining", "_found", "_head", "_index", "_is_compacting", "_is_fresh", "_parked", "_record", "_stale_count",
+        "_taken", "_taken_at", "calendar", "count", "successor",
     )  # fmt: skip
 
     opened: Final = True
@@ -62,6 +62,7 @@ class ReadyFair:
             0.0,
             0,
         )  # negated priority, level, tag and cost of the taken task
+        self._parked: set[Flow] = set()  # the flows that wait for a known event
         self._record: Any = None  # the record being taken
         self._stale_count = 0
         self._is_compacting = False
@@ -314,6 +315,7 @@ class ReadyFair:
         """Park a flow until its key may start a task; put it off if ``now_ns`` is None."""
 
         def resume() -> None:
+            self._parked.discard(flow)
             level.waiting_count += 1
             level.weight_sum += flow.weight
             self._enter(head[0], level, flow, cost, credit=_CREDIT_COUNT * cost / flow.weight)
@@ -322,8 +324,8 @@ class ReadyFair:
         assert gate is not None
         if now_ns is None:
             gate.put_off(key, head, cost, resume, lambda most: self._count(flow, most))
-        else:
-            gate.park(key, cost, now_ns, resume, lambda most: self._count(flow, most))
+        elif gate.park(key, cost, now_ns, resume, lambda most: self._count(flow, most)):
+            self._parked.add(flow)
 
     def _first(self, flow: Flow) -> Any:
         """Return the first item of a flow with a waiting task; None if no task waits."""
@@ -382,6 +384,7 @@ class ReadyFair:
         """Forget everything."""
         self._clock.levels.clear()
         self._active.clear()
+        self._parked.clear()
         self._taken = None
         self.count = self._stale_count = 0
 
@@ -443,12 +446,11 @@ class ReadyFair:
 
     def upcoming(self, most: int) -> Iterator[tuple[Hashable, list[tuple[Source | None, Any]]]]:
         """Walk at most ``most`` keys that wait for nothing known, roughly in order, each with some of its tasks."""
-        gate = self._clock.gate
         flows = (
             (minus_priority, flow.finish, flow)
             for minus_priority, level in self._clock.levels.items()
             for flow in level.flows.values()
-            if gate is None or not gate.is_parked(flow.key, is_known=True)
+            if flow not in self._parked
         )
         for _, _, flow in heapq.nsmallest(most, flows, key=lambda each: each[:2]):
             first = next(self._waiting(flow), None)

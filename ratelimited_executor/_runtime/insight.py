@@ -53,9 +53,9 @@ class LimitStatistics:
 
     Attributes:
         resource: the resource; ``permits`` for the executor's own.
-        limit: the rate or quota, as a text.
-        kind: ``rate``, ``window``, ``burst`` or ``quota``.
-        left: how much can be used now; negative after an overdraft.
+        limit: the rate or quota, as a text; in a group, all of the resource.
+        kind: ``rate``, ``window``, ``burst`` or ``quota``; ``group`` if the processes of a group share the limit.
+        left: how much can be used now; negative after an overdraft; with ``group``, only what this process holds.
     """
 
     resource: str

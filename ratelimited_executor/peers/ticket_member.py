@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left
 from collections import deque
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -327,6 +327,7 @@ class TicketMember:
         self._asked.clear()
         self._lanes = []
         held, run = self.budget.free_count(now_ns), None
+        covers = cache(partial(self._covers, now_ns))
         tickets_of = cache(self._tickets_of)  # the same for keys
         # While the rate is the narrower limit, slots are requested only when a ticket's time comes.
         asks = self.peer.refusal is None and not self.peer.failed_count and self.peer.quarantine_end(now_ns) is None
@@ -344,7 +345,7 @@ class TicketMember:
                 if not costs:
                     continue  # it needs no ticket
                 most = min(most, count)  # the tasks that have tickets count as well
-                used = min(held, most)
+                used = min(held, most) if held and covers(costs) else 0
                 held -= used
             else:
                 key_cost, tickets = cost if limit.cost_max is None else min(cost, limit.cost_max), tickets_of(limit)
@@ -376,6 +377,10 @@ class TicketMember:
             # A task whose cost is never admitted gets a permit, so that it is examined and dropped.
             needs = {PERMITS: 1}
         return tuple(sorted((name, each) for name, each in needs.items() if name in self.peer.resources))
+
+    def _covers(self, now_ns: int, costs: tuple[tuple[str, int], ...]) -> bool:
+        """True if the held tickets let a task of some costs start: else it is requested, however many there are."""
+        return all(self.budget.when(name, amount, now_ns) is not None for name, amount in costs)
 
     def _tickets_of(self, limit: KeyBudgetLimit) -> _KeyTickets:
         return _KeyTickets(self.budget.costs_of_key(limit.text), limit.most_within(self._ahead_seconds))

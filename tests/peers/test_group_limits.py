@@ -107,6 +107,18 @@ async def test_quota_of_the_group_begins_anew_with_each_minute() -> None:
         assert len(minutes) in (3, 4)
 
 
+async def test_what_is_left_in_statistics_is_what_the_process_holds() -> None:
+    """The limits of an executor of a group are one for each resource, of kind ``group``; an idle process holds nothing."""
+    async with Group() as group:
+        executor = await group.join(rate="20/s, 150/10s", resources={"tokens": "1000/min"}, policy=Window())
+        await executor.submit(str, cost={"tokens": 100})
+        statistics = executor.statistics()
+        assert [("permits", "20/s, 150/10s", "group", 0), ("tokens", "1000/min", "group", 0)] == [
+            (one.resource, one.limit, one.kind, one.left) for one in statistics.limits
+        ]
+        assert {("permits", 1), ("tokens", 100)} == {(one.resource, one.used) for one in statistics.fleet.limits}
+
+
 async def test_resource_is_shared_with_all_its_costs() -> None:
     """The costs of a resource are counted over the group in each window, and every process gets some."""
     async with Group() as group:
@@ -137,6 +149,21 @@ async def test_what_was_spread_and_is_more_important_gets_the_tickets(settings) 
         await asyncio.sleep(22.5)
         assert 5 == [cost for _, cost in group.starts].count(2)
         assert 40 <= len(group.starts)
+
+
+@pytest.mark.parametrize("settings", [{}, {"order": Fair()}, {"key_concurrency": 5}], ids=str)
+async def test_ticket_that_is_too_small_for_the_first_task_does_not_count_for_it(settings) -> None:
+    """A ticket is requested for a more important, more costly task although the process holds one for a cheaper task."""
+    async with Group() as group:
+        executor = await group.join(rate="20/s", **settings)
+        for _ in range(20):
+            executor.schedule(group.start, 0, 3, None, cost=3)
+        await asyncio.sleep(QUARANTINE + 0.5)
+        executor.schedule(group.start, 0, 4, None, cost=4, priority=1)
+        await asyncio.sleep(0.5)
+        assert 4 in [cost for _, cost in group.starts]
+        await asyncio.sleep(4)
+        assert len(group.starts) == 21
 
 
 async def test_cost_that_is_settled_to_less_comes_back_to_the_group() -> None:
@@ -253,8 +280,12 @@ async def test_key_that_must_wait_holds_back_no_other() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "keys", "least"),
-    [({"rate": "400/s, 300000/10s", "key_rate": "5/s"}, 13, 50), ({"rate": "40/s, 300/10s"}, 0, 65)],
-    ids=["keys", "no keys"],
+    [
+        ({"rate": "400/s, 300000/10s", "key_rate": "5/s"}, 13, 50),
+        ({"rate": "400/s, 300000/10s", "key_rate": "5/s", "order": Fair()}, 13, 50),
+        ({"rate": "40/s, 300/10s"}, 0, 65),
+    ],
+    ids=["keys", "fair keys", "no keys"],
 )
 async def test_slots_beside_tickets_are_used(settings, keys, least) -> None:
     """Slots and tickets together do not deadlock: three processes use both with tasks of 50 ms."""
@@ -281,6 +312,24 @@ async def test_slots_beside_tickets_are_used(settings, keys, least) -> None:
         assert len(group.starts) - count >= least
         assert most == 2
         assert all(most_in(group.of_key(f"k{key}"), 1) <= 5 for key in range(keys))
+
+
+async def test_tickets_are_requested_for_tasks_that_share_by_what_is_also_a_waiting_key() -> None:
+    """While a key waits for its limit, tickets are requested for other keys whose tasks share fairly by an equal value."""
+    async with Group() as group:
+        rates, shares = {"slow": "1/60s"}, {"slow": "a", "other": "b"}
+        order = Fair(by=lambda task: shares.get(task.key, "slow"))
+        executor = await group.join(rate="40/s, 300/10s", key_rate=lambda key: rates.get(key, "5/s"), order=order)
+        for key in ("slow", "slow", "other"):
+            executor.schedule(group.start, 0, 1, key, key=key)
+        await asyncio.sleep(QUARANTINE + 1)
+        executor.schedule(group.start, 0, 1, "other", key="other")
+        await asyncio.sleep(1)
+        for _ in range(10):
+            executor.schedule(group.start, 0, 1, "quick", key="quick")
+        await asyncio.sleep(3)
+        assert len(group.of_key("quick")) == 10
+        assert len(group.of_key("slow")) == 1
 
 
 async def test_executor_that_closes_while_a_call_is_under_way(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The how-to on sharing a rate: its programs run, on a real server or in virtual time, and its rights suffice."""
+"""The how-tos on sharing limits: their programs run, on a real server or in virtual time, and the rights suffice."""
 
 import asyncio
 import re
@@ -15,17 +15,17 @@ from ratelimited_executor.testing import run_virtual
 
 from .servers import RedisServer
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "share-a-rate.md"
-TEXT = PAGE.read_text(encoding="utf-8")
-EVERY_LIMIT = PAGE.with_name("share-every-limit.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT + EVERY_LIMIT, re.DOTALL | re.MULTILINE)
+HOWTO = Path(__file__).parents[2] / "docs" / "howto"
+PAGES = ["share-a-rate.md", "share-every-limit.md", "limit-how-many-at-once.md", "operate-shared-limits.md"]
+TEXT = "".join((HOWTO / page).read_text(encoding="utf-8") for page in PAGES)
+BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT, re.DOTALL | re.MULTILINE)
 URL = "redis://localhost:6379"
-RIGHTS = dict(re.findall(r"^ACL SETUSER ([\w-]+) (.*)$", TEXT + EVERY_LIMIT, re.MULTILINE))
+RIGHTS = dict(re.findall(r"^ACL SETUSER ([\w-]+) (.*)$", TEXT, re.MULTILINE))
 
 
 def run(code: str, capsys: pytest.CaptureFixture[str]) -> str:
     """Run a program, and return what it printed."""
-    exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
+    exec(compile(code, str(HOWTO), "exec"), {"__name__": "__main__"})
     return capsys.readouterr().out
 
 

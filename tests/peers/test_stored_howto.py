@@ -1,4 +1,4 @@
-"""The how-to on sharing without a server: its programs run, in a file and on a real server."""
+"""The how-to on sharing without Redis: its programs run, in a file and on a real server."""
 
 import re
 import subprocess

@@ -11,6 +11,7 @@ from ratelimited_executor import (
     Retry,
     RunTimeoutError,
     TaskExpiredError,
+    Window,
 )
 from ratelimited_executor.insight import Hold
 from ratelimited_executor.slots import current_slot
@@ -321,3 +322,18 @@ async def test_executor_without_a_manager_of_its_own_refuses_the_slots_of_others
     async with ExecutorManager() as manager, RateLimitedExecutor("alone") as executor:
         with pytest.raises(ValueError, match="own manager"):
             executor.schedule(len, "", slots=manager.slots("gpu", limit=1))
+
+
+async def test_slots_given_back_for_a_costlier_task_are_not_those_of_the_task_that_starts(virtual_clock):
+    """A task starts, or asks for slots anew, although a later one of its key that costs more has them given back."""
+    async with ExecutorManager() as manager:
+        executor = manager.executor("calls", rate="100/s", key_rate="4/s", policy=Window())
+        pool = manager.slots("pool", limit=2)
+        delays = [(37 * number + 1) % 11 * 0.3 for number in range(12)]
+        handles = [
+            executor.schedule(asyncio.sleep, 0.01, key="a", slots=pool, cost=1 + 2 * (number % 2), delay=delay)
+            for number, delay in enumerate(delays)
+        ]
+        await asyncio.sleep(30)
+        assert all(handle.done() for handle in handles)
+        assert pool.statistics().held == 0

@@ -284,6 +284,10 @@ class TicketBudget:
     def covers_key(self, key: str, cost: int, now_ns: int) -> bool:
         """True if a ticket lets a task of a key and a cost start now."""
         self._look(now_ns)
+        return self.held_key(key, cost)
+
+    def held_key(self, key: str, cost: int) -> bool:
+        """True if a ticket covered the cost of a task of a key at the last look."""
         tickets = self._keys.get(key, [])
         return bool(tickets) and tickets[-1].key_cost >= cost
 
@@ -368,14 +372,14 @@ class TicketBudget:
             return now_ns
         if not self._clock.is_known:
             return None
-        first = 0
-        for index, ticket in enumerate(self._coming):
+        lapsing = deque(self._open if self.is_usable() else ())
+        for ticket in self._coming:
+            while lapsing and ticket.at_us > lapsing[0].until_us:
+                left -= lapsing.popleft().left.get(resource, 0)
+            lapsing.append(ticket)
             if resource not in ticket.left:
                 continue
             left += ticket.left[resource]
-            while first < index and ticket.at_us > self._coming[first].until_us:
-                left -= self._coming[first].left.get(resource, 0)
-                first += 1
             if left >= amount:
                 return max(now_ns, self._clock.surely_after(ticket.at_us * 1000, now_ns))
         return None
@@ -647,7 +651,7 @@ class KeyBudgetLimit(Limit):
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a held ticket that covers a cost may be used, or the group's refusal ends; None if neither is known."""
-        if self._budget.covers_key(self.text, cost, now_ns):
+        if self._budget.held_key(self.text, cost):  # no look: at a later time, tickets would have lapsed
             return now_ns
         when = self._budget.when_key(self.text, cost, now_ns)
         return self.refused_ns if when is None and self.refuses(cost, now_ns) else when

@@ -74,7 +74,7 @@ class Bound:
         limit: the limit.
         resource: the resource that it counts.
         text: its text, such as "300/min".
-        kind: its kind: ``rate``, ``window``, ``burst`` or ``quota``.
+        kind: its kind: ``rate``, ``window``, ``burst``, ``quota`` or ``group``.
         period: the time that its number refers to: seconds, or the name of a calendar period.
     """
 

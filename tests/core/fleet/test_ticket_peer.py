@@ -166,6 +166,18 @@ def test_corrections_of_many_keys_all_come_with_the_settings_of_their_keys():
     assert {settings} == {run.settings for run in again.runs}
 
 
+def test_question_about_a_later_time_takes_no_ticket_of_a_key_away():
+    """To ask when a key may start after a penalty leaves the tickets that may be used until then."""
+    peer, settings = peer_of("a", PACE), WindowSettings.of(10, SECOND).write()
+    peer.clock.measure(10**9, 10**9, 10**9)
+    limit = KeyBudgetLimit(peer.budget, "ann", settings, cost_max=10, per_second=10)
+    peer.budget.hold(HeldTicket(10**5, 10**7, {"permits": 1}, (), "ann", settings, 1, 10**7))
+    assert limit.admits(1, 10**9)
+    limit.when(1, 10**12)
+    assert limit.admits(1, 10**9)
+    assert 1 == peer.budget.left_of("permits", 10**9)
+
+
 def test_start_of_a_key_uses_the_smallest_ticket_that_covers_its_cost():
     """A ticket of a key starts no task of a higher cost, and what it covers beyond the cost of its task is given back."""
     peer, settings = peer_of("a", PACE), WindowSettings.of(10, SECOND).write()
