@@ -117,7 +117,7 @@ def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) ->
         if not equals or name not in known:
             there = ", ".join(known) or "none"
             raise CommandError(
-                f"--set must be name=value with a parameter of {text}, of which there are {there}, got {setting!r}"
+                f"--set must be name=value, with a parameter of {text} as the name ({there}), got {setting!r}"
             )
         hint = hints.get(name, str)
         try:
