@@ -346,7 +346,7 @@ class CyclePlan:
     """The definition of a cycle.
 
     Attributes:
-        name: of the cycle, in logs and in the store.
+        name: the name of the cycle, in logs and in the store.
         slots: its slots.
         load: returns the keys of a slot.
         place: schedules keys, each at a delay in seconds.
@@ -374,9 +374,9 @@ class _Turn:
     """One turn of a slot in progress.
 
     Args:
-        plan: of the cycle.
-        number: of the turn.
-        counts: of the cycle.
+        plan: the plan of the cycle.
+        number: the number of the turn.
+        counts: the counts of the cycle.
         claim: claims a turn or renews its lease.
         wall: returns epoch seconds.
         warn: logs a warning of the cycle.

@@ -332,10 +332,10 @@ class Measurement:
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:
-    """Return an instance with values from JSON, each of which is of the type that its field says.
+    """Build an instance from JSON, checking each value against the type of its field.
 
     Raises:
-        TypeError: if one is not.
+        TypeError: if a value has another type.
         ValueError: if a number is negative, NaN or infinite.
         OverflowError: if a number is too large.
     """

@@ -129,7 +129,7 @@ class TomlScenario(Scenario):
         if not re.fullmatch(r"[\w][\w .-]*", self._name):
             raise ValueError(f"name must be letters, digits, spaces, dots and dashes, got {self._name!r}")
         self.days = number_of("days", table.get("days", type(self).days))  # type: ignore[misc]  # for this instance
-        self.interval = seconds_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # as above
+        self.interval = seconds_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # for this instance
         if self.days <= 0:
             raise ValueError(f"days must be > 0 and finite, got {self.days:g}")
 
