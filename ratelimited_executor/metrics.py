@@ -150,7 +150,7 @@ class _Followed:
         self._sources: dict[str, _Source] = {}  # by the names of their executors
         executors = target.executors.values() if isinstance(target, ExecutorManager) else [target]
         if any(instruments.has(each) for each in [target, *executors]):
-            raise ValueError(f"target is instrumented already, close() that first: {target!r}")
+            raise ValueError(f"target is instrumented already: close() that instrumentation first, got {target!r}")
         try:
             for executor in executors:
                 self._add(executor)

@@ -233,7 +233,7 @@ class Figures:
         counted: list[Figures | ClassFigures] = [figures, *figures.classes]
         for each in counted:
             if not each.error_count <= each.count == each.from_intended.count:
-                raise ValueError(f"count has {each.count!r}, which its errors and its durations do not agree with")
+                raise ValueError(f"count has {each.count!r}, but the errors and the durations have another count")
         return figures
 
 

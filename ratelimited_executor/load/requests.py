@@ -260,7 +260,7 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
     if not isinstance(value, dict):
         raise ValueError(f'a request must be a JSON object such as {{"url": "/"}}, got {shown(value)}')  # noqa: TRY004  # a line of a file, no argument
     if unknown := sorted(value.keys() - _FIELDS):
-        raise ValueError(f"unknown field {unknown[0]!r}: there are method, url, headers, body and class")
+        raise ValueError(f"unknown field {unknown[0]!r}: a request has method, url, headers, body and class")
     class_name = value.get("class")
     if class_name is not None and class_name not in class_names:
         raise ValueError(f"the class {class_name!r} has no rate: give it one, such as --rate urgent=20")

@@ -427,7 +427,7 @@ class TicketMember:
         if reply.flaw:
             self._warn(
                 f"fleet: what the server remembered of {self.owner.name} was damaged; nothing starts until all earlier "
-                "permits have expired"
+                "permits have lapsed"
             )
         is_bound = bool(request.plan) and not request.is_new_plan and not self.owner.is_adaptive
         if was_own and not peer.is_own_plan and is_bound:
@@ -528,7 +528,7 @@ class TicketMember:
                 self._waiting_told = now
                 seconds = self.owner.timeline.to_loop(end_ns) - now
                 LOGGER.info(
-                    "fleet: %s starts nothing for %.3g s: by then, all earlier permits have expired",
+                    "fleet: %s starts nothing for %.3g s: by then, all earlier permits have lapsed",
                     name,
                     seconds,
                 )

@@ -413,7 +413,7 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
         made.sim.outage(population, str(options.get("group")), begin, end)
         return
     if {"population", "group"} & set(options):
-        raise ValueError("job must not be given with population and group: an outage is of one or the other")
+        raise ValueError("job must not be given with population and group: an outage affects one or the other")
     job = _find("job", options["job"], made.jobs)
     made.sim.events += [(begin, f"{job.name} is out"), (end, f"{job.name} is back")]
 
