@@ -12,7 +12,8 @@ up before. So everything that may run Python code comes first, and the look-up a
 interrupted. A signal handler may end any line of the pure body, so columns are read only up to the length of the
 shortest.
 
-The parts: ``_add.pxi``, ``_cancel.pxi``, ``_crowd.pxi``, ``_order.pxi``, ``_start.pxi``, ``_task.pxi``, ``_wake.pxi``.
+The parts: ``_add.pxi``, ``_cancel.pxi``, ``_crowd.pxi``, ``_order.pxi``, ``_permits.pxi``, ``_start.pxi``,
+``_task.pxi``, ``_wake.pxi``.
 
 Each optimization states its gain, measured alone on CPython 3.11 (microseconds a call).
 """
@@ -177,12 +178,12 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 # Pairing with the pure bodies.
 
 pure = {}  # by name: the pure body of each function here, and the classes it creates; filled by choice.two_bodies()
-cdef object CALL_OWNER = (), TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
+cdef object CALL_OWNER = (), TASK_HANDLE = None, PERMIT_GRID = None, EXACT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
 
 
 def connect(name, body):
     """Register the pure body of a function, or a class that is instantiated here."""
-    global CALL_OWNER, TASK_HANDLE, PERMIT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
+    global CALL_OWNER, TASK_HANDLE, PERMIT_GRID, EXACT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
     pure[name] = body
     if name == "TaskHandle":
         TASK_HANDLE = body
@@ -190,6 +191,8 @@ def connect(name, body):
         CALL_OWNER = body
     elif name == "PermitGrid":
         PERMIT_GRID = body
+    elif name == "ExactGrid":
+        EXACT_GRID = body
     elif name == "RisingOrder":
         RISING_ORDER = body
     elif name == "TimerDescriptor":
@@ -317,10 +320,17 @@ cdef class AdmissionFields:
 
 @cython.auto_pickle(False)  # it is copied field by field, like the pure class
 cdef class GridFields:
-    cdef public object peers, rank, slack_ns, usable_until_ns, _first, _last, _next, _pieces, _void_to
+    cdef public object open_ticket, peers, rank, slack_ns, usable_until_ns, _first, _last, _log, _looked_ns, _next, _pieces
+    cdef public object _void_to
     cdef object piece  # the piece in force, from which the numbers below are read
     cdef long long start, step, unit
     cdef rle_wide base
+
+
+@cython.auto_pickle(False)  # as above
+cdef class WindowFields:
+    cdef public list _pending
+    cdef public object permits, used, _grain_ns, _log, _margin_ns, _width_ns
 
 
 cdef class PlanFields:
@@ -413,6 +423,7 @@ def set_timer(int fd, long long time_ns):
 include "_order.pxi"
 include "_add.pxi"
 include "_cancel.pxi"
+include "_permits.pxi"
 include "_start.pxi"
 include "_task.pxi"
 include "_wake.pxi"

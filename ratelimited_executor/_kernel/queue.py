@@ -424,6 +424,7 @@ class PlainQueue(Intervals):
         """Record starts of a stretch that :meth:`spend` was not called for."""
         self.untold_count = max(0, self.untold_count - count)
 
+    @two_bodies
     def take_effect(self, now: float) -> None:
         """Record that the last start has taken effect by ``now``, unless it was deferred; if effects count."""
         if (effects := self.admission.effects) is not None and effects.open_ticket is not None:
