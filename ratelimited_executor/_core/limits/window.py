@@ -242,8 +242,8 @@ class WindowLimit(WindowFields, Limit):
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
         """Return a copy for questions about the future."""
         other = copy(self)
-        other._log = deque([*entry] for entry in self._log)
-        other._pending = [[*entry] for entry in self._pending]
+        other._log = deque([*entry] for entry in self._log)  # noqa: SLF001  # a copy of itself
+        other._pending = [[*entry] for entry in self._pending]  # noqa: SLF001  # a copy of itself
         return other
 
     __getstate__ = state_of
