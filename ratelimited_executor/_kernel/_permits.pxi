@@ -258,11 +258,11 @@ cdef int note_effect(QueueFields queue, double now) except -1:
     return 0
 
 
-def take_one_permit(AdmissionFields admission, double now):
-    """Take a permit if one is usable; return how many were usable. For tests."""
+def take_one_permit(AdmissionFields admission, double now, double later=0.0):
+    """Take a permit, perhaps later, if one is usable; return how many were usable. For tests."""
     cdef long long count
     admission.count = 0
     count = count_permits(admission, now)
     if count:
-        take_permit(admission, now)
+        take_permit(admission, now + later)
     return count

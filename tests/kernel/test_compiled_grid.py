@@ -4,7 +4,7 @@ import copy
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.exact import ExactGrid
@@ -72,8 +72,8 @@ def state(grid: PermitGrid) -> dict:
 )
 def test_both_count_and_take_the_same(rate, slack_ns, peers, start_ns, steps):
     """Both count and take the same after any starts and rate changes, at near and far times and beyond 64 bits."""
-    settings = {"slack_ns": slack_ns, "now_ns": start_ns, "peers": peers, "rank": peers - 1}
-    grid, pure = (kind(Rate.of(rate), **settings) for kind in (PermitGrid, PureGrid))
+    begins = {"slack_ns": slack_ns, "now_ns": start_ns, "peers": peers, "rank": peers - 1}
+    grid, pure = (kind(Rate.of(rate), **begins) for kind in (PermitGrid, PureGrid))
     now_ns = start_ns
     for ahead_ns, take_count, changed in steps:
         now_ns += ahead_ns
@@ -99,8 +99,8 @@ def test_both_count_and_take_the_same(rate, slack_ns, peers, start_ns, steps):
 def test_admission_takes_single_permits_alike(rate, slack_ns, monotonic, gaps):
     """In loop time, both agree on the count, its validity and the time of the next permit."""
     timeline = Timeline(monotonic=monotonic, wall=EPOCH_NS / 1e9, interval_ns=10**9)
-    settings = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
-    sides = [Admission(kind(Rate.of(rate), **settings), timeline) for kind in (PermitGrid, PureGrid)]
+    begins = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
+    sides = [Admission(kind(Rate.of(rate), **begins), timeline) for kind in (PermitGrid, PureGrid)]
     now = monotonic
     for gap in gaps:
         now += gap
@@ -119,8 +119,9 @@ def test_admission_takes_single_permits_alike(rate, slack_ns, monotonic, gaps):
     wall=st.sampled_from([EPOCH_NS / 1e9, -1e6, 1e30]),
     steps=st.lists(
         st.one_of(
-            st.tuples(st.just("start"), st.sampled_from([0, 1000, 10**5, 10**7])),
-            st.tuples(st.just("pass"), st.floats(0, 3) | st.sampled_from([1e-6, 1e-3, 0.05, 1.0])),
+            *[st.tuples(st.just("start"), st.sampled_from([0.0, 1e-6, 1e-4, 0.01]))] * 4,
+            *[st.tuples(st.just("pass"), st.floats(0, 3) | st.sampled_from([1e-6, 1e-4, 0.05, 1.0]))] * 2,
+            st.tuples(st.just("late"), st.sampled_from([1e-6, 0.01])),
             st.tuples(st.just("wait"), st.none()),
             st.tuples(st.just("take"), st.integers(1, 300)),
             st.tuples(st.just("defer"), st.none()),
@@ -133,11 +134,12 @@ def test_admission_takes_single_permits_alike(rate, slack_ns, monotonic, gaps):
         max_size=60,
     ),
 )
+@settings(max_examples=600)
 def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
     """Grid and log are the same in both after any starts, effects, costs, waits and rate changes."""
     timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=10**9)
-    settings = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
-    sides = [Decisions(kind(Rate.of(rate), **settings), timeline) for kind in (ExactGrid, PureExactGrid)]
+    begins = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
+    sides = [Decisions(kind(Rate.of(rate), **begins), timeline) for kind in (ExactGrid, PureExactGrid)]
     effect = [compiled.take_effect, compiled.pure["take_effect"]]
     pending: list[list] = [[], []]
     tickets: list[list] = [[], []]
@@ -164,17 +166,17 @@ def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
                 admission.put(grid)
             elif action == "anew":
                 grid.begin_at(timeline.to_ns(now - value))
-            elif action in ("start", "defer", "charge"):
-                answer = compiled.take_one_permit(admission, now)
+            elif action in ("start", "late", "defer", "charge"):
+                answer = compiled.take_one_permit(admission, now, value if action == "late" else 0.0)
                 if answer and action == "defer" and admission.effects is not None:
                     pending[number].append([])
                     admission.effects.defer(pending[number][-1])
                 elif answer and action == "charge" and not admission.is_unlimited:
                     tickets[number].append(grid.charge(value))
-                effect[number](side, now + (value / 1e9 if action == "start" else 0))
+                effect[number](side, now + (value if action in ("start", "late") else 0.0))
             answers.append((answer, admission.count, admission.next_at, admission.usable_until, state(grid)))
         assert answers[0] == answers[1]
-        if action == "pass":
+        if action in ("pass", "late"):
             now += value
         elif action == "wait" and answers[0][0] < now + 1e6:
             now = answers[0][0]
