@@ -209,6 +209,16 @@ def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=si
 
 # Fields. The class that inherits them documents each.
 
+cdef class CalendarFields
+cdef class AdmissionFields
+cdef class PlanFields
+cdef class QueueFields
+cdef class AccountFields
+cdef class ContextFields
+cdef class StarterFields
+cdef class RunnerFields
+
+
 cdef class BucketFields:
     cdef public carray.array dues
     cdef public list calls, args
@@ -303,8 +313,10 @@ cdef class QueueFields:
     cdef public Py_ssize_t _later_on_time_count, later_count, untold_count
     cdef public bint counts_effects, early, is_by_importance, is_dense, is_halted, is_special, is_unlimited
     cdef public bint _is_bursty, _is_plain, _is_planned, _is_single, _is_sorting
-    cdef public object admission, chores, expiry, on_start, on_time, pacing, passing, plan, rekeying, spread, stretch
-    cdef public object timeline, wall
+    cdef public AdmissionFields admission
+    cdef public CalendarFields on_time, spread
+    cdef public PlanFields plan
+    cdef public object chores, expiry, on_start, pacing, passing, rekeying, stretch, timeline, wall
 
 
 cdef class TimelineFields:
@@ -351,7 +363,12 @@ cdef class ContextFields:
 
 cdef class EngineFields:
     cdef public double armed
-    cdef public object accounts, adapting, callbacks, contexts, loop, queue, starter, _member, _runner
+    cdef public AccountFields accounts
+    cdef public ContextFields contexts
+    cdef public QueueFields queue
+    cdef public RunnerFields _runner
+    cdef public StarterFields starter
+    cdef public object adapting, callbacks, loop, _member
     cdef public bint is_coarse, _is_full
     cdef object clock
     cdef bint is_system
@@ -367,7 +384,10 @@ cdef class EngineFields:
 
 
 cdef class StarterFields:
-    cdef public object _accounts, _batch, _contexts, _coroutines, _kinds, _monotonic, _queue, _stretch
+    cdef public AccountFields _accounts
+    cdef public ContextFields _contexts
+    cdef public QueueFields _queue
+    cdef public object _batch, _coroutines, _kinds, _monotonic, _stretch
     cdef public Py_ssize_t _coroutine_count
     cdef public bint _is_ahead
 

@@ -183,7 +183,7 @@ cdef int take_permit(AdmissionFields admission, double now) except -1:
     cdef list ticket = None
     if grid is not None and grid._log is not None:
         ticket = [[None, 1], 1]  # before all else: an allocation may run Python code
-        if grid._void_to is not None:
+        if grid._void_to is not None and <list>grid._pieces:
             (<object>grid)._slip(grid._first, grid._looked_ns)
     is_known = grid is not None and has_numbers(grid) and fits(grid._first, &first)
     if is_known and fits(grid.peers, &peers) and fits(grid.rank, &rank):

@@ -154,7 +154,7 @@ cdef object take_one(QueueFields self, double now):
     cdef CalendarFields on_time = self.on_time, spread = self.spread, calendar
     cdef bint is_spread = spread.opened_count > 0
     cdef long long count = UNLIMITED if self.is_unlimited else count_permits(self.admission, now)
-    if not count or (is_spread and (self.early or self.passing or self.wall.is_reading)):
+    if not count or (is_spread and (self.early or self.passing)):  # nothing is being handed over: there are no chores
         return None
     self._pulled_at = now
     if is_spread:
