@@ -154,7 +154,7 @@ cdef object take_one(QueueFields self, double now):
     cdef CalendarFields on_time = self.on_time, spread = self.spread, calendar
     cdef bint is_spread = spread.opened_count > 0
     cdef long long count = UNLIMITED if self.is_unlimited else count_permits(self.admission, now)
-    if not count or (is_spread and (self.early or self.passing)):  # nothing is being handed over: there are no chores
+    if not count or (is_spread and (self.early or self.passing)):
         return None
     self._pulled_at = now
     if is_spread:
@@ -339,6 +339,11 @@ cdef double run_engine(EngineFields self, double stop) except? -1:
         return (<object>self)._run_on(now, begin, stop, 1)
     self._is_full = most is not None and len(accounts.running) + len(accounts.holding) >= most
     return rest(self, now, begin, 1)
+
+
+def _freed(EngineFields self):
+    if self._is_full:
+        (<object>self).wake()
 
 
 def _rest(EngineFields self, double now, double begin, Py_ssize_t start_count):

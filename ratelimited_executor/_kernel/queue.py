@@ -266,9 +266,8 @@ class PlainQueue(Intervals):
         on_time, spread = self.on_time, self.spread
         is_spread = spread.opened_count > 0
         count = UNLIMITED if self.is_unlimited else self.admission.look(now)
-        if not count or (
-            is_spread and (self.early or self.passing)
-        ):  # nothing is being handed over: there are no chores
+        # Nothing is being handed over by the wall clock: there are no chores.
+        if not count or (is_spread and (self.early or self.passing)):
             return None
         self._pulled_at = now
         if is_spread:
