@@ -214,7 +214,7 @@ cdef double start_stretch(StarterFields self, StretchFields stretch, double now,
     else:
         now = (<object>self)._start_plain(stretch, now, stop)
         if queue.counts_effects:
-            (<object>queue).take_effect(now)
+            note_effect(queue, now)
     if queue.on_start is not None and not stretch._is_paid:
         queue.untold_count = max(0, queue.untold_count - (accounts.started_count - before))
     if accounts.on_end is not None:

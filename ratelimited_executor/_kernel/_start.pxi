@@ -235,7 +235,7 @@ def _start_records(self, StretchFields stretch, double now, double stop):
     cdef RecordFields record
     cdef list records
     cdef double after
-    if queue.counts_effects or not isinstance(stretch._run, RecordRunFields):
+    if not isinstance(stretch._run, RecordRunFields):
         return pure["Starter._start_records"](self, stretch, now, stop)
     run = <RecordRunFields>stretch._run
     while stretch._count > 0 and run.cursor < len(run.records):
@@ -261,6 +261,8 @@ def _start_records(self, StretchFields stretch, double now, double stop):
             self._start_special(record, call, now)
         record = None
         after = rle_monotonic() if is_system else clock()
+        if queue.counts_effects:
+            note_effect(queue, after)
         if after - now > LONG_HOLD_SECONDS:
             self._note_hold(call, after - now)
         now = after

@@ -145,6 +145,7 @@ class Engine(EngineFields):
         self.accounts.is_changed = True
         self._runner.arm(self, -math.inf)
 
+    @two_bodies
     def _freed(self) -> None:
         """Schedule a run if ``max_concurrency`` held back starts: a place is free."""
         if self._is_full:
