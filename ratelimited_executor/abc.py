@@ -300,7 +300,7 @@ class TaskStore(Protocol):
 
         Args:
             owner: the process, which has joined the store.
-            occurrences: of different repetitions, in the order of their names.
+            occurrences: occurrences of different repetitions, in the order of their names.
         """
         ...
 

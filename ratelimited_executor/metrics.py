@@ -1,7 +1,7 @@
 """Metrics of executors for monitoring, by the API of OpenTelemetry: counts, levels, time in queue and duration.
 
-Nothing is done for the sake of a task but what ``_runtime/sampling.py`` does. Counts and levels are read from ``statistics()``
-when somebody collects them, and samples are handed over at the same time. Whoever collects may do so in another thread.
+The only work per task is in ``_runtime/sampling.py``. A collection reads counts and levels from ``statistics()`` and takes the
+samples. It may run in another thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RESULT: Final = f"{_PREFIX}.result"
 _KEY: Final = f"{_PREFIX}.key"
 _RESULTS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
-# From 50 microseconds, within which a start on an idle loop lies, to a minute: beyond that a backlog is told by its length.
+# From 50 microseconds, enough for a start on an idle loop, to a minute: beyond that, the length of a backlog says more.
 _BOUNDARIES: Final = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
@@ -54,11 +54,11 @@ def instrument(
     Args:
         target: an executor; or a manager, with the executors that it has and those that it makes later.
         meter_provider: where instruments are made; the global one if None.
-        durations: of which tasks time in queue and duration are recorded: ``"sampled"`` for up to 100 a second, and up to
+        durations: which tasks to record time in queue and duration for: ``"sampled"`` for up to 100 a second, and up to
             1,000 between two collections, drawn evenly from all; ``"all"`` for each task, and an even sample only beyond
             100,000; None for none, which costs nothing. Counts are exact in each case.
-        keys: whether recorded durations tell the key of the task, as a text: each key makes time series of its own.
-        attributes: that every measurement has beside the name of its executor.
+        keys: True to label recorded durations with the key of the task, as a text: each key makes time series of its own.
+        attributes: attributes of every measurement, in addition to the name of its executor.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -124,8 +124,8 @@ class _Followed:
         instruments: which measure it.
         target: an executor or a manager.
         size: how many samples are kept of each name; None for none.
-        has_keys: whether samples tell their keys.
-        attributes: of every measurement.
+        has_keys: True if samples include their keys.
+        attributes: the attributes of every measurement.
 
     Attributes:
         target: as above.
@@ -150,7 +150,7 @@ class _Followed:
         self._sources: dict[str, _Source] = {}  # by the names of their executors
         executors = target.executors.values() if isinstance(target, ExecutorManager) else [target]
         if any(instruments.has(each) for each in [target, *executors]):
-            raise ValueError(f"target is instrumented already, close() that first: {target!r}")
+            raise ValueError(f"target is instrumented already: close() that instrumentation first, got {target!r}")
         try:
             for executor in executors:
                 self._add(executor)
@@ -200,9 +200,9 @@ class _Source:
     """The metrics of all executors of one name, one after the other.
 
     Args:
-        attributes: of every measurement.
+        attributes: the attributes of every measurement.
         size: how many samples are kept; None for none.
-        has_keys: whether samples tell their keys.
+        has_keys: True if samples include their keys.
 
     Attributes:
         attributes: as above.
@@ -418,18 +418,18 @@ def _counter(field: str) -> Callable[[Counter[str], Statistics | None], Iterator
 def _level(
     of: Callable[[Statistics], int],
 ) -> Callable[[Counter[str], Statistics | None], Iterator[tuple[float, dict[str, str]]]]:
-    def tell(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # as above
+    def tell(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # the shape of it
         yield 0 if statistics is None else of(statistics), {}
 
     return tell
 
 
-def _results(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # as above
+def _results(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # the shape of it
     for result in _RESULTS:
         yield counts[result], {_RESULT: result}
 
 
-def _rate(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # as above
+def _rate(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # the shape of it
     if statistics is not None and not statistics.rate.is_unlimited:
         yield float(statistics.rate), {}
 

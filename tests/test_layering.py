@@ -4,6 +4,7 @@
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ ALSO = {
     "_core/fleet/memory.py": {"json"},
     "_core/fleet/slots.py": {"json"},
 }
+# Bodies of the shell that have a compiled twin read the clock, set timers and make tasks; so do the twins.
+COMPILED: dict[str, set[str]] = {path.name: set() for path in sorted((PACKAGE / "_kernel").glob("*.p[yx][ix]"))}
+COMPILED |= {"_compiled.pyx": {"time", "types"}, "_task.pxi": {"asyncio", "sys"}}
 FOR_TYPES_ONLY = {"contextvars", "datetime"}  # values that the core only passes on, or asks for their seconds
 
 # What a layer may import of the package, as prefixes of module names.
@@ -147,6 +151,17 @@ def test_core_imports_only_value_tools(module: str) -> None:
 
     assert set() == at_run_time - CORE_MAY_USE - also
     assert set() == for_types - CORE_MAY_USE - FOR_TYPES_ONLY - also
+
+
+@pytest.mark.parametrize("source", COMPILED)
+def test_compiled_kernel_imports_what_its_twins_do(source: str) -> None:
+    """The compiled kernel imports from the kernel only, and beside it what the bodies of the shell need that it replaces."""
+    text = (PACKAGE / "_kernel" / source).read_text(encoding="utf-8")
+    names = re.findall(r"^(?:import|from) ([\w.]+)(?! cimport)\b(?!.*\bcimport\b)", text, re.MULTILINE)
+    inside = [name for name in names if _own(name) is not None]
+
+    assert [] == [name for name in inside if not name.startswith(f"{ROOT}._kernel")]
+    assert set() == {*names} - {*inside} - CORE_MAY_USE - COMPILED[source]
 
 
 @pytest.mark.parametrize("module", MODULES)

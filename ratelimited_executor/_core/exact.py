@@ -43,6 +43,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import PermitGrid, Piece
 from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._kernel.choice import used_there
+from ratelimited_executor._kernel.sizes import CALL_NS as CALL_NS
 from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
@@ -50,9 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CALL_NS", "ExactGrid", "ExactShare", "window_of"]
 
-# The end of a plain call is taken as its effect, but at most this long after its decision: a call that holds the loop
-# for longer has taken effect before, and must not cost the rate all of its duration.
-CALL_NS: Final = 5_000_000
 _GUARD: Final = Fraction(1, 100)  # the largest g, by which peers that cannot see each other's starts stretch the grid
 
 
@@ -65,6 +64,7 @@ def window_of(rate: Rate) -> Rate:
     return Rate(permits, per=permits / ratio)
 
 
+@used_there
 class ExactGrid(PermitGrid):
     """The numbered permits of one rate, and the starts of the last window.
 
@@ -75,15 +75,15 @@ class ExactGrid(PermitGrid):
         phase: as of :class:`PermitGrid`, until the grid slips.
     """
 
-    __slots__ = ("_log", "_looked_ns", "open_ticket")
+    __slots__ = ()
+
+    _log: WindowLimit
 
     counts_effects: Final = True  # type: ignore[misc]  # a constant of the class
 
     def __init__(self, rate: Rate, *, slack_ns: int, now_ns: int, phase: float = 0.0) -> None:
         super().__init__(rate, slack_ns=slack_ns, now_ns=now_ns, phase=phase)
         self._log = WindowLimit(window_of(rate), reading_ns=0)
-        self._looked_ns = now_ns  # the time of the last usable()
-        self.open_ticket: list[Any] | None = None  # of the latest starts, until their effect is reported
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put ``rate`` in force: starts in the last window of the new rate count against it at once."""

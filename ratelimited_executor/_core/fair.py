@@ -289,7 +289,7 @@ class FairClock:
         now = level.now + cost / max(level.weight_sum, flow.weight)
         level.now = now if now > tag else tag  # noqa: FURB136  # this is the path of every start
         flow.finish = finish = tag + cost / flow.weight
-        if finish > level.latest:  # noqa: PLR1730  # as above
+        if finish > level.latest:  # noqa: PLR1730  # this is the path of every start
             level.latest = finish
         if level.ghosts:
             self._purge(level, _PURGE_COUNT)

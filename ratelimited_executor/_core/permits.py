@@ -36,12 +36,11 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies, used_there
-from ratelimited_executor._kernel.fields import GRID_FIELDS, GridFields
+from ratelimited_executor._kernel.fields import GridFields, state_of
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.rates import Rate
@@ -104,6 +103,9 @@ class PermitGrid(GridFields):
         self._first = self._last = 0  # own permits that usable() counted last: first, first + peers, ... < last
         self._lifted: tuple[int, list[Piece], int, Rate] | None = None  # when the limit was lifted; the state before
         self._void_to = None  # the value for _next if a late permit is taken
+        self._log = None  # of the starts in the last window, for permits that keep one
+        self._looked_ns = now_ns  # the time of the last usable(), for those permits
+        self.open_ticket = None  # of the latest starts, until their effect is reported: likewise
         # Piece, number and time of the permit whose time was computed last: after a permit is taken, the time of the
         # next is asked for, and again when that one is counted.
         self._timed: tuple[Piece | None, int, int] = (None, 0, 0)
@@ -258,10 +260,7 @@ class PermitGrid(GridFields):
         assert when is not None, number
         return max(when, now_ns)
 
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Return the state for a copy: all slots, including the fields of a struct."""
-        slots = chain(GRID_FIELDS, *(cls.__dict__.get("__slots__", ()) for cls in type(self).__mro__))
-        return None, {name: getattr(self, name) for name in slots}
+    __getstate__ = state_of
 
     def trial(self) -> Self:
         """Return a copy for questions about the future."""

@@ -109,7 +109,7 @@ class ReadyFair:
             if source.is_waiting(position):
                 due, name = source.due_of(position), source.name_of(position)
                 key = self._key_by(source.key, name, due, rank, source.cost_of(position), (source, position))
-                if self.successor is not None:  # as above
+                if self.successor is not None:  # the user's function has replaced this queue
                     self.successor.push_position(source, position, rank)
                 else:
                     self._append(rank, key, Run(source, (position,)))

@@ -58,7 +58,7 @@ class SlotLease:
         limit: the limit that applies to each of its pools at hand-over; None for the limits of the pools.
         note: the holder's description of itself.
         priority: larger goes first.
-        number: of the request.
+        number: the number of the request.
         end: its valid entry in the heap of ends; its other entries there are stale.
     """
 

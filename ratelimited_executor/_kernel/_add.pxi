@@ -149,7 +149,7 @@ def call_later(ExecutorFields self, delay=MISSING, callback=MISSING, *args, cont
                     elif count == LARGE_COUNT and not bucket.opened:
                         engine.wake()
                     return handle_of(bucket, count - 1, when)
-    return pure["call_later"](self, *given(delay, given(callback, args)), context=context)
+    return pure["LoopFace.call_later"](self, *given(delay, given(callback, args)), context=context)
 
 
 cdef inline int count_ready(EngineFields engine, CalendarFields calendar, double now) except -1:
@@ -196,12 +196,12 @@ cdef object add_ready(ExecutorFields self, call, tuple args, bint has_handle):
 
 def call_soon(ExecutorFields self, callback=MISSING, *args, context=None):
     handle = add_ready(self, callback, args, True) if context is None else None
-    return pure["call_soon"](self, *given(callback, args), context=context) if handle is None else handle
+    return pure["LoopFace.call_soon"](self, *given(callback, args), context=context) if handle is None else handle
 
 
 def execute(ExecutorFields self, fn=MISSING, *args):
     if self._expires is not None or add_ready(self, fn, args, False) is None:
-        pure["execute"](self, *given(fn, args))
+        pure["TaskFace.execute"](self, *given(fn, args))
 
 
 cdef inline RecordFields record_of(EngineFields engine, object call, tuple args, double due, int rank):
@@ -235,7 +235,7 @@ def submit(ExecutorFields self, fn=MISSING, *args, **options):
                     append_number(<carray.array>run._numbers, (<ReadyFields>calendar.ready)._count)
                     count_ready(engine, calendar, now)
                     return record
-    return pure["submit"](self, *given(fn, args), **options)
+    return pure["TaskFace.submit"](self, *given(fn, args), **options)
 
 
 def schedule(ExecutorFields self, fn=MISSING, *args, **options):
@@ -275,4 +275,4 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
                     if due < engine.armed:
                         engine.wake_for(due)
                     return record
-    return pure["schedule"](self, *given(fn, args), **options)
+    return pure["TaskFace.schedule"](self, *given(fn, args), **options)

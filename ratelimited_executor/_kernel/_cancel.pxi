@@ -135,7 +135,7 @@ def cancel(RecordFields self, msg=None):
             if accounts.on_end is not None or accounts.on_room is not None:
                 accounts.notify_waiters()
             return True
-    return pure["cancel"](self, msg)
+    return pure["TaskHandle.cancel"](self, msg)
 
 
 def move_survivors(BucketFields self, BucketFields fresh, origin, Py_ssize_t start, Py_ssize_t stop):

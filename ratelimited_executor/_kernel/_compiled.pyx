@@ -12,7 +12,8 @@ up before. So everything that may run Python code comes first, and the look-up a
 interrupted. A signal handler may end any line of the pure body, so columns are read only up to the length of the
 shortest.
 
-The parts: ``_add.pxi``, ``_cancel.pxi``, ``_crowd.pxi``, ``_order.pxi``, ``_start.pxi``, ``_task.pxi``, ``_wake.pxi``.
+The parts: ``_add.pxi``, ``_cancel.pxi``, ``_crowd.pxi``, ``_order.pxi``, ``_permits.pxi``, ``_start.pxi``,
+``_task.pxi``, ``_wake.pxi``.
 
 Each optimization states its gain, measured alone on CPython 3.11 (microseconds a call).
 """
@@ -176,13 +177,15 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 
 # Pairing with the pure bodies.
 
-pure = {}  # by name: the pure body of each function here, and the classes it creates; filled by choice.two_bodies()
-cdef object CALL_OWNER = (), TASK_HANDLE = None, PERMIT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
+pure = {}  # by qualified name: the pure body of each entry of bodies, and the classes created here; filled by choice.py
+cdef object CALL_OWNER = (), TASK_HANDLE = None, PERMIT_GRID = None, EXACT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
 
 
 def connect(name, body):
-    """Register the pure body of a function, or a class that is instantiated here."""
-    global CALL_OWNER, TASK_HANDLE, PERMIT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
+    """Register the pure body of a function, or a class that is instantiated here, by its qualified name."""
+    global CALL_OWNER, TASK_HANDLE, PERMIT_GRID, EXACT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
+    if name in pure:
+        raise LookupError(f"there are two pure bodies of the name {name}")
     pure[name] = body
     if name == "TaskHandle":
         TASK_HANDLE = body
@@ -190,6 +193,8 @@ def connect(name, body):
         CALL_OWNER = body
     elif name == "PermitGrid":
         PERMIT_GRID = body
+    elif name == "ExactGrid":
+        EXACT_GRID = body
     elif name == "RisingOrder":
         RISING_ORDER = body
     elif name == "TimerDescriptor":
@@ -205,6 +210,16 @@ def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=si
 
 
 # Fields. The class that inherits them documents each.
+
+cdef class CalendarFields
+cdef class AdmissionFields
+cdef class PlanFields
+cdef class QueueFields
+cdef class AccountFields
+cdef class ContextFields
+cdef class StarterFields
+cdef class RunnerFields
+
 
 cdef class BucketFields:
     cdef public carray.array dues
@@ -300,8 +315,10 @@ cdef class QueueFields:
     cdef public Py_ssize_t _later_on_time_count, later_count, untold_count
     cdef public bint counts_effects, early, is_by_importance, is_dense, is_halted, is_special, is_unlimited
     cdef public bint _is_bursty, _is_plain, _is_planned, _is_single, _is_sorting
-    cdef public object admission, chores, expiry, on_start, on_time, pacing, passing, plan, rekeying, spread, stretch
-    cdef public object timeline, wall
+    cdef public AdmissionFields admission
+    cdef public CalendarFields on_time, spread
+    cdef public PlanFields plan
+    cdef public object chores, expiry, on_start, pacing, passing, rekeying, stretch, timeline, wall
 
 
 cdef class TimelineFields:
@@ -317,10 +334,17 @@ cdef class AdmissionFields:
 
 @cython.auto_pickle(False)  # it is copied field by field, like the pure class
 cdef class GridFields:
-    cdef public object peers, rank, slack_ns, usable_until_ns, _first, _last, _next, _pieces, _void_to
+    cdef public object open_ticket, peers, rank, slack_ns, usable_until_ns, _first, _last, _log, _looked_ns, _next, _pieces
+    cdef public object _void_to
     cdef object piece  # the piece in force, from which the numbers below are read
     cdef long long start, step, unit
     cdef rle_wide base
+
+
+@cython.auto_pickle(False)  # as above
+cdef class WindowFields:
+    cdef public list _pending
+    cdef public object permits, used, _grain_ns, _log, _margin_ns, _width_ns
 
 
 cdef class PlanFields:
@@ -341,7 +365,12 @@ cdef class ContextFields:
 
 cdef class EngineFields:
     cdef public double armed
-    cdef public object accounts, adapting, callbacks, contexts, loop, queue, starter, _member, _runner
+    cdef public AccountFields accounts
+    cdef public ContextFields contexts
+    cdef public QueueFields queue
+    cdef public RunnerFields _runner
+    cdef public StarterFields starter
+    cdef public object adapting, callbacks, loop, _member
     cdef public bint is_coarse, _is_full
     cdef object clock
     cdef bint is_system
@@ -357,7 +386,10 @@ cdef class EngineFields:
 
 
 cdef class StarterFields:
-    cdef public object _accounts, _batch, _contexts, _coroutines, _kinds, _monotonic, _queue, _stretch
+    cdef public AccountFields _accounts
+    cdef public ContextFields _contexts
+    cdef public QueueFields _queue
+    cdef public object _batch, _coroutines, _kinds, _monotonic, _stretch
     cdef public Py_ssize_t _coroutine_count
     cdef public bint _is_ahead
 
@@ -413,7 +445,49 @@ def set_timer(int fd, long long time_ns):
 include "_order.pxi"
 include "_add.pxi"
 include "_cancel.pxi"
+include "_permits.pxi"
 include "_start.pxi"
 include "_task.pxi"
 include "_wake.pxi"
 include "_crowd.pxi"
+
+
+# Which bodies are here, by the qualified names of the pure ones, in whose place they run.
+
+bodies = {
+    "BatchSource.count_until": count_until,
+    "Bucket.move_survivors": move_survivors,
+    "Calendar._split": _split,
+    "CallHandle": CallHandle,
+    "Coroutines.start": start,
+    "DoneCallbacks._run": _run,
+    "DueOrder": DueOrder,
+    "Engine._rest": _rest,
+    "Engine._run_on": _run_on,
+    "Engine.run": run,
+    "LoopFace.call_later": call_later,
+    "LoopFace.call_soon": call_soon,
+    "PermitGrid._usable_on_grid": _usable_on_grid,
+    "PlainQueue.next_lone_wake": next_lone_wake,
+    "PlainQueue.pull": pull,
+    "PlainQueue.take": take,
+    "PlainQueue.take_effect": take_effect,
+    "PlainQueue.take_lone": take_lone,
+    "ReadyQueues.head": head,
+    "Runner._on_timer": _on_timer,
+    "Runner.run_due": run_due,
+    "Starter._start_plain": _start_plain,
+    "Starter._start_records": _start_records,
+    "Starter.start_many": start_many,
+    "Starter.start_one": start_one,
+    "TaskFace.execute": execute,
+    "TaskFace.schedule": schedule,
+    "TaskFace.submit": submit,
+    "TaskHandle._end_done": _end_done,
+    "TaskHandle.add_done_callback": add_done_callback,
+    "TaskHandle.cancel": cancel,
+    "TaskHandle.exception": exception,
+    "TaskHandle.result": result,
+    "TimerDescriptor._on_readable": _on_readable,
+    "in_due_order": in_due_order,
+}

@@ -16,9 +16,9 @@ def pull(QueueFields self, double now):
     if self.is_halted:
         return True
     if not self._is_plain or self.rekeying or PyObject_Length(self.chores) or self._opening_at <= now:
-        return pure["pull"](self, now)
+        return pure["PlainQueue.pull"](self, now)
     if not self.is_unlimited and spread.opened_count + self.later_count > 0:
-        return pure["pull"](self, now)
+        return pure["PlainQueue.pull"](self, now)
     self._pulled_at = now
     if on_time.groups:
         steps = pull_due(on_time, seen_until(self.timeline, now), steps)
@@ -86,7 +86,7 @@ def take(QueueFields self, double now, limit):
     cdef StretchFields stretch
     cdef object first, second, run, source
     if not self._is_plain:
-        return pure["take"](self, now, limit)
+        return pure["PlainQueue.take"](self, now, limit)
     while True:
         if self._is_sorting or (not admission.count and now < admission.next_at):
             return None
@@ -214,7 +214,7 @@ cdef double start_stretch(StarterFields self, StretchFields stretch, double now,
     else:
         now = (<object>self)._start_plain(stretch, now, stop)
         if queue.counts_effects:
-            (<object>queue).take_effect(now)
+            note_effect(queue, now)
     if queue.on_start is not None and not stretch._is_paid:
         queue.untold_count = max(0, queue.untold_count - (accounts.started_count - before))
     if accounts.on_end is not None:

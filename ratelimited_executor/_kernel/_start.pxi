@@ -235,8 +235,8 @@ def _start_records(self, StretchFields stretch, double now, double stop):
     cdef RecordFields record
     cdef list records
     cdef double after
-    if queue.counts_effects or not isinstance(stretch._run, RecordRunFields):
-        return pure["_start_records"](self, stretch, now, stop)
+    if not isinstance(stretch._run, RecordRunFields):
+        return pure["Starter._start_records"](self, stretch, now, stop)
     run = <RecordRunFields>stretch._run
     while stretch._count > 0 and run.cursor < len(run.records):
         records = run.records
@@ -261,6 +261,8 @@ def _start_records(self, StretchFields stretch, double now, double stop):
             self._start_special(record, call, now)
         record = None
         after = rle_monotonic() if is_system else clock()
+        if queue.counts_effects:
+            note_effect(queue, after)
         if after - now > LONG_HOLD_SECONDS:
             self._note_hold(call, after - now)
         now = after
@@ -343,7 +345,7 @@ def add_done_callback(RecordFields self, callback, *, context=None):
     ):
         self._callbacks = callback
     else:
-        pure["add_done_callback"](self, callback, context=context)
+        pure["TaskHandle.add_done_callback"](self, callback, context=context)
 
 
 def _end_done(RecordFields self, result):
@@ -375,11 +377,11 @@ def _run(CallbackFields self):
 
 
 def result(RecordFields self):
-    return self._outcome if self.state == DONE else pure["result"](self)
+    return self._outcome if self.state == DONE else pure["TaskHandle.result"](self)
 
 
 def exception(RecordFields self):
-    return None if self.state == DONE else pure["exception"](self)
+    return None if self.state == DONE else pure["TaskHandle.exception"](self)
 
 
 def head(ReadyFields self):

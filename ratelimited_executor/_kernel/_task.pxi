@@ -97,7 +97,7 @@ def start(CoroutineFields self, owner, coroutine, context, origin=None):
         or ASYNCIO["Task"] is not TASK
         or not IS_EAGER and PyDict_GetItemWithError(CURRENT_TASKS, self.loop) is not NULL
     ):
-        return pure["start"](self, owner, coroutine, context, origin)
+        return pure["Coroutines.start"](self, owner, coroutine, context, origin)
     cdef ContextFields contexts = self._contexts
     if contexts.scratch is context:
         contexts.scratch = PyContext_New()

@@ -3,157 +3,10 @@
 # A process that starts a task now and then finds its caches cold: a wake-up costs as much as the memory that it
 # touches. In Python this is a hundred small functions, 36 microseconds at 1,000 starts a second; here it is 14.
 
-cdef double NS = 1e9
-cdef long long UNLIMITED = 1LL << 62, EXACT_NS = 1LL << 53  # beyond it, a float does not hold every nanosecond
 cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, CROWD_COUNT = sizes.CROWD_COUNT
 cdef double BLOCKED_SECONDS = sizes.BLOCKED_SECONDS, SLICE_SECONDS = sizes.SLICE_SECONDS
 cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX, PULL_STEPS = sizes.PULL_STEPS, ROUND_UP = sizes.ROUND_UP
 cdef object SPREAD = Pacing.SPREAD, INERT_TYPES = frozenset((list, tuple, range, array))  # as in ``_runtime/batches.py``
-
-
-# Permits.
-
-cdef inline bint fits(object value, long long* number) except -1:
-    """Read an int into ``number``; False if it is too large."""
-    cdef int overflow = 0
-    number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
-    return not overflow and -UNLIMITED < number[0] < UNLIMITED
-
-
-cdef bint has_numbers(GridFields grid) except -1:
-    """True if a single piece of constant rate is in force and its numbers fit; reads them if it is new."""
-    cdef long long high, low
-    if not RLE_HAS_WIDE or len(<list>grid._pieces) != 1:
-        return False
-    piece = (<list>grid._pieces)[0]
-    if piece is grid.piece:
-        return True
-    grid.piece = None
-    start, base, step, unit = piece
-    if not fits(base >> 62, &high) or not fits(base & (UNLIMITED - 1), &low) or not fits(start, &grid.start):
-        return False
-    if not fits(step, &grid.step) or not fits(unit, &grid.unit) or not 0 < grid.step < 1LL << 40:
-        return False
-    grid.base = <rle_wide>high * UNLIMITED + low
-    grid.piece = piece
-    return True
-
-
-cdef inline long long time_of_number(GridFields grid, long long number) noexcept:
-    """Return when a permit comes up, long ago if before the last change: ``PermitGrid._time_of``."""
-    cdef rle_wide ahead = <rle_wide>number * grid.unit - grid.base
-    if ahead < 0:
-        return -UNLIMITED
-    ahead = (ahead + grid.step - 1) / grid.step
-    return grid.start + <long long>ahead if ahead < UNLIMITED - grid.start else UNLIMITED
-
-
-cdef inline long long own(long long number, long long rank, long long peers) noexcept:
-    cdef long long step = (rank - number) % peers
-    return number + step + (peers if step < 0 else 0)
-
-
-cdef long long usable(GridFields grid, long long now_ns) except -2:
-    """Count the usable permits: ``PermitGrid._usable_on_grid``; -1 if the pure body must do it."""
-    cdef long long number, peers, rank, slack_ns, since, first, last, fresh
-    cdef rle_wide ahead, seen
-    if not has_numbers(grid) or not fits(grid._next, &number) or not fits(grid.peers, &peers):
-        return -1
-    if not fits(grid.rank, &rank) or not fits(grid.slack_ns, &slack_ns) or now_ns < grid.start:
-        return -1
-    since = now_ns - grid.start
-    if peers > 1:
-        number = own(number, rank, peers)
-    ahead = grid.base + <rle_wide>since * grid.step - <rle_wide>number * grid.unit
-    if ahead < 0:
-        grid._void_to = None
-        grid._first = grid._last = 0
-        return 0
-    if ahead / grid.unit >= UNLIMITED - number:
-        return -1
-    first, last = number, number + <long long>(ahead / grid.unit)
-    seen = <rle_wide>min(since, slack_ns) * grid.step - ahead  # rounded down, like Python's division
-    fresh = number - <long long>(seen / grid.unit if seen >= 0 else -((grid.unit - 1 - seen) / grid.unit))
-    grid._void_to = None
-    if fresh > first:
-        first = fresh if peers == 1 else own(fresh, rank, peers)
-    if first <= last:
-        grid._first, grid._last = first, last + 1
-        grid.usable_until_ns = max(now_ns, time_of_number(grid, first) + slack_ns)
-        return (last - first) // peers + 1
-    if peers > 1:
-        grid._first = grid._last = 0
-        return 0
-    grid._first, grid._last = last, last + 1  # the newest permit, older than the slack
-    grid._void_to = fresh + 1
-    grid.usable_until_ns = now_ns
-    return 1
-
-
-def _usable_on_grid(GridFields self, now_ns):
-    cdef long long number, count = -1
-    if fits(now_ns, &number):
-        count = usable(self, number)
-    return pure["_usable_on_grid"](self, now_ns) if count < 0 else count
-
-
-cdef inline bint to_ns(object timeline, double now, long long* now_ns) except -1:
-    """Convert loop time to timeline nanoseconds: ``Timeline.to_ns``; False if they do not fit."""
-    cdef double whole = floor(now * NS)
-    if not -9e18 < whole < 9e18 or not fits((<TimelineFields>timeline).offset_ns, now_ns):
-        return False
-    now_ns[0] += <long long>whole
-    return True
-
-
-cdef inline double to_loop(object timeline, long long time_ns) except? -1:
-    """Convert timeline nanoseconds to the first loop time not before them: ``Timeline.to_loop``."""
-    cdef long long offset_ns
-    cdef double when
-    if not fits((<TimelineFields>timeline).offset_ns, &offset_ns) or not -EXACT_NS < time_ns - offset_ns < EXACT_NS:
-        return timeline.to_loop(time_ns)
-    when = <double>(time_ns - offset_ns) / NS
-    while <long long>floor(when * NS) + offset_ns < time_ns:
-        when = nextafter(when, INF)
-    return when
-
-
-cdef long long count_permits(AdmissionFields admission, double now) except -1:
-    """Count the permits that may be taken at loop time ``now``: ``Admission.look``."""
-    cdef long long now_ns, count = -1, until_ns
-    cdef GridFields grid
-    if type(admission.permits) is PERMIT_GRID and not admission.is_unlimited and to_ns(admission._timeline, now, &now_ns):
-        grid = <GridFields>admission.permits
-        count = usable(grid, now_ns)
-    if count < 0:
-        return admission.look(now)
-    admission._counted_at = now
-    admission.count = count
-    if count:
-        fits(grid.usable_until_ns, &until_ns)
-        admission.usable_until = now + <double>(until_ns - now_ns) / NS
-    return count
-
-
-cdef int take_permit(AdmissionFields admission, double now) except -1:
-    """Use one of the counted permits: ``Admission.take``."""
-    cdef GridFields grid
-    cdef long long first, number, peers, rank
-    if type(admission.permits) is PERMIT_GRID and has_numbers(<GridFields>admission.permits):
-        grid = <GridFields>admission.permits
-        if fits(grid._first, &first) and fits(grid.peers, &peers) and fits(grid.rank, &rank):
-            number = first + 1
-            if grid._void_to is None or fits(grid._void_to, &number):
-                grid._first = first + peers
-                grid._next = number
-                grid._void_to = None
-                admission.count -= 1
-                if not admission.count:
-                    number = time_of_number(grid, number if peers == 1 else own(number, rank, peers))
-                    admission.next_at = to_loop(admission._timeline, max(number, 0))
-                return 0
-    admission.take(1, now)
-    return 0
 
 
 # What is due.
@@ -301,7 +154,7 @@ cdef object take_one(QueueFields self, double now):
     cdef CalendarFields on_time = self.on_time, spread = self.spread, calendar
     cdef bint is_spread = spread.opened_count > 0
     cdef long long count = UNLIMITED if self.is_unlimited else count_permits(self.admission, now)
-    if not count or (is_spread and (self.early or self.passing or self.wall.is_reading)):
+    if not count or (is_spread and (self.early or self.passing)):
         return None
     self._pulled_at = now
     if is_spread:
@@ -488,6 +341,11 @@ cdef double run_engine(EngineFields self, double stop) except? -1:
     return rest(self, now, begin, 1)
 
 
+def _freed(EngineFields self):
+    if self._is_full:
+        (<object>self).wake()
+
+
 def _rest(EngineFields self, double now, double begin, Py_ssize_t start_count):
     return rest(self, now, begin, start_count)
 
@@ -547,7 +405,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
         accounts.on_end()
     after = read_clock(self._monotonic)
     if queue.counts_effects:
-        (<object>queue).take_effect(after)
+        note_effect(queue, after)
     if after - now > LONG_HOLD_SECONDS:
         (<object>self)._note_hold(call, after - now)
     return after
@@ -714,13 +572,3 @@ cdef inline int set_waker(RunnerFields self, double when) except -1:
                 return 0
     self._waker.set(when, now)
     return 0
-
-
-def take_one_permit(AdmissionFields admission, double now):
-    """Take a permit if one is usable; return how many were usable. For tests."""
-    cdef long long count
-    admission.count = 0
-    count = count_permits(admission, now)
-    if count:
-        take_permit(admission, now)
-    return count

@@ -84,13 +84,17 @@ kernel: Final = Kernel(is_compiled=not _reason, reason=_reason)
 def two_bodies(pure: T) -> T:
     """Return the compiled body of a function or class instead of its pure one, if there is one.
 
-    The compiled body is looked up by name, and receives the pure one for the cases that it does not handle itself.
+    They are paired by qualified name in ``bodies`` of ``_compiled.pyx``. The compiled body receives the pure one for the
+    cases that it does not handle itself.
+
+    Raises:
+        LookupError: if there is no compiled body of that name, or another pure one has it.
     """
     if compiled is None:
         return pure
-    name: str = pure.__name__  # type: ignore[attr-defined]  # a function or a class
+    name: str = pure.__qualname__  # type: ignore[attr-defined]  # a function or a class
     compiled.connect(name, pure)
-    body: T = getattr(compiled, name)
+    body: T = compiled.bodies[name]
     if not isinstance(body, type):
         update_wrapper(body, pure)  # type: ignore[arg-type]  # a function
     return body
@@ -99,5 +103,5 @@ def two_bodies(pure: T) -> T:
 def used_there(cls: T) -> T:
     """Register a function or class that the compiled kernel uses."""
     if compiled is not None:
-        compiled.connect(cls.__name__, cls)  # type: ignore[attr-defined]  # a class
+        compiled.connect(cls.__qualname__, cls)  # type: ignore[attr-defined]  # a class
     return cls

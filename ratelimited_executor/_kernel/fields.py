@@ -6,6 +6,7 @@ reads and writes these fields without a look-up; the rest of the class may be sl
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.choice import compiled
@@ -23,7 +24,7 @@ __all__ = [
     "AccountFields", "AdmissionFields", "BatchFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields",
     "CoroutineFields", "DescriptorFields", "EngineFields", "ExecutorFields", "GridFields", "HandleFields", "PlanFields",
     "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields", "RisingFields", "RunFields", "RunnerFields",
-    "StarterFields", "StreamFields", "StretchFields", "TimelineFields",
+    "StarterFields", "StreamFields", "StretchFields", "TimelineFields", "WindowFields",
 ]  # fmt: skip
 
 
@@ -260,17 +261,37 @@ class AdmissionFields:
 class GridFields:
     """Fields of ``permits.PermitGrid``: numbers of any size."""
 
-    __slots__ = ("_first", "_last", "_next", "_pieces", "_void_to", "peers", "rank", "slack_ns", "usable_until_ns")
+    __slots__ = (
+        "_first", "_last", "_log", "_looked_ns", "_next", "_pieces", "_void_to", "open_ticket", "peers", "rank", "slack_ns",
+        "usable_until_ns",
+    )  # fmt: skip
 
     _first: int
     _last: int
+    _log: Any
+    _looked_ns: int
     _next: int
     _pieces: list[Any]
     _void_to: int | None
+    open_ticket: list[Any] | None
     peers: int
     rank: int
     slack_ns: int
     usable_until_ns: int
+
+
+class WindowFields:
+    """Fields of ``window.WindowLimit``: numbers of any size."""
+
+    __slots__ = ("_grain_ns", "_log", "_margin_ns", "_pending", "_width_ns", "permits", "used")
+
+    _grain_ns: int
+    _log: deque[list[int]]
+    _margin_ns: int
+    _pending: list[list[int]]
+    _width_ns: int
+    permits: int
+    used: int
 
 
 class PlanFields:
@@ -453,7 +474,14 @@ class ExecutorFields:
     _home: Any
 
 
-GRID_FIELDS: Final = GridFields.__slots__  # the fields that a copy takes over
+FIELDS: Final[dict[str, tuple[str, ...]]] = {name: globals()[name].__slots__ for name in __all__}
+
+
+def state_of(owner: Any) -> tuple[None, dict[str, Any]]:
+    """Return the state of an object for a copy: all its slots, including the fields of a struct."""
+    slots = (FIELDS.get(cls.__name__) or cls.__dict__.get("__slots__", ()) for cls in type(owner).__mro__)
+    return None, {name: getattr(owner, name) for name in chain(*slots) if name != "__weakref__"}
+
 
 if not TYPE_CHECKING and compiled is not None:
     globals().update({name: getattr(compiled, name) for name in __all__})

@@ -266,7 +266,8 @@ class PlainQueue(Intervals):
         on_time, spread = self.on_time, self.spread
         is_spread = spread.opened_count > 0
         count = UNLIMITED if self.is_unlimited else self.admission.look(now)
-        if not count or (is_spread and (self.early or self.passing or self.wall.is_reading)):
+        # Nothing is being handed over by the wall clock: there are no chores.
+        if not count or (is_spread and (self.early or self.passing)):
             return None
         self._pulled_at = now
         if is_spread:
@@ -424,6 +425,7 @@ class PlainQueue(Intervals):
         """Record starts of a stretch that :meth:`spend` was not called for."""
         self.untold_count = max(0, self.untold_count - count)
 
+    @two_bodies
     def take_effect(self, now: float) -> None:
         """Record that the last start has taken effect by ``now``, unless it was deferred; if effects count."""
         if (effects := self.admission.effects) is not None and effects.open_ticket is not None:

@@ -7,6 +7,7 @@ from typing import Final
 __all__ = [
     "BLOCKED_SECONDS",
     "CALL_COUNT_MAX",
+    "CALL_NS",
     "CROWD_COUNT",
     "DESCRIPTOR_SECONDS_MAX",
     "FAR_SECONDS",
@@ -33,6 +34,9 @@ __all__ = [
 
 BLOCKED_SECONDS: Final = 1.0  # a timer later than this is worth a warning
 CALL_COUNT_MAX: Final = 1024  # done callbacks called in one turn of the loop
+# The end of a plain call is taken as its effect, but at most this long after its decision: a call that holds the loop
+# for longer has taken effect before, and must not cost the rate all of its duration.
+CALL_NS: Final = 5_000_000
 CROWD_COUNT: Final = 64  # starts in one run from which the next wake-up may come later
 DESCRIPTOR_SECONDS_MAX: Final = 9e9  # the system counts nanoseconds in 63 bits
 FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart

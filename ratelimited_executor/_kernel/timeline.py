@@ -92,7 +92,7 @@ class Timeline(TimelineFields):
 
     def number_at(self, loop_time: float) -> int:
         """Return the number of the interval that contains an instant; instants too far ahead share one interval."""
-        if loop_time > FAR_SECONDS:  # noqa: PLR1730  # as above
+        if loop_time > FAR_SECONDS:  # noqa: PLR1730  # this is the path of every wake-up
             loop_time = FAR_SECONDS
         return (math.floor(loop_time * NS) + self.offset_ns) // self.interval_ns
 

@@ -20,7 +20,7 @@ def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
     Args:
         redis: a URL, or a client.
         user: the class that needs it, for messages.
-        options: of a client made from a URL.
+        options: the options of a client made from a URL.
 
     Raises:
         ModuleNotFoundError: without the extra ``redis``.

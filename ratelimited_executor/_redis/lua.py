@@ -46,7 +46,7 @@ class LuaScript(Generic[A]):
     """One script and its declaration.
 
     Args:
-        package: that contains its file.
+        package: the package that contains its file.
         file: its name; or several names: files with local functions, and last the one with the main text.
         keys: the names of its keys.
         texts: fields with tuples that the script decodes by itself, because it may store their text.

@@ -44,7 +44,7 @@ def remedy_of(error: BaseException, scripts: Iterable[str] = ()) -> tuple[str, s
     """Return the server's message and a remedy, which may be empty; None for a lost connection.
 
     Args:
-        error: of a client.
+        error: an error of a client.
         scripts: texts of those that may have run, to name a command for which the user lacks the right.
     """
     kinds = {kind.__name__ for kind in type(error).__mro__}

@@ -48,7 +48,7 @@ class Accounts(AccountFields):
     """The accounts of one executor.
 
     Args:
-        name: of the executor, for reports of failures.
+        name: the name of the executor, for reports of failures.
         loop: the event loop, whose exception handler gets the reports.
         queue: the queue of waiting tasks.
         max_concurrency: how many tasks may run at once; None for no limit. Also an attribute.
@@ -265,7 +265,7 @@ class CallOwner:
     """The owner of calls without a handle or a batch: reports their failures.
 
     Args:
-        name: of the executor.
+        name: the name of the executor.
         loop: the event loop, whose exception handler gets the reports.
         started_at: loop time of the start of its only call; None for the owner of all calls.
     """

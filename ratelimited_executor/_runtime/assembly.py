@@ -87,7 +87,7 @@ def assemble(
     """Assemble an executor.
 
     Args:
-        name: of the executor, for logs and errors.
+        name: the name of the executor, for logs and errors.
         settings: the initial settings.
         runner: the manager's interval runner, which owns loop, clock and timeline.
         peers: the processes that share the rate.

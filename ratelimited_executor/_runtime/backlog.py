@@ -26,7 +26,7 @@ class Backlog:
     """The bounds on one executor's waiting tasks.
 
     Args:
-        name: of the executor, for errors.
+        name: the name of the executor, for errors.
         max_pending: how many tasks may wait; None for no limit.
         key_limits: the limits of keys, including ``pending``.
         when_full: what to do when there is no room.
@@ -134,7 +134,7 @@ class Backlog:
 
         Args:
             count: tasks, including reserved places.
-            key: of the next task.
+            key: the key of the next task.
             key_count: reserved places of the same key.
         """
         if self._max_pending is not None and self._accounts.waiting_count() + count > self._max_pending:

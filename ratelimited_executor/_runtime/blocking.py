@@ -278,7 +278,7 @@ class BlockingManager:
         """Create a limiter.
 
         Args:
-            name: different from that of every other limiter of the manager.
+            name: its name, different from that of every other limiter of the manager.
             options: as for :class:`RateLimitedExecutor`, such as ``rate=`` and ``max_concurrency=``.
 
         Raises:

@@ -34,7 +34,7 @@ class SystemClock:
 
     @staticmethod
     def suspended() -> float:
-        """Return the seconds that the machine was suspended since it started; 0 where the system cannot tell.
+        """Return the seconds that the machine was suspended since it started; 0 if the system does not say.
 
         This is the difference of two clocks, which cannot be read at once: a thread preempted between the two readings
         would take its own pause for a suspension. So a reading that took too long is repeated. Suspensions do not

@@ -100,7 +100,7 @@ class Closing:
     """The end of one executor: begins once, and may be awaited by any number of tasks.
 
     Args:
-        name: of the executor.
+        name: the name of the executor.
         drain_timeout: seconds for which accepted tasks may continue; None for as long as they take.
         on_begin: called when closing begins; it stops repeating tasks.
         on_ended: awaited when nothing runs any more, before the executor counts as closed; None for nothing to await.

@@ -50,17 +50,17 @@ class Controls:
     :meth:`connect` adds the other parts.
 
     Args:
-        name: of the executor.
+        name: the name of the executor.
         settings: the initial settings.
-        timeline: of the manager.
+        timeline: the timeline of the manager.
         peers: the processes that share the rate.
 
     Attributes:
-        name: of the executor.
+        name: the name of the executor.
         rate: the rate in force, ignoring pauses.
         is_paused: True while the executor is paused.
         is_adaptive: True if the rate adapts to what the remote service accepts.
-        timeline: of the manager.
+        timeline: the timeline of the manager.
         member: the executor's membership in a group; None without a fleet.
         queue: the queue of its tasks.
         accounts: counts of running tasks.

@@ -76,10 +76,6 @@ class CycleStatistics:
     lost: int
     skipped_turns: int
 
-    def __call__(self) -> CycleStatistics:
-        """Return itself, so that both ``cycle.statistics()`` and ``cycle.statistics`` work."""
-        return self
-
 
 class CycleParts(Protocol):
     """The parts of a started executor that a cycle uses; its keys are scheduled by ``CyclePlan.place``."""
@@ -136,9 +132,8 @@ class CycleHandle:
         """The slots of the cycle."""
         return self._plan.slots
 
-    @property
     def statistics(self) -> CycleStatistics:
-        """The counts at this instant; also callable, as ``statistics()``."""
+        """Return the counts at this instant."""
         turn = self.slots.turn_at(self._wall())
         return CycleStatistics(
             name=self.name,
@@ -351,7 +346,7 @@ class CyclePlan:
     """The definition of a cycle.
 
     Attributes:
-        name: of the cycle, in logs and in the store.
+        name: the name of the cycle, in logs and in the store.
         slots: its slots.
         load: returns the keys of a slot.
         place: schedules keys, each at a delay in seconds.
@@ -379,9 +374,9 @@ class _Turn:
     """One turn of a slot in progress.
 
     Args:
-        plan: of the cycle.
-        number: of the turn.
-        counts: of the cycle.
+        plan: the plan of the cycle.
+        number: the number of the turn.
+        counts: the counts of the cycle.
         claim: claims a turn or renews its lease.
         wall: returns epoch seconds.
         warn: logs a warning of the cycle.

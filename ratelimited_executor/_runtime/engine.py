@@ -50,7 +50,7 @@ class Engine(EngineFields):
     """Accepts the tasks of one executor, and runs them as its queue decides.
 
     Args:
-        name: of the executor, for reports of failures.
+        name: the name of the executor, for reports of failures.
         queue: the queue of its tasks.
         settings: the initial settings: plan, threads and concurrency.
         combined: the limits that the queue asks; None if the plan is a single grid of permits.
@@ -145,6 +145,7 @@ class Engine(EngineFields):
         self.accounts.is_changed = True
         self._runner.arm(self, -math.inf)
 
+    @two_bodies
     def _freed(self) -> None:
         """Schedule a run if ``max_concurrency`` held back starts: a place is free."""
         if self._is_full:
@@ -222,7 +223,7 @@ class Engine(EngineFields):
             while (taken := self._take(now)) is not None:
                 started_before = accounts.started_count
                 now = self._start(taken, now, stop)
-                taken = None  # as in run()
+                taken = None  # else a traceback keeps this frame, and so the handle and its error
                 start_count += accounts.started_count - started_before
                 if now >= stop or start_count >= START_COUNT_MAX:
                     return now
@@ -254,7 +255,7 @@ class Engine(EngineFields):
         else:
             source, item = taken
             now = self.starter.start_one(source, item, now)
-            del source, item  # as in run()
+            del source, item  # else a traceback keeps this frame, and so the handle and its error
         del taken
         return now if now < queue.end else self.now()
 
@@ -281,4 +282,4 @@ class Engine(EngineFields):
                 earliest = crowded
         if wake == math.inf or queue.is_forgetting:
             self.accounts.notify_waiters()  # a waiter for the end may find that nothing can continue
-        return wake if wake > earliest else earliest  # noqa: FURB136  # as above
+        return wake if wake > earliest else earliest  # noqa: FURB136  # every wake-up passes here

@@ -40,7 +40,7 @@ class ExecutorManager(ManagerBase["RateLimitedExecutor"]):
         """Create an executor of this manager; it starts with the manager, or at once if the manager has started.
 
         Args:
-            name: different from that of every other open executor of the manager.
+            name: its name, different from that of every other open executor of the manager.
             options: as for :class:`RateLimitedExecutor`.
 
         Raises:
@@ -59,7 +59,7 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
     """Starts callables at or after their due time, never faster than its rate, the most important first.
 
     Args:
-        name: different from that of every other open executor of its manager; appears in logs and errors.
+        name: its name, different from that of every other open executor of its manager; appears in logs and errors.
         rate: permits over time, as ``Rate.of`` takes it: ``100`` a second, ``"5/min"``, ``Rate(5, per=60)``; 0 pauses,
             infinity (the default) lifts the limit.
         pacing: ``Pacing.SPREAD`` starts the tasks of an interval evenly over it, if they fit its permits, and so up to
@@ -67,7 +67,7 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
         policy: limits starts over time: :class:`Paced`, :class:`Window` or :class:`Burst`.
         order: a key function of :class:`TaskView`; the smallest key starts first where more tasks are due than may start. Or
             :class:`Fair`, which gives each key its share.
-        resources: the rates of what starts use beside permits, such as tokens, by name; see ``cost=``.
+        resources: the rates of resources that starts use beside permits, such as tokens, by name; see ``cost=``.
         max_concurrency: how many tasks may run at once; a permit is used only while a place is free.
         key_rate: the rate of each key, or a function of the key that returns it.
         key_concurrency: how many tasks of each key may run at once, or a function of the key; with ``RedisPeers`` in the whole
@@ -76,7 +76,7 @@ class RateLimitedExecutor(CycleFace, RepeatingFace, LoopFace, LimiterFace):
         key_max_pending: how many tasks of each key may wait.
         max_keys: how many keys may be remembered because of their rates or penalties, at about 180 bytes each beside the
             key; while there are so many, tasks of other keys wait.
-        when_full: what happens to a task beyond that.
+        when_full: what happens to a task beyond ``max_pending`` or ``key_max_pending``.
         retry: how tasks that fail are retried: a :class:`Retry`, an object of tenacity's, or None. By default those that
             raise :class:`RetryLater`, five times in all.
         adaptive: adjusts the rate to what the remote service accepts; None for a fixed rate.

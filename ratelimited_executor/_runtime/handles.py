@@ -346,7 +346,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             return None
         return self._call.fn if type(self._call) is StandIn else self._call
 
-    def _args_of(self, position: int) -> Any:  # noqa: ARG002  # as above
+    def _args_of(self, position: int) -> Any:  # noqa: ARG002  # the signature of a source
         """Return the arguments of the call; none once the task has ended."""
         if self._state in FINAL_STATES:
             return ()

@@ -404,7 +404,7 @@ def explain_briefly(parts: Insights, handle: TaskHandle[Any]) -> tuple[Explanati
     state = handle.state
     if state is not TaskState.WAITING:
         return explain(parts, handle), True
-    parts.accounts.detach()  # as in explain()
+    parts.accounts.detach()
     now = parts.engine.now()
     parts.queue.pull(now)
     if handle.state is not TaskState.WAITING:  # as in explain()

@@ -270,7 +270,7 @@ class Keys:
     def _concurrency_of(self, key: Hashable) -> int | None:
         try:
             count = contextvars.Context().run(self.limits.concurrency_of, given_key(key))
-        except Exception as error:  # noqa: BLE001  # as above
+        except Exception as error:  # noqa: BLE001  # user code, which was checked before: it must not block the key
             self._warn_of_key(key, error)
             return None
         return count

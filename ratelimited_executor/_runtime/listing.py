@@ -156,7 +156,7 @@ class _KeptCall(NamedTuple):
     def _fn_of(self, position: int) -> Any:  # noqa: ARG002  # the signature of Source
         return self.fn
 
-    def _args_of(self, position: int) -> tuple[Any, ...]:  # noqa: ARG002  # as above
+    def _args_of(self, position: int) -> tuple[Any, ...]:  # noqa: ARG002  # the signature of Source
         return self.args
 
 
@@ -173,7 +173,7 @@ class _KeptItems:
         self._fn = fn
         self._items = items
 
-    def _fn_of(self, index: int) -> Any:  # noqa: ARG002  # as above
+    def _fn_of(self, index: int) -> Any:  # noqa: ARG002  # the signature of Source
         return self._fn
 
     def _args_of(self, index: int) -> tuple[Any, ...]:

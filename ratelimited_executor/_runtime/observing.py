@@ -280,7 +280,7 @@ class Listeners:
         self._is_marked = True
 
     def _unmark(self) -> None:
-        accounts = self._parts.accounts  # type: ignore[union-attr]  # as above
+        accounts = self._parts.accounts  # type: ignore[union-attr]  # it has started
         accounts.started_at = None
         accounts.calls = self._calls
         self._is_marked = False

@@ -188,7 +188,7 @@ class Rule(ABC):
         """Create the limit of a key's rate, which is finite.
 
         Args:
-            rate: of the key.
+            rate: the rate of the key.
             now_ns: the time on the timeline.
             spacing: seconds between two permits of the executor: a key whose time has come waits for the next of them.
         """
@@ -219,7 +219,7 @@ class PacedRule(Rule):
         """Create a pace."""
         return PacedLimit(rate, slack_ns=round(self.usable_seconds * NS))
 
-    def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:  # noqa: ARG002  # as above
+    def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:  # noqa: ARG002  # the signature of all rules
         """Create a pace that forgives at most two permits of the executor and two starts of the key.
 
         Otherwise a key would lose rate because the two paces are out of step.

@@ -31,7 +31,6 @@ class Quota:
         per: the period: ``minute``, ``hour``, ``day``, ``week`` (from Monday) or ``month``.
         start: the time of day, ``HH:MM``, at which days, weeks and months begin.
         tz: the time zone: a name such as ``Europe/London`` or a ``tzinfo``; a day of 23 or 25 hours is one day.
-        zone: the older name of ``tz``.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -52,7 +51,6 @@ class Quota:
         per: str,
         start: str = "00:00",
         tz: str | tzinfo = UTC,
-        zone: str | tzinfo | None = None,
     ) -> None:
         self._permits = count_of("permits", permits)
         if per not in _PERIODS:
@@ -64,9 +62,7 @@ class Quota:
             raise ValueError(f"start must be omitted for a quota per {per}")
         self._per = per
         self._start = int(match["hour"]), int(match["minute"])
-        if zone is not None and tz is not UTC:
-            raise TypeError("Quota() takes tz=, or its older name zone=, not both")
-        self._tz = tz_of("tz", tz) if zone is None else tz_of("zone", zone)
+        self._tz = tz_of("tz", tz)
 
     @classmethod
     def parse(cls, text: str) -> Quota:
@@ -103,11 +99,6 @@ class Quota:
     @property
     def tz(self) -> tzinfo:
         """The time zone."""
-        return self._tz
-
-    @property
-    def zone(self) -> tzinfo:
-        """The older name of :attr:`tz`."""
         return self._tz
 
     def period(self, time: float) -> tuple[float, float]:

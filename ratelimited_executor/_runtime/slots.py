@@ -125,8 +125,8 @@ class Slots:
             priority: **a larger one is more important**; equal priorities are served in order of arrival.
             expires: the longest wait in seconds, from the entry on; None for as long as it takes.
             name: the name of the holder; the asyncio task's name by default.
-            also: other pools of the same manager, of each of which a slot is held as well: all acquired in one step, so that no
-                holder has one while waiting for another.
+            also: other pools of the same manager. One slot of each is acquired in the same step, so that no holder has one slot
+                while it waits for another.
             on_lost: what happens to the body if its slot is lost; a function is called with the slot, on the event loop.
 
         Returns:

@@ -122,7 +122,7 @@ class Starter(StarterFields):
                 self._call(item, call, args, origin)
             else:
                 self._start_special(item, call, now)
-            del item  # as in _call
+            del item  # else a traceback keeps this frame, and so the handle and its error
         elif type(source) is BatchSource:
             call = self._start_item(source, item)
         else:
@@ -150,7 +150,7 @@ class Starter(StarterFields):
             self._call(owner, call, (items[index],), origin, is_own=handle._own_context)
         else:
             self._call(owner, call_with_item, (call, items, index), origin, is_own=handle._own_context)
-        del owner, items  # as in _call
+        del owner, items  # else a traceback keeps this frame, and so the handle and its error
         return call
 
     def _start_call(self, source: Any, position: int) -> Any:
@@ -181,7 +181,7 @@ class Starter(StarterFields):
             self._run(record, thread, context, origin, options)
         else:
             self._call(record, call, args, origin, is_own=options.own_context, options=options)
-        del record  # as in _call
+        del record  # else a traceback keeps this frame, and so the handle and its error
 
     def _resume(self, record: Any, origin: contextvars.Context | None) -> None:
         """Start a record whose call was made before, but whose start lapsed."""
@@ -195,7 +195,7 @@ class Starter(StarterFields):
             request = self._queue.slots_of[record]
             hold = slot_for(options.lane.slots.pools, request, thread.context), request
         self._run(record, thread, context, origin, options, hold=hold)
-        del record  # as in _call
+        del record  # else a traceback keeps this frame, and so the handle and its error
 
     def _start_with_slots(
         self, record: Any, call: Any, args: tuple[Any, ...], origin: contextvars.Context | None
@@ -210,7 +210,7 @@ class Starter(StarterFields):
             self._run(record, awaitable, context.copy(), origin, options, hold=(slot, request))
         else:
             self._call(record, call, args, context, is_own=True, options=options, hold=(slot, request), retried=origin)
-        del record  # as in _call
+        del record  # else a traceback keeps this frame, and so the handle and its error
 
     def _call(
         self,
@@ -249,7 +249,7 @@ class Starter(StarterFields):
                 contexts.clean()
             failed = owner.of(call, args) if isinstance(owner, CallOwner) else owner
             context.copy().run(accounts.raised, failed, error, origin)
-            del failed  # as below
+            del failed  # else a traceback keeps this frame, and so the error
         else:
             accounts.is_inside = False
             if type(result) in self._kinds and options is None:
@@ -292,7 +292,7 @@ class Starter(StarterFields):
         if hold is not None:
             coroutine = holding(coroutine, *hold)
         self._coroutines.start(owner, coroutine, context, origin)
-        del owner  # as in _call
+        del owner  # else a traceback keeps this frame, and so the handle and its error
 
     def _note_hold(self, call: Any, seconds: float) -> None:
         """Warn of a task that blocked the event loop, or of the garbage collections during it."""
@@ -335,14 +335,14 @@ class Starter(StarterFields):
                 self._call(record, call, args, origin)
             else:
                 self._start_special(record, call, now)
-            del record  # as in _call
+            del record  # else a traceback keeps this frame, and so the handle and its error
             after = monotonic()
             if queue.counts_effects:
                 queue.take_effect(after)
             if after - now > LONG_HOLD_SECONDS:
                 self._note_hold(call, after - now)
             now = after
-            call = args = origin = None  # as in _start_plain
+            call = args = origin = None  # else a traceback keeps this frame, and so the call and its error
             if now >= stop or accounts.is_changed:
                 break
         return now

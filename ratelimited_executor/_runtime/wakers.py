@@ -89,13 +89,17 @@ class LoopTimer:
             self._handle.cancel()
             self._handle = None
         if when <= now:
-            self._handle = self._loop.call_soon(self._callback, context=self._context)
+            self._handle = self._loop.call_soon(self._call_back, context=self._context)
         elif when < math.inf:
             when = min(when, now + _LOOP_TIMER_SECONDS_MAX)
             ahead = self._loop.time() - now
             if abs(ahead) > _SCALE_SECONDS:  # the given clock has another origin than the loop's timers
                 when += ahead
-            self._handle = self._loop.call_at(when, self._callback, context=self._context)
+            self._handle = self._loop.call_at(when, self._call_back, context=self._context)
+
+    def _call_back(self) -> None:
+        self._handle = None  # it has been called: cancelling it would cost as much as setting the next
+        self._callback()
 
     def close(self) -> None:
         """Forget what was set."""

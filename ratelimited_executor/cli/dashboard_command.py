@@ -40,7 +40,7 @@ class DashboardOptions:
 
 
 def serve(options: DashboardOptions) -> ExitStatus:
-    """Serve the page until the process is told to stop.
+    """Serve the page until a signal stops the process.
 
     Raises:
         CommandError: if an extra is missing, Redis cannot be read, or the address is in use.
@@ -48,8 +48,8 @@ def serve(options: DashboardOptions) -> ExitStatus:
     try:
         import uvicorn  # noqa: PLC0415  # the extra `dashboard`
 
-        from ratelimited_executor.dashboard.group import make_group_app  # noqa: PLC0415  # the same
-        from ratelimited_executor.dashboard.guards import host_of  # noqa: PLC0415  # the same
+        from ratelimited_executor.dashboard.group import make_group_app  # noqa: PLC0415  # the extra `dashboard`
+        from ratelimited_executor.dashboard.guards import host_of  # noqa: PLC0415  # the extra `dashboard`
     except ModuleNotFoundError as error:
         raise CommandError(
             f"dashboard needs the package {error.name}: pip install 'ratelimited-executor[dashboard,redis]'"

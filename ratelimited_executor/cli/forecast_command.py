@@ -101,16 +101,16 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
             raise CommandError(f"{scenario.name}: {describe_error(error)}") from error
     console.print(_table(found, start))
     low, chance, high = found.chance
-    answer = "Yes" if low > 0.5 else "No" if high < 0.5 else "It is not sure"
+    answer = "Yes" if low > 0.5 else "No" if high < 0.5 else "Uncertain"
     console.print(
-        f"{answer}: through by {_at(start, within)} in {found.in_time} of {len(found.ends)} runs, "
+        f"{answer}: done by {_at(start, within)} in {found.in_time} of {len(found.ends)} runs, "
         f"a chance of {chance:.0%} (95 % interval {low:.0%} to {high:.0%}).",
         highlight=False,
         soft_wrap=True,
     )
     if found.ends[0] == math.inf:
         console.print(
-            "No run was through in twice that time: too much work, or a scenario in which jobs never cease to come.",
+            "No run was done in twice that time: too much work, or a scenario whose jobs never stop arriving.",
             highlight=False,
             soft_wrap=True,
         )

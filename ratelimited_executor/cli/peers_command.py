@@ -132,7 +132,7 @@ class GroupReader(RedisReader):
         """Read all limits of the group.
 
         Args:
-            names: of its executors; None to search for them.
+            names: the names of its executors; None to search for them.
 
         Raises:
             RedisReadError: if Redis cannot be read.

@@ -59,9 +59,9 @@ class RedisReader:
     def __init__(self, options: GroupOptions, *, command: str, argument: str = "--redis") -> None:
         try:
             import redis  # noqa: PLC0415  # the extra `redis`
-            from redis.backoff import NoBackoff  # noqa: PLC0415  # the same
-            from redis.exceptions import RedisClusterException, RedisError  # noqa: PLC0415  # the same
-            from redis.retry import Retry  # noqa: PLC0415  # the same
+            from redis.backoff import NoBackoff  # noqa: PLC0415  # the extra `redis`
+            from redis.exceptions import RedisClusterException, RedisError  # noqa: PLC0415  # the extra `redis`
+            from redis.retry import Retry  # noqa: PLC0415  # the extra `redis`
         except ModuleNotFoundError as error:
             raise CommandError(
                 f"{command} needs the package redis: pip install 'ratelimited-executor[redis]'"

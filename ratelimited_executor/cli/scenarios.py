@@ -86,7 +86,7 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         if ":" not in text:
             known = ", ".join(STRATEGIES)
             raise CommandError(
-                f"there is no scenario {text!r}: name one of {known}, all of them by the word strategies, a file such as "
+                f"there is no scenario {text!r}: name one of {known}, strategies for all of them, a file such as "
                 "load.toml, or a class such as my_module:MyScenario or load.py:MyScenario"
             )
         made = load_object(text, what="SCENARIO")
@@ -117,7 +117,7 @@ def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) ->
         if not equals or name not in known:
             there = ", ".join(known) or "none"
             raise CommandError(
-                f"--set must be name=value with a parameter of {text}, of which there are {there}, got {setting!r}"
+                f"--set must be name=value, with a parameter of {text} as the name ({there}), got {setting!r}"
             )
         hint = hints.get(name, str)
         try:

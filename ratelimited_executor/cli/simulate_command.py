@@ -63,7 +63,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         console: the output for progress and tables; standard output by default.
 
     Returns:
-        DONE, or INTERRUPTED if it was told to stop; the simulation up to that time is written.
+        DONE, or INTERRUPTED if a signal stopped it; the simulation up to that time is written.
 
     Raises:
         CommandError: for an error that the user can correct.

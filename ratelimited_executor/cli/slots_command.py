@@ -104,7 +104,7 @@ def _check_limits(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> None:
     for name, _ in limits:
         if name in by_key:
             raise CommandError(
-                f"--set: {name!r} has the limit key_concurrency of its executor in each process: change that"
+                f"--set: the limit of {name!r} is key_concurrency of its executor in each process: change that"
             )
 
 

@@ -58,7 +58,7 @@ def dashboard(
         raise TypeError(f"title must be a str, got {title!r}")
     for name, store in (stores or {}).items():
         if not isinstance(name, str) or not callable(getattr(store, "counts", None)):
-            raise TypeError(f"stores must have stores of durable tasks by their names, got {name!r}: {store!r}")
+            raise TypeError(f"stores must map names to stores of durable tasks, got {name!r}: {store!r}")
     try:
         from ratelimited_executor.dashboard.app import make_app  # noqa: PLC0415  # an extra, imported on use
     except ImportError as error:

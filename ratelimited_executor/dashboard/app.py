@@ -1,7 +1,7 @@
 """The pages as an application of Starlette, to be mounted in another or to be served alone.
 
 Every page is a whole one, which works without a script. The script fetches the page that it stands on again every two seconds,
-and takes over what has changed. It asks instead of being told, because a stream of events that stays open keeps a server from
+and takes over what has changed. It polls instead of being notified, because a stream of events that stays open keeps a server from
 shutting down for as long as somebody has the page open.
 """
 
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 __all__ = ["Pages", "make_app"]
 
 _BODY_BYTES_MAX: Final = 10_000  # of a form
-_STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs tells nothing
+_STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs shows nothing
 
 
 def _templates() -> Environment:

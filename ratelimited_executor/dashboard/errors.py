@@ -1,4 +1,4 @@
-"""What goes wrong with a page, as its reader is told."""
+"""Errors of a page, as it shows them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class PageError(Exception):
     """A page cannot be shown, or nothing be changed, and why.
 
     Args:
-        status: of HTTP.
-        message: for whoever looks at it.
+        status: the HTTP status.
+        message: the text that the page shows.
         back: the address of the page to return to; None for the list.
     """
 

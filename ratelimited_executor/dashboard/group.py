@@ -1,4 +1,4 @@
-"""The page of groups: what their processes have told Redis, whoever runs them. Nothing can be changed."""
+"""The page of groups: the state that their processes keep in Redis. Read-only."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def is_same_origin(headers: Mapping[str, str]) -> bool:
     """Return True if a request that changes something comes from a page of this very host.
 
     Args:
-        headers: of the request, with names in lower case.
+        headers: the headers of the request, with names in lower case.
     """
     site = headers.get("sec-fetch-site")
     if site is not None:

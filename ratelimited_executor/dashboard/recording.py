@@ -40,12 +40,12 @@ _GROUP_SIZE: Final = 20  # executors in one turn of the event loop: about half a
 class Recorder:
     """Records how the executors of a manager stand, from their start until their end, for as long as somebody can look.
 
-    A mounted application is not told of its end. So the manager and the timer hold the recorder, which holds its reader weakly:
+    A mounted application is not notified of its end. So the manager and the timer hold the recorder, which holds its reader weakly:
     the first tick after the reader has gone ends the recording, and nothing of it stays behind.
 
     Args:
         target: a manager, with the executors that it has and those that it makes later; or one executor.
-        reader: who shows what is recorded.
+        reader: the reader of the records.
     """
 
     def __init__(self, target: RateLimitedExecutor | ExecutorManager, reader: object) -> None:
@@ -118,9 +118,9 @@ class Recorded:
     """One executor and its last hour.
 
     Args:
-        executor: that is recorded.
-        history: to go on with.
-        opened: told of the event loop when the executor starts, or that it has.
+        executor: the recorded executor.
+        history: the history to continue.
+        opened: called with the event loop when the executor starts, or if it has started.
 
     Attributes:
         executor: as above.

@@ -147,7 +147,7 @@ def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0)
     """Say in what state an executor is: in words, and as the class of its colour: ``good``, ``wait`` or ``bad``.
 
     Args:
-        statistics: of the executor.
+        statistics: the statistics of the executor.
         is_closing: True if it accepts no more tasks.
         failed: tasks a second that have failed recently.
     """

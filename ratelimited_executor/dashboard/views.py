@@ -1,4 +1,4 @@
-"""What stands on the pages, as values: rows, figures and plots made of what executors tell."""
+"""The content of the pages as values: rows, figures and plots, read from executors."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRow:
-    """A batch of which tasks wait."""
+    """A batch with waiting tasks."""
 
     id: str
     name: str
@@ -246,7 +246,7 @@ def plots_of(history: History[Point], end: float) -> list[Plot]:
     """Return the plots of the last hour of an executor.
 
     Args:
-        history: of the executor.
+        history: the history of the executor.
         end: epoch seconds at the right edge.
     """
     started = history.column("started")
@@ -273,7 +273,7 @@ def plots_of(history: History[Point], end: float) -> list[Plot]:
 
 
 def epoch_of(executor: RateLimitedExecutor) -> float:
-    """Return the time in epoch seconds as the due times of its tasks are told."""
+    """Return the executor's current time in epoch seconds, on the timeline of its due times."""
     parts = executor._started()
     return parts.queue.timeline.to_epoch(parts.moments.monotonic())
 
@@ -339,13 +339,13 @@ def _id_of_task(handle: TaskHandle[Any]) -> str:
 
 
 def batches_of(executor: RateLimitedExecutor) -> tuple[list[BatchRow], int]:
-    """Return the oldest batches of which tasks wait, and how many there are in all."""
+    """Return the oldest batches with waiting tasks, and the number of all such batches."""
     batches = waiting_batches(executor._started().queue)
     return [_batch_row(batch) for batch in batches[:PAGE_SIZE]], len(batches)
 
 
 def batch_of(executor: RateLimitedExecutor, batch_id: str) -> BatchHandle[Any] | None:
-    """Return the batch of an id; None if none of its tasks waits any more."""
+    """Return the batch with this id; None if it has no waiting tasks."""
     found = (batch for batch in waiting_batches(executor._started().queue) if _id_of_batch(batch) == batch_id)
     return next(found, None)
 

@@ -233,7 +233,7 @@ class Figures:
         counted: list[Figures | ClassFigures] = [figures, *figures.classes]
         for each in counted:
             if not each.error_count <= each.count == each.from_intended.count:
-                raise ValueError(f"count has {each.count!r}, which its errors and its durations do not agree with")
+                raise ValueError(f"count has {each.count!r}, but the errors and the durations have another count")
         return figures
 
 
@@ -332,10 +332,10 @@ class Measurement:
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:
-    """Return an instance with values from JSON, each of which is of the type that its field says.
+    """Build an instance from JSON, checking each value against the type of its field.
 
     Raises:
-        TypeError: if one is not.
+        TypeError: if a value has another type.
         ValueError: if a number is negative, NaN or infinite.
         OverflowError: if a number is too large.
     """

@@ -111,7 +111,7 @@ def names_class(template: RequestTemplate) -> bool:
 
 
 def describe_requests(classes: Sequence[Sequence[RequestTemplate]]) -> str:
-    """Describe the requests in a few words, with a digest that tells different ones apart.
+    """Describe the requests in a few words, with a digest that distinguishes different ones.
 
     The description and the digest include no secrets.
 
@@ -227,7 +227,7 @@ def parse_header(text: str) -> tuple[str, str]:
 def parse_requests(
     lines: Iterable[str], base: RequestTemplate, class_names: Sequence[str] = ()
 ) -> list[RequestTemplate]:
-    """Read JSON Lines with ``method``, ``url``, ``headers``, ``body`` and ``class``, each of which may be absent.
+    """Read JSON Lines with ``method``, ``url``, ``headers``, ``body`` and ``class``, all optional.
 
     Args:
         lines: the lines of the file; blank ones are skipped.
@@ -260,17 +260,17 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
     if not isinstance(value, dict):
         raise ValueError(f'a request must be a JSON object such as {{"url": "/"}}, got {shown(value)}')  # noqa: TRY004  # a line of a file, no argument
     if unknown := sorted(value.keys() - _FIELDS):
-        raise ValueError(f"unknown field {unknown[0]!r}: there are method, url, headers, body and class")
+        raise ValueError(f"unknown field {unknown[0]!r}: a request has method, url, headers, body and class")
     class_name = value.get("class")
     if class_name is not None and class_name not in class_names:
         raise ValueError(f"the class {class_name!r} has no rate: give it one, such as --rate urgent=20")
     headers = value.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
-        raise ValueError("headers must be an object of strings")  # not shown, as above
+        raise ValueError("headers must be an object of strings")  # they are not shown, as they may hold a secret
     pairs = dict(parse_header(f"{name}: {text}") for name, text in headers.items())
     url, method = value.get("url", base.url), value.get("method", base.method)
     if not isinstance(url, str) or not isinstance(method, str):
-        raise ValueError("url and method must be strings")  # noqa: TRY004  # as above
+        raise ValueError("url and method must be strings")  # noqa: TRY004  # callers expect ValueError for every bad line
     body = value.get("body", base.body)
     if body is not None and not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False)

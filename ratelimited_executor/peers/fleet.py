@@ -111,18 +111,18 @@ class FleetPeers(Fixed):
         weight: this process's share, relative to others, while demand exceeds the limits, > 0.
         strictness: the law for the starts of the group.
         outage: the behaviour while the authority is away.
-        interval: seconds, 0.05 to 5, between calls while the authority does not answer, and for which permits are reserved
-            ahead at most.
+        interval: seconds, 0.05 to 5, between calls while the authority does not answer; also the most by which permits are
+            reserved ahead.
         late: how many seconds after its time a permit of a calendar quota may be used, 0.003 to 0.1.
-        clock_difference: the largest difference, in seconds, between the clocks of two servers of which one may take
-            over from the other.
-        timeout: seconds after which a call counts as lost; more on a way that has lately taken more.
+        clock_difference: the largest difference, in seconds, between the clocks of a server and of one that takes over
+            from it.
+        timeout: seconds after which a call counts as lost; longer while the connection is slower.
         lease: seconds, 0.5 to 600, for which a slot is held without renewal.
         hang_timeout: seconds, at least ``lease``, for which an event loop may be blocked before its slots are no longer
             renewed.
         is_threaded: True if slots may be renewed in a thread of their own.
         new_id: makes the ids of peers.
-        seed: of the delays, and of the id; random by default.
+        seed: the seed of the delays and of the id; random by default.
     """
 
     # Slots, so that setting a read-only or misspelt attribute is an error.

@@ -44,7 +44,7 @@ def wall_us() -> int:
 
 
 def boot_id() -> str:
-    """Return what identifies the time since the machine was started; empty if the system does not tell (not Linux).
+    """Return what identifies the time since the machine was started; empty if the system does not say (not Linux).
 
     Processes with equal ones have the same clock: containers may have one of their own (``time_namespaces(7)``).
     """
@@ -60,7 +60,7 @@ def machine_of(clock: Clock) -> str:
 
 
 def file_system_of(path: Path) -> str:
-    """Return the kind of the file system of a path; empty if the system does not tell (not Linux)."""
+    """Return the kind of the file system of a path; empty if the system does not say (not Linux)."""
     if sys.platform != "linux":
         return ""
     try:

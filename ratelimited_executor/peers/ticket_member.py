@@ -317,8 +317,8 @@ class TicketMember:
         """Return the needs of the first tasks that have no tickets yet, in their order.
 
         Args:
-            count: of tasks, at most, with those that have tickets.
-            room: for so many tickets.
+            count: the maximum number of tasks, including those that have tickets.
+            room: the most tickets to ask for.
             now_ns: our time.
             is_due: True for those of keys whose own time has come alone.
         """
@@ -426,8 +426,8 @@ class TicketMember:
         self._failed_at, self._refusal = math.inf, None
         if reply.flaw:
             self._warn(
-                f"fleet: what the server remembered of {self.owner.name} was damaged; nothing starts until no permit that "
-                "was handed out before can be used any more"
+                f"fleet: what the server remembered of {self.owner.name} was damaged; nothing starts until all earlier "
+                "permits have lapsed"
             )
         is_bound = bool(request.plan) and not request.is_new_plan and not self.owner.is_adaptive
         if was_own and not peer.is_own_plan and is_bound:
@@ -528,7 +528,7 @@ class TicketMember:
                 self._waiting_told = now
                 seconds = self.owner.timeline.to_loop(end_ns) - now
                 LOGGER.info(
-                    "fleet: %s starts nothing for %.3g s: by then, no permit handed out before can be used any more",
+                    "fleet: %s starts nothing for %.3g s: by then, all earlier permits have lapsed",
                     name,
                     seconds,
                 )

@@ -60,7 +60,7 @@ class Regular(_Endless):
     def __init__(self, rate: float) -> None:
         self._rate = _rate_of("rate", rate)
 
-    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # as above
+    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # the signature of Arrivals
         """Return the multiples of the gap in [begin, end)."""
         rate, number = self._rate, max(0, math.floor(begin * self._rate) - 1)
         times = []
@@ -173,7 +173,7 @@ class Recorded:
         """The time of the last arrival; infinity if the recording is repeated."""
         return math.inf if self._every < math.inf else math.nextafter(self._times[-1], math.inf)
 
-    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # as above
+    def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # the signature of Arrivals
         """Return the recorded times."""
         return [start + self._times[index] for start, indexes in self._parts(begin, end) for index in indexes]
 

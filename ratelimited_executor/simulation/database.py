@@ -203,12 +203,12 @@ class RunDatabase:
     def forget(self, tables: Iterable[str]) -> None:
         """Empty tables that are written only once, at the end."""
         for table in tables:
-            self.connection.execute(f"DELETE FROM {table}")  # noqa: S608  # as above
+            self.connection.execute(f"DELETE FROM {table}")  # noqa: S608  # names of our own
 
     def forget_after(self, time: float) -> None:
         """Remove the measurements after a time, which are of an unfinished step."""
         for table in ("step", "quantiles", "counter", "sample"):
-            self.connection.execute(f"DELETE FROM {table} WHERE time > ?", (time,))  # noqa: S608  # as above
+            self.connection.execute(f"DELETE FROM {table} WHERE time > ?", (time,))  # noqa: S608  # names of our own
 
     def close(self) -> None:
         """Close the file."""

@@ -160,7 +160,7 @@ class AsRecorded:
         """Return NaN: the durations are those of the arrivals, not of the job."""
         return math.nan
 
-    def draw(self, chance: Random) -> float:  # noqa: ARG002  # as above
+    def draw(self, chance: Random) -> float:  # noqa: ARG002  # the shape of a distribution
         """Refuse: the job was called without a recorded arrival."""
         raise ValueError(NOT_RECORDED)
 

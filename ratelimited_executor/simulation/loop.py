@@ -259,7 +259,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             RuntimeError: from another thread: a simulation does not wait for threads.
         """
         if self._thread_id and self._thread_id != threading.get_ident():
-            raise RuntimeError("a simulation has one thread: simulate what takes a thread as a job with a duration")
+            raise RuntimeError("a simulation has one thread: simulate calls in threads as a job with a duration")
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]  # the stubs bind the arguments to the callback

@@ -144,7 +144,7 @@ def simulate(
         raise ValueError(f"seed must be >= 0 and < 2**63, got {seed!r}")
     if asyncio._get_running_loop() is not None:
         raise RuntimeError(
-            "simulate() cannot run within a running event loop, which it would hold: call it in a thread"
+            "simulate() cannot run within a running event loop, which it would block: call it in a thread"
         )
     properties = {
         "format": FORMAT,
@@ -341,7 +341,7 @@ class _Run:
             if found.get(name) != value:
                 raise ValueError(
                     f"the file holds a run with {name} {found.get(name)!r}, and not {value!r}: "
-                    "resume it as it was begun, or give another file"
+                    "resume it with its own settings, or give another file"
                 )
         self._found = found
         try:
@@ -350,11 +350,11 @@ class _Run:
             self._before = float(found["wall_seconds"])
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ValueError(
-                f"the file does not record how far its run came, it is damaged ({error}): begin anew in another file"
+                f"the file does not record how far its run came, it is damaged ({error}): start again in another file"
             ) from error
         if self._writes_from >= self._total:
             raise ValueError(
-                f"the run has come to {self._writes_from / _DAY_SECONDS:g} days already: give more days= to continue"
+                f"the run covers {self._writes_from / _DAY_SECONDS:g} days already: give more days= to continue"
             )
 
 

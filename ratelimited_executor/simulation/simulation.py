@@ -174,7 +174,7 @@ class Simulation:
         """Create an executor, as in production.
 
         Args:
-            name: different from that of every other executor.
+            name: its name, different from that of every other executor.
             options: as for :class:`~ratelimited_executor.RateLimitedExecutor`.
         """
         return self._measure(self._manager.executor(name, **options), options)

@@ -129,7 +129,7 @@ class TomlScenario(Scenario):
         if not re.fullmatch(r"[\w][\w .-]*", self._name):
             raise ValueError(f"name must be letters, digits, spaces, dots and dashes, got {self._name!r}")
         self.days = number_of("days", table.get("days", type(self).days))  # type: ignore[misc]  # for this instance
-        self.interval = seconds_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # as above
+        self.interval = seconds_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # for this instance
         if self.days <= 0:
             raise ValueError(f"days must be > 0 and finite, got {self.days:g}")
 
@@ -413,7 +413,7 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
         made.sim.outage(population, str(options.get("group")), begin, end)
         return
     if {"population", "group"} & set(options):
-        raise ValueError("job must not be given with population and group: an outage is of one or the other")
+        raise ValueError("job must not be given with population and group: an outage affects one or the other")
     job = _find("job", options["job"], made.jobs)
     made.sim.events += [(begin, f"{job.name} is out"), (end, f"{job.name} is back")]
 

@@ -1,13 +1,13 @@
 -- Claim a turn of a cycle for an owner, or renew the claim.
 --
 -- KEYS
---   complete    a sorted set: turns that are complete
+--   complete    a sorted set: complete turns
 --   claims      a hash: turn -> '<milliseconds since the epoch until which it is claimed> <owner>'
 --
 -- ARGS
---   turn        which
---   owner       whose it shall be
---   lease_ms    for how long from now; 0 gives it up
+--   turn        the turn to claim
+--   owner       its owner
+--   lease_ms    the length of the claim from now; 0 gives it up
 --
 -- REPLY: 1 if the turn is the owner's, 0 if it is complete or another owner's.
 --

@@ -1,15 +1,15 @@
--- Note that a turn of a cycle is complete, and forget turns that no node asks for any more.
+-- Record that a turn of a cycle is complete, and forget turns that no node needs any more.
 --
 -- KEYS
---   complete     a sorted set: turns that are complete, with themselves as scores
+--   complete     a sorted set: complete turns, with themselves as scores
 --   claims       a hash: turn -> its claim
---   done         a set: keys of the turn that are through
+--   done         a set: finished keys of the turn
 --
 -- ARGS
---   turn         which
+--   turn         the complete turn
 --   keep_from    the first turn that is not forgotten
 --
--- REPLY: nothing. A call that is repeated changes nothing more.
+-- REPLY: nothing. A repeated call changes nothing more.
 
 redis.call('ZADD', keys.complete, args.turn, args.turn)
 redis.call('ZREMRANGEBYSCORE', keys.complete, '-inf', '(' .. args.keep_from)

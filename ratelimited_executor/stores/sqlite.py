@@ -49,7 +49,7 @@ class SQLiteProgress(SQLiteFile, Progress):
     ends. A loss of power may undo the last changes: their keys are run again.
 
     Args:
-        path: of the file, which is created on first use if it does not exist. Not on a network drive.
+        path: the path of the file, which is created on first use if it does not exist. Not on a network drive.
 
     Raises:
         TypeError: if the path is neither a str nor a path.

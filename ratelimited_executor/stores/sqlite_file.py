@@ -51,7 +51,7 @@ class SQLiteFile:
     """Base of the stores in a file, in WAL mode.
 
     Args:
-        path: of the file.
+        path: the path of the file.
 
     Raises:
         TypeError: if the path is neither a str nor a path.

@@ -58,7 +58,7 @@ def run_virtual(
     try:
         result = runner.run(main)
     except VirtualTimeError:
-        # The error that stopped the run may stop the clean-up, too; the first one tells the cause.
+        # The error that stopped the run may stop the clean-up, too; the first one is the cause.
         with contextlib.suppress(VirtualTimeError):
             runner.close()
         raise

@@ -654,7 +654,7 @@ def test_file_that_is_no_measurement_is_refused(place) -> None:
     place.write("a.json", "{}")
     place.write("b.json", "{")
     assert_refused(bench("compare", "a.json", "a.json"), "a.json", "not a measurement")
-    assert_refused(bench("compare", "b.json", "a.json"), "b.json is not a file that bench --json has written")
+    assert_refused(bench("compare", "b.json", "a.json"), "b.json is not a file written by bench --json")
 
 
 @pytest.mark.parametrize(

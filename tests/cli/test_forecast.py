@@ -110,7 +110,7 @@ def test_yes_is_status_0():
     """Work that is done in time is answered by Yes and status 0: 100 calls at one a second end after 99.5 s."""
     result = forecast("--calls", "100", "--rate", "1", "--duration", "0.5", "--within", "100", "--seeds", "8")
     assert 0 == result.exit_code, result.output
-    assert "Yes: through by 00:01:40 in 8 of 8 runs, a chance of 100% (95 % interval 68% to 100%)." == answer_of(result)
+    assert "Yes: done by 00:01:40 in 8 of 8 runs, a chance of 100% (95 % interval 68% to 100%)." == answer_of(result)
     rows = rows_of(result)
     assert ("100, 0.0", "00:01:40 (1m40s)") == (rows["jobs in a run, failed ones"], rows["allowed"])
     assert {"earliest end", "median end", "95 % interval of the median", "latest end"} < set(rows)
@@ -120,7 +120,7 @@ def test_no_is_status_1():
     """Work that is late is answered by No and status 1, with its earliest end."""
     result = forecast("--calls", "100", "--rate", "1", "--duration", "0.5", "--within", "98", "--seeds", "8")
     assert 1 == result.exit_code
-    assert "No: through by 00:01:38 in 0 of 8 runs, a chance of 0% (95 % interval 0% to 32%)." == answer_of(result)
+    assert "No: done by 00:01:38 in 0 of 8 runs, a chance of 0% (95 % interval 0% to 32%)." == answer_of(result)
     assert rows_of(result)["earliest end"].startswith("00:01:40")
 
 
@@ -141,7 +141,7 @@ def test_not_sure_is_said(place, seeds):
     """If the interval includes one half the answer is not sure, and the status is that of the estimate."""
     result = forecast(f"{place.module}:Coin", "--within", "10", "--seeds", seeds)
     match = re.fullmatch(
-        r"It is not sure: through by 00:00:10 in (\d+) of (\d+) runs, a chance of \d+% "
+        r"Uncertain: done by 00:00:10 in (\d+) of (\d+) runs, a chance of \d+% "
         r"\(95 % interval (\d+)% to (\d+)%\)\.",
         answer_of(result),
     )
@@ -154,7 +154,7 @@ def test_not_sure_is_said(place, seeds):
 def test_few_runs_are_not_sure_even_if_all_are_in_time():
     """Three of three runs in time are not sure: their chance is only 44 % at least."""
     result = forecast("--calls", "1", "--duration", "1", "--within", "10", "--seeds", "3")
-    assert (0, True) == (result.exit_code, answer_of(result).startswith("It is not sure: "))
+    assert (0, True) == (result.exit_code, answer_of(result).startswith("Uncertain: "))
 
 
 def test_same_seed_tells_the_same():
@@ -182,7 +182,7 @@ def test_by_is_on_the_same_or_the_next_day(start, by, allowed):
     """``--by`` is the first such time after the start, on the same or the next day."""
     result = forecast("--calls", "1", "--duration", "1", "--start", start, "--by", by, "--seeds", "1")
     assert (0, allowed) == (result.exit_code, rows_of(result)["allowed"])
-    assert f"through by {allowed.partition(' (')[0]} in 1 of 1 runs" in answer_of(result)
+    assert f"done by {allowed.partition(' (')[0]} in 1 of 1 runs" in answer_of(result)
 
 
 def test_within_may_be_longer_than_a_day():
@@ -319,7 +319,7 @@ def test_it_begins_at_the_time_that_was_said(place):
 
 def test_work_that_never_ends_is_told_so(place):
     """Work that never ends is reported as such, and not only as late."""
-    assert "jobs never cease to come" in forecast(f"{place.module}:Endless", "--within", "1m", "--seeds", "1").stdout
+    assert "jobs never stop arriving" in forecast(f"{place.module}:Endless", "--within", "1m", "--seeds", "1").stdout
 
 
 def test_outage_after_the_end_is_not_waited_for(place):

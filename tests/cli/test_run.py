@@ -133,11 +133,10 @@ def test_priorities_are_ordered_within_the_look_ahead(place: Place) -> None:
     assert sorted(calls, key=lambda call: (-call["p"], call["n"])) == calls
 
 
-@pytest.mark.parametrize("option", ["--look-ahead", "--window"])  # the older name
-def test_lines_beyond_the_look_ahead_are_counted_and_named(place: Place, option: str) -> None:
+def test_lines_beyond_the_look_ahead_are_counted_and_named(place: Place) -> None:
     """A more important line that is read after less important ones have started is reported."""
     lines = '{"p": 1}\n' * 50 + '{"p": 9}\n' * 7
-    result = place.run("note", place.write("in", lines), "--jsonl", "--priority-field", "p", option, "10")
+    result = place.run("note", place.write("in", lines), "--jsonl", "--priority-field", "p", "--look-ahead", "10")
     note = "7 lines out of order by more than the look-ahead of 10: line 51, 52, 53, 54, 55, ..."
     assert (0, note) == (result.exit_code, result.stderr.splitlines()[-1])
 

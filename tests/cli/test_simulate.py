@@ -220,7 +220,7 @@ def test_samples_are_kept_if_they_are_asked_for(place):
         (["slots", "--set", "accounts=1.5"], ["--set accounts must be int, got '1.5'"]),
         (["slots", "--set", "mean=long"], ["--set mean must be float"]),
         (["MODULE:Invoices", "--set", "must=maybe"], ["--set must must be bool"]),
-        (["MODULE:Empty", "--set", "a=1"], ["of which there are none"]),
+        (["MODULE:Empty", "--set", "a=1"], ["as the name (none)"]),
         (["load.toml", "--set", "days=1"], ["--set is for scenarios in Python: change load.toml itself"]),
         (["slots", "--set", "accounts=0"], ["slots: ", "accounts must be >= 1"]),
         (["slots", "--set", "mean=4", "--set", "p90=120"], ["at most 10 times the mean, 40"]),

@@ -122,7 +122,7 @@ def test_slots_of_keys_are_shown_and_have_no_limit_to_be_set(server: RedisServer
     assert "mail: key 'ann': 1 of 1 slots held; 1 wait\n" in shown(slots(server).stdout)
     result = slots(server, "--set", "mail: key 'ann'=3")
     assert 2 == result.exit_code
-    assert "has the limit key_concurrency of its executor" in result.stderr
+    assert "is key_concurrency of its executor" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -640,7 +640,7 @@ async def test_store_that_does_not_answer_does_not_hold_the_page():
         ({"authorize": True}, "authorize must be a function"),
         ({"authorize_view": "me"}, "authorize_view must be a function"),
         ({"title": None}, "title must be a str"),
-        ({"stores": {"x": 3}}, "stores must have stores"),
+        ({"stores": {"x": 3}}, "stores must map names to stores"),
     ],
 )
 async def test_bad_arguments_are_refused(options, message):

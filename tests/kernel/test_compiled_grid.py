@@ -4,14 +4,16 @@ import copy
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratelimited_executor._core.exact import ExactGrid
+from ratelimited_executor._core.limits.effects import begin
 from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.admission import Admission
 from ratelimited_executor._kernel.choice import compiled
-from ratelimited_executor._kernel.fields import GRID_FIELDS
+from ratelimited_executor._kernel.fields import FIELDS, QueueFields
 from ratelimited_executor._kernel.timeline import Timeline
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="there is no compiled kernel")
@@ -30,11 +32,37 @@ class PureGrid(PermitGrid):
 
     __slots__ = ()
 
-    _usable_on_grid = compiled.pure["_usable_on_grid"] if compiled is not None else PermitGrid._usable_on_grid
+    _usable_on_grid = (
+        compiled.pure["PermitGrid._usable_on_grid"] if compiled is not None else PermitGrid._usable_on_grid
+    )
+
+
+class PureExactGrid(ExactGrid):
+    """Decides in Python only: compiled code knows the methods of no other class."""
+
+    __slots__ = ()
+
+    _usable_on_grid = PureGrid._usable_on_grid
+
+
+class Decisions(QueueFields):
+    """The permits of a queue, as far as a start and its effect use them."""
+
+    __slots__ = ("gate",)
+
+    def __init__(self, permits: PermitGrid, timeline: Timeline) -> None:
+        self.admission = Admission(permits, timeline)
+        self.timeline = timeline
+        self.is_special = False
+        self.gate = None
 
 
 def state(grid: PermitGrid) -> dict:
-    return {name: getattr(grid, name) for name in GRID_FIELDS if name != "_pieces"}
+    found = {name: getattr(grid, name) for name in FIELDS["GridFields"] if name not in ("_pieces", "_log")}
+    if grid._log is not None:
+        found["pieces"] = [tuple(piece) for piece in grid._pieces]
+        found["log"] = [(name, repr(getattr(grid._log, name))) for name in FIELDS["WindowFields"]]
+    return found
 
 
 @given(
@@ -46,8 +74,8 @@ def state(grid: PermitGrid) -> dict:
 )
 def test_both_count_and_take_the_same(rate, slack_ns, peers, start_ns, steps):
     """Both count and take the same after any starts and rate changes, at near and far times and beyond 64 bits."""
-    settings = {"slack_ns": slack_ns, "now_ns": start_ns, "peers": peers, "rank": peers - 1}
-    grid, pure = (kind(Rate.of(rate), **settings) for kind in (PermitGrid, PureGrid))
+    begins = {"slack_ns": slack_ns, "now_ns": start_ns, "peers": peers, "rank": peers - 1}
+    grid, pure = (kind(Rate.of(rate), **begins) for kind in (PermitGrid, PureGrid))
     now_ns = start_ns
     for ahead_ns, take_count, changed in steps:
         now_ns += ahead_ns
@@ -73,8 +101,8 @@ def test_both_count_and_take_the_same(rate, slack_ns, peers, start_ns, steps):
 def test_admission_takes_single_permits_alike(rate, slack_ns, monotonic, gaps):
     """In loop time, both agree on the count, its validity and the time of the next permit."""
     timeline = Timeline(monotonic=monotonic, wall=EPOCH_NS / 1e9, interval_ns=10**9)
-    settings = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
-    sides = [Admission(kind(Rate.of(rate), **settings), timeline) for kind in (PermitGrid, PureGrid)]
+    begins = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
+    sides = [Admission(kind(Rate.of(rate), **begins), timeline) for kind in (PermitGrid, PureGrid)]
     now = monotonic
     for gap in gaps:
         now += gap
@@ -84,10 +112,83 @@ def test_admission_takes_single_permits_alike(rate, slack_ns, monotonic, gaps):
         assert state(sides[0].permits) == state(sides[1].permits)
 
 
-def test_copy_of_a_grid_goes_its_own_way():
+@given(
+    rate=st.integers(1, 20)
+    | st.sampled_from([100, 5000, 10**20])
+    | st.fractions(Fraction(1, 9), 20, max_denominator=9),
+    slack_ns=st.sampled_from([1, 10**6, 15 * 10**6, 10**9]),
+    monotonic=st.sampled_from([0.0, 12345.678, 1e8]),
+    wall=st.sampled_from([EPOCH_NS / 1e9, -1e6, 1e30]),
+    steps=st.lists(
+        st.one_of(
+            *[st.tuples(st.just("start"), st.sampled_from([0.0, 1e-6, 1e-4, 0.01]))] * 4,
+            *[st.tuples(st.just("pass"), st.floats(0, 3) | st.sampled_from([1e-6, 1e-4, 0.05, 1.0]))] * 2,
+            st.tuples(st.just("late"), st.sampled_from([1e-6, 0.01])),
+            st.tuples(st.just("wait"), st.none()),
+            st.tuples(st.just("take"), st.integers(1, 300)),
+            st.tuples(st.just("defer"), st.none()),
+            st.tuples(st.just("begin"), st.integers(0, 3)),
+            st.tuples(st.just("charge"), st.integers(0, 3)),
+            st.tuples(st.just("settle"), st.integers(0, 3)),
+            st.tuples(st.just("rate"), st.sampled_from([0, 1, 7, 100, 5000, float("inf")])),
+            st.tuples(st.just("anew"), st.floats(0, 1)),
+        ),
+        max_size=60,
+    ),
+)
+@settings(max_examples=600)
+def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
+    """Grid and log are the same in both after any starts, effects, costs, waits and rate changes."""
+    timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=10**9)
+    begins = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
+    sides = [Decisions(kind(Rate.of(rate), **begins), timeline) for kind in (ExactGrid, PureExactGrid)]
+    effect = [compiled.take_effect, compiled.pure["take_effect"]]
+    pending: list[list] = [[], []]
+    tickets: list[list] = [[], []]
+    now = monotonic
+    for action, value in steps:
+        answers = []
+        for number, side in enumerate(sides):
+            admission, grid = side.admission, side.admission.permits
+            answer: object = None
+            if action == "pass":
+                pass
+            elif action == "wait":
+                answer = admission.next_time(now, 1e300)
+            elif action == "take":
+                admission.take(min(admission.look(now), value), now)
+                effect[number](side, now)
+            elif action == "begin" and pending[number]:
+                begin(pending[number].pop(value % len(pending[number])), timeline.to_ns(now))
+            elif action == "settle" and tickets[number]:
+                grid.settle(tickets[number][value % len(tickets[number])], value, timeline.to_ns(now))
+                admission.forget()
+            elif action == "rate":
+                grid.set_rate(Rate.of(value), timeline.to_ns(now))
+                admission.put(grid)
+            elif action == "anew":
+                grid.begin_at(timeline.to_ns(now - value))
+            elif action in ("start", "late", "defer", "charge"):
+                answer = compiled.take_one_permit(admission, now, value if action == "late" else 0.0)
+                if answer and action == "defer" and admission.effects is not None:
+                    pending[number].append([])
+                    admission.effects.defer(pending[number][-1])
+                elif answer and action == "charge" and not admission.is_unlimited:
+                    tickets[number].append(grid.charge(value))
+                effect[number](side, now + (value if action in ("start", "late") else 0.0))
+            answers.append((answer, admission.count, admission.next_at, admission.usable_until, state(grid)))
+        assert answers[0] == answers[1]
+        if action in ("pass", "late"):
+            now += value
+        elif action == "wait" and answers[0][0] < now + 1e6:
+            now = answers[0][0]
+
+
+@pytest.mark.parametrize("kind", [PermitGrid, ExactGrid])
+def test_copy_of_a_grid_goes_its_own_way(kind):
     """A copy is independent of its grid, as forecasts need, also for a class with fields of its own."""
-    grid = PermitGrid(Rate.of(10), slack_ns=10**9, now_ns=EPOCH_NS)
-    for other in (copy.copy(grid), copy.deepcopy(grid), grid.trial()):
+    grid = kind(Rate.of(10), slack_ns=10**9, now_ns=EPOCH_NS)
+    for other in (copy.deepcopy(grid), grid.trial(), *([copy.copy(grid)] if kind is PermitGrid else [])):
         assert state(grid) == state(other)
         before = state(grid)
         other.usable(EPOCH_NS + 10**9)

@@ -441,7 +441,9 @@ async def test_wrong_arguments_are_refused(monitor):
         first = instrument(executor, meter_provider=monitor.provider)
         assert isinstance(first, Instrumentation)
         for target in (executor, executor.manager):
-            with pytest.raises(ValueError, match=r"target is instrumented already, close\(\) that first"):
+            with pytest.raises(
+                ValueError, match=r"target is instrumented already: close\(\) that instrumentation first"
+            ):
                 instrument(target, meter_provider=monitor.provider)
         assert len(executor._listeners._listeners) == 1
         assert "open" in repr(first)

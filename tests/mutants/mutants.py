@@ -402,8 +402,8 @@ MUTANTS = (
     Mutant(
         "an unseen failure waits for the garbage collector",
         "_runtime/starting.py",
-        "        del owner  # else a traceback keeps this frame",
-        "        # else a traceback keeps this frame",
+        "        del owner  # else a traceback keeps this frame, which",
+        "        # else a traceback keeps this frame, which",
         (_law("failure_that_nobody_sees_is_reported_once"),),
     ),
 )

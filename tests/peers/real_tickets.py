@@ -4,11 +4,11 @@
     python -m tests.peers.real_tickets crash stop   # some of them
 
 A start needs a permit of a pace and of an exact window, tokens of a pace and of an exact window, and in one executor the rate
-of its key, in another a slot; in ``together`` both. Ten processes tell of each by the one monotonic clock that all processes of a machine share, read as the task's first
-statement. Every law is looked at in every window that begins or ends with a start. Of each law a line tells the most that was
-in a window of it, and the *spare*: by how much longer than the window the shortest time was in which more started. Below 0
-the law was broken. A start that was held up on its way from the decision to its first statement, as where processes are more
-than cores, comes out of no limiter's spare but its own: what the longest was is told as well.
+of its key, in another a slot; in ``together`` both. The first statement of a task reads the monotonic clock that all processes
+of a machine share, and ten processes report these times. Every law is checked in every window that begins or ends with a start.
+For each law, a line shows the largest amount in one of its windows, and the *spare*: the shortest time in which more started,
+minus the window. Below 0 the law was broken. If there are more processes than cores, a start may be delayed between the
+decision and its first statement, and no limiter can prevent that: the report shows the longest delay as well.
 
 ``used`` is the part of the limit that was used most. Half of the tasks are of one key, so that its rate is used up, too.
 """

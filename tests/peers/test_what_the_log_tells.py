@@ -34,7 +34,7 @@ async def test_joining_quarantine_outage_and_leaving_are_told(virtual_clock, tol
     joins, quarantine = told()
     assert joins == f"INFO fleet: limit joins its group as {node.peers.id}:0"
     assert quarantine.startswith("INFO fleet: limit starts nothing for 1.")
-    assert quarantine.endswith(" s: by then, no permit handed out before can be used any more")
+    assert quarantine.endswith(" s: by then, all earlier permits have lapsed")
     fleet.server.is_up = False
     await asyncio.sleep(10)
     fleet.server.is_up = True

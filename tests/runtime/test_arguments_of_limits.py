@@ -64,16 +64,6 @@ MADE = {
         "tz",
         ("", "Europe/Nowhere", "../etc/passwd", None, 1, object()),
     ),
-    "Quota zone": (
-        lambda value: Quota(1, per="day", zone=value),
-        "zone",
-        ("", "Europe/Nowhere", "../etc/passwd", 1, object()),
-    ),
-    "Quota tz and zone": (
-        lambda value: Quota(1, per="day", tz=value, zone=value),
-        "tz=, or its older name zone=",
-        ("Europe/London",),
-    ),
     "Quota parse": (
         Quota.parse,
         "quota",
@@ -393,12 +383,8 @@ def test_values_have_a_representation(make):
     assert " at 0x" not in repr(make())
 
 
-# Older names.
-
-
-def test_zone_is_the_older_name_of_tz():
-    """``zone`` still works as the older name of ``tz``, as an argument and as an attribute."""
+def test_time_zone_of_a_quota_is_given_by_name_or_object():
+    """A quota of a zone's name is that of the zone."""
     quota = Quota(5, per="day", tz="Europe/London")
-    assert quota == Quota(5, per="day", zone="Europe/London") == Quota(5, per="day", tz=ZoneInfo("Europe/London"))
-    assert quota.tz is quota.zone
+    assert quota == Quota(5, per="day", tz=ZoneInfo("Europe/London"))
     assert "Quota(5, per='day', start='00:00', tz='Europe/London')" == repr(quota)

@@ -100,12 +100,3 @@ async def test_names_of_handles_are_read_alike(virtual_clock: Any) -> None:
             assert "mine" == handle.name
             with pytest.raises(AttributeError):
                 handle.name = "yours"
-
-
-async def test_statistics_of_a_cycle_are_read_as_those_of_an_executor(virtual_clock: Any) -> None:
-    """``statistics()`` of a cycle is a method, and still works as a property."""
-    async with RateLimitedExecutor("x", drain_timeout=0) as executor:
-        cycle = executor.every(cycle="1h", keys=lambda _: [], fn=int, progress=MemoryProgress())
-        assert cycle.statistics() == cycle.statistics
-        assert 0 == cycle.statistics().done
-        cycle.cancel()

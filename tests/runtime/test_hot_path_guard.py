@@ -11,10 +11,12 @@ import gc
 import sys
 import tracemalloc
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from ratelimited_executor import Pacing, RateLimitedExecutor
+import ratelimited_executor
+from ratelimited_executor import Paced, Pacing, RateLimitedExecutor, Strictness, kernel
 
 COUNT = 4000
 
@@ -139,6 +141,45 @@ async def test_a_wake_up_calls_a_bounded_number_of_functions(executor):
         await asyncio.sleep(5)
     assert COUNT == executor.statistics().done
     check(calls, 116, 115)
+
+
+async def _nothing() -> None:
+    pass
+
+
+@pytest.mark.skipif(not kernel.is_compiled, reason="the pure kernel is Python")
+@pytest.mark.parametrize("max_concurrency", [None, 10])
+@pytest.mark.parametrize("strictness", Strictness)
+@pytest.mark.parametrize("add", [RateLimitedExecutor.call_later, RateLimitedExecutor.schedule])
+async def test_a_paced_start_runs_no_python_code_of_the_compiled_package(
+    virtual_clock, add, strictness, max_concurrency
+):
+    """From one wake-up to the next, a start under a rate runs the task and the loop's timer, under either law."""
+    package = Path(ratelimited_executor.__file__).parent
+    seen: Counter[str] = Counter()
+
+    def note(frame, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(package) and not path.is_relative_to(package / "testing"):
+            seen[frame.f_code.co_qualname] += 1
+
+    policy = Paced(strictness=strictness)
+    async with RateLimitedExecutor("one", rate=1000, policy=policy, max_concurrency=max_concurrency) as executor:
+        for number in range(COUNT):
+            delay = 0.5 + number / 900
+            if add is RateLimitedExecutor.schedule:
+                executor.schedule(_nothing, delay=delay)
+            else:
+                executor.call_later(delay, task)
+        await asyncio.sleep(1.0)
+        before = executor.statistics().started
+        sys.setprofile(note)
+        await asyncio.sleep(3.0)
+        sys.setprofile(None)
+        count = executor.statistics().started - before
+    assert count > 2000
+    often = {name: number / count for name, number in seen.items() if number > count / 10}
+    assert often.keys() <= {"LoopTimer.set", "LoopTimer._call_back"}, often
 
 
 def _bytes_of(add) -> float:

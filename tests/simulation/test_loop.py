@@ -707,7 +707,7 @@ def test_no_other_thread_calls_in(loop):
     found = []
 
     def call():
-        with pytest.raises(RuntimeError, match="one thread: simulate what takes a thread as a job with a duration"):
+        with pytest.raises(RuntimeError, match="one thread: simulate calls in threads as a job with a duration"):
             loop.call_soon_threadsafe(print)
         found.append(True)
 

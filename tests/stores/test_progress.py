@@ -128,19 +128,6 @@ def test_store_needs_no_base():
     assert not isinstance(object(), Progress)
 
 
-@pytest.mark.parametrize("name", ["MemoryProgress", "SQLiteProgress", "RedisProgress"])
-def test_stores_are_at_hand_where_they_always_were(name):
-    """Stores are exported at the top level, and Redis's also beside its peers."""
-    import ratelimited_executor
-    from ratelimited_executor.peers import redis
-    from ratelimited_executor.peers.redis import progress
-
-    kind = getattr(ratelimited_executor, name)
-    assert kind.__module__.startswith("ratelimited_executor.stores.")
-    if name == "RedisProgress":
-        assert kind is redis.RedisProgress is progress.RedisProgress
-
-
 @pytest.mark.parametrize("module", ["memory", "sqlite", "redis"])
 def test_store_imports_its_driver_on_first_use(module):
     """The module of a store imports neither driver, so that it needs no extra."""

@@ -33,7 +33,7 @@ async def test_nodes_share_the_turns_of_a_cycle(redis_server):
                 progress=progress, lease=3,
             )  # fmt: skip
             await asyncio.sleep(20)
-            counts = handle.statistics
+            counts = handle.statistics()
             assert (0, 0, 0) == (counts.loader_errors, counts.lost, counts.skipped_turns)
             handle.cancel()
         await progress.aclose()  # only now: a turn that was cut is reported to the store

@@ -79,7 +79,7 @@ class _Queue:
 
     ready: ReadyTasks
     scheduled: list[tuple[int, int]] = field(default_factory=list)  # (due, number) of tasks without a lane
-    scheduled_heads: list[tuple[int, int]] = field(default_factory=list)  # likewise, of heads
+    scheduled_heads: list[tuple[int, int]] = field(default_factory=list)  # (due, number) of heads
 
 
 @dataclass(slots=True, eq=False)

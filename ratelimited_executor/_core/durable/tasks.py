@@ -283,7 +283,7 @@ class Occurrence(NamedTuple):
     """The next occurrence of a repetition, as a process that declares the repetition would put it.
 
     Attributes:
-        name: of the repetition, in the whole store.
+        name: the name of the repetition, in the whole store.
         task: the task, with an id and a due time.
         schedule: the times of the repetition, for display.
         spec: differs between two declarations that differ in anything: times, function, arguments, options.

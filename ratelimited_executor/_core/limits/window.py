@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.limits.effects import PENDING, PendingEntry
 from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._kernel.admission import UNLIMITED
+from ratelimited_executor._kernel.fields import WindowFields, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ _LEFT: Final = -1  # the time of an entry that has left the log
 _UNCHARGED: Final = -2  # less the time of a start of cost 0
 
 
-class WindowLimit(Limit):
+class WindowLimit(WindowFields, Limit):
     """The starts of the last window.
 
     Args:
@@ -53,14 +54,14 @@ class WindowLimit(Limit):
         reading_ns: the addition to the margin for inexact times.
     """
 
-    __slots__ = ("_grain_ns", "_log", "_margin_ns", "_pending", "_reading_ns", "_width_ns", "permits", "rate", "used")
+    __slots__ = ("_reading_ns", "rate")
 
     def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
         self.rate = rate
         self._margin_ns = margin_ns
         self._reading_ns = reading_ns
-        self._log: deque[list[int]] = deque()  # [time, amount], in the order of the decisions
-        self._pending: list[list[int]] = []  # entries set aside: without a time when their turn to leave the log came
+        self._log = deque()  # [time, amount], in the order of the decisions
+        self._pending = []  # entries set aside: without a time when their turn to leave the log came
         self.used = 0
         self.permits = self._width_ns = self._grain_ns = 0
         self.set_rate(rate, 0)
@@ -244,6 +245,8 @@ class WindowLimit(Limit):
         other._log = deque([*entry] for entry in self._log)  # noqa: SLF001  # a copy of itself
         other._pending = [[*entry] for entry in self._pending]  # noqa: SLF001  # a copy of itself
         return other
+
+    __getstate__ = state_of
 
     def _take_back(self) -> None:
         """Return entries that have taken effect meanwhile to the log."""

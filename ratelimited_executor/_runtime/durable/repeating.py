@@ -36,7 +36,7 @@ class Repetition:
     """A repeated task.
 
     Args:
-        name: of the repetition; ids begin with it.
+        name: the name of the repetition; ids begin with it.
         schedule: its times, as text.
         allow_overlap: True to put an occurrence although the previous one has not ended.
         next_after: returns the first occurrence after an instant, both in epoch seconds; None if there is none.

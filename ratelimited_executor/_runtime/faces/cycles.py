@@ -53,7 +53,6 @@ class CycleFace(BulkFace):
         cost: CostLike | Callable[[K], CostLike] = 1,
         retry: Any = INHERITED,
         name: str | None = None,
-        window: int | None = None,
     ) -> CycleHandle:
         """Run ``fn(key)`` for every key of a population once in each cycle, evenly and always in the same places.
 
@@ -80,7 +79,6 @@ class CycleFace(BulkFace):
             priority: as for ``schedule_many``, and so are ``key``, ``cost`` and ``retry``. Keys never expire, whatever the
                 executor's ``expires``: each has to run once in each cycle.
             name: the name of the cycle, in logs and in the store; the function's name if None.
-            window: the older name of ``look_ahead``.
 
         Raises:
             TypeError: if an argument has a wrong type.
@@ -122,9 +120,7 @@ class CycleFace(BulkFace):
                 progress=store,
                 owns_progress=store is not progress,
                 is_catching_up=bool(catch_up),
-                look_ahead=count_of("look_ahead", look_ahead, least=1)
-                if window is None
-                else count_of("window", window, least=1),
+                look_ahead=count_of("look_ahead", look_ahead, least=1),
                 lease=seconds_of("lease", lease),
             ),
             self._forget_repeating,

@@ -111,7 +111,7 @@ def compare_files(before_path: str, after_path: str, *, console: Console | None 
             console.print(f"{path}:", markup=False, highlight=False)
             console.print(warning, soft_wrap=True)
     if before.settings != after.settings or before.target != after.target:
-        console.print("They were measured with other settings, or of another target:", highlight=False)
+        console.print("The two differ in settings or target:", highlight=False)
         for name in sorted(before.settings.keys() | after.settings.keys() | {"target"}):
             values = [{**each.settings, "target": each.target}.get(name, "none") for each in (before, after)]
             if values[0] != values[1]:
@@ -295,7 +295,7 @@ class _Bench:
         if self.stop.is_ordered:
             reason = f"it was interrupted after {format_duration(figures.seconds)}"
             if whole is not None:  # others are not missing only because they had not ended by then
-                reason += "; the other participants go on, unless they were interrupted as well, and report the whole"
+                reason += "; the other participants continue, unless interrupted as well, and report the whole load"
             measurement = replace(measurement, incomplete=reason)
             self._report(measurement, Text("Interrupted: the figures cover the time until then."))
             return ExitStatus.INTERRUPTED
@@ -414,7 +414,7 @@ def _read_measurement(path: str) -> Measurement:
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CommandError(f"{path} is not a file that bench --json has written: {error}") from error
+        raise CommandError(f"{path} is not a file written by bench --json: {error}") from error
     except ValueError as error:
         raise CommandError(f"{path}: {error}") from error
 

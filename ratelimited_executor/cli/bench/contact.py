@@ -243,7 +243,7 @@ class Contact:
             except self._redis.errors as error:
                 if self._redis.clock() - last_answer > self._times.result_timeout:
                     raise ExchangeError(reason_of(error)) from error
-                silence = _Silence(self._times.result_timeout)  # as above
+                silence = _Silence(self._times.result_timeout)  # without Redis nobody could be heard
             await asyncio.sleep(self._times.poll_interval)
         return None
 

@@ -104,7 +104,7 @@ def classes_of(options: BenchOptions) -> dict[str, list[Phase]]:
     rates = _rates(options)
     _check_sharing(options)
     if options.step is not None and len(rates) > 1:
-        raise CommandError("--step is for one --rate: leave it out, and a range of a class is a ramp")
+        raise CommandError("--step is for one --rate: leave it out; the range of a class is a ramp")
     _check_thresholds(options)
     return {name: _phases_of(options, first, last) for name, (first, last) in rates.items()}
 
@@ -137,7 +137,7 @@ def search_range_of(options: BenchOptions) -> SearchRange:
         raise CommandError("--find-max needs --p99 or --errors: they say when a rate is held")
     _check_sharing(options)
     if options.step is not None:
-        raise CommandError("--find-max and --step exclude each other: it chooses its rates itself")
+        raise CommandError("--find-max and --step exclude each other: --find-max chooses its rates itself")
     if options.duration is not None:
         raise CommandError("--find-max and --for exclude each other: --every says how long each trial lasts")
     rates = _rates(options)
@@ -277,7 +277,7 @@ def _read_by_class(texts: Iterable[str], read: Callable[[str], T], *, what: str,
         name, sign, value = text.rpartition("=")
         if sign and not _CLASS_NAME.fullmatch(name):
             raise ValueError(
-                f"the name of a class begins with a letter, and has letters, digits, '_', '.' and '-' in it; got {name!r}"
+                f"the name of a class begins with a letter, and contains letters, digits, '_', '.' and '-', got {name!r}"
             )
         if name in values:
             raise ValueError(f"the class {name!r} has two {what}" if name else unnamed)

@@ -42,8 +42,8 @@ class SharedRedis:
             raise CommandError(f"--peers cannot be used: {reason}")
         try:
             from redis.asyncio.retry import Retry  # noqa: PLC0415  # the extra `redis`
-            from redis.backoff import NoBackoff  # noqa: PLC0415  # the same
-            from redis.exceptions import RedisError  # noqa: PLC0415  # the same
+            from redis.backoff import NoBackoff  # noqa: PLC0415  # the extra `redis`
+            from redis.exceptions import RedisError  # noqa: PLC0415  # the extra `redis`
         except ModuleNotFoundError as error:
             raise CommandError("--peers needs the package redis: pip install 'ratelimited-executor[redis]'") from error
         self.client: Any

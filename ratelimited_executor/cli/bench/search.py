@@ -140,7 +140,7 @@ class SharedTrials:
             send_share: sends the share from a beginning, on the clock of the meeting; returns its figures.
 
         Returns:
-            None if this participant was interrupted; the others are then told.
+            None if this participant was interrupted; the others are then notified.
 
         Raises:
             SearchEndedError: if another was interrupted, is missing, or cannot be reached.

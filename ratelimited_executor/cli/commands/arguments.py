@@ -1,4 +1,4 @@
-"""What the commands share: types of arguments, and errors as exit statuses."""
+"""Shared by the commands: types of arguments, and errors as exit statuses."""
 
 from __future__ import annotations
 

@@ -24,27 +24,27 @@ def _rates(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dic
 
 def _durations(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
     """Read a duration for all, and those of classes."""
-    from ratelimited_executor.cli.bench.options import read_durations  # noqa: PLC0415  # as above
+    from ratelimited_executor.cli.bench.options import read_durations  # noqa: PLC0415  # other commands do without
 
     return read_argument(read_durations, texts)
 
 
 def _shares(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
     """Read a fraction such as 1% for all, and those of classes."""
-    from ratelimited_executor.cli.bench.options import read_shares  # noqa: PLC0415  # as above
+    from ratelimited_executor.cli.bench.options import read_shares  # noqa: PLC0415  # other commands do without
 
     return read_argument(read_shares, texts)
 
 
 def _headers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Read Name: value."""
-    from ratelimited_executor.load.requests import parse_header  # noqa: PLC0415  # as above
+    from ratelimited_executor.load.requests import parse_header  # noqa: PLC0415  # other commands do without
 
     return tuple(read_argument(parse_header, text) for text in texts)
 
 
 class _TargetOrCommand(click.Group):
-    """A group that is a command, too: its first word is the name of a sub-command, or all is for the group itself."""
+    """A group that is a command, too: if its first word is no sub-command, all arguments are for the group itself."""
 
     allow_interspersed_args = True  # as in a command: TARGET may stand before the options
 
@@ -61,7 +61,7 @@ class _TargetOrCommand(click.Group):
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET")
 @click.option(
     "--rate", "rates", multiple=True, callback=_rates, metavar="[CLASS=]RATE",
-    help="Requests a second: 500, 5/min, 100..1000. With a name in front, of a class: urgent=20; repeat for each class.",
+    help="Requests a second: 500, 5/min, 100..1000. With a name in front, the rate of a class: urgent=20; repeat for each.",
 )  # fmt: skip
 @click.option(
     "--for", "duration", type=Duration(), help="The duration of the load; 30s by default. A range of rates is a ramp."
@@ -73,7 +73,7 @@ class _TargetOrCommand(click.Group):
 @click.option("--warm-up", type=Duration(), help="Send at the first rate for this long before recording.")
 @click.option(
     "--arrivals", type=click.Choice(["regular", "poisson"]), default="regular", show_default=True,
-    help="Even, or random as from independent users.",
+    help="Evenly spaced, or random as from independent users.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of random arrivals.")
 @click.option("--method", metavar="WORD", help="The HTTP method; GET by default, POST with --body.")
@@ -134,7 +134,7 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
     load is missing; 2 bad usage; 130 interrupted.
     """
     from ratelimited_executor.cli.bench.command import run_bench  # noqa: PLC0415  # aiohttp loads here
-    from ratelimited_executor.cli.bench.options import BenchOptions  # noqa: PLC0415  # as above
+    from ratelimited_executor.cli.bench.options import BenchOptions  # noqa: PLC0415  # other commands do without
 
     with errors_as_usage():
         if targets[0] in bench.commands:
@@ -152,12 +152,12 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
 def compare(before: str, after: str) -> None:
     """Show two measurements side by side.
 
-    BEFORE and AFTER are files that `bench --json` has written. A change is called better or worse where chance is ruled out, as
-    far as requests are independent of one another, and unclear elsewhere. Settings that differ are listed below the table.
+    BEFORE and AFTER are files written by `bench --json`. A change is better or worse if chance is ruled out, assuming that
+    requests are independent of one another; otherwise it is unclear. Settings that differ are listed below the table.
 
-    Exit status: 0 compared, whatever became worse; 2 bad usage, or a file cannot be read.
+    Exit status: 0 compared, even if something became worse; 2 bad usage, or a file cannot be read.
     """
-    from ratelimited_executor.cli.bench.command import compare_files  # noqa: PLC0415  # as above
+    from ratelimited_executor.cli.bench.command import compare_files  # noqa: PLC0415  # aiohttp loads here
 
     with errors_as_usage():
         status = compare_files(before, after)

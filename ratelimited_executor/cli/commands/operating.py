@@ -35,7 +35,7 @@ def _group_options(command: F) -> F:
 @click.option("--interval", type=Duration(0.1), default="1s", show_default=True, help="The time between two updates.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, once.")
 def peers(**options: Any) -> None:
-    """Show the limits that a group shares, how much of each is used, and who calls (extra redis). Read-only.
+    """Show a group's shared limits, how much of each is used, and which processes share them (extra redis). Read-only.
 
     Exit status: 0 shown; 1 the group shares no limits; 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
@@ -68,7 +68,7 @@ def peers(**options: Any) -> None:
 def dashboard(**options: Any) -> None:
     """Serve a live page of all groups in Redis: limits, peers, slots, plots (extras dashboard, redis). Read-only.
 
-    REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster; else the environment variable REDIS_URL.
+    REDIS_URL: redis://, rediss:// for TLS, unix://; any node of a cluster; $REDIS_URL by default.
 
     Exit status: 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
@@ -127,7 +127,7 @@ def slots(**options: Any) -> None:
     "--repetitions",
     "has_repetitions",
     is_flag=True,
-    help="List the repetitions, and if a running process declares them.",
+    help="List the repetitions, and whether a running process declares them.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows to list."
@@ -141,7 +141,7 @@ def slots(**options: Any) -> None:
     "--remove-repetition",
     multiple=True,
     metavar="NAME",
-    help="Remove a repetition, which no running code should declare.",
+    help="Remove a repetition that running code no longer declares.",
 )
 @click.option("--prefix", default="durable", show_default=True, help="The prefix of the Redis keys.")
 @click.option("--watch", "is_watched", is_flag=True, help="On a terminal, update live until Ctrl-C.")
@@ -150,10 +150,10 @@ def slots(**options: Any) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def tasks(**options: Any) -> None:
-    """Show a store of durable tasks: how many there are in each state, and which (extra sqlite, postgres or redis).
+    """Show a store of durable tasks: the number in each state, and lists of tasks (extra sqlite, postgres or redis).
 
-    STORE is the file of a SQLiteStore, or the URL of a PostgresStore, postgresql://..., or of a RedisStore, redis://...; else
-    $DURABLE_STORE.
+    STORE is the file of a SQLiteStore, or the URL of a PostgresStore (postgresql://...) or of a RedisStore (redis://...);
+    $DURABLE_STORE by default.
 
     Exit status: 0 done; 1 a task or repetition that you named does not exist, a task to requeue is not a dead
     letter, or --check found dead letters or tasks that were set aside; 2 bad usage, or the store cannot be used.

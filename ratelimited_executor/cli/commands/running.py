@@ -34,7 +34,7 @@ __all__ = ["demo", "run"]
     "--priority-field", metavar="FIELD", help="The field with a line's priority, an integer; larger is more important."
 )
 @click.option(
-    "--look-ahead", "--window", type=click.IntRange(min=1), default=100_000, show_default=True,
+    "--look-ahead", type=click.IntRange(min=1), default=100_000, show_default=True,
     help="The number of lines read ahead and sorted by due time and priority.",
 )  # fmt: skip
 @click.option(
@@ -55,7 +55,7 @@ __all__ = ["demo", "run"]
 @click.option("--concurrency", type=click.IntRange(min=1), default=10_000, show_default=True, help="Concurrent calls.")
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Run a blocking plain function in N threads.")
 @click.option("--results", metavar="FILE", help="Write the result of each line, as JSON Lines; - is standard output.")
-@click.option("--append", is_flag=True, help="Add to a --results file that is not empty.")
+@click.option("--append", is_flag=True, help="Append to a --results file that is not empty.")
 @click.option(
     "--remaining", metavar="FILE", help="Where to write the lines that were not started when the run was stopped."
 )
@@ -64,8 +64,8 @@ __all__ = ["demo", "run"]
 def run(target: str, uvloop: bool, **options: Any) -> None:
     """Call TARGET with each line of INPUT (a file, or - for standard input).
 
-    TARGET is module:function or file.py:function, sync or async; or names a context manager or what makes one, which is
-    entered before the first call and left after the last one, and whose value is called.
+    TARGET is module:function or file.py:function, sync or async; or a context manager, or a function that returns one. It is
+    entered before the first call and left after the last one, and its value is called.
 
     Progress and the summary go to standard error; standard output belongs to the target.
 

@@ -62,12 +62,12 @@ def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool
 def simulate(**options: Any) -> None:
     """Preview a policy: weeks of jobs in seconds, on the executor that production runs.
 
-    SCENARIO is a strategy, a TOML file, or a class such as my_module:MyScenario or load.py:MyScenario; the word strategies is
-    all of those that come with it, to be compared. Parameters in brackets are for that one alone: 'slots[workers=10]'.
+    SCENARIO is a strategy, a TOML file, or a class such as my_module:MyScenario or load.py:MyScenario; the word strategies
+    compares all strategies. Parameters in brackets apply to one scenario alone: 'slots[workers=10]'.
 
-    Exit status: 0 simulated; 2 bad usage; 130 interrupted, and to be gone on with by --resume.
+    Exit status: 0 simulated; 2 bad usage; 130 interrupted: --resume continues.
     """
-    from ratelimited_executor.cli.simulate_command import SimulateOptions, run_simulations  # noqa: PLC0415  # as above
+    from ratelimited_executor.cli.simulate_command import SimulateOptions, run_simulations  # noqa: PLC0415  # nothing else needs it
 
     with errors_as_usage():
         status = run_simulations(SimulateOptions(**options))
@@ -84,7 +84,7 @@ def simulate(**options: Any) -> None:
     "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that share the rate."
 )
 @click.option("--concurrency", type=click.IntRange(min=1), help="Concurrent calls on each node.")
-@click.option("--duration", type=Duration(), help="The duration of each call, always the same: 0.4, 250ms.")
+@click.option("--duration", type=Duration(), help="The duration of every call: 0.4, 250ms.")
 @click.option(
     "--mean", type=Duration(),
     help="The mean duration of a call: exponential, or log-normal with --p90.",
@@ -103,7 +103,7 @@ def simulate(**options: Any) -> None:
 )
 @click.option("--start", default="00:00", show_default=True, metavar="HH:MM", help="The time of the start.")
 @click.option("--by", metavar="HH:MM", help="The deadline for all calls, on the same or the next day.")
-@click.option("--within", type=Duration(), help="The same deadline as a span from the start: 6h.")
+@click.option("--within", type=Duration(), help="The deadline as a span from the start: 6h.")
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
@@ -117,11 +117,11 @@ def simulate(**options: Any) -> None:
 def forecast(**options: Any) -> None:
     """Estimate the probability that work is done in time, from several runs with different seeds.
 
-    Say what the work is with --calls and its like, or name a SCENARIO as for simulate.
+    Describe the work by --calls and other options, or name a SCENARIO as for simulate.
 
     Exit status: 0 more likely than not in time; 1 more likely late; 2 bad usage; 130 interrupted.
     """
-    from ratelimited_executor.cli.forecast_command import ForecastOptions, run_forecast  # noqa: PLC0415  # as above
+    from ratelimited_executor.cli.forecast_command import ForecastOptions, run_forecast  # noqa: PLC0415  # nothing else needs it
 
     with errors_as_usage():
         status = run_forecast(ForecastOptions(**options))

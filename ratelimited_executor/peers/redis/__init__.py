@@ -1,6 +1,5 @@
-"""Peers that share rates, and cycles, through Redis, Valkey, a Redis Cluster or a Sentinel group."""
+"""Peers that share rates and slots through Redis, Valkey, a Redis Cluster or a Sentinel group."""
 
 from ratelimited_executor.peers.redis.peers import RedisPeers
-from ratelimited_executor.stores.redis import RedisProgress
 
-__all__ = ["RedisPeers", "RedisProgress"]
+__all__ = ["RedisPeers"]

@@ -1,7 +1,7 @@
 -- The laws of limits that a fleet shares by joint admission: functions for a script, whose main text follows.
 --
--- The rules are those of `_core/fleet/laws.py`, which is the same over Python's integers and says why they hold: one suite of
--- tests holds for both, and a change of a rule is one of both.
+-- `_core/fleet/laws.py` has the same rules over Python's integers, and explains why they hold. One suite of tests checks both:
+-- change a rule in both.
 --
 --     read_limit(settings, state, now, begin)  the limit of two texts, false or '' for no state, which may begin after others; nil
 --                                              if one of them is not sound

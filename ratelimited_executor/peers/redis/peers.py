@@ -63,12 +63,12 @@ class RedisPeers(FleetPeers):
         weight: this process's share, relative to others, while demand exceeds the limits, > 0.
         strictness: the law for the starts of the group.
         outage: the behaviour while Redis is away.
-        interval: seconds, 0.05 to 5, between calls while Redis does not answer, and for which permits are reserved ahead at
-            most.
+        interval: seconds, 0.05 to 5, between calls while Redis does not answer; also the most by which permits are reserved
+            ahead.
         late: how many seconds after its time a permit of a calendar quota may be used, 0.003 to 0.1.
-        clock_difference: the largest difference, in seconds, 0 to 60, between the clocks of two servers of which one may take
-            over from the other.
-        timeout: seconds, 0.001 to 60, after which a call counts as lost; more on a way that has lately taken more.
+        clock_difference: the largest difference, in seconds, 0 to 60, between the clocks of a server and of one that takes
+            over from it.
+        timeout: seconds, 0.001 to 60, after which a call counts as lost; longer while the connection is slower.
         lease: seconds, 0.5 to 600, for which a slot is held without renewal; the same in all processes. A process that dies
             frees its slots after that time, one that cannot reach Redis loses them, and a server that may have forgotten
             holders hands no slot over for as long.
@@ -132,8 +132,8 @@ class RedisTransport:
 
     Args:
         redis: a URL or a client.
-        group: of the peers.
-        prefix: of all keys.
+        group: the group of the peers.
+        prefix: the prefix of all keys.
     """
 
     def __init__(self, redis: Any, group: str, prefix: str = _PREFIX) -> None:

@@ -25,13 +25,13 @@ class ClaimView:
 
     Attributes:
         token: identifies it to the authority.
-        pools: whose slots it holds or waits for.
-        name: of the holder.
+        pools: the pools whose slots it holds or waits for.
+        name: the name of the holder.
         node: its process: host and process id.
-        fence: of its slot; 0 if it waits.
+        fence: the fence of its slot; 0 if it waits.
         age: seconds for which it has held its slot, or waited.
         left: seconds left of its lease, which is renewed every quarter.
-        limit: of its pools by key, as its process has it: how many may hold slots at a time; None for other pools.
+        limit: the limit of its pools by key, as its process has it: how many may hold slots at a time; None for other pools.
     """
 
     token: str
@@ -68,7 +68,7 @@ class SlotsView:
     """The slots of a group; times in seconds from the moment of reading.
 
     Attributes:
-        pools: in the order of their names.
+        pools: the pools, in the order of their names.
         quarantine: the time until slots are handed over again; None without a quarantine.
         lease: how long a lease lasts.
         difference: the largest difference between the clocks of two servers.
@@ -111,7 +111,7 @@ def slots_of(
         return None
     last_us, clock_us, safe_us, lease_us = (int(state[name]) for name in ("last", "clock", "safe", "lease"))
     passed_us = now_us - last_us
-    clock_us += passed_us if 0 <= passed_us <= lease_us // 3 else 0  # as in the script
+    clock_us += passed_us if 0 <= passed_us <= lease_us // 3 else 0  # the rule of slots.lua
     names = sorted(field[2:] for field in state if field.startswith("l:"))
     claims: dict[str, ClaimView] = {}
     for field, text in state.items():

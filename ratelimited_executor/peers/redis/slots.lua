@@ -1,9 +1,9 @@
 -- Hold slots of a group's pools for one peer: ask for them, renew leases, give slots back, and set limits.
 --
--- The rules are those of `SlotAuthority` in `_core/fleet/slots.py`, over those of `SlotPools` in `_core/slots.py`, which are
--- the same over plain values: one suite of tests holds for both, and a change of a rule is one of both.
+-- `SlotAuthority` in `_core/fleet/slots.py`, over `SlotPools` in `_core/slots.py`, has the same rules over plain values. One suite
+-- of tests checks both: change a rule in both.
 --
--- KEYS, in one slot of a cluster. Each may be lost alone, by eviction or by hand: so each names the state that it is part of.
+-- KEYS, in one slot of a cluster. Each may be lost alone, by eviction or by hand: so each names its state.
 --
 --   slots   a hash
 --             version             VERSION of the script that has written it
@@ -13,33 +13,33 @@
 --             turn                how often the server's clock has gone back
 --             safe                by the clock of the leases: until then nothing is handed over
 --             halted              '1' while that lasts
---             lease, difference   of the process that called last, for whoever looks
---             fence, number       of the last lease; of the last that has asked
+--             lease, difference   the settings of the process that called last, for inspection
+--             fence, number       the fence of the last lease; the number of the last request
 --             l:<pool>            its limit
---             v:<pool>            the version of that
---             d:<pool>            the limit that a process has declared last
---             t:<token>           who holds slots or waits: a JSON list of texts: fence, since, place, note, limit, pool, pool ...
+--             v:<pool>            the version of its limit
+--             d:<pool>            the limit that a process declared last
+--             t:<token>           a holder or waiter: a JSON list of texts: fence, since, place, note, limit, pool, pool ...
 --   held    a sorted set of equal scores: '<pool>\0<fence>:<token>', so that a pool's are together, the longest held first
---   line    the same of those who wait: '<pool>\0<rank><number>:<token>', the first in line first
+--   line    the same for waiters: '<pool>\0<rank><number>:<token>', the first in line first
 --   ends    a sorted set: token -> when its lease ends by the clock of the leases
---   In each of the sorted sets lies the mark of the state, '!<since>'.
+--   Each of the sorted sets contains the mark of the state, '!<since>'.
 --
 -- ARGS, the fields of `SlotCall` in `_core/fleet/slots.py`, where each is explained.
 --
---   peer                      who calls
---   lease_us, difference_us   how long a lease lasts; how far the clocks of two servers are apart at most
---   fence                     the highest that the caller knows of
---   era, told_us, seen_us     of the latest answer: the era, the server's clock; the time since, as the caller has seen it
---   entries                   who asks for slots, waits or renews: {token, pools, priority, fence, until, note, limit} of each
---   releases                  tokens
---   limits, declared          limits to be put in force: {pool, limit}; those of a process: {pool, limit, known, version}
---   watched                   pools
+--   peer                      the calling peer
+--   lease_us, difference_us   how long a lease lasts; the largest difference between the clocks of two servers
+--   fence                     the highest fence that the caller knows
+--   era, told_us, seen_us     the latest answer: its era, the server's clock; the time since, by the caller's clock
+--   entries                   requests, waiters and renewals: {token, pools, priority, fence, until, note, limit} each
+--   releases                  tokens to release
+--   limits, declared          limits to put in force: {pool, limit}; declared limits: {pool, limit, known, version}
+--   watched                   pools to report
 --
--- REPLY, all texts: now, era, quarantine, the time to the next end, flaw, the highest fence; the number of entries and the fence of each; the number of other tokens of
--- this peer that were handed slots, each with its fence; of each pool that is watched limit, held, waiting, version.
--- Peers whose tokens were handed slots, or hold those of a pool that has its first waiter now, get a message '<token>' on the
--- channel '<key of slots>:<peer>'.
--- An error, if a later version of this script has written the state within a minute, or if the state was damaged.
+-- REPLY, all texts: now, era, quarantine, the time to the next end, flaw, the highest fence; the number of entries, and the
+-- fence of each; the number of other tokens of this peer that were handed slots, and each with its fence; limit, held, waiting
+-- and version of each watched pool. A peer gets the message '<token>' on the channel '<key of slots>:<peer>' if the token was
+-- handed slots, or holds slots of a pool that has its first waiter now.
+-- The reply is an error if a later version of this script wrote the state within a minute, or if the state was damaged.
 
 local ABANDONED_US, SAFE_MAX_US, WHOLE_MAX, STATE_MS = 60000000, 3600000000, 2 ^ 53, 86400000
 local TOUCH_US, STRETCH, FIRST = 3600000000, 1000, 6

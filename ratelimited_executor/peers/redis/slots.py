@@ -38,8 +38,8 @@ class RedisSlotTransport:
 
     Args:
         redis: a URL or a client.
-        group: of the peers.
-        prefix: of all keys.
+        group: the group of the peers.
+        prefix: the prefix of all keys.
     """
 
     def __init__(self, redis: Any, group: str, prefix: str) -> None:

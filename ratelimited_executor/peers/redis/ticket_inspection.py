@@ -29,8 +29,8 @@ class LimitView:
     """One limit of a plan.
 
     Attributes:
-        name: of its resource and kind.
-        resource: that it counts.
+        name: the name of its resource and kind.
+        resource: the resource that it counts.
         used: the amount in use; what is reserved for the next moments counts too, so it may exceed ``amount`` for a while.
         amount: the most that it admits.
         free_in: seconds until all of it is free again.
@@ -48,7 +48,7 @@ class PeerView:
     """One executor that shares the limits, in one process.
 
     Attributes:
-        id: of this incarnation of its process, and the executor's number there.
+        id: the id of this incarnation of its process, and the executor's number there.
         last_call: seconds since its last call.
         is_active: True if it has called within a second; one without waiting tasks does not call.
     """
@@ -63,13 +63,13 @@ class LimitsView:
     """The limits that the executors of one name share in a group.
 
     Attributes:
-        name: of the executor.
+        name: the name of the executor.
         plan: the limits in force, in words.
         last_call: seconds since the last call.
         quarantine: seconds until anything may start again; None if there is no quarantine.
         penalty: seconds until a penalty by ``penalize()`` ends; None if there is none.
-        limits: in the plan's order.
-        peers: who has called in the last ten seconds, the latest first.
+        limits: the limits, in the plan's order.
+        peers: the peers that called in the last ten seconds, the latest first.
     """
 
     name: str
@@ -90,7 +90,7 @@ def limits_of(name: str, now_us: int, tickets: Mapping[bytes, bytes], seen: Mapp
     """Read the limits of the executors of one name; None if their key is gone.
 
     Args:
-        name: of the executors.
+        name: the name of its executors.
         now_us: the server's time.
         tickets: the hash of that name.
         seen: the sorted set of that name: when each peer has called.

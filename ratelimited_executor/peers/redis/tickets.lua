@@ -1,9 +1,9 @@
 -- Admit tickets to all limits of one executor's group, for one peer, and correct what they cost.
 --
--- The rules are those of `TicketAuthority` in `_core/fleet/tickets.py`, which are the same over plain values: one suite of
--- tests holds for both, and a change of a rule is one of both. Those of each limit stand before this text, in `laws.lua`.
+-- `TicketAuthority` in `_core/fleet/tickets.py` has the same rules over plain values. One suite of tests checks both: change a
+-- rule in both. The rules of each limit are in `laws.lua`, which precedes this text.
 --
--- KEYS, in one slot of a cluster. Each may be lost alone, by eviction or by hand: so each has the mark of the state that it is part of.
+-- KEYS, in one slot of a cluster. Each may be lost alone, by eviction or by hand: so each has the mark of its state.
 --
 --   tickets  a hash
 --              version           VERSION of the script that has written it
@@ -28,7 +28,7 @@
 --              q:<key>           its queue
 --   rest     a sorted set: field of `keys` -> when it is at rest
 --   seen     a sorted set: peer -> when it has called
---   In each of the sorted sets lies '!<mark>', behind all others.
+--   Each of the sorted sets contains '!<mark>', after all other members.
 --
 -- ARGS are the fields of `TicketCall` in `_core/fleet/ticket_calls.py`, where each is explained:
 --
@@ -45,7 +45,7 @@
 -- REPLY, texts: 'now,quarantine,penalty,gap,peers,limits', era, plan id, the plan if it is not the caller's, flaw; name, resource,
 -- 'used,amount,until,is_dated,serial' and text of each limit in force; of each run its tickets, 'life,at,again,is_contended,serial',
 -- holder and text. Tickets are 't,receipt,receipt;' or 'r,first,picoseconds of it,gap,picoseconds of it,count,part;': a run.
--- An error, if a later version of this script has written the state within a minute.
+-- The reply is an error if a later version of this script wrote the state within a minute.
 
 -- All that functions share is in two tables, as in `laws.lua`: the state, and functions with their constants.
 

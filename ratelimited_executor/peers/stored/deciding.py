@@ -8,7 +8,7 @@ of        name        place                  number
 ========  ==========  =====================  =======================================================================
 tickets   ``t`` +     of a key's limit,      the time from which on it may be forgotten
           executor    penalty or queue
-slots     ``s``       the token of a claim   the *version* of its last change; a text of None tells that it is gone
+slots     ``s``       the token of a claim   the *version* of its last change; a text of None: it is gone
 ========  ==========  =====================  =======================================================================
 
 For tickets, a call reads the records of its own keys, and a few that are due. For slots, a process keeps a copy of all
@@ -66,9 +66,9 @@ class Answer(NamedTuple):
     """What a call for tickets leads to.
 
     Attributes:
-        reply: to the peer.
-        head: to be written.
-        changes: of records, to be written.
+        reply: the reply to the peer.
+        head: the head to be written.
+        changes: the changes to records, to be written.
     """
 
     reply: TicketReply
@@ -80,10 +80,10 @@ class SlotAnswer(NamedTuple):
     """What a call for slots leads to.
 
     Attributes:
-        reply: to the peer.
-        version: of the head.
-        head: to be written.
-        changes: of records, to be written.
+        reply: the reply to the peer.
+        version: the version of the head.
+        head: the head to be written.
+        changes: the changes to records, to be written.
         woken: tokens of other peers that are to be notified.
         is_anew: True if all records are to be deleted first.
     """
@@ -183,7 +183,7 @@ class SlotCopy:
         is_clock_steady: True if the clock passes without steps while nobody looks at it.
 
     Attributes:
-        version: of the latest call that it knows; 0 if it knows none.
+        version: the version of the latest call that it knows; 0 if it knows none.
     """
 
     __slots__ = ("_authority", "_is_clock_steady", "version")

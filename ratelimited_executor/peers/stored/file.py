@@ -122,14 +122,14 @@ class FilePeers(FleetPeers):
     manager and an adaptive rate are shared as well.
 
     Args:
-        path: of the file, which is created if it does not exist, for this user alone. Its directory exists, and is on
-            this machine's own disk or in its memory; the group is the file.
+        path: the path of the file, which is created if it does not exist, for this user alone. Its directory exists, and
+            is on this machine's own disk or in its memory; the group is the file.
         weight: this process's share, relative to others, while demand exceeds the limits, > 0.
         strictness: the law for the starts of the group.
         outage: the behaviour while the file cannot be used.
         interval: how far ahead permits may be reserved, in seconds, 0.05 to 5.
         late: how many seconds after its time a permit of a calendar quota may be used, 0.003 to 0.1.
-        timeout: seconds, 0.001 to 60, after which a call counts as lost: for so long other processes may lock the file.
+        timeout: seconds, 0.001 to 60, after which a call counts as lost; other processes may lock the file for as long.
         lease: seconds, 0.5 to 600, for which a slot is held without renewal; the same in all processes.
         hang_timeout: seconds, at least ``lease``, for which an event loop may be blocked before its slots are no longer
             renewed.
@@ -361,7 +361,7 @@ class FileTransport(_LimitsFile):
     """Decides on the calls of executors in a file.
 
     Args:
-        path: of the file.
+        path: the path of the file.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -425,7 +425,7 @@ class FileSlotTransport(_LimitsFile):
     """Decides on the calls of slots in a file.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         wakes: notify other processes.
     """
 

@@ -122,8 +122,8 @@ class PostgresPeers(FleetPeers):
         outage: the behaviour while PostgreSQL is away.
         interval: how far ahead permits may be reserved, in seconds, 0.05 to 5.
         late: how many seconds after its time a permit of a calendar quota may be used, 0.003 to 0.1.
-        clock_difference: the largest difference, in seconds, 0 to 60, between the clocks of two servers of which one may
-            take over from the other.
+        clock_difference: the largest difference, in seconds, 0 to 60, between the clocks of a server and of one that takes
+            over from it.
         timeout: seconds, 0.001 to 60, after which a call counts as lost.
         lease: seconds, 0.5 to 600, for which a slot is held without renewal; the same in all processes.
         hang_timeout: seconds, at least ``lease``, for which an event loop may be blocked before its slots are no longer
@@ -185,7 +185,7 @@ class _Connection:
 
     Args:
         conninfo: the connection string.
-        group: of the peers.
+        group: the group of the peers.
 
     Attributes:
         timeout: seconds for which a call may wait for others.
@@ -421,7 +421,7 @@ class PostgresSlotTransport(_Connection):
         asked = await connection.execute(_READ_SLOTS, (self._group, SLOTS, self._copy.version))
         now_us, is_known, head, records = _sorted(await asked.fetchall())
         if head is not None:
-            self._copy.since(head[0])  # as in the statement
+            self._copy.since(head[0])  # the statement has read the records changed since then
         is_new = self._is_new(SLOTS, now_us, quiet_us(call), is_known=is_known)
         known = [(place, text) for place, _, text in records]
         found = self._copy.answer(now_us, self._run, call, head, known, is_new=is_new)

@@ -28,7 +28,7 @@ def save_picture(plot: Plot, directory: Path) -> Path:
         directory: the directory of the file, which is named after the plot.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  # an extra, imported on use
-    from matplotlib.figure import Figure  # noqa: PLC0415  # as above
+    from matplotlib.figure import Figure  # noqa: PLC0415  # an extra, imported on use
 
     picture = Figure(figsize=_size(plot), dpi=_DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(picture)
@@ -112,8 +112,8 @@ def _finish(axes: Any, title: str, x_label: str, y_label: str, legend_size: int)
 
 def _draw_rings(picture: Any, plot: RingPlot) -> None:
     from matplotlib import colormaps  # noqa: PLC0415  # an extra, imported on use
-    from matplotlib.cm import ScalarMappable  # noqa: PLC0415  # as above
-    from matplotlib.colors import Normalize  # noqa: PLC0415  # as above
+    from matplotlib.cm import ScalarMappable  # noqa: PLC0415  # an extra, imported on use
+    from matplotlib.colors import Normalize  # noqa: PLC0415  # an extra, imported on use
 
     columns = min(len(plot.rings), _RINGS_IN_ROW)
     low, high = plot.weight_range

@@ -61,7 +61,7 @@ class Together(NamedTuple):
     """Rows for one run of a statement; the store decides how to pass them.
 
     Attributes:
-        rows: of values, which may include bytes.
+        rows: rows of values, which may include bytes.
         rest: the statement's other arguments.
     """
 

@@ -135,7 +135,7 @@ class RedisStore(TaskStore):
     async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
         if connection is not None:
             raise TypeError(
-                "connection: RedisStore has no transactions that others take part in; put without it, after the commit"
+                "connection: RedisStore cannot take part in a transaction: put without it, after the commit"
             )
         answer = await self._change("put", tasks_of(tasks))
         return [each == b"1"[0] for each in answer]
@@ -151,7 +151,7 @@ class RedisStore(TaskStore):
         if lost_count > self._lost_count:
             LOGGER.error(
                 "durable tasks: %r: the server has lost %d tasks that had been put: it may evict keys (set maxmemory-policy "
-                "noeviction), or has keys that others have deleted",
+                "noeviction), or others have deleted keys",
                 self,
                 lost_count - self._lost_count,
             )

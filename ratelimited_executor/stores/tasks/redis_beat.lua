@@ -1,12 +1,12 @@
--- Renew an owner's lease, and end those of owners that have not renewed theirs.
+-- Renew an owner's lease, and end the leases of owners that have not renewed theirs.
 --
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
 --   owner   the process
 --
--- REPLY: nil if its lease had ended; else the owner's claims that somebody has cancelled, number and token of each; how many claims
--- it has; how many tasks were lost, of all owners.
+-- REPLY: nil if its lease had ended; else number and token of each of its claims whose task was cancelled; the number of its
+-- claims; the number of lost tasks, of all owners.
 
 needs_no_memory()
 local now = clock()

@@ -1,4 +1,4 @@
--- List an owner's claims that somebody has cancelled.
+-- List an owner's claims whose tasks were cancelled.
 --
 -- KEYS   those of `redis_rules.lua`
 --

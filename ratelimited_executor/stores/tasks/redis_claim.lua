@@ -3,12 +3,12 @@
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   owner, queue          who claims, and of which queue
---   count, ahead_us       how many at most, and how long before they are due
---   floor                 rank of the priority above which all are
---   has_before, before_us   1 if of that priority those are claimed as well that are due before so long from now
+--   owner, queue          the claiming owner, and the queue
+--   count, ahead_us       the maximum number of tasks, and how long before they are due
+--   floor                 rank of a priority: tasks of larger priorities are claimed
+--   has_before, before_us   1 to claim tasks of that priority as well, if they are due within this time from now
 --   unknown, full_keys    functions and keys whose tasks are left to others
---   after                 where to go on in the order of those that are READY; empty to begin
+--   after                 where to continue among the READY tasks; empty to begin
 --   size                  how many bytes their arguments may have together; the first is claimed however many it has
 --   is_in_turn            1 to claim in turn by key
 --   each, quotas          how many tasks of one key and priority at most; but of these, each as rank, key, 0, number

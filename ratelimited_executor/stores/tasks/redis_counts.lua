@@ -4,7 +4,7 @@
 --
 -- ARGS   none
 --
--- REPLY: how many, in the order of the states' numbers.
+-- REPLY: the counts, in the order of the states' numbers.
 
 local counts = {}
 for index, key in ipairs({'scheduled', 'ready', 'behind', 'claimed', 'unknown', 'dead'}) do counts[index] = redis.call('ZCARD', keys[key]) end

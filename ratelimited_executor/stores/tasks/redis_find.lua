@@ -3,9 +3,9 @@
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   ids   of the tasks
+--   ids   the ids of the tasks
 --
--- REPLY: those that are there; the owners, and their records.
+-- REPLY: the tasks that exist; the owners, and their records.
 
 local there = {}
 for _, number in ipairs(numbers_of(args.ids)) do

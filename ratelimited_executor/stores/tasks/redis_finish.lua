@@ -1,11 +1,11 @@
--- End claims, each once, whose tokens are in force.
+-- End claims whose tokens are in force, each once.
 --
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   outcomes   of each: number and token of the claim, how it ends, after how long it is due again, what it failed with
+--   outcomes   for each: number and token of the claim, how it ends, after how long it is due again, and its error
 --
--- REPLY: of each '1' if it is ended, '0' if it was no longer in force and nothing has changed, in one text.
+-- REPLY: one text with a digit for each: '1' if it is ended, '0' if it was no longer in force and nothing has changed.
 
 local OUTCOME = '<c8dBds'
 needs_no_memory()

@@ -1,11 +1,11 @@
--- Delete repetitions, and their occurrences that wait.
+-- Delete repetitions, and their waiting occurrences.
 --
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   names   of the repetitions
+--   names   the names of the repetitions
 --
--- REPLY: how many there were.
+-- REPLY: the number of deleted repetitions.
 
 needs_no_memory()
 local now, count = clock(), 0

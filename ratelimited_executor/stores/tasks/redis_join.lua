@@ -3,8 +3,8 @@
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   owner      as which it claims
---   lease_us   of vouched time
+--   owner      the name under which it claims
+--   lease_us   the length of its lease, in vouched time
 --   former     the other owner; empty if there was none
 --   held       numbers and tokens of the claims that pass to it
 --

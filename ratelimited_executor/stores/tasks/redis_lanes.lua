@@ -1,11 +1,11 @@
--- List the lanes in which most tasks wait for others, the most first, then by name.
+-- List the lanes with the most waiting tasks, the most first, then by name.
 --
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   limit   how many at most
+--   limit   the maximum number of lanes
 --
--- REPLY: of each its name, how many are behind, the id of its head, and where that is.
+-- REPLY: the name of each lane, the number of tasks behind its head, the id of the head, and where the head is.
 
 local found, answer = redis.call('ZRANGE', keys.crowded, 0, args.limit - 1, 'WITHSCORES'), {}
 for index = 1, args.limit > 0 and #found or 0, 2 do

@@ -4,12 +4,12 @@
 --
 -- ARGS
 --   owner                 the process
---   name, since_us        of the repetition; when its process began to declare it
---   spec, schedule        what is declared; its times, as text
+--   name, since_us        the name of the repetition; when its process began to declare it
+--   spec, schedule        its declaration; its times, as text
 --   allow_overlap         true to put it although the previous one has not ended
 --   task                  as for `redis_put.lua`, with a time
 --
--- REPLY: what became of it; id and due time of the last one that was placed.
+-- REPLY: the outcome; id and due time of the occurrence that was placed last.
 
 local now = clock()
 local _, due, expires, length, body_length, is_blocking, is_named, id, lane, rank, queue, called, key = unpacked('<BddI4I4' .. FACTS, args.task)

@@ -3,11 +3,11 @@
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   tasks   of each: whether it has a time; when it is due, or after how long; how long after that it expires, or -1; lengths of its
---           facts and its body; these. Facts: whether its lane waits while it fails, whether its id is remembered, id, lane, rank
---           of the priority, queue, function, key.
+--   tasks   for each: whether it has a time; when it is due, or after how long; how long after that it expires, or -1; the lengths
+--           of its facts and its body; facts and body. Facts: whether its lane waits while it fails, whether its id is remembered,
+--           id, lane, rank of the priority, queue, function, key.
 --
--- REPLY: of each '1' if it is new, else '0', in one text.
+-- REPLY: one text with a digit for each: '1' if it is new, else '0'.
 
 local NEW = '<BddI4I4' .. FACTS
 local now = clock()

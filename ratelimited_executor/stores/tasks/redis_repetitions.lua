@@ -4,6 +4,6 @@
 --
 -- ARGS   none
 --
--- REPLY: their names and records; the names of the owners that have a lease.
+-- REPLY: their names and records; the names of owners with a lease.
 
 return {redis.call('HGETALL', keys.repetitions), redis.call('HKEYS', keys.owners)}

@@ -3,9 +3,9 @@
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   ids   of the tasks
+--   ids   the ids of the tasks
 --
--- REPLY: of each the state in which it was, -1 if it is not there.
+-- REPLY: the previous state of each, -1 if it does not exist.
 
 needs_no_memory()
 local now, states = clock(), {}

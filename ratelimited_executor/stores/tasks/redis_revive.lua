@@ -1,12 +1,12 @@
--- Make READY what was set aside in a queue because nobody knew its function; one page of all that was set aside.
+-- Make tasks of a queue READY that were set aside because their function was unknown: those on one page.
 --
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   queue, functions   of the tasks
+--   queue, functions   the queue and the functions of the tasks
 --   after              the number after which the page begins
 --
--- REPLY: how many; the last number of the page, -1 if there are no more.
+-- REPLY: the number of these tasks; the last number of the page, -1 if there are no more.
 
 local PAGE = 1000
 needs_no_memory()

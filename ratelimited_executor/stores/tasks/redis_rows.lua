@@ -1,13 +1,13 @@
--- List tasks in the order of their numbers; one page, of which those in a state are returned.
+-- List the tasks in a state, in the order of their numbers: those on one page.
 --
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   state          in which they are; -1 for any
+--   state          their state; -1 for any
 --   size           how many bytes of arguments end the page
---   after, limit   the number after which the page begins; how many tasks at most
+--   after, limit   the number after which the page begins; the maximum number of tasks
 --
--- REPLY: the number with which to go on, -1 if there are no more; the tasks; the owners, and their records.
+-- REPLY: the number to continue with, -1 if there are no more; the tasks; the owners, and their records.
 
 local PAGE = 1000
 local from, numbers, chosen, bodies = string.format('(%.0f', args.after), {}, {}, {}

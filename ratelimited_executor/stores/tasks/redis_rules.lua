@@ -1,4 +1,4 @@
--- What the scripts of durable tasks have in common: how tasks lie in Redis, and the rules of `_core/durable/table.py`.
+-- The common part of the scripts of durable tasks: the layout of tasks in Redis, and the rules of `_core/durable/table.py`.
 --
 -- A script reads what it needs, changes it as values of Lua, and writes at its end all that has changed, many values in one
 -- command. An error before that leaves everything as it was. Server and client decode records alike; bodies are for clients alone.

@@ -1,11 +1,11 @@
--- Record that claims are about to start, whose tokens are in force.
+-- Record that claims are about to start, if their tokens are in force.
 --
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
 --   refs   numbers and tokens of the claims
 --
--- REPLY: of each '1' if it is recorded, '0' if it was no longer in force, in one text.
+-- REPLY: one text with a digit for each: '1' if it is recorded, '0' if it was no longer in force.
 
 needs_no_memory()
 local answers = {}

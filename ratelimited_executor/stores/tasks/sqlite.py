@@ -53,7 +53,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     ``synchronous=FULL``). Calls that only read have a thread and a connection of their own, and lock nobody out.
 
     Args:
-        path: of the file, which is created if it does not exist. Not on a network drive, and not ``":memory:"``.
+        path: the path of the file, which is created if it does not exist. Not on a network drive, and not ``":memory:"``.
         create: False to refuse a file that does not exist, has no durable tasks yet, or has those of an older release;
             for programs that only read.
 
@@ -67,7 +67,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
 
     def __init__(self, path: str | PathLike[str], *, create: bool = True) -> None:
         if str(path) == ":memory:":
-            raise ValueError("path must be the path of a file, got ':memory:'; for tests there is MemoryStore()")
+            raise ValueError("path must be the path of a file, got ':memory:': for tests, use MemoryStore()")
         SQLiteFile.__init__(self, path)
         SQLStore.__init__(self)
         self._is_creating = create

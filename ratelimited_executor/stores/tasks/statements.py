@@ -24,9 +24,9 @@ class SchemaStep(NamedTuple):
     open the store.
 
     Attributes:
-        version: of the result.
+        version: the version of the result.
         least: the version that a process has to know to use the result.
-        statements: of the step.
+        statements: the statements of the step.
     """
 
     version: int

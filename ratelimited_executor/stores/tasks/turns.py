@@ -47,7 +47,7 @@ class _Choice:
     """The tasks that a claim has chosen so far.
 
     Attributes:
-        numbers: of these tasks.
+        numbers: the numbers of these tasks.
         is_full: True if no more fit: the count or the size of the claim is reached.
         is_more: True if some key has more tasks than its quota.
     """

@@ -1,8 +1,7 @@
 """The resource that a group shares: it counts each start by datagram, at the time at which the kernel received it.
 
-Tasks tell of their start in their first statement. What they tell beside it is how long that was after the decision to
-start them: on a machine with fewer cores than busy processes a process may be held up in between, which no limiter in
-the process can see.
+Tasks report their start in their first statement, together with the time since the decision to start them. If there are
+more busy processes than cores, a process may be delayed in between, and no limiter in the process can see that.
 """
 
 from __future__ import annotations

@@ -792,7 +792,7 @@ async def test_arguments_that_are_none(opened):
     with pytest.raises(StoreUnavailableError, match="not open"):
         await RedisStore("redis://localhost").counts()
     store = await opened()
-    with pytest.raises(TypeError, match="RedisStore has no transactions"):
+    with pytest.raises(TypeError, match="RedisStore cannot take part in a transaction"):
         await store.put([], connection=object())
 
 

@@ -177,7 +177,7 @@ async def test_nothing_is_made_before_it_is_opened_and_use_after_the_end_is_an_e
 
 @pytest.mark.parametrize(("path", "error", "words"), [
     ("", ValueError, "path must be the path of a file, got an empty str"),
-    (":memory:", ValueError, "for tests there is MemoryStore"),
+    (":memory:", ValueError, "for tests, use MemoryStore"),
     (5, TypeError, "path must be the path of a file, got 5"),
 ])  # fmt: skip
 def test_paths_that_are_none(path, error, words):

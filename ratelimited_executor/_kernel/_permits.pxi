@@ -1,0 +1,268 @@
+# The permits of a rate: included by ``_compiled.pyx``.
+#
+# One path serves each grid of numbered permits, with or without the log of an exact window.
+
+cdef double NS = 1e9
+cdef long long UNLIMITED = 1LL << 62, EXACT_NS = 1LL << 53  # beyond it, a float does not hold every nanosecond
+cdef long long CALL_NS = sizes.CALL_NS
+
+
+# Permits.
+
+cdef inline bint fits(object value, long long* number) except -1:
+    """Read an int into ``number``; False if it is too large."""
+    cdef int overflow = 0
+    number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    return not overflow and -UNLIMITED < number[0] < UNLIMITED
+
+
+cdef bint has_numbers(GridFields grid) except -1:
+    """True if a single piece of constant rate is in force and its numbers fit; reads them if it is new."""
+    cdef long long high, low
+    if not RLE_HAS_WIDE or len(<list>grid._pieces) != 1:
+        return False
+    piece = (<list>grid._pieces)[0]
+    if piece is grid.piece:
+        return True
+    grid.piece = None
+    start, base, step, unit = piece
+    if not fits(base >> 62, &high) or not fits(base & (UNLIMITED - 1), &low) or not fits(start, &grid.start):
+        return False
+    if not fits(step, &grid.step) or not fits(unit, &grid.unit) or not 0 < grid.step < 1LL << 40:
+        return False
+    grid.base = <rle_wide>high * UNLIMITED + low
+    grid.piece = piece
+    return True
+
+
+cdef inline long long time_of_number(GridFields grid, long long number) noexcept:
+    """Return when a permit comes up, long ago if before the last change: ``PermitGrid._time_of``."""
+    cdef rle_wide ahead = <rle_wide>number * grid.unit - grid.base
+    if ahead < 0:
+        return -UNLIMITED
+    ahead = (ahead + grid.step - 1) / grid.step
+    return grid.start + <long long>ahead if ahead < UNLIMITED - grid.start else UNLIMITED
+
+
+cdef inline long long own(long long number, long long rank, long long peers) noexcept:
+    cdef long long step = (rank - number) % peers
+    return number + step + (peers if step < 0 else 0)
+
+
+cdef long long usable(GridFields grid, long long now_ns) except -2:
+    """Count the usable permits: ``PermitGrid._usable_on_grid``; -1 if the pure body must do it."""
+    cdef long long number, peers, rank, slack_ns, since, first, last, fresh
+    cdef rle_wide ahead, seen
+    if not has_numbers(grid) or not fits(grid._next, &number) or not fits(grid.peers, &peers):
+        return -1
+    if not fits(grid.rank, &rank) or not fits(grid.slack_ns, &slack_ns) or now_ns < grid.start:
+        return -1
+    since = now_ns - grid.start
+    if peers > 1:
+        number = own(number, rank, peers)
+    ahead = grid.base + <rle_wide>since * grid.step - <rle_wide>number * grid.unit
+    if ahead < 0:
+        grid._void_to = None
+        grid._first = grid._last = 0
+        return 0
+    if ahead / grid.unit >= UNLIMITED - number:
+        return -1
+    first, last = number, number + <long long>(ahead / grid.unit)
+    seen = <rle_wide>min(since, slack_ns) * grid.step - ahead  # rounded down, like Python's division
+    fresh = number - <long long>(seen / grid.unit if seen >= 0 else -((grid.unit - 1 - seen) / grid.unit))
+    grid._void_to = None
+    if fresh > first:
+        first = fresh if peers == 1 else own(fresh, rank, peers)
+    if first <= last:
+        grid._first, grid._last = first, last + 1
+        grid.usable_until_ns = max(now_ns, time_of_number(grid, first) + slack_ns)
+        return (last - first) // peers + 1
+    if peers > 1:
+        grid._first = grid._last = 0
+        return 0
+    grid._first, grid._last = last, last + 1  # the newest permit, older than the slack
+    grid._void_to = fresh + 1
+    grid.usable_until_ns = now_ns
+    return 1
+
+
+def _usable_on_grid(GridFields self, now_ns):
+    cdef long long number, count = -1
+    if fits(now_ns, &number):
+        count = usable(self, number)
+    return pure["PermitGrid._usable_on_grid"](self, now_ns) if count < 0 else count
+
+
+cdef inline bint to_ns(object timeline, double now, long long* now_ns) except -1:
+    """Convert loop time to timeline nanoseconds: ``Timeline.to_ns``; False if they do not fit."""
+    cdef double whole = floor(now * NS)
+    if not -9e18 < whole < 9e18 or not fits((<TimelineFields>timeline).offset_ns, now_ns):
+        return False
+    now_ns[0] += <long long>whole
+    return True
+
+
+cdef inline double to_loop(object timeline, long long time_ns) except? -1:
+    """Convert timeline nanoseconds to the first loop time not before them: ``Timeline.to_loop``."""
+    cdef long long offset_ns
+    cdef double when
+    if not fits((<TimelineFields>timeline).offset_ns, &offset_ns) or not -EXACT_NS < time_ns - offset_ns < EXACT_NS:
+        return timeline.to_loop(time_ns)
+    when = <double>(time_ns - offset_ns) / NS
+    while <long long>floor(when * NS) + offset_ns < time_ns:
+        when = nextafter(when, INF)
+    return when
+
+
+cdef inline GridFields grid_of(object permits):
+    """Return the permits if they are a grid whose methods have bodies here, else None."""
+    return <GridFields>permits if type(permits) is EXACT_GRID or type(permits) is PERMIT_GRID else None
+
+
+cdef long long count_permits(AdmissionFields admission, double now) except -1:
+    """Count the permits that may be taken at loop time ``now``: ``Admission.look``."""
+    cdef long long now_ns, count = -1, until_ns
+    cdef GridFields grid = grid_of(admission.permits)
+    if grid is not None and not admission.is_unlimited and to_ns(admission._timeline, now, &now_ns):
+        count = usable(grid, now_ns)
+        if count >= 0 and grid._log is not None:
+            count = admitted(grid, <WindowFields>grid._log, count, now_ns)
+    if count < 0:
+        return admission.look(now)
+    admission._counted_at = now
+    admission.count = count
+    if count:
+        fits(grid.usable_until_ns, &until_ns)
+        admission.usable_until = now + <double>(until_ns - now_ns) / NS
+    return count
+
+
+cdef long long admitted(GridFields grid, WindowFields log, long long count, long long now_ns) except -2:
+    """Return how many of the permits the window admits: ``ExactGrid.usable``; -1 if the pure body must do it."""
+    cdef long long permits, used, first
+    grid._looked_ns = now_ns
+    if not count:
+        return 0
+    if not fits(log.permits, &permits) or not fits(log.used, &used):
+        return -1
+    if permits - used >= count:
+        return count
+    if not forget(log, now_ns, &used) or not fits(grid._first, &first):
+        return -1
+    if permits - used < count:
+        count = max(permits - used, 0)
+        grid._last = first + count
+    return count
+
+
+cdef bint forget(WindowFields log, long long now_ns, long long* used) except -1:
+    """Remove the starts that have left the window: ``WindowLimit.count``; False if the pure body must do it."""
+    cdef long long width_ns, time_ns, amount
+    cdef object entries = log._log
+    cdef list entry
+    if log._pending or not fits(log._width_ns, &width_ns):
+        return False
+    while PyObject_Length(entries):
+        entry = <list?>entries[0]
+        if not fits(entry[0], &time_ns) or not fits(entry[1], &amount):
+            return False
+        if time_ns > now_ns - width_ns:
+            break
+        entries.popleft()
+        entry[0] = -1
+        used[0] -= amount
+        log.used = used[0]
+    return True
+
+
+cdef int take_permit(AdmissionFields admission, double now) except -1:
+    """Use one of the counted permits: ``Admission.take``."""
+    cdef GridFields grid = grid_of(admission.permits)
+    cdef long long first, number, peers, rank
+    cdef bint is_known
+    cdef list ticket = None
+    if grid is not None and grid._log is not None:
+        ticket = [[None, 1], 1]  # before all else: an allocation may run Python code
+        if grid._void_to is not None and <list>grid._pieces:
+            (<object>grid)._slip(grid._first, grid._looked_ns)
+    is_known = grid is not None and has_numbers(grid) and fits(grid._first, &first)
+    if is_known and fits(grid.peers, &peers) and fits(grid.rank, &rank):
+        number = first + 1
+        if ticket is not None:
+            is_known = log_start(admission, grid, <WindowFields>grid._log, ticket, now)
+        elif grid._void_to is not None:
+            is_known = fits(grid._void_to, &number)
+        if is_known:
+            grid._first = first + peers
+            grid._next = number
+            grid._void_to = None
+            admission.count -= 1
+            if not admission.count:
+                number = time_of_number(grid, number if peers == 1 else own(number, rank, peers))
+                admission.next_at = to_loop(admission._timeline, number if number > -UNLIMITED else 0)
+            return 0
+    admission.take(1, now)
+    return 0
+
+
+cdef bint log_start(AdmissionFields admission, GridFields grid, WindowFields log, list ticket, double now) except -1:
+    """Record a start in the log: ``WindowLimit.take``; False if the pure body must do it."""
+    cdef long long now_ns, last_ns, used, permits, grain_ns
+    cdef list entry = <list>ticket[0], last
+    cdef object entries = log._log
+    cdef Py_ssize_t length = PyObject_Length(entries)
+    if now == admission._counted_at:
+        if not fits(grid._looked_ns, &now_ns):
+            return False
+    elif not to_ns(admission._timeline, now, &now_ns):
+        return False
+    if not fits(log.permits, &permits) or not fits(log.used, &used) or not fits(log._grain_ns, &grain_ns):
+        return False
+    last_ns = -UNLIMITED
+    if length:
+        last = <list?>entries[length - 1]
+        if not fits(last[0], &last_ns) or last_ns < 0:
+            return False
+    if last_ns >= now_ns or (length and grain_ns and last_ns // grain_ns == now_ns // grain_ns):
+        entry = ticket[0] = last
+        entry[1] += 1
+    else:
+        entries.append(entry)
+    entry[0] = max(last_ns, now_ns)
+    log.used = used + 1
+    grid.open_ticket = ticket
+    return True
+
+
+def take_effect(QueueFields self, double now):
+    note_effect(self, now)
+
+
+cdef int note_effect(QueueFields queue, double now) except -1:
+    """Record that the last start has taken effect: ``PlainQueue.take_effect``."""
+    cdef GridFields grid = grid_of((<AdmissionFields>queue.admission).effects)
+    cdef long long now_ns, time_ns, amount, charged
+    cdef list entry, ticket
+    if grid is None or queue.is_special or not to_ns(queue.timeline, now, &now_ns):
+        pure["PlainQueue.take_effect"](queue, now)
+        return 0
+    if grid.open_ticket is None:
+        return 0
+    ticket = <list?>grid.open_ticket
+    entry = <list?>ticket[0]
+    if fits(entry[0], &time_ns) and time_ns >= 0 and fits(entry[1], &amount) and fits(ticket[1], &charged) and amount == charged:
+        grid.open_ticket = None
+        entry[0] = min(now_ns, time_ns + CALL_NS)
+    else:
+        (<object>grid).take_effect(now_ns)
+    return 0
+
+
+def take_one_permit(AdmissionFields admission, double now, double later=0.0):
+    """Take a permit, perhaps later, if one is usable; return how many were usable. For tests."""
+    cdef long long count
+    admission.count = 0
+    count = count_permits(admission, now)
+    if count:
+        take_permit(admission, now + later)
+    return count

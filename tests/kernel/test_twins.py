@@ -1,0 +1,45 @@
+"""A pure body that runs in compiled form elsewhere is edited with its twin."""
+
+import json
+
+import pytest
+
+from ratelimited_executor._kernel.choice import compiled
+
+from .twins import WRITTEN, checksums, compiled_bodies, pure_bodies
+
+PURE, COMPILED, KNOWN, NOW = pure_bodies(), compiled_bodies(), json.loads(WRITTEN.read_text()), checksums()
+
+
+def test_every_pure_body_has_one_twin():
+    """The table in the extension names each pure body that is marked, and no other."""
+    assert PURE.keys() == COMPILED.keys() == KNOWN.keys()
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_body_is_edited_with_its_twin(name):
+    """Neither body has changed since both were last held side by side."""
+    if KNOWN[name] == NOW[name]:
+        return
+    sides = [
+        f"{side} ({file})"
+        for side, file, before, now in zip(
+            ("the pure body", "the compiled body"),
+            (PURE[name][0], COMPILED[name][0]),
+            KNOWN[name],
+            NOW[name],
+            strict=True,
+        )
+        if before != now
+    ]
+    pytest.fail(
+        f"{name}: {' and '.join(sides)} changed. Make both do the same, rebuild the extension, and run "
+        "`python -m tests.kernel.twins`"
+    )
+
+
+@pytest.mark.skipif(compiled is None, reason="no extension")
+def test_name_is_paired_once():
+    """A second pure body of a name is refused, and so is one that has no twin."""
+    with pytest.raises(LookupError, match=r"two pure bodies of the name PlainQueue\.take"):
+        compiled.connect("PlainQueue.take", None)
