@@ -462,6 +462,7 @@ bodies = {
     "Coroutines.start": start,
     "DoneCallbacks._run": _run,
     "DueOrder": DueOrder,
+    "Engine._freed": _freed,
     "Engine._rest": _rest,
     "Engine._run_on": _run_on,
     "Engine.run": run,

@@ -61,7 +61,7 @@ def test_run_refuses(place: Place, arguments: list[str], reason: str) -> None:
         (["--rate", "-5"], "'--rate': a rate looks like 200, 100/s or 5/min and is >= 0, got '-5'"),
         (["--over", "soon"], "'--over': a duration looks like 90, 10m or 1h30m and is longer than 0, got 'soon'"),
         (["--expires", "0"], "'--expires': a duration looks like 90, 10m or 1h30m and is longer than 0, got '0'"),
-        (["--look-ahead", "0"], "'--look-ahead' / '--window': 0 is not in the range x>=1."),
+        (["--look-ahead", "0"], "'--look-ahead': 0 is not in the range x>=1."),
         (["--threads", "0"], "'--threads': 0 is not in the range x>=1."),
         (["--concurrency", "-1"], "'--concurrency': -1 is not in the range x>=1."),
         (["--count", "-1"], "'--count': -1 is not in the range x>=0."),

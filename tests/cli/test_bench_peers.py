@@ -155,7 +155,7 @@ def test_interrupted_participant_calls_no_other_missing(place, service, redis_se
         endings = [participants.ended(index) for index in range(2)]
 
     assert [130, 1] == [status for status, _, _ in endings], endings
-    assert "it was interrupted after" in endings[0][1] and "the other participants go on" in endings[0][1]
+    assert "it was interrupted after" in endings[0][1] and "the other participants continue" in endings[0][1]
     assert "is missing" not in endings[0][1]
     assert "was stopped after" in endings[1][1]
 

@@ -575,7 +575,7 @@ def test_a_finished_run_goes_on_for_more_days(tmp_path):
     simulate(Busy(), days=0.5, database=tmp_path / "whole")
     path = tmp_path / "run"
     simulate(Busy(), days=0.25, database=path)
-    with pytest.raises(ValueError, match=r"come to 0\.25 days already: give more days="):
+    with pytest.raises(ValueError, match=r"covers 0\.25 days already: give more days="):
         simulate(Busy(), days=0.25, database=path, resume=True)
     simulate(Busy(), days=0.5, database=path, resume=True)
     assert read(tmp_path / "whole") == read(path)
