@@ -275,8 +275,8 @@ class ReadyFair:
         if flow is not None:
             _, level, tag, cost = self._taken_at
             self._clock.serve(level, flow, tag, cost)
-            if (flow.first if self._index else flow.second) is not None:
-                level.moved.add(flow)
+            if self._is_fresh or (flow.first if self._index else flow.second) is not None:
+                level.moved.add(flow)  # its new tag would hide those of the flows behind it
 
     def release(self) -> None:
         """Stop holding back keys: all tasks move to another order."""

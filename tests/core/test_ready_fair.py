@@ -182,6 +182,13 @@ class Shares:
     ],
     False,
 )  # fmt: skip
+@example(  # a key comes while the first task of another, whose tag is the largest, has just started
+    dict.fromkeys("abcd", 0.25),
+    [
+        ("record", "a", 5, 0), ("record", "b", 2, 0), ("pop", 1, None, None), ("record", "b", 2, 0), ("record", "c", 1, 0),
+    ],
+    False,
+)  # fmt: skip
 @settings(max_examples=500, deadline=None)
 def test_shares_are_right_within_one_task_of_each(calendar_class, make, weights, ops, is_even):
     """While two keys have waiting tasks, shares differ by at most one task of each, and each key keeps its order."""
