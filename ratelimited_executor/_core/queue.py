@@ -63,14 +63,10 @@ def decision(
     """Fix the time of a decision made by a method of a queue, whatever user code does meanwhile.
 
     Settings changed by user code take effect at this time: later decisions with the same time must not precede them.
-    While nothing is special, no user code is called, and the kernel's method of the same name decides alone.
     """
-    plain = getattr(PlainQueue, decide.__name__)
 
     @wraps(decide)
     def decide_at(self: TaskQueue, now: float, *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self.is_special:
-            return plain(self, now, *args, **kwargs)  # type: ignore[no-any-return]  # the same method
         outer, self.deciding_at = self.deciding_at, now  # user code may ask the queue, which decides as well
         try:
             return decide(self, now, *args, **kwargs)
@@ -157,32 +153,48 @@ class TaskQueue(PlainQueue):
         if order is not default_order or gate is not None:
             self.set_order(order)
 
-    # Advancing.
+    # Decisions.
+
+    @decision
+    def _decide_special(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
+        """Answer :meth:`poll`, with the time of the decision fixed."""
+        while (taken := self._decide(now, limit)) is None and self._beyond is not None:
+            self._drop_beyond()
+        return taken
 
     @decision
     def pull(self, now: float) -> bool:
-        """Make due tasks ready, in a bounded step of work; return False if there is more to do."""
-        if self.is_halted:
-            return True
-        self._pulled_at = now
+        """Make due tasks ready, for a question that takes none, in a bounded step of work; False if there is more to do."""
+        self.is_changed = True
+        return self._pull(now)
+
+    @decision
+    def take_next(self, now: float, record: Record) -> bool:
+        """Take a record that has just become ready, if it is the next task to start; otherwise it continues to wait."""
+        is_taken = super().take_next(now, record)
+        self._beyond = None  # poll() handles a task that is never admitted
+        return is_taken
+
+    @decision
+    def next_wake(self, now: float) -> float:
+        """Return the loop time at which to ask again if nothing starts now; infinity if only an input can change anything."""
+        return self._next_wake(now, may_start=True)
+
+    # Advancing.
+
+    def _prepare_special(self, now: float) -> None:
         if self.gate is not None:
             self.gate.open_due(self.timeline.to_ns(now))
         if self.rekeying:
             self.rekey()
         elif self._is_interim and is_empty(self.on_time.ready) and is_empty(self.spread.ready):
             self.set_order(default_order)
-        is_done = super().pull(now)
         if self.costs is not None:
             self.admission.forget()  # a new first task may need less than the one before
-        return is_done
 
-    @decision
-    def next_wake(self, now: float, *, may_start: bool) -> float:
-        """Return the loop time at which to ask again; see :meth:`.PlainQueue.next_wake`."""
-        wake = super().next_wake(now, may_start=may_start)
+    def _next_wake_of_keys(self, now: float, wake: float, *, may_start: bool) -> float:
+        assert self.gate is not None
         self.is_forgetting = False
-        if self.gate is None:
-            return wake
         if self.gate.has_slots:
             now_ns = self.timeline.to_ns(now)
             is_open = may_start and not self.permits.rate.is_zero
@@ -208,9 +220,9 @@ class TaskQueue(PlainQueue):
         self.is_forgetting = not self.gate.is_without_room
         return max(self.interval_end, self.timeline.to_loop(forget_ns))
 
-    def _next_instant(self, now: float) -> float:
-        if self.gate is None:
-            return super()._next_instant(now)
+    def _next_instant_of_keys(self, now: float) -> float:
+        if self.permits.rate.is_zero:
+            return math.inf
         if self.permits.is_by_tickets and not self.admission.count and now < self.admission.next_at:
             # Without a ticket, no key is asked for admission.
             first, second = self.on_time.ready.head(), self.spread.ready.head()
@@ -231,6 +243,9 @@ class TaskQueue(PlainQueue):
     def _heads_at(self, now_ns: int) -> tuple[Any, Any]:
         """Return the heads of both calendars among the tasks that the limits of keys admit at a time."""
         ready: Any
+        if not self.spread.opened_count:
+            ready = self.on_time.ready
+            return ready.head_at(now_ns), None
         if self.gate is not None and self.gate.asks_for_slots and not (self.gate.is_looking or self.is_unlimited):
             first, second = self.on_time.ready.head(), self.spread.ready.head()
             if first is not None and second is not None and second < first:
@@ -282,20 +297,6 @@ class TaskQueue(PlainQueue):
         self.wall.read(wall + (self.interval_end - now), record_due, batch_due)
 
     # Taking.
-
-    @decision
-    def take(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
-        """Take the tasks that start now; see :meth:`.PlainQueue.take`."""
-        while (taken := super().take(now, limit)) is None and self._beyond is not None:
-            self._drop_beyond()
-        return taken
-
-    @decision
-    def take_next(self, now: float, record: Record) -> bool:
-        """Take a record that has just become ready, if it starts now; see :meth:`.PlainQueue.take_next`."""
-        is_taken = super().take_next(now, record)
-        self._beyond = None  # take() handles a task that is never admitted
-        return is_taken
 
     def expire(self, now: float) -> None:
         """Remove tasks that passed their deadline while nothing could start, a bounded number per call."""

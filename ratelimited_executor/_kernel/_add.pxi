@@ -158,7 +158,7 @@ cdef inline int count_ready(EngineFields engine, CalendarFields calendar, double
     (<ReadyFields>calendar.ready)._count += 1
     calendar.opened_count += 1
     accounts.accepted_count += 1
-    accounts.is_changed = True
+    (<QueueFields>engine.queue).is_changed = True
     if now < engine.armed:
         engine.wake_for(now)
     return 0

@@ -311,10 +311,10 @@ cdef class StretchFields:
 
 
 cdef class QueueFields:
-    cdef public double end, interval_end, phase_seconds, _opening_at, _pulled_at
+    cdef public double end, interval_end, phase_seconds, wake_at, _opening_at, _pulled_at
     cdef public Py_ssize_t _later_on_time_count, later_count, untold_count
-    cdef public bint counts_effects, early, is_by_importance, is_dense, is_halted, is_special, is_unlimited
-    cdef public bint _is_bursty, _is_plain, _is_planned, _is_single, _is_sorting
+    cdef public bint counts_effects, early, is_by_importance, is_changed, is_dense, is_halted, is_special, is_unlimited
+    cdef public bint _is_all_ready, _is_bursty, _is_plain, _is_planned, _is_single, _is_sorting
     cdef public AdmissionFields admission
     cdef public CalendarFields on_time, spread
     cdef public PlanFields plan
@@ -354,7 +354,7 @@ cdef class PlanFields:
 
 cdef class AccountFields:
     cdef public long long accepted_count, started_count
-    cdef public bint is_changed, is_inside
+    cdef public bint is_inside
     cdef public object calls, max_concurrency, on_end, on_room, on_task_end
     cdef public dict counts, holding, running
 
@@ -463,17 +463,12 @@ bodies = {
     "DoneCallbacks._run": _run,
     "DueOrder": DueOrder,
     "Engine._freed": _freed,
-    "Engine._rest": _rest,
-    "Engine._run_on": _run_on,
     "Engine.run": run,
     "LoopFace.call_later": call_later,
     "LoopFace.call_soon": call_soon,
     "PermitGrid._usable_on_grid": _usable_on_grid,
-    "PlainQueue.next_lone_wake": next_lone_wake,
-    "PlainQueue.pull": pull,
-    "PlainQueue.take": take,
+    "PlainQueue.poll": poll,
     "PlainQueue.take_effect": take_effect,
-    "PlainQueue.take_lone": take_lone,
     "ReadyQueues.head": head,
     "Runner._on_timer": _on_timer,
     "Runner.run_due": run_due,

@@ -10,15 +10,14 @@ cdef Py_ssize_t START_COUNT_MAX = sizes.START_COUNT_MAX
 
 # From due to ready.
 
-def pull(QueueFields self, double now):
+cdef bint pull(QueueFields self, double now) except -1:
+    """Make the due tasks ready: ``PlainQueue._pull``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     cdef double steps = PULL_STEPS
-    if self.is_halted:
-        return True
-    if not self._is_plain or self.rekeying or PyObject_Length(self.chores) or self._opening_at <= now:
-        return pure["PlainQueue.pull"](self, now)
+    if self.is_halted or self.rekeying or PyObject_Length(self.chores) or self._opening_at <= now:
+        return self._pull(now)
     if not self.is_unlimited and spread.opened_count + self.later_count > 0:
-        return pure["PlainQueue.pull"](self, now)
+        return self._pull(now)
     self._pulled_at = now
     if on_time.groups:
         steps = pull_due(on_time, seen_until(self.timeline, now), steps)
@@ -80,13 +79,14 @@ cdef int add_due(CalendarFields calendar, object source, object positions) excep
 
 # Taking.
 
-def take(QueueFields self, double now, limit):
+cdef object take(QueueFields self, double now, long long limit):
+    """Take the next of the ready tasks, or a stretch of them: ``PlainQueue._take``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread, calendar
     cdef AdmissionFields admission = self.admission
     cdef StretchFields stretch
     cdef object first, second, run, source
-    if not self._is_plain:
-        return pure["PlainQueue.take"](self, now, limit)
+    if not self._is_plain:  # since a moment ago
+        return self._take(now, limit)
     while True:
         if self._is_sorting or (not admission.count and now < admission.next_at):
             return None
@@ -152,52 +152,7 @@ cdef inline bint is_loose(object source) noexcept:
     return isinstance(source, BucketFields) or ((<BatchFields>source).is_plain and not (<BatchFields>source).is_watched)
 
 
-# Running.
-
-def _run_on(EngineFields self, double now, double begin, double stop, Py_ssize_t start_count):
-    cdef QueueFields queue = self.queue
-    cdef AccountFields accounts = self.accounts
-    cdef StarterFields starter = self.starter
-    cdef object most, found = None
-    cdef long long before
-    cdef bint is_done
-    while True:
-        accounts.is_changed = False
-        is_done = (<object>queue).pull(now)
-        if queue.expiry.is_used:
-            (<object>queue).expire(now)
-        while True:
-            most = accounts.max_concurrency
-            if most is None:
-                found = (<object>queue).take(now, UNLIMITED)
-            elif len(accounts.running) + len(accounts.holding) < most:
-                found = (<object>queue).take(now, 1)
-            else:
-                self._is_full = True
-                break
-            if found is None:
-                break
-            before = accounts.started_count
-            if found is queue.stretch:
-                now = start_stretch(starter, <StretchFields>found, now, stop)
-            else:
-                now = start_taken(starter, (<tuple>found)[0], (<tuple>found)[1], now)
-            found = None
-            if now >= queue.end:
-                now = (<object>self).now()
-            start_count += accounts.started_count - before
-            if now >= stop or start_count >= START_COUNT_MAX:
-                return now
-            if accounts.is_changed:
-                is_done = False
-                break
-        if is_done:
-            return rest(self, now, begin, start_count)
-        start_count += 1
-        now = (<object>self).now()
-        if now >= stop or start_count >= START_COUNT_MAX:
-            return now
-
+# Starting.
 
 def start_many(StarterFields self, StretchFields stretch, double now, double stop):
     return start_stretch(self, stretch, now, stop)
@@ -208,7 +163,6 @@ cdef double start_stretch(StarterFields self, StretchFields stretch, double now,
     cdef AccountFields accounts = self._accounts
     cdef long long before = accounts.started_count
     stop = min(stop, (<AdmissionFields>queue.admission).usable_until)
-    accounts.is_changed = False
     if stretch.source is None:
         now = (<object>self)._start_records(stretch, now, stop)
     else:

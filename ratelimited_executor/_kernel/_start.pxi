@@ -20,6 +20,7 @@ cdef int tell_failed(AccountFields accounts, object context, object owner, objec
 def _start_plain(StarterFields self, StretchFields stretch, double now, double stop):
     cdef AccountFields accounts = self._accounts
     cdef ContextFields contexts = self._contexts
+    cdef QueueFields queue = self._queue
     cdef object starter = self
     cdef RunFields run = <RunFields?>stretch._run
     cdef object clock = self._monotonic, scratch = contexts.scratch, context = scratch, source = stretch.source
@@ -121,7 +122,7 @@ def _start_plain(StarterFields self, StretchFields stretch, double now, double s
             if is_bucket:
                 call = None
             args = None  # their finalizers may change anything: not while the next task is being taken
-            if now >= stop or accounts.is_changed:
+            if now >= stop or queue.is_changed:
                 break
     finally:
         if cursor is None or self._stretch is not stretch or stretch._positions is not cursor:
@@ -267,7 +268,7 @@ def _start_records(self, StretchFields stretch, double now, double stop):
             self._note_hold(call, after - now)
         now = after
         call = None
-        if now >= stop or accounts.is_changed:
+        if now >= stop or queue.is_changed:
             break
     return now
 

@@ -125,7 +125,8 @@ cdef inline bint is_all_ready(CalendarFields calendar, double now) except -1:
 
 # Taking.
 
-def take_lone(QueueFields self, double now):
+cdef object take_lone(QueueFields self, double now):
+    """Take the next task to start, if it is alone: ``PlainQueue._take_lone``."""
     cdef AdmissionFields admission = self.admission
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     if not self._is_plain or self.is_halted or PyObject_Length(self.chores):
@@ -241,30 +242,18 @@ cdef bint admit(QueueFields self, CalendarFields calendar, object source, object
 
 # When to ask again.
 
-def next_lone_wake(QueueFields self, double now):
-    return lone_wake(self, now)
-
-
-cdef double lone_wake(QueueFields self, double now) except? -1:
-    cdef AdmissionFields admission = self.admission
+cdef double next_wake(QueueFields self, double now, bint may_start) except? -1:
+    """Return the loop time at which to ask again: ``PlainQueue._next_wake``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
-    cdef double instant
-    if not self._is_plain or self.expiry.is_used:
-        return -INF
-    if spread.opened_count or on_time.opened_count > FEW_COUNT:
-        instant = next_instant(self, now)
-    elif on_time.ready.active and on_time.ready.head() is not None:
-        instant = now if self.is_unlimited else next_time(self, now)
-    else:
-        instant = next_due(on_time)
-        if instant < admission.next_at and not admission.count:
-            instant = admission.next_at
-    if instant >= self.end:
-        return -INF
-    if (on_time.numbers and is_large(on_time)) or (spread.numbers and is_large(spread)):
-        return -INF if self.wall.is_pending or not self.is_unlimited else min(instant, <double>self._note_opening())
-    self._opening_at = self.end
-    return instant
+    cdef double wake
+    if may_start and not self.expiry.is_used:
+        wake = next_instant(self, now)
+        if wake < self.end and not (on_time.numbers and is_large(on_time)) and not (spread.numbers and is_large(spread)):
+            self._opening_at = self.end
+            return wake
+        if self.is_unlimited and not self.wall.is_pending:
+            return min(wake, <double>self._note_opening())
+    return self._next_wake(now, may_start=may_start)
 
 
 cdef inline bint is_large(CalendarFields calendar) except -1:
@@ -281,16 +270,32 @@ cdef inline double next_time(QueueFields self, double now) except? -1:
     return admission.next_time(now, self.interval_end)
 
 
+cdef double next_on_time(QueueFields self, double now, bint is_ready) except? -1:
+    """Return the next start instant if no task waits to be spread: ``PlainQueue._next_on_time``."""
+    cdef AdmissionFields admission = self.admission
+    cdef CalendarFields on_time = self.on_time
+    cdef bint is_few = on_time.opened_count <= FEW_COUNT
+    cdef double permit, due
+    if is_ready and self.is_unlimited:
+        return now
+    permit = next_time(self, now) if is_ready else INF
+    if is_ready and is_few:
+        return permit
+    due = next_due(on_time)
+    if is_few and due < admission.next_at and not admission.count:
+        return admission.next_at
+    return min(due, permit)
+
+
 cdef double next_instant(QueueFields self, double now) except? -1:
     """Return the loop time of the next start instant: ``PlainQueue._next_instant``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     cdef bint is_ready = bool(on_time.ready.active) and on_time.ready.head() is not None
     cdef bint is_spread_ready = bool(spread.ready.active) and spread.ready.head() is not None
-    cdef double instant = next_due(on_time), planned, spread_due, permit
+    cdef double instant, planned, spread_due, permit
     if not spread.opened_count:
-        if not is_ready:
-            return instant
-        return now if self.is_unlimited else min(instant, next_time(self, now))
+        return next_on_time(self, now, is_ready)
+    instant = next_due(on_time)
     if is_spread_ready and instant > self.interval_end:
         instant = self.interval_end
     planned = now if self.is_dense or self.pacing is ON_TIME else (<PlanFields>self.plan).next_at
@@ -305,6 +310,30 @@ cdef double next_instant(QueueFields self, double now) except? -1:
     return min(instant, max(planned, spread_due, permit))
 
 
+# The question.
+
+def poll(QueueFields self, double now, long long limit):
+    cdef object found = None
+    if not self._is_plain:
+        return self._decide_special(now, limit) if self.is_special else self._decide(now, limit)
+    if self.is_changed:
+        self.is_changed = False
+        if limit:
+            found = take_lone(self, now)
+        if found is not None:
+            self._is_all_ready, self._is_sorting = True, False
+            return found
+        self._is_all_ready = pull(self, now)
+        if self.expiry.is_used:
+            self.expire(now)
+    if limit:
+        found = take(self, now, limit)
+    if found is None:
+        self.is_changed = not self._is_all_ready
+        self.wake_at = next_wake(self, now, limit > 0) if self._is_all_ready else -INF
+    return found
+
+
 # Running.
 
 def run(EngineFields self, double stop):
@@ -316,29 +345,39 @@ cdef double run_engine(EngineFields self, double stop) except? -1:
     cdef AccountFields accounts = self.accounts
     cdef StarterFields starter = self.starter
     cdef double now, begin
-    cdef object found = None, most = accounts.max_concurrency
+    cdef long long start_count = 0, before, room
+    cdef object found
     if queue.is_halted:
         return INF
-    self._is_full = False
     now = time_of(self)
     if now >= queue.end:
         now = (<object>self).now()
     begin = now
-    accounts.is_changed = False
-    if most is None or len(accounts.running) + len(accounts.holding) < most:
-        found = (<object>queue).take_lone(now)
-    if found is None:
-        return (<object>self)._run_on(now, begin, stop, 0)
-    now = start_taken(starter, (<tuple>found)[0], (<tuple>found)[1], now)
-    found = None
-    if now >= queue.end:
-        now = (<object>self).now()
-    if now >= stop:
-        return now
-    if accounts.is_changed:
-        return (<object>self)._run_on(now, begin, stop, 1)
-    self._is_full = most is not None and len(accounts.running) + len(accounts.holding) >= most
-    return rest(self, now, begin, 1)
+    self._is_full = False
+    queue.is_changed = True
+    while True:
+        before = accounts.started_count
+        room = UNLIMITED
+        if accounts.max_concurrency is not None:
+            room = len(accounts.running) + len(accounts.holding) < accounts.max_concurrency
+        found = (<object>queue).poll(now, room)
+        if found is not None:
+            if found is queue.stretch:
+                now = start_stretch(starter, <StretchFields>found, now, stop)
+            else:
+                now = start_taken(starter, (<tuple>found)[0], (<tuple>found)[1], now)
+            found = None
+            if now >= queue.end:
+                now = (<object>self).now()
+            start_count += accounts.started_count - before
+        elif queue.wake_at > -INF:
+            self._is_full = not room
+            return rest(self, now, begin, start_count)
+        else:
+            now = (<object>self).now()
+            start_count += 1
+        if now >= stop or start_count >= START_COUNT_MAX:
+            return now
 
 
 def _freed(EngineFields self):
@@ -346,16 +385,13 @@ def _freed(EngineFields self):
         (<object>self).wake()
 
 
-def _rest(EngineFields self, double now, double begin, Py_ssize_t start_count):
-    return rest(self, now, begin, start_count)
-
-
-cdef double rest(EngineFields self, double now, double begin, Py_ssize_t start_count) except? -1:
+cdef double rest(EngineFields self, double now, double begin, long long start_count) except? -1:
+    """Finish a run in which every task that may start has started: ``Engine._rest``."""
     cdef QueueFields queue = self.queue
     cdef AccountFields accounts = self.accounts
     cdef RunnerFields runner = self._runner
     cdef CalendarFields on_time = queue.on_time, spread = queue.spread
-    cdef double wake = -INF, earliest, crowded
+    cdef double wake, earliest
     if (on_time.opened and not on_time.opened_count) or (spread.opened and not spread.opened_count):
         (<object>queue).rest()
     if self.adapting is not None:
@@ -364,17 +400,12 @@ cdef double rest(EngineFields self, double now, double begin, Py_ssize_t start_c
         accounts.on_room()
     if self._member is not None:
         self._member.look(now)
-    if not self._is_full:
-        wake = lone_wake(queue, now)
-    if wake == -INF:
-        wake = (<object>queue).next_wake(now, may_start=not self._is_full)
-    earliest = runner.earliest
+    wake, earliest = -INF if queue.is_changed else queue.wake_at, runner.earliest
     if queue.is_unlimited:
-        crowded = begin + (runner.precision_unlimited if start_count < CROWD_COUNT else runner.precision_crowded)
-        earliest = max(earliest, crowded)
+        earliest = max(earliest, begin + (runner.precision_unlimited if start_count < CROWD_COUNT else runner.precision_crowded))
     if wake == INF or (<object>queue).is_forgetting:
         (<object>accounts).notify_waiters()
-    return wake if wake > earliest else earliest
+    return max(wake, earliest)
 
 
 # Starting one task.

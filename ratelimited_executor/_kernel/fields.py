@@ -188,12 +188,14 @@ class QueueFields:
     """Fields of ``intervals.Intervals``, with its calendars."""
 
     __slots__ = (
-        "_is_bursty", "_is_plain", "_is_planned", "_is_single", "_is_sorting", "_later_on_time_count", "_opening_at",
-        "_pulled_at", "admission", "chores", "counts_effects", "early", "end", "expiry", "interval_end", "is_by_importance",
-        "is_dense", "is_halted", "is_special", "is_unlimited", "later_count", "on_start", "on_time", "pacing", "passing",
-        "phase_seconds", "plan", "rekeying", "spread", "stretch", "timeline", "untold_count", "wall",
+        "_is_all_ready", "_is_bursty", "_is_plain", "_is_planned", "_is_single", "_is_sorting", "_later_on_time_count",
+        "_opening_at", "_pulled_at", "admission", "chores", "counts_effects", "early", "end", "expiry", "interval_end",
+        "is_by_importance", "is_changed", "is_dense", "is_halted", "is_special", "is_unlimited", "later_count", "on_start",
+        "on_time", "pacing", "passing", "phase_seconds", "plan", "rekeying", "spread", "stretch", "timeline", "untold_count",
+        "wake_at", "wall",
     )  # fmt: skip
 
+    _is_all_ready: bool
     _is_bursty: bool
     _is_plain: bool
     _is_planned: bool
@@ -210,6 +212,7 @@ class QueueFields:
     expiry: Any
     interval_end: float
     is_by_importance: bool
+    is_changed: bool
     is_dense: bool
     is_halted: bool
     is_special: bool
@@ -226,6 +229,7 @@ class QueueFields:
     stretch: Any
     timeline: Any
     untold_count: int
+    wake_at: float
     wall: Any
 
 
@@ -309,7 +313,7 @@ class AccountFields:
     """Fields of an executor's accounts."""
 
     __slots__ = (
-        "accepted_count", "calls", "counts", "holding", "is_changed", "is_inside", "max_concurrency", "on_end", "on_room",
+        "accepted_count", "calls", "counts", "holding", "is_inside", "max_concurrency", "on_end", "on_room",
         "on_task_end", "running", "started_count",
     )  # fmt: skip
 
@@ -317,7 +321,6 @@ class AccountFields:
     calls: Any
     counts: dict[TaskState, int]
     holding: dict[Any, Any]
-    is_changed: bool
     is_inside: bool
     max_concurrency: int | None
     on_end: Callable[[], None] | None

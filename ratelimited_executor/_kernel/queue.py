@@ -1,8 +1,12 @@
 """What one executor starts next, and when: the heart of the kernel.
 
-It takes inputs (tasks, cancellations, permits, the time) and answers two questions: which task starts now, and at what time
-to ask again. It never reads a clock, never calls a task and never waits; ``_runtime`` does all of that, and the simulator
-drives the same object.
+It takes inputs (tasks, cancellations, permits, the time) and answers one question, :meth:`PlainQueue.poll`: what starts now,
+or at what time to ask again. It never reads a clock, never calls a task and never waits; ``_runtime`` does all of that, and
+the simulator drives the same object.
+
+An answer has three parts. Due tasks become ready: they get their places in the order of importance. A start instant is
+looked for, and with it a task. If there is none, the time of the next one is computed. Most tasks start alone, some time
+after the previous one: they need not become ready, and :meth:`PlainQueue._take_lone` takes them from their bucket.
 
 A *start instant* is a permit when a task of ``on_time`` is due, when the interval holds more tasks than permits, or when one
 that it took over from an earlier interval would expire in it; otherwise it is a planned instant (``pacing.py``). At a permit
@@ -58,6 +62,8 @@ class PlainQueue(Intervals):
             0 <= phase < 1.
 
     Attributes:
+        is_changed: True if due tasks are to be made ready by the next :meth:`poll`: at a wake-up, and after a change.
+        wake_at: loop time at which to ask again, after an answer of None.
         is_special: True if more than due times, priorities and permits decides what starts.
         is_halted: True if no more tasks become ready, because all that wait are about to be cancelled.
         is_unlimited: True if there is always a permit.
@@ -110,6 +116,8 @@ class PlainQueue(Intervals):
         self.on_gone: Callable[[Any, Any, TaskState], None] = _nothing
         self.rekeying = []
         self.passing = []
+        self.is_changed = True
+        self.wake_at = math.inf
         self.is_special = False
         self.is_halted = False
         self.counts_effects = False
@@ -118,10 +126,11 @@ class PlainQueue(Intervals):
         self._is_plain = True  # False if anything is special, or each start is a decision of its own
         self._is_single = False  # True if each start is a decision of its own
         self._is_bursty = False  # True if many permits may come up at once
+        self._is_all_ready = True  # False if more due tasks are to be made ready
         self._is_sorting = False  # True while nothing starts, because not all due tasks are ready
         self._is_crowded = False  # True if concurrency is limited
         self._is_planned = False  # True if _choose() found the task that is due first
-        # Loop time up to which planned instants count: a later one waits for the next pull().
+        # Loop time up to which planned instants count: a later one waits until due tasks are made ready again.
         self._pulled_at = now
         PlainQueue.set_permits(self, permits)
         Intervals.begin_interval(self, now, late_count=0)
@@ -152,14 +161,49 @@ class PlainQueue(Intervals):
         count: int = calendar.revoke(source)
         return count, self._note_left(source.key, is_costly=source.needs is not None)
 
-    # Advancing.
+    # The question.
 
     @two_bodies
-    def pull(self, now: float) -> bool:
+    def poll(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
+        """Take what starts at loop time ``now``; None if nothing does, and :attr:`wake_at` then says when to ask again.
+
+        What is taken no longer waits, and its permits are spent. A task that has expired, or costs more than is ever
+        admitted, goes to :attr:`on_gone` instead. ``wake_at`` is infinity if only an input can change anything, and minus
+        infinity if only a part of the work is done: then ask again at once, or in another turn of the loop.
+
+        Args:
+            now: loop time, not before that of an earlier question, and before :attr:`end`.
+            limit: the maximum number of tasks to take; 0 if all places of a concurrency limit are taken.
+
+        Returns:
+            (source, position) or (None, record) of one task; or a stretch of several, to be started one after the other.
+        """
+        return self._decide_special(now, limit) if self.is_special else self._decide(now, limit)
+
+    def _decide(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
+        """Answer :meth:`poll`."""
+        if self.is_changed:
+            self.is_changed = False
+            if limit and (lone := self._take_lone(now)) is not None:
+                self._is_all_ready, self._is_sorting = True, False
+                return lone
+            self._is_all_ready = self._pull(now)
+            self.expire(now)
+        taken = self._take(now, limit) if limit else None
+        if taken is None:
+            self.is_changed = not self._is_all_ready
+            self.wake_at = self._next_wake(now, may_start=limit > 0) if self._is_all_ready else -math.inf
+        return taken
+
+    # Advancing.
+
+    def _pull(self, now: float) -> bool:
         """Make the due tasks ready, in a bounded step of work; False if there is more to do."""
         if self.is_halted:
             return True
         self._pulled_at = now
+        if self.is_special:
+            self._prepare_special(now)
         begin = self._next_begin()
         steps = PULL_STEPS
         if self.chores and self.wall.is_reading:  # tasks being handed over may be due before all others
@@ -193,22 +237,13 @@ class PlainQueue(Intervals):
                 self.chores.popleft()
         return steps
 
+    def expire(self, now: float) -> None:
+        """Remove tasks that passed their deadline while nothing could start, a bounded number per call."""
+
     # Taking. Every task that starts passes here, and is counted, paid for and forgotten.
 
-    @two_bodies
-    def take(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
-        """Take the next task to start: it no longer waits, and its permits are spent.
-
-        A task that has expired, or costs more than is ever admitted, goes to :attr:`on_gone` instead.
-
-        Args:
-            now: loop time, up to which :meth:`pull` has just made due tasks ready.
-            limit: the maximum number of tasks to take.
-
-        Returns:
-            (source, position) or (None, record) of one task; or a stretch of several, to be started one after the other; None
-            if nothing starts.
-        """
+    def _take(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
+        """Take the next of the ready tasks, or a stretch of them, if one starts now."""
         while True:
             calendar = self._choose_special(now) if self.is_special else self._choose(now)
             if calendar is None:
@@ -234,11 +269,10 @@ class PlainQueue(Intervals):
         calendar.ready.pop().take()
         return self.admit_record(calendar, record, now, is_paid=True)
 
-    @two_bodies
-    def take_lone(self, now: float) -> tuple[Any, Any] | None:
+    def _take_lone(self, now: float) -> tuple[Any, Any] | None:
         """Take the next task to start, if it is a lone one and quickly found: the fast path of nearly every start.
 
-        The result is that of :meth:`pull` and :meth:`take`, at a fraction of their cost.
+        The result is that of :meth:`_pull` and :meth:`_take`, at a fraction of their cost.
 
         Returns:
             (source, position) or (None, record); None if the slow path must be taken, which may start nothing.
@@ -442,55 +476,34 @@ class PlainQueue(Intervals):
 
     # When to ask again.
 
-    def next_wake(self, now: float, *, may_start: bool) -> float:
+    def _next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.
 
         Args:
             now: loop time.
             may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
         """
-        if may_start:
-            instant = self.next_lone_wake(now)
-            if instant > -math.inf:
-                return instant
-        wake = math.inf
-        if self.expiry.is_used:
-            sweep = self.expiry.next_sweep()
-            if sweep is not None:
-                wake = self.timeline.start_of(sweep)
+        wake = self._next_instant(now) if may_start else math.inf
+        on_time, spread, is_used = self.on_time, self.spread, self.expiry.is_used
+        if wake < self.end and not is_used and self._is_plain:
+            # All else comes later: tasks due by the wall clock, and other buckets, unless they are large.
+            is_large = on_time.numbers and on_time.is_large_ahead
+            if not is_large and not (spread.numbers and spread.is_large_ahead):
+                self._opening_at = self.end  # or later: it is computed then
+                return wake
+        is_open = may_start and not self.admission.permits.rate.is_zero
+        wake = min(wake, self._note_opening()) if is_open else math.inf
+        sweep = self.expiry.next_sweep() if is_used else None
+        if sweep is not None:
+            wake = min(wake, self.timeline.start_of(sweep))
         if self.wall.is_pending:
             wake = min(wake, self.interval_end)
-        if not may_start or self.admission.permits.rate.is_zero:
-            return wake
-        return min(wake, self._note_opening(), self._next_instant(now))
-
-    @two_bodies
-    def next_lone_wake(self, now: float) -> float:
-        """Return the time of the next start in the running bucket if nothing else matters; else minus infinity."""
-        if not self._is_plain or self.expiry.is_used:
-            return -math.inf
-        on_time = self.on_time
-        if self.spread.opened_count or on_time.opened_count > FEW_COUNT:
-            instant = self._next_instant(now)
-        elif on_time.ready.active and on_time.ready.head() is not None:
-            instant = now if self.is_unlimited else self.admission.next_time(now, self.interval_end)
-        else:
-            instant = on_time.next_due() if on_time.groups else math.inf
-            admission = self.admission
-            if (
-                instant < admission.next_at and not admission.count
-            ):  # it is ready soon enough when there is a permit for it
-                instant = admission.next_at
-        # All else comes later: tasks due by the wall clock, and other buckets, unless they are large.
-        if instant >= self.end or (on_time.numbers and on_time.is_large_ahead):
-            return -math.inf
-        if self.spread.numbers and self.spread.is_large_ahead:
-            return -math.inf
-        self._opening_at = self.end  # or later: it is computed then
-        return instant
+        return wake if self.gate is None else self._next_wake_of_keys(now, wake, may_start=may_start)
 
     def _next_instant(self, now: float) -> float:
         """Return the loop time of the next start instant, as far as it is known now."""
+        if self.gate is not None:
+            return self._next_instant_of_keys(now)
         ready, spread_ready = self.on_time.ready, self.spread.ready
         return self._next_instant_of(
             bool(ready.active) and ready.head() is not None,
@@ -501,14 +514,9 @@ class PlainQueue(Intervals):
     def _next_instant_of(self, on_time_ready: bool, spread_ready: bool, now: float) -> float:  # two of a kind
         """Return the next start instant, by whether a task of each calendar may start."""
         on_time, spread = self.on_time, self.spread
-        instant = on_time.next_due() if on_time.groups else math.inf
         if not spread.opened_count:
-            if not on_time_ready:
-                return instant
-            if self.is_unlimited:
-                return now
-            permit = self.admission.next_time(now, self.interval_end)
-            return min(instant, permit)
+            return self._next_on_time(now, is_ready=on_time_ready)
+        instant = on_time.next_due() if on_time.groups else math.inf
         if spread_ready and instant > self.interval_end:
             instant = self.interval_end
         planned = now if self.is_dense or self.pacing is Pacing.ON_TIME else self.plan.next_at
@@ -522,6 +530,21 @@ class PlainQueue(Intervals):
         if on_time_ready or (spread_ready and self.is_dense and is_limited):
             return min(instant, permit)
         return min(instant, max(planned, spread_due, permit))
+
+    def _next_on_time(self, now: float, *, is_ready: bool) -> float:
+        """Return the next start instant if no task waits to be spread, by whether a task is ready and may start."""
+        admission, on_time = self.admission, self.on_time
+        if is_ready and self.is_unlimited:
+            return now
+        permit = admission.next_time(now, self.interval_end) if is_ready else math.inf
+        # A few tasks can become ready when there is a permit for them; many are put in order before.
+        is_few = self._is_plain and on_time.opened_count <= FEW_COUNT
+        if is_ready and is_few:
+            return permit
+        due = on_time.next_due() if on_time.groups else math.inf
+        if is_few and due < admission.next_at and not admission.count:
+            return admission.next_at
+        return min(due, permit)
 
     def _next_begin(self) -> float:
         """Return when a backlog may begin: the next due time while no task is ready; infinity if one is, or none are spread."""
@@ -593,9 +616,24 @@ class PlainQueue(Intervals):
 
     # Hooks for rarely used features, which do nothing here.
 
+    def _decide_special(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
+        """Answer :meth:`poll`, while :attr:`is_special`."""
+        return self._decide(now, limit)
+
+    def _prepare_special(self, now: float) -> None:
+        """Prepare for due tasks to become ready, while :attr:`is_special`."""
+
     def _choose_special(self, now: float) -> Calendar | None:
         """Choose like :meth:`_choose`, while :attr:`is_special`."""
         return self._choose(now)
+
+    def _next_instant_of_keys(self, now: float) -> float:
+        """Return the next start instant among the tasks whose keys may start one."""
+        raise NotImplementedError
+
+    def _next_wake_of_keys(self, now: float, wake: float, *, may_start: bool) -> float:
+        """Return the loop time at which to ask again, for what else waits because of its key: at most ``wake``."""
+        raise NotImplementedError
 
     def _charge_record(self, record: Record, now: float) -> None:
         """Charge the start of a record for its key or cost, beyond its permit."""

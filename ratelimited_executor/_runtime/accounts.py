@@ -16,6 +16,7 @@ import asyncio
 import contextvars
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._kernel.choice import used_there
 from ratelimited_executor._kernel.fields import AccountFields
@@ -63,7 +64,6 @@ class Accounts(AccountFields):
         counts: tasks that have ended, by state.
         is_inside: True while a plain function, or the first step of a coroutine, runs.
         calls: the owner of calls that have neither a handle nor a batch.
-        is_changed: True if a change has made the last decision on what starts void.
         settle: updates the counts, which may lag while a stretch of tasks starts.
         detach: ends such a stretch after the running call, so that other code may take its tasks.
         try_again: called with owner, error and original context of a failed task; returns True if it will be retried.
@@ -99,7 +99,6 @@ class Accounts(AccountFields):
             (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED), 0
         )
         self.is_inside = False
-        self.is_changed = False
         self.calls = CallOwner(name, loop)
         self.settle: Callable[[], None] = _nothing
         self.detach: Callable[[], None] = _nothing
@@ -248,6 +247,10 @@ class Accounts(AccountFields):
     def has_place(self) -> bool:
         """Return True while fewer than ``max_concurrency`` tasks run."""
         return self.max_concurrency is None or len(self.running) + len(self.holding) < self.max_concurrency
+
+    def room(self) -> int:
+        """Return how many tasks may start in succession: all, one or, while ``max_concurrency`` tasks run, none."""
+        return UNLIMITED if self.max_concurrency is None else int(self.has_place())
 
     def running_count(self) -> int:
         """Count the running tasks."""

@@ -351,9 +351,7 @@ def _is_stuck(parts: Closable) -> bool:
         return False
     queue = parts.queue
     if queue.is_forgetting:
-        queue.next_wake(
-            parts.runner.clock.monotonic(), may_start=True
-        )  # a task may have been accepted since it was asked last
+        queue.next_wake(parts.runner.clock.monotonic())  # a task may have been accepted since it was asked last
     is_forgetting = queue.is_forgetting and parts.engine.armed >= queue.interval_end
     is_asleep = (
         (parts.engine.armed == math.inf or is_forgetting)

@@ -3,9 +3,9 @@
 A task is accepted by :meth:`Engine.add` or a similar method, waits in the queue (``_core/queue.py``), is started by
 ``starting.py`` and ended by ``accounts.py``::
 
-    add() -> queue.add...() -> [pull() -> take()] -> Starter.start_one() -> Coroutines.start() -> Accounts.done()
-                 ^                 run()                                                         |
-                 +---------------------------------- Retries.again() ----------------------------+
+    add() -> queue.add...() -> run(): queue.poll() -> Starter.start_one() -> Coroutines.start() -> Accounts.done()
+                 ^                                                                                 |
+                 +---------------------------------- Retries.again() ------------------------------+
 
 Features that few executors need are separate parts: limits, keys, retries, backlog, adapting. ``controls.py`` changes
 settings, ``pending.py`` removes waiting tasks, and ``assembly.py`` assembles the parts.
@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import EngineFields
 from ratelimited_executor._kernel.sizes import CROWD_COUNT, START_COUNT_MAX
@@ -142,7 +141,7 @@ class Engine(EngineFields):
 
     def wake(self) -> None:
         """Schedule a run in this loop iteration, because a setting has changed."""
-        self.accounts.is_changed = True
+        self.queue.is_changed = True
         self._runner.arm(self, -math.inf)
 
     @two_bodies
@@ -162,18 +161,16 @@ class Engine(EngineFields):
 
     def add_immediate(self, record: TaskHandle[Any]) -> None:
         """Accept a record due now."""
-        accounts = self.accounts
-        accounts.accept()
-        accounts.is_changed = True
+        self.accounts.accept()
+        self.queue.is_changed = True
         self.queue.add_immediate(record)
         if record._due < self.armed:
             self.wake_for(record._due)
 
     def add_call_ready(self, now: float, call: Any, args: Any, context: Any) -> tuple[Bucket, int]:
         """Accept a task without a record that is due now; return its bucket and its place there."""
-        accounts = self.accounts
-        accounts.accept()
-        accounts.is_changed = True
+        self.accounts.accept()
+        self.queue.is_changed = True
         place = self.queue.on_time.add_call_ready(now, call, args, context)
         if now < self.armed:
             self.wake_for(now)
@@ -187,82 +184,39 @@ class Engine(EngineFields):
         queue, accounts = self.queue, self.accounts
         if queue.is_halted:
             return math.inf
+        now = begin = self.now()
         self._is_full = False
-        now = self.monotonic()
-        if now >= queue.end:
-            now = self.now()
-        begin = now
-        accounts.is_changed = False
-        taken: Any = None
-        most = accounts.max_concurrency
-        if most is None or len(accounts.running) + len(accounts.holding) < most:  # has_place() inlined
-            taken = queue.take_lone(now)
+        queue.is_changed = True
         start_count = 0
-        if taken is not None:
-            source, item = taken
-            now = self.starter.start_one(source, item, now)
-            taken = source = item = None  # else a traceback keeps this frame, and so the handle and its error
-            if now >= queue.end:
-                now = self.now()
-            if now >= stop:
-                return now
-            if not accounts.is_changed:
-                self._is_full = most is not None and len(accounts.running) + len(accounts.holding) >= most
-                return self._rest(now, begin, 1)
-            start_count = 1
-        return self._run_on(now, begin, stop, start_count)
-
-    @two_bodies
-    def _run_on(self, now: float, begin: float, stop: float, start_count: int) -> float:
-        """Continue on the slow path: start every task that may start, in the order that the queue decides."""
-        queue, accounts = self.queue, self.accounts
         while True:
-            accounts.is_changed = False
-            is_done = queue.pull(now)
-            queue.expire(now)
-            while (taken := self._take(now)) is not None:
-                started_before = accounts.started_count
+            started_before = accounts.started_count
+            room = accounts.room()
+            taken = queue.poll(now, room)
+            if taken is not None:
                 now = self._start(taken, now, stop)
-                taken = None  # else a traceback keeps this frame, and so the handle and its error
+                del taken  # else a traceback keeps this frame, and so the handle and its error
                 start_count += accounts.started_count - started_before
-                if now >= stop or start_count >= START_COUNT_MAX:
-                    return now
-                if accounts.is_changed:  # a new task may precede those that are ready
-                    is_done = False
-                    break
-            if is_done:
+            elif queue.wake_at > -math.inf:
+                self._is_full = not room
                 return self._rest(now, begin, start_count)
-            start_count += 1
-            now = self.now()
+            else:  # the step counts as a start
+                now = self.now()
+                start_count += 1
             if now >= stop or start_count >= START_COUNT_MAX:
                 return now
 
-    def _take(self, now: float) -> Any:
-        """Take the tasks that start now; None if there are none, or no place is free."""
-        accounts = self.accounts
-        if accounts.max_concurrency is None:
-            return self.queue.take(now, UNLIMITED)
-        if accounts.has_place():
-            return self.queue.take(now, 1)
-        self._is_full = True
-        return None
-
     def _start(self, taken: Any, now: float, stop: float) -> float:
         """Start the taken tasks, and return the time afterwards."""
-        queue = self.queue
-        if taken is queue.stretch:
+        if taken is self.queue.stretch:
             now = self.starter.start_many(taken, now, stop)
         else:
-            source, item = taken
-            now = self.starter.start_one(source, item, now)
-            del source, item  # else a traceback keeps this frame, and so the handle and its error
-        del taken
-        return now if now < queue.end else self.now()
+            now = self.starter.start_one(*taken, now)
+        del taken  # as in run()
+        return now if now < self.queue.end else self.now()
 
-    @two_bodies
     def _rest(self, now: float, begin: float, start_count: int) -> float:
         """Finish a run in which every task that may start has started; return the loop time of the next run."""
-        queue = self.queue
+        queue, runner = self.queue, self._runner
         queue.rest()
         if self.adapting is not None:
             self.adapting.rest(now)
@@ -270,16 +224,11 @@ class Engine(EngineFields):
             self.accounts.on_room()
         if self._member is not None:
             self._member.look(now)
-        wake = -math.inf if self._is_full else queue.next_lone_wake(now)
-        if wake == -math.inf:
-            wake = queue.next_wake(now, may_start=not self._is_full)
-        # Tasks that became due during this run wait for the next wake-up: looking for each costs more than its start.
-        runner = self._runner
-        earliest = runner.earliest
-        if queue.is_unlimited:
-            crowded = begin + (runner.precision_unlimited if start_count < CROWD_COUNT else runner.precision_crowded)
-            if crowded > earliest:  # noqa: PLR1730  # every wake-up passes here
-                earliest = crowded
+        wake = -math.inf if queue.is_changed else queue.wake_at
+        earliest: float = runner.earliest
+        if queue.is_unlimited:  # tasks that became due meanwhile wait: looking for each costs more than its start
+            precision = runner.precision_unlimited if start_count < CROWD_COUNT else runner.precision_crowded
+            earliest = max(earliest, begin + precision)
         if wake == math.inf or queue.is_forgetting:
             self.accounts.notify_waiters()  # a waiter for the end may find that nothing can continue
-        return wake if wake > earliest else earliest  # noqa: FURB136  # every wake-up passes here
+        return max(wake, earliest)

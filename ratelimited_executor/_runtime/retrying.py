@@ -202,7 +202,7 @@ class Retries:
     def _added(self, due: float) -> None:
         """Record that a task that was accepted before waits again."""
         engine = self._engine
-        engine.accounts.is_changed = True
+        engine.queue.is_changed = True
         engine.wake_for(due)
         engine.accounts.notify_waiters()
 

@@ -311,7 +311,6 @@ class Starter(StarterFields):
         """Start a stretch, until loop time ``stop`` at most, and return the time afterwards."""
         queue, before = self._queue, self._accounts.started_count
         stop = min(stop, queue.admission.usable_until)
-        self._accounts.is_changed = False
         if stretch.source is None:
             now = self._start_records(stretch, now, stop)
         else:
@@ -343,14 +342,14 @@ class Starter(StarterFields):
                 self._note_hold(call, after - now)
             now = after
             call = args = origin = None  # else a traceback keeps this frame, and so the call and its error
-            if now >= stop or accounts.is_changed:
+            if now >= stop or queue.is_changed:
                 break
         return now
 
     @two_bodies
     def _start_plain(self, stretch: Stretch, now: float, stop: float) -> float:  # noqa: PLR0912, PLR0915  # a helper would cost as much as the call
         """Start calls of a bucket, or items of a batch: nothing is counted in between."""
-        accounts, contexts, monotonic = self._accounts, self._contexts, self._monotonic
+        accounts, contexts, queue, monotonic = self._accounts, self._contexts, self._queue, self._monotonic
         source = stretch.source
         scratch: Any = contexts.scratch
         context, call_in_context = scratch, scratch.run
@@ -413,7 +412,7 @@ class Starter(StarterFields):
                 now = after
                 if not is_batch:  # finalizers run by this may change anything: not while the next is being taken
                     call = arguments = None
-                if now >= stop or accounts.is_changed:
+                if now >= stop or queue.is_changed:
                     break
         finally:
             self._end(stretch, index, result)
@@ -462,7 +461,7 @@ class Starter(StarterFields):
 
     def detach(self) -> None:
         """End the stretch after the running call: others may take its tasks from now on."""
-        self._accounts.is_changed = True
+        self._queue.is_changed = True
         if self._stretch is not None:
             self.settle()
             self._stretch.detach()

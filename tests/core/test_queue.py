@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ratelimited_executor import kernel
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.ordering import default_order, latest_due_first
@@ -75,6 +76,8 @@ def test_short_cut_for_what_is_alone_changes_nothing(record_class, rate, pacing,
         logs.append(world.log)
     assert logs[0] == logs[1]
 
+
+counts_lone = pytest.mark.skipif(kernel.is_compiled, reason="runtime/test_hot_path_guard.py shows it of this kernel")
 
 # Requests to one executor: (pause before, delay or None for now, what, how many or how important).
 REQUESTS = st.tuples(
@@ -148,6 +151,7 @@ def test_short_way_decides_what_the_long_way_does(
     assert logs[0] == logs[1]
 
 
+@counts_lone
 @pytest.mark.parametrize("is_exact", [False, True])
 @pytest.mark.parametrize(("rate", "delays"), [(50, [0.0] * 60), (100, [1 + i / 50 for i in range(60)])])
 @pytest.mark.parametrize("pacing", Pacing)
@@ -170,9 +174,10 @@ def test_deadlines_are_kept_while_each_permit_starts_something(record_class):
         world.add(f"e{index}@", 0.0, priority=-1, expires=0.5)
     world.run(2.0)
     assert 20 == sum(entry.endswith("expired") for entry in world.log)
-    assert world.lone_count > 0
+    assert world.lone_count > 0 or kernel.is_compiled
 
 
+@counts_lone
 def test_what_is_alone_takes_the_short_cut(record_class):
     """Tasks due apart from each other take the fast path."""
     world = World(record_class, rate=10, pacing=Pacing.ON_TIME)
@@ -354,7 +359,7 @@ def test_idle_queue_asks_for_nothing(record_class):
     world = World(record_class, rate=5)
     world.add("a")
     world.run(2.0)
-    assert math.inf == world.queue.next_wake(world.now, may_start=True)
+    assert math.inf == world.queue.next_wake(world.now)
 
 
 @pytest.mark.parametrize("order", [default_order, latest_due_first])
@@ -415,9 +420,10 @@ def taken_at(world, now, limit=1):
     world.now = now
     if now >= world.queue.end:
         world.queue.enter(now, now + 36000.0)
-    while not world.queue.pull(now):
+    world.queue.is_changed = True
+    while (taken := world.queue.poll(now, limit)) is None and world.queue.wake_at == -math.inf:
         pass
-    return world.queue.take(now, limit)
+    return taken
 
 
 def test_what_is_taken_waits_no_longer_and_is_paid_for(record_class):
@@ -459,7 +465,7 @@ def test_the_next_is_taken_only_if_it_is_what_starts(record_class, rate, others,
     assert is_taken is world.queue.take_next(0.5, record)
     assert (is_taken, others + (not is_taken)) == (record._place is None, world.queue.live_count())
     if others:
-        assert "other" == repr(world.queue.take(0.5, 1)[1])
+        assert "other" == repr(world.queue.poll(0.5, 1)[1])
 
 
 def test_deadlines_pass_while_nothing_may_start(record_class):
@@ -485,8 +491,9 @@ def test_many_deadlines_pass_in_bounded_turns(record_class):
     gone = gone_of(world)
     for _ in range(1500):
         world.add("a", 0.5, expires=0.25)
-    assert None is taken_at(world, 3.0)
+    world.queue.enter(3.0, 36003.0)
     for count in (1000, 1500, 1500):
-        world.queue.expire(3.0)
+        world.queue.is_changed = True
+        assert None is world.queue.poll(3.0, 1)
         assert count == len(gone)
     assert 0 == world.queue.live_count()

@@ -84,8 +84,8 @@ class World:
         tick: float = 0.0,
     ) -> None:
         self.record_class = record_class
-        self.takes_lone = True  # as the engine does
-        self.lone_count = 0
+        self.takes_lone = True  # as an executor does
+        self.lone_count = 0  # of the pure kernel, as the other one decides in one piece
         self.tick = tick  # resolution of the times at which the queue can be woken; 0 if unlimited
         self.now = 0.0
         self.log: list[str] = []
@@ -104,6 +104,7 @@ class World:
             rank=0,
             report_order_error=lambda error: None,
         )
+        self.queue._take_lone = self._take_lone
         self.queue.on_gone = lambda source, item, state: self.log.append(f"{item!r}{self.now:.3f}{state.value}")
 
     def add(self, name, due=None, **options):
@@ -126,18 +127,15 @@ class World:
         for _ in range(10_000):
             if self.now >= queue.end:
                 queue.enter(self.now, self.now + 36000.0)
-            lone = queue.take_lone(self.now) if self.takes_lone else None
-            if lone is not None:
-                self.lone_count += 1
-                self._start(*lone)
-            else:
-                while not queue.pull(self.now):
-                    pass
-                queue.expire(self.now)
-                while (taken := queue.take(self.now, 1)) is not None:
+            queue.is_changed = True
+            start_count = len(self.log)
+            while (taken := self._poll()) is not None or queue.wake_at == -math.inf:
+                if taken is not None:
                     self._start(*taken)
-            wake = queue.next_wake(self.now, may_start=True)
-            assert wake > self.now or lone is not None, "the queue asks for a wake-up at once, but starts nothing"
+            wake = queue.wake_at
+            assert wake > self.now or len(self.log) > start_count, (
+                "the queue asks for a wake-up at once, but starts nothing"
+            )
             if self.tick and wake < math.inf:
                 wake = math.ceil(wake / self.tick) * self.tick
             if wake > until:
@@ -145,6 +143,18 @@ class World:
                 return
             self.now = max(self.now, wake)
         raise AssertionError("the queue does not come to rest")
+
+    def _take_lone(self, now):
+        taken = TaskQueue._take_lone(self.queue, now)
+        self.lone_count += taken is not None
+        return taken
+
+    def _poll(self):
+        """Ask the queue, by way of the ready tasks unless lone ones are taken directly."""
+        queue = self.queue
+        if queue.is_changed and not self.takes_lone:
+            make_all_ready(queue, self.now)
+        return queue.poll(self.now, 1)
 
     def _start(self, source, item):
         due = item._due if source is None else source.due_of(item)
@@ -161,3 +171,11 @@ class World:
 
     def text(self):
         return " ".join(self.log)
+
+
+def make_all_ready(queue, now):
+    """Make the due tasks of a queue ready before it is asked, so that it takes none of them directly."""
+    while not queue.pull(now):
+        pass
+    queue.expire(now)
+    queue.is_changed = False

@@ -42,11 +42,11 @@ def drive(queue, until: float) -> list[tuple[float, str]]:
     while now <= until:
         if now >= queue.end:
             queue.enter(now, 36000.0 + now)
-        while not queue.pull(now):
-            pass
-        while (taken := queue.take(now, 1)) is not None:
-            starts.append((round(now, 6), taken[1].name))
-        wake = queue.next_wake(now, may_start=True)
+        while (taken := queue.poll(now, 1)) is not None or queue.wake_at == -math.inf:
+            if taken is not None:
+                starts.append((round(now, 6), taken[1].name))
+        queue.is_changed = True
+        wake = queue.wake_at
         assert wake > now
         now = min(wake, queue.end) if wake < math.inf else math.inf
     return starts
@@ -75,13 +75,12 @@ def test_unlimited_calls_are_one_stretch():
     queue = plain_queue(math.inf, Pacing.ON_TIME)
     for _ in range(10):
         queue.on_time.add_call(0.0, int, (), None)
-    assert queue.pull(0.5)
 
-    stretch = queue.take(0.5, UNLIMITED)
+    stretch = queue.poll(0.5, UNLIMITED)
 
     assert stretch is queue.stretch
     assert 10 == len([*stretch.positions()])
     assert 10 == stretch.settle(0.5)
     stretch.end()
-    assert queue.take(0.5, UNLIMITED) is None
+    assert queue.poll(0.5, UNLIMITED) is None
     assert 0 == queue.ready_count()

@@ -24,11 +24,13 @@ def begin(count: int, *, rate=math.inf, limit: int = 10**6, now: float = 1.0):
 
 def look(world: World, limit: int):
     """Take the tasks that start now."""
-    if world.now >= world.queue.end:
-        world.queue.enter(world.now, world.now + 36000.0)
-    while not world.queue.pull(world.now):
+    queue = world.queue
+    if world.now >= queue.end:
+        queue.enter(world.now, world.now + 36000.0)
+    queue.is_changed = True
+    while (taken := queue.poll(world.now, limit)) is None and queue.wake_at == -math.inf:
         pass
-    return world.queue.take(world.now, limit)
+    return taken
 
 
 def test_counts_are_brought_up_to_date_as_far_as_it_has_come():
@@ -72,7 +74,7 @@ def test_what_was_let_go_of_is_taken_by_the_next():
     assert 0 == stretch.settle(1.0)
     stretch.end()
     assert 4 == source.live == queue.ready_count()
-    assert [2, 3, 4, 5] == [*queue.take(1.0, 100).positions()]
+    assert [2, 3, 4, 5] == [*queue.poll(1.0, 100).positions()]
 
 
 def test_a_stretch_is_no_longer_than_its_bound_and_than_it_may():
@@ -90,8 +92,8 @@ def test_starts_are_paid_for_when_they_are_counted():
     assert paid == stretch.settle(1.0)
     stretch.end()
     assert 0 == queue.admission.count
-    assert None is queue.take(1.0, 100)
-    assert pytest.approx(1.005) == queue.next_wake(1.0, may_start=True)
+    assert None is queue.poll(1.0, 100)
+    assert pytest.approx(1.005) == queue.wake_at
 
 
 def test_records_that_have_gone_are_passed_over():

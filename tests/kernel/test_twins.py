@@ -41,5 +41,5 @@ def test_body_is_edited_with_its_twin(name):
 @pytest.mark.skipif(compiled is None, reason="no extension")
 def test_name_is_paired_once():
     """A second pure body of a name is refused, and so is one that has no twin."""
-    with pytest.raises(LookupError, match=r"two pure bodies of the name PlainQueue\.take"):
-        compiled.connect("PlainQueue.take", None)
+    with pytest.raises(LookupError, match=r"two pure bodies of the name PlainQueue\.poll"):
+        compiled.connect("PlainQueue.poll", None)

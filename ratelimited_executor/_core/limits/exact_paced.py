@@ -33,7 +33,7 @@ class ExactPacedLimit(PacedLimit):
         slack_ns: how late a start may be without delaying the next.
     """
 
-    __slots__ = ("_window",)
+    __slots__ = ("_blank", "_window")
 
     def __init__(self, rate: Rate, *, slack_ns: int) -> None:
         self._window: WindowLimit | None = None
@@ -42,12 +42,13 @@ class ExactPacedLimit(PacedLimit):
     def unused(self) -> Self:
         """Return another limit of the same rate, with nothing taken."""
         other = super().unused()
-        other._window = None  # noqa: SLF001  # a copy of itself
+        other._blank, other._window = self._blank, None  # noqa: SLF001  # a copy of itself
         return other
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put another rate in force: starts in the last window count against it at once."""
         super().set_rate(rate, now_ns)
+        self._blank = WindowLimit(window_of(rate), reading_ns=0)
         if self._window is not None:
             self._window.set_rate(window_of(rate), now_ns)
 
@@ -68,7 +69,7 @@ class ExactPacedLimit(PacedLimit):
         if self.rate.is_unlimited:
             return ticket
         if self._window is None:
-            self._window = WindowLimit(window_of(self.rate), reading_ns=0)
+            self._window = self._blank.unused()
         return [ticket, self._window.take(cost, now_ns)]
 
     def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
@@ -140,7 +141,7 @@ class ExactPacedLimit(PacedLimit):
         """Adopt the state of another limit of this class."""
         super().unpack(numbers, now_ns)
         if len(numbers) > PACKED_COUNT:
-            self._window = WindowLimit(window_of(self.rate), reading_ns=0)
+            self._window = self._blank.unused()
             self._window.unpack(numbers[PACKED_COUNT:], now_ns)
 
     def trial(self, time_ns: Callable[[], int]) -> Self:

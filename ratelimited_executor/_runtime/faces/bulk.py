@@ -627,7 +627,7 @@ class _Plan:
             engine.wake_for(queue.interval_end)
         else:
             queue.add_batch(source, joined=is_joined)
-            accounts.is_changed = True
+            queue.is_changed = True
             engine.wake_for(first)
 
     def _source(self, batch: BatchHandle[Any], count: int, **details: Any) -> BatchSource:
