@@ -68,10 +68,8 @@ class WindowLimit(WindowFields, Limit):  # type: ignore[misc]  # a slot for weak
 
     def unused(self) -> Self:
         """Return a window of the same rate without any start."""
-        other = type(self).__new__(type(self))
-        other.rate, other._margin_ns, other._reading_ns = self.rate, self._margin_ns, self._reading_ns
-        other.permits, other._width_ns, other._grain_ns = self.permits, self._width_ns, self._grain_ns
-        other._log, other._pending, other.used = deque(), [], 0
+        other = copy(self)
+        other._log, other._pending, other.used = deque(), [], 0  # noqa: SLF001  # a copy of itself
         return other
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
