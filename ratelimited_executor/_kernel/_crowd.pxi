@@ -94,7 +94,7 @@ cdef object take(QueueFields self, double now, long long limit):
         second = spread.ready.head() if spread.ready.active else None
         if first is None and second is None:
             return None
-        if not self.is_unlimited and not admission.find(now, self.interval_end):
+        if not self.is_unlimited and not find_permits(self, now):
             return None
         self._is_planned = False
         if first is not None:

@@ -137,6 +137,14 @@ cdef long long count_permits(AdmissionFields admission, double now) except -1:
     return count
 
 
+cdef long long find_permits(QueueFields self, double now) except -1:
+    """Return the number of usable permits; if 0, note the next permit's time: ``Admission.find``."""
+    cdef AdmissionFields admission = self.admission
+    if (admission.count and now <= admission.usable_until) or count_permits(admission, now):
+        return admission.count
+    return admission.find(now, self.interval_end)
+
+
 cdef long long admitted(GridFields grid, WindowFields log, long long count, long long now_ns) except -2:
     """Return how many of the permits the window admits: ``ExactGrid.usable``; -1 if the pure body must do it."""
     cdef long long permits, used, first
@@ -175,38 +183,40 @@ cdef bint forget(WindowFields log, long long now_ns, long long* used) except -1:
     return True
 
 
-cdef int take_permit(AdmissionFields admission, double now) except -1:
-    """Use one of the counted permits: ``Admission.take``."""
+cdef int take_permits(AdmissionFields admission, long long count, double now) except -1:
+    """Use some of the counted permits: ``Admission.take``."""
     cdef GridFields grid = grid_of(admission.permits)
     cdef long long first, number, peers, rank
     cdef bint is_known
     cdef list ticket = None
     if grid is not None and grid._log is not None:
-        ticket = [[None, 1], 1]  # before all else: an allocation may run Python code
+        ticket = [[None, count], count]  # before all else: an allocation may run Python code
         if grid._void_to is not None and <list>grid._pieces:
             (<object>grid)._slip(grid._first, grid._looked_ns)
     is_known = grid is not None and has_numbers(grid) and fits(grid._first, &first)
     if is_known and fits(grid.peers, &peers) and fits(grid.rank, &rank):
-        number = first + 1
+        number = first + (count - 1) * peers + 1
         if ticket is not None:
-            is_known = log_start(admission, grid, <WindowFields>grid._log, ticket, now)
+            is_known = log_starts(admission, grid, <WindowFields>grid._log, ticket, count, now)
         elif grid._void_to is not None:
             is_known = fits(grid._void_to, &number)
         if is_known:
-            grid._first = first + peers
+            grid._first = first + count * peers
             grid._next = number
             grid._void_to = None
-            admission.count -= 1
+            admission.count -= count
             if not admission.count:
                 number = time_of_number(grid, number if peers == 1 else own(number, rank, peers))
                 admission.next_at = to_loop(admission._timeline, number if number > -UNLIMITED else 0)
             return 0
-    admission.take(1, now)
+    admission.take(count, now)
     return 0
 
 
-cdef bint log_start(AdmissionFields admission, GridFields grid, WindowFields log, list ticket, double now) except -1:
-    """Record a start in the log: ``WindowLimit.take``; False if the pure body must do it."""
+cdef bint log_starts(
+    AdmissionFields admission, GridFields grid, WindowFields log, list ticket, long long count, double now
+) except -1:
+    """Record starts in the log: ``WindowLimit.take``; False if the pure body must do it."""
     cdef long long now_ns, last_ns, used, permits, grain_ns
     cdef list entry = <list>ticket[0], last
     cdef object entries = log._log
@@ -225,11 +235,11 @@ cdef bint log_start(AdmissionFields admission, GridFields grid, WindowFields log
             return False
     if last_ns >= now_ns or (length and grain_ns and last_ns // grain_ns == now_ns // grain_ns):
         entry = ticket[0] = last
-        entry[1] += 1
+        entry[1] += count
     else:
         entries.append(entry)
     entry[0] = max(last_ns, now_ns)
-    log.used = used + 1
+    log.used = used + count
     grid.open_ticket = ticket
     return True
 
@@ -258,11 +268,11 @@ cdef int note_effect(QueueFields queue, double now) except -1:
     return 0
 
 
-def take_one_permit(AdmissionFields admission, double now, double later=0.0):
-    """Take a permit, perhaps later, if one is usable; return how many were usable. For tests."""
+def take_usable(AdmissionFields admission, long long most, double now, double later=0.0):
+    """Take up to ``most`` permits, perhaps later, as far as they are usable; return how many were usable. For tests."""
     cdef long long count
     admission.count = 0
     count = count_permits(admission, now)
     if count:
-        take_permit(admission, now + later)
+        take_permits(admission, min(most, count), now + later)
     return count

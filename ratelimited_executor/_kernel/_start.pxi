@@ -203,10 +203,7 @@ cdef int spend(QueueFields queue, CalendarFields calendar, double due, double no
             queue.untold_count = 0
             queue.on_start(due, now)
     if (<AdmissionFields>queue.admission).count:
-        if count == 1:
-            take_permit(queue.admission, now)
-        else:
-            queue.admission.take(count, now)
+        take_permits(queue.admission, count, now)
     if calendar is not queue.spread:
         return 0
     plan = queue.plan

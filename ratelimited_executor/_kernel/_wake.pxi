@@ -336,20 +336,19 @@ def poll(QueueFields self, double now, long long limit):
 
 # Running.
 
-def run(EngineFields self, double stop):
-    return run_engine(self, stop)
+def run(EngineFields self, double now, double stop):
+    return run_engine(self, now, stop)
 
 
-cdef double run_engine(EngineFields self, double stop) except? -1:
+cdef double run_engine(EngineFields self, double now, double stop) except? -1:
     cdef QueueFields queue = self.queue
     cdef AccountFields accounts = self.accounts
     cdef StarterFields starter = self.starter
-    cdef double now, begin
+    cdef double begin
     cdef long long start_count = 0, before, room
     cdef object found
     if queue.is_halted:
         return INF
-    now = time_of(self)
     if now >= queue.end:
         now = (<object>self).now()
     begin = now
@@ -564,7 +563,7 @@ cdef inline int run_engines(RunnerFields self, double now) except -1:
     heap.pop()
     engine.armed = -INF
     try:
-        wake = run_engine(engine, now + SLICE_SECONDS)
+        wake = run_engine(engine, now, now + SLICE_SECONDS)
     except BaseException:
         engine.armed = INF
         (<object>self).arm(engine, -INF)

@@ -179,12 +179,14 @@ class Engine(EngineFields):
     # Running.
 
     @two_bodies
-    def run(self, stop: float) -> float:
-        """Start due tasks, until loop time ``stop`` at most; return the loop time of the next run."""
+    def run(self, now: float, stop: float) -> float:
+        """Start due tasks from loop time ``now`` until ``stop`` at most; return the loop time of the next run."""
         queue, accounts = self.queue, self.accounts
         if queue.is_halted:
             return math.inf
-        now = begin = self.now()
+        if now >= queue.end:
+            now = self.now()
+        begin = now
         self._is_full = False
         queue.is_changed = True
         start_count = 0

@@ -41,8 +41,8 @@ class Runnable(Protocol):
 
     armed: float  # loop time of the next run; the runner keeps it
 
-    def run(self, stop: float) -> float:
-        """Work until loop time ``stop`` at most; return the loop time of the next run."""
+    def run(self, now: float, stop: float) -> float:
+        """Work from loop time ``now`` until ``stop`` at most; return the loop time of the next run."""
         ...
 
 
@@ -204,7 +204,7 @@ class Runner(RunnerFields):
             engine = heap.pop()[2]
             engine.armed = -math.inf  # as below
             try:
-                engine.armed = wake = engine.run(stop)
+                engine.armed = wake = engine.run(now, stop)
             except BaseException:
                 engine.armed = math.inf
                 self.arm(engine, -math.inf)
@@ -226,7 +226,7 @@ class Runner(RunnerFields):
                 run_count += 1
                 wake = -math.inf  # if it raises, it is run again
                 try:
-                    wake = engine.run(stop)
+                    wake = engine.run(now, stop)
                 finally:
                     engine.armed = math.inf
                     self.arm(engine, wake)

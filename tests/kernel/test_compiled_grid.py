@@ -96,17 +96,17 @@ def test_both_count_and_take_the_same(rate, slack_ns, peers, start_ns, steps):
     rate=st.integers(1, 100_000) | st.fractions(Fraction(1, 1000), 10**5, max_denominator=1000),
     slack_ns=st.integers(1, 10**9),
     monotonic=st.floats(0, 1e9),
-    gaps=st.lists(st.floats(0, 3) | st.just(0.0), max_size=20),
+    gaps=st.lists(st.tuples(st.floats(0, 3) | st.just(0.0), st.sampled_from([1, 1, 2, 50])), max_size=20),
 )
-def test_admission_takes_single_permits_alike(rate, slack_ns, monotonic, gaps):
+def test_admission_takes_permits_alike(rate, slack_ns, monotonic, gaps):
     """In loop time, both agree on the count, its validity and the time of the next permit."""
     timeline = Timeline(monotonic=monotonic, wall=EPOCH_NS / 1e9, interval_ns=10**9)
     begins = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
     sides = [Admission(kind(Rate.of(rate), **begins), timeline) for kind in (PermitGrid, PureGrid)]
     now = monotonic
-    for gap in gaps:
+    for gap, most in gaps:
         now += gap
-        counts = [compiled.take_one_permit(admission, now) for admission in sides]
+        counts = [compiled.take_usable(admission, most, now) for admission in sides]
         assert counts[0] == counts[1]
         assert len({(each.count, each.next_at, each.usable_until) for each in sides}) == 1
         assert state(sides[0].permits) == state(sides[1].permits)
@@ -156,7 +156,7 @@ def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
             elif action == "wait":
                 answer = admission.next_time(now, 1e300)
             elif action == "take":
-                admission.take(min(admission.look(now), value), now)
+                answer = compiled.take_usable(admission, value, now)
                 effect[number](side, now)
             elif action == "begin" and pending[number]:
                 begin(pending[number].pop(value % len(pending[number])), timeline.to_ns(now))
@@ -169,7 +169,7 @@ def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
             elif action == "anew":
                 grid.begin_at(timeline.to_ns(now - value))
             elif action in ("start", "late", "defer", "charge"):
-                answer = compiled.take_one_permit(admission, now, value if action == "late" else 0.0)
+                answer = compiled.take_usable(admission, 1, now, value if action == "late" else 0.0)
                 if answer and action == "defer" and admission.effects is not None:
                     pending[number].append([])
                     admission.effects.defer(pending[number][-1])

@@ -63,7 +63,7 @@ def asked_of_an_executor(parts: Parts, executor: RateLimitedExecutor) -> None:
     faces: FaceParts = parts
     engine = executor._engine
     assert engine is not None
-    engine.run(0.0)  # type: ignore[attr-defined]  # a face sees an intake
+    engine.run(0.0, 0.0)  # type: ignore[attr-defined]  # a face sees an intake
     executor._started().engine.starter  # type: ignore[attr-defined]  # as above
     faces.pending  # type: ignore[attr-defined]  # that of the engine is for handles
     closable.limits  # type: ignore[attr-defined]  # what has been started ends, whatever it took
