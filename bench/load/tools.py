@@ -116,7 +116,7 @@ def _ours(*more: str) -> Callable[[Load], list[str]]:
 
 def _ours_p99(_: str, load: Load) -> float:
     figures = json.loads((load.folder / "ours.json").read_text(encoding="utf-8"))["figures"]
-    return float(figures["from_intended"]["p99"])
+    return float(figures["response_times"]["p99"])
 
 
 def _wrk_p99(printed: str, _: Load) -> float | None:

@@ -46,12 +46,12 @@ class Change:
 
 
 def compare(before: Measurement, after: Measurement) -> list[Change]:
-    """Return the changes: durations from the intended start first, figures of common classes last."""
+    """Return the changes: response times first, figures of common classes last."""
     one, other = before.figures, after.figures
     others = {each.name: each for each in other.classes}
     return [
         *_changes_of(one, other, SHARES),
-        Change(name="asked for", unit="rate", before=one.asked_rate, after=other.asked_rate),
+        Change(name="target rate", unit="rate", before=one.asked_rate, after=other.asked_rate),
         Change(name="answered", unit="rate", before=one.answered_rate, after=other.answered_rate),
         Change(
             name="our lateness, p99",
@@ -71,22 +71,22 @@ def compare(before: Measurement, after: Measurement) -> list[Change]:
 def _changes_of(
     one: _Requests, other: _Requests, shares: Sequence[tuple[str, float]], *, prefix: str = ""
 ) -> list[Change]:
-    intended = [
+    response = [
         Change(
-            name=f"{prefix}{name} from the intended start",
+            name=f"{prefix}{name} response time",
             unit="seconds",
-            before=one.from_intended.quantile(share),
-            after=other.from_intended.quantile(share),
+            before=one.response_times.quantile(share),
+            after=other.response_times.quantile(share),
             direction=_direction_of_quantile(one, other, share),
         )
         for name, share in shares
     ]
-    actual = [
+    service = [
         Change(
-            name=f"{prefix}{name} from the actual start",
+            name=f"{prefix}{name} service time",
             unit="seconds",
-            before=one.from_actual.quantile(share),
-            after=other.from_actual.quantile(share),
+            before=one.service_times.quantile(share),
+            after=other.service_times.quantile(share),
         )
         for name, share in _SHARES_FEW
     ]
@@ -97,15 +97,15 @@ def _changes_of(
         after=other.error_share,
         direction=_direction_of_errors(one, other),
     )
-    return [*intended, *actual, errors]
+    return [*response, *service, errors]
 
 
 def _direction_of_quantile(one: _Requests, other: _Requests, share: float) -> str | None:
     """Compare a quantile in both directions: are clearly more, or fewer, requests of each above that of the other?"""
     if not one.count or not other.count:
         return None
-    other_above = _side(other.from_intended.count_above(one.from_intended.quantile(share)), other.count, 1 - share)
-    one_above = _side(one.from_intended.count_above(other.from_intended.quantile(share)), one.count, 1 - share)
+    other_above = _side(other.response_times.count_above(one.response_times.quantile(share)), other.count, 1 - share)
+    one_above = _side(one.response_times.count_above(other.response_times.quantile(share)), one.count, 1 - share)
     if other_above > 0 and one_above < 0:
         return "worse"
     return "better" if other_above < 0 and one_above > 0 else "unclear"

@@ -30,7 +30,8 @@ T = TypeVar("T")
 _FORMAT: Final = 1
 _SAMPLE_MAX: Final = 300  # characters of an error or of a response
 _KIND: Final = "ratelimited-executor bench"
-_HISTOGRAMS: Final = frozenset({"from_intended", "from_actual", "lateness"})
+_HISTOGRAMS: Final = frozenset({"response_times", "service_times", "lateness"})
+_OLD_NAMES: Final = {"from_intended": "response_times", "from_actual": "service_times"}  # of the first releases' files
 _DERIVED: Final = ("error_share", "asked_rate", "answered_rate")  # written for other readers
 _MALFORMED: Final = (AttributeError, KeyError, TypeError, OverflowError)
 _TYPES: Final[dict[str, tuple[type, ...]]] = {  # by the annotation of a field, or of the values in it
@@ -45,7 +46,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {  # by the annotation of a field, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFigures:
-    """Figures of a part of the requests; durations from the intended start, in seconds.
+    """Figures of a part of the requests; response times, in seconds.
 
     Attributes:
         histogram: the durations as returned by ``Durations.to_json``, if the figures are to be merged; otherwise None.
@@ -94,8 +95,8 @@ class ClassFigures:
         last: requests a second at the end.
         count: the number of due requests.
         error_count: the number of failed requests.
-        from_intended: durations from the due time.
-        from_actual: durations from the actual start, of the started requests.
+        response_times: durations from the due time.
+        service_times: durations from the time of sending, of the requests that were sent.
     """
 
     name: str
@@ -103,8 +104,8 @@ class ClassFigures:
     last: float
     count: int
     error_count: int
-    from_intended: Durations
-    from_actual: Durations
+    response_times: Durations
+    service_times: Durations
 
     @property
     def rate(self) -> str:
@@ -140,9 +141,9 @@ class Figures:
         samples: by kind of error, the text of the first one or of its response, shortened; absent without a text.
         statuses: the number of responses by status.
         received: bytes of the response bodies.
-        from_intended: durations of all requests from their due time; for a request that never started, until it was
+        response_times: durations of all requests from their due time; for a request that never started, until it was
             given up.
-        from_actual: durations from the actual start, of the started requests.
+        service_times: durations from the time of sending, of the requests that were sent.
         lateness: the delay before the start that the tool itself added.
         phases: the figures of each phase.
         timeline: the figures of each second in which requests were due.
@@ -157,8 +158,8 @@ class Figures:
     errors: dict[str, int]
     statuses: dict[int, int]
     received: int
-    from_intended: Durations
-    from_actual: Durations
+    response_times: Durations
+    service_times: Durations
     lateness: Durations
     phases: list[PhaseFigures]
     timeline: list[SecondFigures]
@@ -232,7 +233,7 @@ class Figures:
             raise ValueError(f"a field is missing or of another type: {error}") from error
         counted: list[Figures | ClassFigures] = [figures, *figures.classes]
         for each in counted:
-            if not each.error_count <= each.count == each.from_intended.count:
+            if not each.error_count <= each.count == each.response_times.count:
                 raise ValueError(f"count has {each.count!r}, but the errors and the durations have another count")
         return figures
 
@@ -374,6 +375,7 @@ def _histograms_in_steps(fields: dict[str, Any]) -> Generator[None, None, dict[s
 
 def _without_histograms(fields: dict[str, Any]) -> dict[str, Any]:
     """Undo :func:`_with_histograms`."""
+    fields = {_OLD_NAMES.get(name, name): value for name, value in fields.items()}
     return {
         name: Durations.from_json(value) if name in _HISTOGRAMS and value is not None else value
         for name, value in fields.items()

@@ -122,8 +122,8 @@ def merge(shares: Sequence[Figures]) -> Figures:
         samples={kind: text for share in reversed(shares) for kind, text in share.samples.items()},
         statuses=dict(sorted(_added(share.statuses for share in shares).items())),
         received=sum(share.received for share in shares),
-        from_intended=Durations.merged(share.from_intended for share in shares),
-        from_actual=Durations.merged(share.from_actual for share in shares),
+        response_times=Durations.merged(share.response_times for share in shares),
+        service_times=Durations.merged(share.service_times for share in shares),
         lateness=Durations.merged(share.lateness for share in shares),
         phases=[
             PhaseFigures(first=parts[0].first, last=parts[0].last, seconds=parts[0].seconds, **_merged_parts(parts))
@@ -163,8 +163,8 @@ def _merged_class(parts: Sequence[ClassFigures]) -> ClassFigures:
         last=parts[0].last,
         count=sum(part.count for part in parts),
         error_count=sum(part.error_count for part in parts),
-        from_intended=Durations.merged(part.from_intended for part in parts),
-        from_actual=Durations.merged(part.from_actual for part in parts),
+        response_times=Durations.merged(part.response_times for part in parts),
+        service_times=Durations.merged(part.service_times for part in parts),
     )
 
 

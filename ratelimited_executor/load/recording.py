@@ -1,6 +1,6 @@
 """The record of each request: two durations, its error, its bytes, and the tool's own lateness.
 
-*From the intended start* counts from the due time. *From the actual start* counts from the time of sending. A service
+The *response time* of a request counts from its due time. The *service time* counts from the time of sending. A service
 that stalls also delays requests that could not be sent in time. Only the first duration contains that wait; a tool that
 shows only the second omits it ("coordinated omission", Gil Tene).
 
@@ -41,10 +41,10 @@ class Ended:
     """A request that has ended; times in seconds after the beginning of the load.
 
     Attributes:
-        due: its intended start.
+        due: when it was due.
         phase: the index of its phase.
         class_index: the index of its class.
-        started: its actual start; None if it never started.
+        started: when it was sent; None if it never started.
         ended: the time at which it ended, or was given up.
         lateness: the delay before the start that the tool itself added.
         error: the kind of its error; None if there was none.
@@ -108,18 +108,18 @@ class _OfClass:
     """Requests of one class."""
 
     def __init__(self) -> None:
-        self.from_intended, self.from_actual = Durations(), Durations()
+        self.response_times, self.service_times = Durations(), Durations()
         self.error_count = 0
 
     def add(self, ended: Ended) -> None:
-        self.from_intended.add(ended.ended - ended.due)
+        self.response_times.add(ended.ended - ended.due)
         if ended.started is not None:
-            self.from_actual.add(ended.ended - ended.started)
+            self.service_times.add(ended.ended - ended.started)
         self.error_count += ended.error is not None
 
     def take(self, other: _OfClass) -> None:
-        self.from_intended.take(other.from_intended)
-        self.from_actual.take(other.from_actual)
+        self.response_times.take(other.response_times)
+        self.service_times.take(other.service_times)
         self.error_count += other.error_count
 
 
@@ -134,7 +134,7 @@ class Sums:
         self._schedule, self._phases = schedule, schedule.phases
         self._is_share = schedule.participants > 1
         self._begin = schedule.warm_up
-        self._from_intended, self._from_actual, self._lateness = Durations(), Durations(), Durations()
+        self._response_times, self._service_times, self._lateness = Durations(), Durations(), Durations()
         self._errors: Counter[str] = Counter()
         self._samples: dict[str, str] = {}
         self._statuses: Counter[int] = Counter()
@@ -154,13 +154,13 @@ class Sums:
     @property
     def count(self) -> int:
         """The number of requests."""
-        return self._from_intended.count
+        return self._response_times.count
 
     def add(self, ended: Ended) -> None:
         """Add a measured request."""
-        self._from_intended.add(ended.ended - ended.due)
+        self._response_times.add(ended.ended - ended.due)
         if ended.started is not None:
-            self._from_actual.add(ended.ended - ended.started)
+            self._service_times.add(ended.ended - ended.started)
             self._lateness.add(ended.lateness)
         if ended.error is not None:
             self._errors[ended.error] += 1
@@ -177,8 +177,8 @@ class Sums:
 
     def take(self, other: Sums) -> None:
         """Add the sums of other requests of the same load. Takes a tenth of a millisecond, and as much for each class."""
-        self._from_intended.take(other._from_intended)
-        self._from_actual.take(other._from_actual)
+        self._response_times.take(other._response_times)
+        self._service_times.take(other._service_times)
         self._lateness.take(other._lateness)
         self._errors.update(other._errors)
         self._samples = other._samples | self._samples
@@ -217,7 +217,7 @@ class Sums:
         """
         phases, timeline = [], []
         for part in self._of_phase:
-            known = self._from_intended if len(part.durations) == self.count else None
+            known = self._response_times if len(part.durations) == self.count else None
             phases.append((yield from part.figures_in_steps(known)))
         for second, part in self._seconds():
             timeline.append((second, (yield from part.figures_in_steps())))
@@ -237,8 +237,8 @@ class Sums:
             samples=dict(self._samples),
             statuses=dict(sorted(self._statuses.items())),
             received=self._received,
-            from_intended=self._from_intended,
-            from_actual=self._from_actual,
+            response_times=self._response_times,
+            service_times=self._service_times,
             lateness=self._lateness,
             phases=[
                 PhaseFigures(first=phase.first, last=phase.last, seconds=phase.seconds, **part)
@@ -259,10 +259,10 @@ class Sums:
                     name=name,
                     first=measured[0].first,
                     last=measured[-1].last,
-                    count=of_class.from_intended.count,
+                    count=of_class.response_times.count,
                     error_count=of_class.error_count,
-                    from_intended=of_class.from_intended,
-                    from_actual=of_class.from_actual,
+                    response_times=of_class.response_times,
+                    service_times=of_class.service_times,
                 )
             )
         return figures
@@ -308,7 +308,7 @@ class Recorder:
             self._since.add(ended)
 
     def recent(self, share: float) -> float:
-        """Return a quantile of the last thousand durations from the intended start."""
+        """Return a quantile of the last thousand response times."""
         return quantile_of(sorted(self._recent), share)
 
     def cut(self) -> Sums:

@@ -34,7 +34,7 @@ class Thresholds:
     """The thresholds for a measurement, and for each of its classes by itself; None for no threshold.
 
     Attributes:
-        p99: the maximum of the 99th percentile of durations from the intended start, in seconds.
+        p99: the maximum of the 99th percentile of response times, in seconds.
         errors: the maximum fraction of failed requests, 0 to 1.
         classes: thresholds of single classes by name; each takes precedence over the one for all.
     """
@@ -113,8 +113,8 @@ def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
         return Verdict(broken=("no request was sent",), is_clear=False)
     verdicts = []
     if thresholds.p99 is not None:
-        found = figures.from_intended.quantile(0.99)
-        above = figures.from_intended.count_above(thresholds.p99)
+        found = figures.response_times.quantile(0.99)
+        above = figures.response_times.count_above(thresholds.p99)
         low, high = interval_of_share(above, figures.count)
         reason = f"p99 {format_duration(found)} is above {format_duration(thresholds.p99)}"
         is_clear = not low <= 0.01 <= high
@@ -182,7 +182,7 @@ def why_tool_was_limit(figures: Figures) -> str | None:
     """Return why the figures reflect the tool more than the service; None if they do not, or nothing succeeded."""
     if figures.error_count == figures.count:
         return None
-    lateness, duration = figures.lateness.quantile(0.99), figures.from_intended.quantile(0.99)
+    lateness, duration = figures.lateness.quantile(0.99), figures.response_times.quantile(0.99)
     if lateness > _LATENESS_FLOOR_SECONDS and lateness > _LATENESS_PART_MAX * duration:
         return (
             f"it started requests late itself, by {format_duration(lateness)} at p99, when they took "

@@ -60,7 +60,7 @@ async def test_requests_start_exactly_when_they_are_due(virtual_loop) -> None:
     assert pytest.approx([number / 50 for number in range(200)], abs=1e-6) == [at for _, at in service.starts]
     assert [*range(200)] == [number for number, _ in service.starts]
     assert (200, 0, 2000, 50) == (figures.count, figures.error_count, figures.received, figures.asked_rate)
-    assert pytest.approx(5, rel=1e-2) == figures.from_intended.quantile(0.99)
+    assert pytest.approx(5, rel=1e-2) == figures.response_times.quantile(0.99)
     assert figures.lateness.most < 1e-5
 
 
@@ -70,8 +70,8 @@ async def test_frozen_service_shows_from_the_intended_start_alone(virtual_loop) 
     figures = await load(service, constant(100, 10), connections=4).play(Stop())
 
     assert 1000 == figures.count
-    assert figures.from_intended.quantile(0.99) > 1.8
-    assert figures.from_actual.quantile(0.99) < 0.006
+    assert figures.response_times.quantile(0.99) > 1.8
+    assert figures.service_times.quantile(0.99) < 0.006
     assert figures.lateness.most < 1e-5  # waiting for a connection is not lateness of the tool
     assert 2 <= figures.full_seconds < 2.5
     worst = max(figures.timeline, key=lambda each: each.p50)
@@ -103,11 +103,11 @@ async def test_warm_up_is_sent_and_not_recorded(virtual_loop) -> None:
 
 
 async def test_time_out_is_from_the_actual_start_and_ends_the_request(virtual_loop) -> None:
-    """The duration of a request that times out is the time-out, counted from its actual start."""
+    """The duration of a request that times out is the time-out, counted from the time of sending."""
     figures = await load(Service(takes=60), constant(10, 1), timeout=2).play(Stop())
 
     assert {"timeout": 10} == figures.errors
-    assert pytest.approx(2, rel=1e-2) == figures.from_actual.most
+    assert pytest.approx(2, rel=1e-2) == figures.service_times.most
 
 
 async def test_request_that_never_gets_a_connection_is_an_error_with_its_wait(virtual_loop) -> None:
@@ -115,9 +115,9 @@ async def test_request_that_never_gets_a_connection_is_an_error_with_its_wait(vi
     figures = await load(Service(takes=1), constant(10, 5), connections=1, drain=3).play(Stop())
 
     assert 50 == figures.count
-    assert 9 >= figures.from_actual.count >= 8
-    assert figures.errors == {NOT_STARTED: 50 - figures.from_actual.count}
-    assert figures.from_intended.quantile(0.5) > 5
+    assert 9 >= figures.service_times.count >= 8
+    assert figures.errors == {NOT_STARTED: 50 - figures.service_times.count}
+    assert figures.response_times.quantile(0.5) > 5
 
 
 class UnprintableError(Exception):
@@ -234,7 +234,7 @@ async def test_each_class_has_its_own_rate_and_its_own_row(virtual_loop) -> None
     assert [("ordinary", 200, 1), ("urgent", 10, 0)] == [
         (each.name, each.count, each.error_count) for each in (ordinary, urgent)
     ]
-    assert pytest.approx([1, 0.01], rel=2e-3) == [each.from_intended.quantile(0.5) for each in (ordinary, urgent)]
+    assert pytest.approx([1, 0.01], rel=2e-3) == [each.response_times.quantile(0.5) for each in (ordinary, urgent)]
     assert ["40/s", "2/s"] == [each.rate for each in (ordinary, urgent)]
 
 

@@ -58,9 +58,9 @@ def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     recorder.add(Ended(due=6.5, phase=1, started=None, ended=10.0, error=NOT_STARTED))
     figures = recorder.figures(seconds=10, cpu_share=0, full_seconds=2)
 
-    assert (2, 1, 1) == (figures.count, figures.from_actual.count, figures.lateness.count)
-    assert pytest.approx(2.01, rel=1e-3) == figures.from_intended.quantile(0.5)
-    assert pytest.approx(0.01, rel=1e-3) == figures.from_actual.quantile(0.5)
+    assert (2, 1, 1) == (figures.count, figures.service_times.count, figures.lateness.count)
+    assert pytest.approx(2.01, rel=1e-3) == figures.response_times.quantile(0.5)
+    assert pytest.approx(0.01, rel=1e-3) == figures.service_times.quantile(0.5)
     assert ({NOT_STARTED: 1}, {200: 1}, 3) == (figures.errors, figures.statuses, figures.received)
     assert [(0, 1, 0), (1, 1, 1)] == [(each.second, each.count, each.error_count) for each in figures.timeline]
     assert [(2, 1)] == [(phase.count, phase.error_count) for phase in figures.phases]
@@ -73,7 +73,7 @@ def test_each_class_has_figures_of_its_own() -> None:
 
     assert ["ordinary", "urgent"] == [each.name for each in figures.classes]
     assert (100, [90, 10]) == (figures.count, [each.count for each in figures.classes])
-    assert pytest.approx([0.5, 0.01], rel=1e-3) == [each.from_actual.quantile(0.99) for each in figures.classes]
+    assert pytest.approx([0.5, 0.01], rel=1e-3) == [each.service_times.quantile(0.99) for each in figures.classes]
     assert [] == figures_of([0.5]).classes
 
 
@@ -91,7 +91,15 @@ def test_measurement_survives_json(figures) -> None:
 
     assert json.loads(text) == read.to_json()
     assert (participants, "b is missing") == (read.participants, read.incomplete)
-    assert pytest.approx(0.3, rel=1e-2) == json.loads(text)["figures"]["from_intended"]["p99"]
+    assert pytest.approx(0.3, rel=1e-2) == json.loads(text)["figures"]["response_times"]["p99"]
+
+
+def test_measurement_with_the_old_names_of_times_is_read() -> None:
+    """A file that says ``from_intended`` and ``from_actual`` is read as what it means."""
+    written = json.dumps(measurement_of(figures_of_classes(a=[0.1, 0.2], b=[0.3])).to_json())
+    old = written.replace('"response_times"', '"from_intended"').replace('"service_times"', '"from_actual"')
+    assert old != written
+    assert json.loads(written) == Measurement.from_json(json.loads(old)).to_json()
 
 
 @pytest.mark.parametrize(

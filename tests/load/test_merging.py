@@ -61,7 +61,7 @@ def test_merged_figures_are_those_of_one_that_sent_all(participants) -> None:
 
     for name in ("seconds", "wall_seconds", "count", "errors", "statuses", "received", "asked_rate", "answered_rate"):
         assert getattr(whole, name) == pytest.approx(getattr(merged, name)), name
-    for name in ("from_intended", "from_actual"):
+    for name in ("response_times", "service_times"):
         one, other = getattr(whole, name), getattr(merged, name)
         assert one.curve() == other.curve()
         assert (one.mean, one.most) == pytest.approx((other.mean, other.most))
@@ -79,7 +79,7 @@ def test_merged_figures_are_those_of_one_that_sent_all(participants) -> None:
             merged_each.count,
             merged_each.error_count,
         )
-        assert each.from_intended.curve() == merged_each.from_intended.curve()
+        assert each.response_times.curve() == merged_each.response_times.curve()
 
 
 @pytest.mark.parametrize("participants", [1, 2])
@@ -88,10 +88,10 @@ def test_figures_are_the_same_however_often_they_were_cut(participants) -> None:
     plain, cut = (recorded(0, participants, cuts=cuts).to_json() for cuts in (False, True))
 
     for fields in (plain, cut):
-        for durations in (fields[name] for name in ("from_intended", "from_actual", "lateness")):
+        for durations in (fields[name] for name in ("response_times", "service_times", "lateness")):
             durations["mean"] = pytest.approx(durations["mean"])  # a sum in another order
         for each in fields["classes"]:
-            for name in ("from_intended", "from_actual"):
+            for name in ("response_times", "service_times"):
                 each[name]["mean"] = pytest.approx(each[name]["mean"])
     assert plain == cut
 
@@ -191,7 +191,7 @@ def test_missing_participant_is_in_the_figures_until_its_last_checkpoint() -> No
         ) == whole.incomplete
         assert "64%, figures up to 53%" == missing.sent
     together = merge([recorded(0, 2), recorded(1, 2, seconds=6)])
-    assert together.from_intended.curve() == whole.figures.from_intended.curve()
+    assert together.response_times.curve() == whole.figures.response_times.curve()
     assert [each.count for each in together.timeline] == [each.count for each in whole.figures.timeline]
     assert [each.p99 for each in together.phases] == [each.p99 for each in whole.figures.phases]
 

@@ -6,7 +6,7 @@ connection, would move all later requests and their intended times. Computed due
 computed from the beginning of the load, so errors do not accumulate.
 
 ``max_concurrency`` is the number of connections: a request that is due while all are in use waits in the executor. That
-wait is part of its duration from the intended start, but not of its duration from the actual start.
+wait is part of its response time, but not of its service time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """Snapshot of a load; times in seconds, durations from the intended start, of the last thousand requests."""
+    """Snapshot of a load; times in seconds, response times of the last thousand requests."""
 
     is_warm_up: bool
     seconds: float
@@ -80,7 +80,7 @@ class OpenLoad:
         send: sends one request; its errors are classified by ``kind_of``.
         kind_of: returns the kind of an error.
         connections: the maximum number of requests in flight.
-        timeout: seconds from the actual start after which a request is given up.
+        timeout: seconds after sending at which a request is given up.
         drain: seconds after the last due time during which waiting requests may still start.
         clock: returns monotonic seconds; by default the event loop's clock. That of uvloop has a resolution of
             milliseconds.

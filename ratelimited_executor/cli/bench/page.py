@@ -68,9 +68,7 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
         _section("By class", _classes_table(figures)) if figures.classes else "",
         _section("By participant", _participants_table(measurement)) if measurement.participants else "",
         _section("Trials", _trials_table(measurement.search)) if measurement.search else "",
-        _section(
-            "Durations over time, from the intended start", plot_html(_time_figure(figures), "time", with_plotly=True)
-        ),
+        _section("Response times over time", plot_html(_time_figure(figures), "time", with_plotly=True)),
         _section("Durations by percentile", plot_html(_curve_figure(figures), "curve", with_plotly=False)),
         _section("Requests over time", plot_html(_rate_figure(figures), "rate", with_plotly=False)),
     ]
@@ -91,18 +89,18 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _durations_table(figures: Figures) -> str:
-    columns = (figures.from_intended, figures.from_actual, figures.lateness)
+    columns = (figures.response_times, figures.service_times, figures.lateness)
     rows = [[name, *(format_duration(each.quantile(share)) for each in columns)] for name, share in SHARES]
     rows.append(["max", *(format_duration(each.most) for each in columns)])
     rows.append(["mean", *(format_duration(each.mean) for each in columns)])
-    return _table(["", "from the intended start", "from the actual start", "our lateness"], rows)
+    return _table(["", "response time", "service time", "our lateness"], rows)
 
 
 def _summary_table(figures: Figures) -> str:
     rows = [
         ["requests", f"{figures.count:,}"],
-        ["asked for", f"{figures.asked_rate:,.1f}/s"],
-        ["answered without an error", f"{figures.answered_rate:,.1f}/s"],
+        ["target rate", f"{figures.asked_rate:,.1f}/s"],
+        ["throughput without errors", f"{figures.answered_rate:,.1f}/s"],
         ["errors", f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"],
         *([f"error: {kind}", f"{count:,}"] for kind, count in figures.errors.items()),
         *([f"answers with status {status}", f"{count:,}"] for status, count in figures.statuses.items()),
@@ -135,7 +133,7 @@ def _classes_table(figures: Figures) -> str:
             f"{each.error_count:,}",
             *(
                 format_duration(durations.quantile(share))
-                for durations in (each.from_intended, each.from_actual)
+                for durations in (each.response_times, each.service_times)
                 for share in (0.5, 0.99)
             ),
         ]
@@ -188,10 +186,10 @@ def _time_figure(figures: Figures) -> dict[str, Any]:
 
 def _curve_figure(figures: Figures) -> dict[str, Any]:
     lines = [
-        _curve("from the intended start", _RED, figures.from_intended),
-        _curve("from the actual start", _BLUE, figures.from_actual),
+        _curve("response time", _RED, figures.response_times),
+        _curve("service time", _BLUE, figures.service_times),
         *(
-            _curve(f"{each.name}, from the intended start", colour, each.from_intended)
+            _curve(f"{each.name}, response time", colour, each.response_times)
             for each, colour in zip(figures.classes, cycle(_CLASS_COLOURS))  # the colours repeat
         ),
     ]

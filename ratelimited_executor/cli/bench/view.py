@@ -115,9 +115,9 @@ def measurement_tables(measurement: Measurement) -> list[Table]:
 def _durations_table(figures: Figures) -> Table:
     table = Table()
     table.add_column("durations", overflow="fold")
-    for name in ("from the intended start", "from the actual start", "our lateness"):
+    for name in ("response time", "service time", "our lateness"):
         table.add_column(name, justify="right", overflow="fold")
-    columns = (figures.from_intended, figures.from_actual, figures.lateness)
+    columns = (figures.response_times, figures.service_times, figures.lateness)
     for name, share in SHARES:
         table.add_row(name, *(_span(durations.quantile(share)) for durations in columns))
     table.add_row("max", *(_span(durations.most) for durations in columns))
@@ -130,15 +130,15 @@ def _summary_table(figures: Figures) -> Table:
     table.add_column()
     table.add_column(justify="right")
     table.add_row("requests", f"{figures.count:,} in {format_duration(figures.seconds)}")
-    table.add_row("asked for", f"{figures.asked_rate:,.1f}/s")
-    table.add_row("answered without an error", f"{figures.answered_rate:,.1f}/s")
+    table.add_row("target rate", f"{figures.asked_rate:,.1f}/s")
+    table.add_row("throughput without errors", f"{figures.answered_rate:,.1f}/s")
     errors = f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"
     table.add_row("errors", Text(errors, style="bold red" if figures.error_count else ""))
     for kind, count in figures.errors.items():
         table.add_row(Text(f"  {visible(kind)}"), f"{count:,}")
     if figures.statuses:
         table.add_row(
-            "answers by status", ", ".join(f"{status}: {count:,}" for status, count in figures.statuses.items())
+            "responses by status", ", ".join(f"{status}: {count:,}" for status, count in figures.statuses.items())
         )
         table.add_row("received", _size(figures.received))
     if figures.full_seconds >= 0.0005:
@@ -148,7 +148,7 @@ def _summary_table(figures: Figures) -> Table:
 
 
 def _phases_table(figures: Figures) -> Table:
-    table = _listing("by rate, from the intended start", "rate", "requests", "errors", "p50", "p99", "max")
+    table = _listing("response times by rate", "rate", "requests", "errors", "p50", "p99", "max")
     for phase in figures.phases:
         spans = map(_span, (phase.p50, phase.p99, phase.most))
         table.add_row(phase.rate, f"{phase.count:,}", f"{phase.error_count:,}", *spans)
@@ -156,13 +156,13 @@ def _phases_table(figures: Figures) -> Table:
 
 
 def _classes_tables(figures: Figures) -> list[Table]:
-    intended = _listing("by class, from the intended start", "class", "rate", "requests", "errors", "p50", "p99", "max")
-    actual = _listing("by class, from the actual start", "class", "p50", "p99", "max")
+    response = _listing("response times by class", "class", "rate", "requests", "errors", "p50", "p99", "max")
+    service = _listing("service times by class", "class", "p50", "p99", "max")
     for each in figures.classes:
         name, counts = visible(each.name), (f"{each.count:,}", f"{each.error_count:,}")
-        intended.add_row(name, each.rate, *counts, *_spans(each.from_intended))
-        actual.add_row(name, *_spans(each.from_actual))
-    return [intended, actual]
+        response.add_row(name, each.rate, *counts, *_spans(each.response_times))
+        service.add_row(name, *_spans(each.service_times))
+    return [response, service]
 
 
 def _spans(durations: Durations) -> list[str]:

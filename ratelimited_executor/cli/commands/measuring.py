@@ -106,7 +106,7 @@ class _TargetOrCommand(click.Group):
 @click.option("--find-max", is_flag=True, help="Find the highest rate that meets --p99 and --errors.")
 @click.option(
     "--p99", multiple=True, callback=_durations, metavar="[CLASS=]DURATION",
-    help="The threshold for the 99th percentile from the intended start: 200ms for all, urgent=50ms for a class; repeatable.",
+    help="The threshold for the 99th percentile of response times: 200ms for all, urgent=50ms for a class; repeatable.",
 )  # fmt: skip
 @click.option(
     "--errors", multiple=True, callback=_shares, metavar="[CLASS=]FRACTION",
